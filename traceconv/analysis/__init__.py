@@ -1,0 +1,1 @@
+"""Algorithms that SQL can't say well; each writes its result to a documented table."""

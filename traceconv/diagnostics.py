@@ -1,0 +1,136 @@
+"""What ingest has to say about its input: a log of losses and oddities, and the books that must balance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Severity(str, Enum):
+    """How bad it is. `data_loss` and `error` make the program end with exit code 3."""
+
+    INFO = "info"
+    DATA_LOSS = "data_loss"
+    ERROR = "error"
+
+
+class Code(Enum):
+    """Every way that input can be odd or bad: a name, a severity and what it means."""
+
+    NO_MANIFEST = ("no_manifest", Severity.DATA_LOSS, "The capture has no manifest: the recording was cut off.")
+    BAD_MANIFEST = ("bad_manifest", Severity.ERROR, "The manifest can't be read; the files are read without it.")
+    MISSING_FILE = ("missing_file", Severity.ERROR, "A file that the manifest names is not there.")
+    UNREADABLE_FILE = ("unreadable_file", Severity.ERROR, "A file could not be opened or read.")
+    NOT_A_LOG = ("not_a_log", Severity.ERROR, "A file does not begin as a log does.")
+    BAD_FILE_HEADER = ("bad_file_header", Severity.ERROR, "The header of a file is damaged: it can't be read.")
+    NEWER_VERSION = ("newer_version", Severity.ERROR, "A file was written in a newer version of the format.")
+    DAMAGED_BLOCK = ("damaged_block", Severity.DATA_LOSS, "A block is damaged; reading went on at the next whole one.")
+    TRUNCATED = ("truncated", Severity.DATA_LOSS, "A file ends inside a block.")
+    MISSING_RECORDS = ("missing_records", Severity.DATA_LOSS, "Sequence numbers show records that are not there.")
+    REPEATED_RECORDS = ("repeated_records", Severity.DATA_LOSS, "A block repeats records that were read already.")
+    UNKNOWN_RECORD = ("unknown_record", Severity.DATA_LOSS, "Records of a type that this version does not know.")
+    LONGER_RECORD = ("longer_record", Severity.INFO, "Records have fields that this version does not know.")
+    SHORTER_RECORD = ("shorter_record", Severity.INFO, "Records lack fields that this version knows.")
+    MISSING_TEXT = ("missing_text", Severity.DATA_LOSS, "Names whose text is not in the dictionary: NULL.")
+    BAD_TEXT = ("bad_text", Severity.DATA_LOSS, "Dictionary text that is not whole, or not UTF-8.")
+    TOO_MUCH_TEXT = ("too_much_text", Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
+    UNKNOWN_VALUE = ("unknown_value", Severity.DATA_LOSS, "Values that an enum does not name: NULL.")
+    UNMATCHED_END = ("unmatched_end", Severity.DATA_LOSS, "Ends whose begin is not in the source.")
+    UNFINISHED = ("unfinished", Severity.INFO, "Begins whose end is not in the source: duration is NULL.")
+    NEGATIVE_DURATION = ("negative_duration", Severity.DATA_LOSS, "Ends before their begin: duration is NULL.")
+    OVERLAP = ("overlap", Severity.INFO, "Tasks of one stream that overlap.")
+    NO_CLOCK_SYNC = ("no_clock_sync", Severity.ERROR, "A device has no sync records: its times can't be aligned.")
+    BAD_CLOCK_SYNC = ("bad_clock_sync", Severity.DATA_LOSS, "Sync records that contradict their neighbours; not used.")
+    BAD_TIME = ("bad_time", Severity.DATA_LOSS, "Times out of the range that 64 bits of nanoseconds can hold.")
+    ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
+
+    def __init__(self, text: str, severity: Severity, doc: str) -> None:
+        self.text = text
+        self.severity = severity
+        self.doc = doc
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One row of import_log. `source_id` None: the run as a whole."""
+
+    code: Code
+    message: str
+    source_id: int | None = None
+    byte_offset: int | None = None
+    byte_count: int | None = None
+    event_count: int | None = None
+
+    @property
+    def severity(self) -> Severity:
+        return self.code.severity
+
+
+class ImportLog:
+    """Collects log entries, in bounded memory: past `LIMIT` of one code in one file, they are summed up."""
+
+    LIMIT = 100
+
+    def __init__(self) -> None:
+        self._entries: list[LogEntry] = []
+        self._seen: dict[tuple[Code, int | None], int] = {}
+        self._summed: dict[tuple[Code, int | None], list[int]] = {}
+
+    def add(
+        self,
+        code: Code,
+        message: str,
+        *,
+        source_id: int | None = None,
+        byte_offset: int | None = None,
+        byte_count: int | None = None,
+        event_count: int | None = None,
+    ) -> None:
+        """Notes one thing; None says that a number is not known."""
+        key = (code, source_id)
+        seen = self._seen.get(key, 0)
+        self._seen[key] = seen + 1
+        if seen < self.LIMIT:
+            self._entries.append(LogEntry(code, message, source_id, byte_offset, byte_count, event_count))
+            return
+        total = self._summed.setdefault(key, [0, 0, 0])
+        total[0] += 1
+        total[1] += byte_count or 0
+        total[2] += event_count or 0
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        yield from self._entries
+        for (code, source_id), (times, byte_count, event_count) in self._summed.items():
+            message = f"{times} more of the same, summed up"
+            yield LogEntry(code, message, source_id, None, byte_count, event_count)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether anything was lost or could not be read."""
+        return any(code.severity is not Severity.INFO for code, _ in self._seen)
+
+
+@dataclass(slots=True)
+class Account:
+    """The books of one record type: records = rows + merged + consumed + lost."""
+
+    records: int = 0
+    rows: int = 0
+    merged: int = 0
+    consumed: int = 0
+    lost: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        return self.records == self.rows + self.merged + self.consumed + self.lost
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The books of one ingest, by record type."""
+
+    by_record: dict[str, Account] = field(default_factory=dict)
+
+    def __getitem__(self, record: str) -> Account:
+        return self.by_record.setdefault(record, Account())

@@ -1,0 +1,59 @@
+"""Every way that traceconv says no: one hierarchy, with the exit code on the class.
+
+An error's text is one line that says what is wrong, where, and what to do. Texts that quote a
+trace go through `printable`, so that nothing in a file can steer a terminal.
+"""
+
+from __future__ import annotations
+
+
+class TraceconvError(Exception):
+    """Base of all errors that are meant for the user. `exit_code` is what the program ends with."""
+
+    exit_code = 1
+
+
+class UsageError(TraceconvError):
+    """The call itself is wrong: an unknown name, a value out of range, options that exclude each other."""
+
+    exit_code = 2
+
+
+class InputError(TraceconvError):
+    """What was to be read can't be: missing, unreadable, or not a trace."""
+
+
+class ModelError(TraceconvError):
+    """A model can't be loaded or run."""
+
+
+class StoreError(TraceconvError):
+    """The store can't be opened, read or written."""
+
+
+class OutputError(TraceconvError):
+    """What was to be written can't be."""
+
+
+class DataLossError(TraceconvError):
+    """Data would be lost, and the caller asked for none to be."""
+
+    exit_code = 3
+
+
+#: Exit code of a command that did its work with data lost on the way.
+EXIT_DATA_LOSS = 3
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """`text` on one line, with nothing that a terminal would act on, at most `limit` characters long."""
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """` Did you mean 'x'?` for the nearest of `known` names, or an empty string when none is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,29 @@
+"""The batch types that every reader yields: decoded events that still have their source's clock and ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.schema.dtypes import RecordArray
+
+#: An event's id is source_id × 2**ORDINAL_BITS + its ordinal in that source.
+ORDINAL_BITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events of one kind in the order of their source.
+
+    kind       name of the record type, such as "api"
+    device_id  device whose log they are from; None for the host's
+    ids        int64, one an event; rising
+    records    structured array with the fields of the record's schema; str fields are dictionary hashes
+    """
+
+    kind: str
+    device_id: int | None
+    ids: NDArray[np.int64]
+    records: RecordArray

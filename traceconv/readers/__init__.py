@@ -1,0 +1,1 @@
+"""Into events: one module per source format."""

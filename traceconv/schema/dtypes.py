@@ -1,0 +1,43 @@
+"""Record schema → numpy dtype: what bytes of a log are viewed as."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.schema.model import RecordSchema
+
+#: An array of records: a structured dtype, one element a record.
+RecordArray = NDArray[np.void]
+
+_NUMPY = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i64": "<i8", "f64": "<f8", "str": "<u8"}
+
+
+def _numpy_type(kind: str) -> str:
+    match = re.fullmatch(r"bytes\[(\d+)\]", kind)
+    return f"V{match[1]}" if match else _NUMPY[kind]
+
+
+def dtype_of(schema: RecordSchema, record_size: int | None = None) -> np.dtype[np.void]:
+    """The packed, little-endian dtype of a record.
+
+    `record_size` (bytes) is the size that a block states: a longer record keeps its unknown tail as padding.
+    """
+    size = schema.size_bytes if record_size is None else record_size
+    if size < schema.size_bytes:
+        raise ValueError(f"{size} bytes can't hold a {schema.name} record of {schema.size_bytes}")
+    return _dtype(tuple((field.name, field.type) for field in schema.fields), size)
+
+
+@cache
+def _dtype(fields: tuple[tuple[str, str], ...], size: int) -> np.dtype[np.void]:
+    formats = [_numpy_type(kind) for _, kind in fields]
+    offsets = [0]
+    for form in formats[:-1]:
+        offsets.append(offsets[-1] + np.dtype(form).itemsize)
+    return np.dtype(
+        {"names": [name for name, _ in fields], "formats": formats, "offsets": offsets, "itemsize": size}
+    )

@@ -1,0 +1,1 @@
+"""One DuckDB file: created, opened, loaded, finished."""

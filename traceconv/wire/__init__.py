@@ -1,0 +1,1 @@
+"""The raw log format: bytes on one side, records on the other."""
