@@ -38,6 +38,4 @@ def _dtype(fields: tuple[tuple[str, str], ...], size: int) -> np.dtype[np.void]:
     offsets = [0]
     for form in formats[:-1]:
         offsets.append(offsets[-1] + np.dtype(form).itemsize)
-    return np.dtype(
-        {"names": [name for name, _ in fields], "formats": formats, "offsets": offsets, "itemsize": size}
-    )
+    return np.dtype({"names": [name for name, _ in fields], "formats": formats, "offsets": offsets, "itemsize": size})

@@ -14,9 +14,7 @@ SCHEMA_VERSION = 1
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
 _COLUMN_TYPES = frozenset({"i32", "i64", "u64", "f64", "str", "bool", "json"})
 _BYTES_TYPE = re.compile(r"bytes\[([1-9][0-9]{0,3})\]")
-_UNITS = frozenset(
-    "none id index count byte ns tick cycle hz flop flop/s byte/s text json hash enum flag".split()
-)
+_UNITS = frozenset("none id index count byte ns tick cycle hz flop flop/s byte/s text json hash enum flag".split())
 _CLOCKS = frozenset({"host", "device", "none"})
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -122,9 +120,7 @@ def parse_record(raw: Mapping[str, Any], *, documented: bool = True) -> RecordSc
         raise SchemaError(f"{where}: needs between 1 and 256 fields")
     fields = tuple(_parse_field(entry, where, documented) for entry in entries)
     _check_unique([field.name for field in fields], where)
-    schema = RecordSchema(
-        name, tag, clock, _doc(raw, where, documented), str(raw.get("becomes", "")), fields
-    )
+    schema = RecordSchema(name, tag, clock, _doc(raw, where, documented), str(raw.get("becomes", "")), fields)
     if schema.size_bytes >= 1 << 16:
         raise SchemaError(f"{where}: {schema.size_bytes} bytes are more than a record may have")
     return schema
@@ -140,9 +136,7 @@ def parse_table(raw: Mapping[str, Any]) -> TableSchema:
         if entry.get("type") not in _COLUMN_TYPES:
             raise SchemaError(f"{where}.{column}: unknown type {entry.get('type')!r}")
         _check_unit(entry, f"{where}.{column}")
-        columns.append(
-            Column(column, entry["type"], entry["unit"], _doc(entry, f"{where}.{column}", True))
-        )
+        columns.append(Column(column, entry["type"], entry["unit"], _doc(entry, f"{where}.{column}", True)))
     if not columns or columns[0].name != "run_id":
         raise SchemaError(f"{where}: the first column must be run_id")
     _check_unique([column.name for column in columns], where)

@@ -1,0 +1,59 @@
+"""Records ⇄ numpy: payloads of blocks as structured arrays, whatever version of the schema they were written with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceconv.schema import RecordSchema
+from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.wire.frames import Block, encode_block_header
+
+
+def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> bytes:
+    """One block with `records`, the first of which is number `sequence` of its stream."""
+    payload = np.ascontiguousarray(records, dtype_of(schema)).tobytes()
+    return encode_block_header(schema.tag, schema.size_bytes, sequence, payload) + payload
+
+
+def decode_block(block: Block, written: RecordSchema, known: RecordSchema) -> RecordArray:
+    """The records of a block in the layout of `known`, whatever layout they were `written` in.
+
+    No copy where both are the same. Fields that the writer did not have are null (0 where the field has
+    no null value); fields that it had and we do not know are left out.
+    Raises ValueError when a block's records are shorter than `written` says.
+    """
+    raw = np.frombuffer(block.payload, dtype_of(written, block.record_size))
+    if block.record_size == known.size_bytes and _same_layout(written, known):
+        return raw
+    records = null_records(known, len(raw))
+    ours = {field.name: field.type for field in known.fields}
+    for field in written.fields:
+        if ours.get(field.name) == field.type:
+            records[field.name] = raw[field.name]
+    return records
+
+
+def unknown_fields(block: Block, written: RecordSchema, known: RecordSchema) -> bool:
+    """Whether the block's records hold more than `known` can take."""
+    ours = {(field.name, field.type) for field in known.fields}
+    longer = block.record_size > written.size_bytes
+    return longer or any((field.name, field.type) not in ours for field in written.fields)
+
+
+def missing_fields(written: RecordSchema, known: RecordSchema) -> bool:
+    """Whether `known` has fields that the writer did not write."""
+    theirs = {(field.name, field.type) for field in written.fields}
+    return any((field.name, field.type) not in theirs for field in known.fields)
+
+
+def null_records(schema: RecordSchema, count: int) -> RecordArray:
+    """`count` records in which each field is null, or 0 where it has no null value."""
+    records = np.zeros(count, dtype_of(schema))
+    for field in schema.fields:
+        if field.null:
+            records[field.name] = field.null
+    return records
+
+
+def _same_layout(one: RecordSchema, other: RecordSchema) -> bool:
+    return [(f.name, f.type) for f in one.fields] == [(f.name, f.type) for f in other.fields]

@@ -1,0 +1,338 @@
+"""Sans-IO framing: bytes in, whole blocks and the damage between them out; and the same way back.
+
+A log file is a header, then blocks. All numbers are little-endian.
+
+File header, 56 bytes, then the schemas as JSON, then a CRC-32 of all of it:
+    magic 8s · version u16 · byte-order mark u16 · header_size u32 · writer_id u64 · clock_hz u64 ·
+    device_id u32 · clock u32 · first_sequence u64 · slice_index u32 · schema_size u32
+
+Block header, 32 bytes, then the payload of record_count × record_size bytes:
+    magic u32 · tag u16 · record_size u16 · record_count u32 · payload_crc u32 · sequence u64 ·
+    reserved u32 · header_crc u32
+
+`sequence` is the ordinal of the block's first record among all records of its stream (its slices
+together), so that a gap tells exactly how many records are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from traceconv.diagnostics import Code
+from traceconv.errors import InputError
+from traceconv.events import ORDINAL_BITS
+from traceconv.schema.model import RecordSchema, parse_record
+
+FILE_MAGIC = b"\x89NPULOG\n"
+FORMAT_VERSION = 1
+#: Longest payload that a reader accepts; checked before anything is kept for it.
+MAX_PAYLOAD_BYTES = 64 << 20
+#: Longest file header that a reader accepts.
+MAX_HEADER_BYTES = 1 << 20
+#: device_id in the header of a host file.
+HOST = 0xFFFFFFFF
+
+_FILE_HEADER = struct.Struct("<8sHHIQQIIQII")
+_BLOCK_HEADER = struct.Struct("<4sHHIIQII")
+_BLOCK_MAGIC = b"\x95BLK"
+_BYTE_ORDER_MARK = 0xFEFF
+_SWAPPED_MARK = 0xFFFE
+_CRC = struct.Struct("<I")
+_CLOCKS = ("none", "host", "device")
+BLOCK_HEADER_BYTES = _BLOCK_HEADER.size
+
+
+@dataclass(frozen=True)
+class FileHeader:
+    """What a log file says of itself. `device_id` is None in a host file; `clock_hz` counts its clock's ticks."""
+
+    writer_id: int
+    device_id: int | None
+    clock: str
+    clock_hz: int
+    first_sequence: int
+    slice_index: int
+    schemas: tuple[RecordSchema, ...]
+    version: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A whole block: its CRC-32s were right. `byte_offset` and `byte_count` include the block header."""
+
+    tag: int
+    record_size: int
+    record_count: int
+    sequence: int
+    payload: memoryview
+    byte_offset: int
+    byte_count: int
+    payload_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that could not be used, or records that sequence numbers show to be missing.
+
+    `event_count` is how many records were lost; None when nothing tells.
+    """
+
+    code: Code
+    byte_offset: int
+    byte_count: int
+    event_count: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockHeader:
+    tag: int
+    record_size: int
+    record_count: int
+    payload_crc: int
+    sequence: int
+
+    @property
+    def payload_size(self) -> int:
+        return self.record_size * self.record_count
+
+    @property
+    def end_sequence(self) -> int:
+        return self.sequence + self.record_count
+
+
+def encode_file_header(header: FileHeader) -> bytes:
+    """The bytes that a log file begins with."""
+    text = json.dumps([schema.to_wire() for schema in header.schemas], separators=(",", ":")).encode()
+    size = _FILE_HEADER.size + len(text) + _CRC.size
+    fixed = _FILE_HEADER.pack(
+        FILE_MAGIC,
+        header.version,
+        _BYTE_ORDER_MARK,
+        size,
+        header.writer_id,
+        header.clock_hz,
+        HOST if header.device_id is None else header.device_id,
+        _CLOCKS.index(header.clock),
+        header.first_sequence,
+        header.slice_index,
+        len(text),
+    )
+    return fixed + text + _CRC.pack(zlib.crc32(fixed + text))
+
+
+def encode_block_header(tag: int, record_size: int, sequence: int, payload: bytes | memoryview) -> bytes:
+    """The 32 bytes that stand before `payload` in a file. ValueError when it is no whole number of records."""
+    count, rest = divmod(len(payload), record_size)
+    if rest:
+        raise ValueError(f"{len(payload)} bytes are no whole number of {record_size}-byte records")
+    head = _BLOCK_HEADER.pack(_BLOCK_MAGIC, tag, record_size, count, zlib.crc32(payload), sequence, 0, 0)[: -_CRC.size]
+    return head + _CRC.pack(zlib.crc32(head))
+
+
+class FrameDecoder:
+    """Bytes of one log file in, in pieces of any size; blocks and damage out, in the order of the file.
+
+    The output does not depend on how the bytes are split. `header` is None until the file header was read,
+    and stays None when it is damaged: the blocks that follow come out all the same.
+    """
+
+    def __init__(self) -> None:
+        self.header: FileHeader | None = None
+        self._header_done = False
+        self._saw_magic = False
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._need = _FILE_HEADER.size  # pending bytes below which nothing can be decided
+        self._offset = 0  # place in the file of the first pending byte
+        self._next_sequence: int | None = None
+        self._damage_start: int | None = None  # set: looking for the next whole block
+        self._damage_end_sequence = 0  # what block headers inside the damage say that there was
+        self._damage_code = Code.DAMAGED_BLOCK
+
+    def feed(self, chunk: bytes) -> list[Block | Damage]:
+        """Takes the next bytes. Payloads are views of memory that is not written again.
+
+        Raises InputError when the file was written in a newer version of the format, or for another byte order.
+        """
+        if chunk:
+            self._pending.append(chunk)
+            self._pending_size += len(chunk)
+        if self._pending_size < self._need:
+            return []
+        return list(self._advance(final=False))
+
+    def finish(self) -> list[Block | Damage]:
+        """Says that the file ends here; what is left over is damage."""
+        return list(self._advance(final=True))
+
+    def _advance(self, final: bool) -> Iterator[Block | Damage]:
+        data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+        position = 0
+        if not self._header_done:
+            position = self._read_file_header(data, final)
+        if self._header_done:
+            position = yield from self._read_blocks(data, position, final)
+        self._offset += position
+        rest = data[position:]
+        self._pending = [rest] if rest else []
+        self._pending_size = len(rest)
+
+    def _read_blocks(self, data: bytes, position: int, final: bool) -> Generator[Block | Damage, None, int]:
+        """Yields what can be decided from `position` on; returns where undecided bytes begin."""
+        while True:
+            if self._damage_start is not None:
+                position = _find_block_header(data, position)
+            if len(data) - position < BLOCK_HEADER_BYTES:
+                self._need = BLOCK_HEADER_BYTES
+                break
+            head = _read_block_header(data, position)
+            if head is None:
+                self._begin_damage(position, Code.DAMAGED_BLOCK)
+                position += 1
+                continue
+            end = position + BLOCK_HEADER_BYTES + head.payload_size
+            if end > len(data) and not final:
+                self._need = end - position
+                break
+            payload = memoryview(data)[position + BLOCK_HEADER_BYTES : end]
+            if end > len(data) or zlib.crc32(payload) != head.payload_crc:
+                self._begin_damage(position, Code.TRUNCATED if end > len(data) else Code.DAMAGED_BLOCK)
+                self._damage_end_sequence = max(self._damage_end_sequence, head.end_sequence)
+                position += 1  # a block may begin inside, where bytes are missing from this one
+                continue
+            yield from self._accept(head, payload, position)
+            position = end
+        if not final:
+            return position
+        if position < len(data):
+            self._begin_damage(position, Code.TRUNCATED)
+        if self._damage_start is not None:
+            seen = self._damage_end_sequence
+            known = self._next_sequence is not None and seen > 0
+            yield self._end_damage(len(data), max(0, seen - (self._next_sequence or 0)) if known else None)
+        return len(data)
+
+    def _accept(self, head: _BlockHeader, payload: memoryview, position: int) -> Iterator[Block | Damage]:
+        """A whole block: first what its sequence number tells of the records before it, then the block."""
+        missing = None if self._next_sequence is None else head.sequence - self._next_sequence
+        offset = self._offset + position
+        if self._damage_start is not None:
+            yield self._end_damage(position, None if missing is None else max(missing, 0))
+        elif missing is not None and missing > 0:
+            yield Damage(Code.MISSING_RECORDS, offset, 0, missing, f"{missing} records are missing before this block")
+        if missing is not None and missing < 0:
+            size = BLOCK_HEADER_BYTES + head.payload_size
+            message = f"repeats records from {head.sequence} on, which were read already"
+            yield Damage(Code.REPEATED_RECORDS, offset, size, head.record_count, message)
+            return
+        self._next_sequence = head.end_sequence
+        yield Block(
+            head.tag,
+            head.record_size,
+            head.record_count,
+            head.sequence,
+            payload,
+            offset,
+            BLOCK_HEADER_BYTES + head.payload_size,
+            head.payload_crc,
+        )
+
+    def _begin_damage(self, position: int, code: Code) -> None:
+        if self._damage_start is None:
+            self._damage_start = self._offset + position
+            self._damage_end_sequence = 0
+            self._damage_code = code
+
+    def _end_damage(self, position: int, event_count: int | None) -> Damage:
+        assert self._damage_start is not None
+        start, self._damage_start = self._damage_start, None
+        size = self._offset + position - start
+        return Damage(self._damage_code, start, size, event_count, _DAMAGE_TEXT[self._damage_code])
+
+    def _read_file_header(self, data: bytes, final: bool) -> int:
+        """Reads the file header when all of it is there; returns how many bytes it took."""
+        size = _FILE_HEADER.size
+        if len(data) < size and not final:
+            return 0
+        self._saw_magic = data.startswith(FILE_MAGIC)
+        fields = _FILE_HEADER.unpack_from(data) if len(data) >= size and self._saw_magic else None
+        if fields is not None:
+            if fields[2] == _SWAPPED_MARK:
+                raise InputError("written with the other byte order; only little-endian logs can be read")
+            size = fields[3]
+            if size != _FILE_HEADER.size + fields[10] + _CRC.size or size > MAX_HEADER_BYTES:
+                fields = None
+            elif len(data) < size and not final:
+                self._need = size
+                return 0
+        self._header_done = True
+        self._need = BLOCK_HEADER_BYTES
+        if fields is not None and len(data) >= size:
+            self.header = _parse_file_header(fields, data[:size])
+        if self.header is not None:
+            self._next_sequence = self.header.first_sequence
+            return size
+        cut = final and self._saw_magic and len(data) < size or not data
+        self._begin_damage(0, Code.TRUNCATED if cut else Code.BAD_FILE_HEADER if self._saw_magic else Code.NOT_A_LOG)
+        return 0
+
+
+_DAMAGE_TEXT = {
+    Code.DAMAGED_BLOCK: "damaged bytes",
+    Code.TRUNCATED: "cut off",
+    Code.BAD_FILE_HEADER: "the file header is damaged",
+    Code.NOT_A_LOG: "does not begin as a log file does",
+}
+
+
+def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | None:
+    """The header in `data` (all of its bytes, `fields` being the fixed part); None when it is damaged."""
+    _, version, _, size, writer_id, clock_hz, device_id, clock, sequence, slice_index, _ = fields
+    if zlib.crc32(data[: size - _CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
+        return None
+    if version > FORMAT_VERSION:
+        raise InputError(f"written in version {version} of the log format; upgrade traceconv to read it")
+    try:
+        entries = json.loads(data[_FILE_HEADER.size : size - _CRC.size])
+        schemas = tuple(parse_record(entry, documented=False) for entry in entries)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None  # the CRC was right, so this was written so; the blocks may still be known types
+    if clock >= len(_CLOCKS) or sequence >> ORDINAL_BITS:
+        return None
+    return FileHeader(
+        writer_id,
+        None if device_id == HOST else device_id,
+        _CLOCKS[clock],
+        clock_hz,
+        sequence,
+        slice_index,
+        schemas,
+        version,
+    )
+
+
+def _read_block_header(data: bytes, position: int) -> _BlockHeader | None:
+    """The block header at `position`, of which all bytes are there; None when it is not a sound one."""
+    magic, tag, record_size, count, payload_crc, sequence, _, header_crc = _BLOCK_HEADER.unpack_from(data, position)
+    if magic != _BLOCK_MAGIC:
+        return None
+    if zlib.crc32(data[position : position + BLOCK_HEADER_BYTES - _CRC.size]) != header_crc:
+        return None
+    head = _BlockHeader(tag, record_size, count, payload_crc, sequence)
+    sound = 0 < head.payload_size <= MAX_PAYLOAD_BYTES and head.end_sequence >> ORDINAL_BITS == 0
+    return head if sound else None
+
+
+def _find_block_header(data: bytes, position: int) -> int:
+    """Where the next sound block header begins at or after `position`; else where it may still begin."""
+    while (found := data.find(_BLOCK_MAGIC, position)) >= 0 and found + BLOCK_HEADER_BYTES <= len(data):
+        if _read_block_header(data, found) is not None:
+            return found
+        position = found + 1
+    return max(position, len(data) - BLOCK_HEADER_BYTES + 1)

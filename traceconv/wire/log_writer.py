@@ -1,0 +1,212 @@
+"""Writes a capture: one folder, files of blocks that roll over at a size, the manifest last."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from traceconv.errors import OutputError
+from traceconv.schema import RecordSchema, record
+from traceconv.schema.dtypes import RecordArray
+from traceconv.wire.codec import encode_block, null_records
+from traceconv.wire.frames import FORMAT_VERSION, FileHeader, encode_file_header
+from traceconv.wire.text import TextTable
+
+MANIFEST = "manifest.json"
+FORMAT_NAME = "npulog"
+_HOST_HZ = 1_000_000_000
+
+
+def new_records(record_name: str, count: int) -> RecordArray:
+    """`count` records of a type, each field null, or 0 where it has no null value."""
+    return null_records(record(record_name), count)
+
+
+@dataclass
+class _Stream:
+    """The records of one type from the host or one device: what is buffered, and the file that is open."""
+
+    schema: RecordSchema
+    device_id: int | None
+    clock_hz: int
+    sequence: int = 0
+    slice_index: int = 0
+    buffered: list[RecordArray] = field(default_factory=list)
+    buffered_count: int = 0
+    file: BinaryIO | None = None
+    path: str = ""
+    file_bytes: int = 0
+    file_first: int = 0
+
+
+class CaptureWriter:
+    """Writes one capture folder.
+
+    folder           is made, and must not exist
+    writer_id        64 bits that tell this capture from others; in the header of each file
+    device_clock_hz  device_id → nominal frequency of its counter
+    slice_bytes      size at which a file rolls over to the next slice
+    block_bytes      size of a full block's payload
+
+    All methods raise OutputError when the disk refuses.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        writer_id: int,
+        device_clock_hz: Mapping[int, int],
+        slice_bytes: int = 256 << 20,
+        block_bytes: int = 1 << 20,
+    ) -> None:
+        self.folder = folder
+        self._writer_id = writer_id
+        self._device_clock_hz = dict(device_clock_hz)
+        self._slice_bytes = slice_bytes
+        self._block_bytes = block_bytes
+        self._texts = TextTable()
+        self._streams: dict[tuple[str, int | None], _Stream] = {}
+        self._files: list[dict[str, object]] = []
+        try:
+            (folder / "host" / "data").mkdir(parents=True)
+            for device_id in self._device_clock_hz:
+                (folder / f"device_{device_id}" / "data").mkdir(parents=True)
+        except OSError as error:
+            raise _refused(folder, error) from error
+
+    def text(self, text: str | None) -> int:
+        """The value of a str field that says `text`; 0 for None and for an empty text."""
+        if not text:
+            return 0
+        text_hash, records = self._texts.hash(text)
+        if records is not None:
+            self.append("dictionary", records)
+        return text_hash
+
+    def append(self, record_name: str, records: RecordArray, device_id: int | None = None) -> None:
+        """Adds records to the log of a device, or of the host (None). The array must not be changed afterwards."""
+        stream = self._streams.get((record_name, device_id))
+        if stream is None:
+            clock_hz = _HOST_HZ if device_id is None else self._device_clock_hz[device_id]
+            stream = _Stream(record(record_name), device_id, clock_hz)
+            self._streams[record_name, device_id] = stream
+        stream.buffered.append(records)
+        stream.buffered_count += len(records)
+        per_block = max(1, self._block_bytes // stream.schema.size_bytes)
+        if stream.buffered_count >= per_block:
+            self._write(stream, per_block, keep_rest=True)
+
+    def flush(self) -> None:
+        """Writes out all that is buffered, in blocks as short as need be."""
+        for stream in self._streams.values():
+            self._write(stream, max(1, self._block_bytes // stream.schema.size_bytes), keep_rest=False)
+
+    def close(self, manifest: Mapping[str, object]) -> None:
+        """Writes out what is buffered, then the manifest, by rename: a folder that has one is complete."""
+        self.flush()
+        for stream in self._streams.values():
+            self._close_file(stream)
+        content = {
+            **manifest,
+            "format": FORMAT_NAME,
+            "version": FORMAT_VERSION,
+            "writer_id": f"{self._writer_id:016x}",
+            "files": sorted(self._files, key=lambda entry: str(entry["path"])),
+        }
+        path = self.folder / MANIFEST
+        partial = path.with_suffix(".json.partial")
+        try:
+            with partial.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(path)
+        except OSError as error:
+            raise _refused(path, error) from error
+
+    def abandon(self) -> None:
+        """Closes the files as they are, without a manifest: the capture stays marked as cut off."""
+        for stream in self._streams.values():
+            if stream.file is not None:
+                stream.file.close()
+                stream.file = None
+
+    def _write(self, stream: _Stream, per_block: int, *, keep_rest: bool) -> None:
+        if not stream.buffered_count:
+            return
+        records = stream.buffered[0] if len(stream.buffered) == 1 else np.concatenate(stream.buffered)
+        end = len(records) - len(records) % per_block if keep_rest else len(records)
+        for first in range(0, end, per_block):
+            part = records[first : min(first + per_block, end)]
+            self._write_block(stream, encode_block(stream.schema, part, stream.sequence), len(part))
+        stream.buffered = [records[end:].copy()] if end < len(records) else []
+        stream.buffered_count = len(records) - end
+
+    def _write_block(self, stream: _Stream, block: bytes, record_count: int) -> None:
+        full = stream.sequence > stream.file_first and stream.file_bytes + len(block) > self._slice_bytes
+        if stream.file is not None and full:
+            self._close_file(stream)
+        if stream.file is None:
+            self._open_file(stream)
+        assert stream.file is not None
+        try:
+            stream.file.write(block)
+        except OSError as error:
+            raise _refused(self.folder / stream.path, error) from error
+        stream.file_bytes += len(block)
+        stream.sequence += record_count
+
+    def _open_file(self, stream: _Stream) -> None:
+        owner = "host" if stream.device_id is None else f"device_{stream.device_id}"
+        stream.path = f"{owner}/data/{stream.schema.name}.slice_{stream.slice_index}.bin"
+        header = encode_file_header(
+            FileHeader(
+                self._writer_id,
+                stream.device_id,
+                stream.schema.clock,
+                stream.clock_hz,
+                stream.sequence,
+                stream.slice_index,
+                (stream.schema,),
+            )
+        )
+        path = self.folder / stream.path
+        try:
+            # Unbuffered: what was written is in the file, whatever happens to this process.
+            stream.file = path.open("xb", buffering=0)
+            stream.file.write(header)
+        except OSError as error:
+            raise _refused(path, error) from error
+        stream.slice_index += 1
+        stream.file_bytes = len(header)
+        stream.file_first = stream.sequence
+
+    def _close_file(self, stream: _Stream) -> None:
+        if stream.file is None:
+            return
+        try:
+            os.fsync(stream.file.fileno())
+            stream.file.close()
+        except OSError as error:
+            raise _refused(self.folder / stream.path, error) from error
+        stream.file = None
+        self._files.append(
+            {
+                "path": stream.path,
+                "record": stream.schema.name,
+                "size_bytes": stream.file_bytes,
+                "first_sequence": stream.file_first,
+                "record_count": stream.sequence - stream.file_first,
+            }
+        )
+
+
+def _refused(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"can't write {path}: {error.strerror or error}; choose another place or make room")
