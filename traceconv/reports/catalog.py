@@ -1,0 +1,41 @@
+"""The reports there are, and how they come into a store: a macro and a view of the same name for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import duckdb
+
+from traceconv.schema.ddl import quote_identifier, quote_text
+from traceconv.store.database import view_comments
+from traceconv.store.documented_sql import DocumentedSql, load_folder
+
+#: A report is a documented query whose parameters are those of its macro.
+Report = DocumentedSql
+
+
+def reports() -> Mapping[str, Report]:
+    """All reports by name (`op_statistic`), in alphabetical order."""
+    return MappingProxyType(load_folder("traceconv.reports", "sql"))
+
+
+def install(connection: duckdb.DuckDBPyConnection) -> None:
+    """Creates the macro and the view of each report in the current database, in place of older ones.
+
+    `FROM op_statistic` is the report on all runs, `FROM op_statistic(run := 2)` on one. Parameters are
+    left untyped: older DuckDB versions can't read others.
+    """
+    for report in reports().values():
+        connection.execute(";\n".join(_statements(report)))
+
+
+def _statements(report: Report) -> list[str]:
+    name = quote_identifier(report.name)
+    parameters = ", ".join(f"{quote_identifier(parameter.name)} := NULL" for parameter in report.parameters)
+    return [
+        f"CREATE OR REPLACE MACRO {name}({parameters}) AS TABLE\n{report.body}",
+        f"COMMENT ON MACRO TABLE {name} IS {quote_text(report.comment)}",
+        f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}()",
+        *view_comments(report),
+    ]

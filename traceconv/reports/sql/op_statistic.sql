@@ -1,0 +1,48 @@
+-- title = "Operators by type"
+-- doc = "Which types of operators take a device's time? One row for each type and kind of core, over the tasks with an op."
+-- needs = ["task", "op"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
+-- order = ["run_id", "device_id", "total_ns DESC", "op_type", "core_type"]
+-- shown = ["device_id", "op_type", "core_type", "count", "total_ns", "avg_ns", "max_ns", "ratio_percent"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that the operators ran on." }
+-- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Type of the operators, such as Conv2D; NULL when not known." }
+-- core_type = { type = "VARCHAR", unit = "text", msprof = "Core Type", doc = "Kind of core that they ran on; NULL when not known." }
+-- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended: those that the times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
+-- total_ns = { type = "BIGINT", unit = "ns", msprof = "Total Time(us)", msprof_as = "us", doc = "Sum of their durations." }
+-- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "us", doc = "Shortest duration; NULL when none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "us", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "us", doc = "Longest duration; NULL when none ended." }
+-- ratio_percent = { type = "DOUBLE", unit = "percent", msprof = "Ratio(%)", msprof_as = "ratio", doc = "100 total_ns / the sum of total_ns over all rows of the same run and device; NULL when that is 0." }
+WITH by_op AS (
+  -- Grouped by op first: numbers are grouped faster than text, and the join sees one row an op.
+  SELECT t.run_id, t.device_id, t.op_id, t.core_type, count(*) AS started, count(t.dur_ns) AS ended,
+         sum(t.dur_ns) AS total, min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
+  FROM task AS t
+  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
+    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+  GROUP BY t.run_id, t.device_id, t.op_id, t.core_type
+), by_type AS (
+  SELECT b.run_id, b.device_id, o.op_type, b.core_type, sum(b.started) AS started, sum(b.ended) AS ended,
+         coalesce(sum(b.total), 0) AS total, min(b.shortest) AS shortest, max(b.longest) AS longest
+  FROM by_op AS b
+  LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
+  GROUP BY b.run_id, b.device_id, o.op_type, b.core_type
+)
+SELECT run_id, device_id, op_type, core_type,
+       ended::BIGINT AS count,
+       (started - ended)::BIGINT AS unfinished_count,
+       total::BIGINT AS total_ns,
+       shortest AS min_ns,
+       (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       longest AS max_ns,
+       (100 * total)::DOUBLE / nullif(sum(total) OVER (PARTITION BY run_id, device_id), 0)::DOUBLE
+         AS ratio_percent
+FROM by_type
+ORDER BY run_id, device_id, total_ns DESC, op_type, core_type

@@ -1,0 +1,208 @@
+"""The store's file: where it is, how a new one begins, how one is opened, and why it can't be.
+
+A store is one DuckDB file. It is written with the storage version of DuckDB 1.2, so that the shells and
+libraries that people have can open it, and it is attached under a name of ours and made current, so that
+nothing in the file (views, macros) is tied to the name that it was opened by.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import duckdb
+
+from traceconv import __version__
+from traceconv.errors import StoreError, printable
+from traceconv.schema import tables
+from traceconv.schema.ddl import comments, create_table, quote_identifier, quote_text
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.documented_sql import DocumentedSql, load_folder
+
+#: Oldest storage format that can hold what a store has; read by every DuckDB from 1.2 on.
+STORAGE_VERSION = "v1.2.0"
+
+#: Name of the variable that says where the store is, and of the file where it is otherwise.
+STORE_VARIABLE = "TRACECONV_DB"
+STORE_NAME = "trace.duckdb"
+
+#: Name under which the store's file is attached.
+_ALIAS = "store"
+#: Where the magic bytes of a DuckDB file lie, and what they are.
+_MAGIC = slice(8, 12)
+_MAGIC_BYTES = b"DUCK"
+
+_STORE_INFO = """
+CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR);
+COMMENT ON TABLE store_info IS 'What this file is: one row.';
+COMMENT ON COLUMN store_info.schema_version IS '[index] Version of the schema of the tables.';
+COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the file.';
+"""
+
+
+def default_store_path() -> Path:
+    """Where the store is when no command says so: $TRACECONV_DB, or trace.duckdb in the current folder."""
+    return Path(os.environ.get(STORE_VARIABLE) or STORE_NAME).expanduser()
+
+
+def views() -> dict[str, DocumentedSql]:
+    """The views that every store has over its tables, by name."""
+    return load_folder("traceconv.store", "views")
+
+
+def create_store(path: Path) -> duckdb.DuckDBPyConnection:
+    """Makes a new, empty database file at `path` and returns a connection that has it as current database.
+
+    It has no tables yet: `create_tables` makes them. Raises StoreError when the file is there already or
+    can't be made.
+    """
+    if path.exists():
+        raise StoreError(f"{_shown(path)} exists already; choose another name or remove it")
+    return _attach(path, read_only=False)
+
+
+def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Creates all tables, their comments, `store_info` and the views in the connection's current database."""
+    statements = [_STORE_INFO]
+    for schema in tables().values():
+        statements.append(create_table(schema))
+        statements.extend(comments(schema))
+    for name, view in views().items():
+        statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
+        statements.extend(view_comments(view))
+    connection.execute(";\n".join(statements))
+    connection.execute(
+        "INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"]
+    )
+
+
+def view_comments(view: DocumentedSql) -> list[str]:
+    """COMMENT ON statements for a view and each of its columns."""
+    name = quote_identifier(view.name)
+    found = [f"COMMENT ON VIEW {name} IS {quote_text(view.comment)}"]
+    for column in view.columns:
+        text = quote_text(f"[{column.unit}] {column.doc}")
+        found.append(f"COMMENT ON COLUMN {name}.{quote_identifier(column.name)} IS {text}")
+    return found
+
+
+def open_store(path: Path, *, read_only: bool = True) -> duckdb.DuckDBPyConnection:
+    """Opens the store at `path`; the connection has it as current database, and closes with `with`.
+
+    Raises StoreError, in words, when there is none, when the file is no store or one of another version,
+    when another program is writing to it, and when it can't be read.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(
+            f"there is no store at {_shown(path)}; make one with: traceconv ingest PATH --db FILE"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"can't open {_shown(path)}: {error.strerror or error}") from None
+    if not stat.S_ISREG(mode):
+        raise StoreError(f"{_shown(path)} is a folder or a device, not a store; name a file with --db")
+    connection = _attach(path, read_only=read_only)
+    try:
+        _check_version(path, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = None) -> None:
+    """Takes from a connection everything that reaches beyond its store, for SQL that is not ours.
+
+    No files (but `writable`, as the target of a COPY), no network, no extensions, no way to set these back.
+    """
+    if writable is not None:
+        connection.execute(f"SET allowed_paths = [{quote_text(str(writable.absolute()))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    # An absolute path can't be taken for the address of another system (`sqlite:…`, `https:…`).
+    file = str(path.absolute())
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+        },
+    )
+    options = "READ_ONLY" if read_only else f"STORAGE_VERSION {quote_text(STORAGE_VERSION)}"
+    try:
+        # A name in SQL is never a variable of this program.
+        connection.execute("SET python_enable_replacements = false")
+        # What does not fit into memory goes beside the store, not into the current folder.
+        connection.execute(f"SET temp_directory = {quote_text(file + '.tmp')}")
+        connection.execute(f"ATTACH {quote_text(file)} AS {_ALIAS} ({options})")
+        connection.execute(f"USE {_ALIAS}")
+    except duckdb.Error as error:
+        connection.close()
+        raise StoreError(_why_not(path, error)) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    try:
+        rows = connection.execute("SELECT schema_version, writer FROM store_info").fetchall()
+    except duckdb.CatalogException:
+        raise StoreError(
+            f"{_shown(path)} is a DuckDB file, but not one that traceconv made; name another with --db"
+        ) from None
+    except duckdb.Error as error:
+        raise StoreError(_why_not(path, error)) from error
+    if len(rows) != 1 or type(rows[0][0]) is not int:
+        raise StoreError(f"{_shown(path)} is not a whole store; ingest again into a new one")
+    version, writer = rows[0]
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{_shown(path)} has schema version {version} (written by {printable(str(writer))}), this is "
+            f"{__version__} with version {SCHEMA_VERSION}; upgrade traceconv"
+        )
+    if version < SCHEMA_VERSION:
+        raise StoreError(
+            f"{_shown(path)} has the older schema version {version} (now {SCHEMA_VERSION}); "
+            "ingest its sources again into a new store"
+        )
+
+
+def _why_not(path: Path, error: duckdb.Error) -> str:
+    """One line for what DuckDB says when a file can't be attached or read."""
+    text = str(error)
+    shown = _shown(path)
+    if "lock on file" in text or "Conflicting lock" in text:
+        return f"{shown} is in use: another program is writing to it; wait for it to end, or close it"
+    if "already attached" in text or "already open" in text:
+        return f"{shown} is open in this program already; close that connection first"
+    if "newer version of DuckDB" in text or "older version of DuckDB" in text:
+        return f"{shown} is in a storage format that DuckDB {duckdb.__version__} can't read; upgrade duckdb"
+    # Looked at only now: opening and closing the file would drop the locks that this process has on it.
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MAGIC.stop)
+    except FileNotFoundError:
+        return f"can't make {shown}: {_first_line(text)}"
+    except OSError as why:
+        return f"can't open {shown}: {why.strerror or why}"
+    if not head:
+        return f"{shown} is empty, not a store; make one with: traceconv ingest PATH --db FILE"
+    if head[_MAGIC] != _MAGIC_BYTES:
+        return f"{shown} is not a DuckDB file, and so not a store; name another with --db"
+    return f"can't open {shown}: {_first_line(text)}"
+
+
+def _first_line(text: str) -> str:
+    return printable(text.splitlines()[0] if text else "unknown error", 300)
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

@@ -1,0 +1,209 @@
+"""SQL files that document themselves: a header comment in TOML, checked, and the query under it.
+
+    -- title = "Operators by type"
+    -- doc = "Which types of operators take a device's time?"
+    -- needs = ["task", "op"]
+    -- order = ["run_id", "total_ns DESC"]
+    -- [parameters]
+    -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+    -- [columns]
+    -- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+    SELECT …
+
+Whatever speaks of such a query (comments in the store, --help, reference pages, checks) takes it from here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
+_UNITS = frozenset("id index count byte ns cycle text json enum flag ratio percent us² ns/count".split())
+_ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
+#: How a column is turned into what msprof prints: see reports/msprof_text.py.
+_CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
+
+_TOP_KEYS = frozenset(
+    {"title", "doc", "needs", "when_empty", "order", "shown", "parameters", "columns", "msprof_constants"}
+)
+
+
+class HeaderError(ValueError):
+    """A header that breaks the rules: a programming error, since the files are our own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a report's macro; it is NULL unless given, which takes all."""
+
+    name: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlColumn:
+    """A column of a query. `msprof` is the label that msprof gives it, `msprof_as` how its value is printed."""
+
+    name: str
+    type: str
+    unit: str
+    doc: str
+    msprof: str | None = None
+    msprof_as: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTerm:
+    """A column that rows are sorted by; NULLs come last."""
+
+    column: str
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentedSql:
+    """A query and what its header says.
+
+    needs       tables without whose rows there is no answer; when_empty says how to get them
+    order       the one order of the rows, total
+    shown       columns of the terminal's table
+    """
+
+    name: str
+    title: str
+    doc: str
+    needs: tuple[str, ...]
+    when_empty: str
+    order: tuple[OrderTerm, ...]
+    shown: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    columns: tuple[SqlColumn, ...]
+    msprof_constants: tuple[tuple[str, str], ...]
+    body: str
+
+    @property
+    def comment(self) -> str:
+        return f"{self.title}. {self.doc}"
+
+    def column(self, name: str) -> SqlColumn:
+        """The column called `name`; KeyError when there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+
+@cache
+def load_folder(package: str, folder: str) -> dict[str, DocumentedSql]:
+    """All SQL files of a package's folder by name, in alphabetical order."""
+    files = (resources.files(package) / folder).iterdir()
+    texts = sorted((file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
+    return {name.removesuffix(".sql"): parse(name.removesuffix(".sql"), text) for name, text in texts}
+
+
+def parse(name: str, text: str) -> DocumentedSql:
+    """A documented query from the text of its file. Raises HeaderError for anything that is not in order."""
+    lines = text.splitlines()
+    count = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
+    header = "\n".join(line[2:].removeprefix(" ") for line in lines[:count])
+    body = "\n".join(lines[count:]).strip().removesuffix(";")
+    try:
+        raw: Mapping[str, Any] = tomllib.loads(header)
+    except tomllib.TOMLDecodeError as error:
+        raise HeaderError(f"{name}: {error}") from None
+    _check_keys(raw, _TOP_KEYS, name)
+    if not body:
+        raise HeaderError(f"{name}: no query under the header")
+    columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
+    if not columns or columns[0].name != "run_id":
+        raise HeaderError(f"{name}: the first column must be run_id")
+    known = {column.name for column in columns}
+    parameters = tuple(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items())
+    # In a macro's body a parameter's name hides a column of the same name.
+    for parameter in parameters:
+        if parameter.name in known:
+            raise HeaderError(f"{name}: {parameter.name} is a parameter and a column")
+    order = tuple(_order_term(term, known, name) for term in raw.get("order", []))
+    shown = tuple(raw.get("shown", []))
+    for column in shown:
+        if column not in known:
+            raise HeaderError(f"{name}: shown names {column!r}, which is no column")
+    constants = tuple((str(label), str(value)) for label, value in raw.get("msprof_constants", {}).items())
+    return DocumentedSql(
+        name=name,
+        title=_text(raw, "title", name),
+        doc=_sentence(raw, "doc", name),
+        needs=tuple(raw.get("needs", [])),
+        when_empty=_sentence(raw, "when_empty", name) if raw.get("needs") else "",
+        order=order,
+        shown=shown or tuple(column.name for column in columns),
+        parameters=parameters,
+        columns=columns,
+        msprof_constants=constants,
+        body=body,
+    )
+
+
+def _column(name: str, entry: object, where: str) -> SqlColumn:
+    where = f"{where}.{name}"
+    if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
+        raise HeaderError(f"{where}: is no column")
+    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as"}), where)
+    kind = _text(entry, "type", where)
+    if not _TYPE.fullmatch(kind):
+        raise HeaderError(f"{where}: unknown type {kind!r}")
+    if entry.get("unit") not in _UNITS:
+        raise HeaderError(f"{where}: needs a unit, one of {', '.join(sorted(_UNITS))}")
+    conversion = entry.get("msprof_as", "plain")
+    if conversion not in _CONVERSIONS or ("msprof_as" in entry and "msprof" not in entry):
+        raise HeaderError(f"{where}: msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}")
+    label = entry.get("msprof")
+    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion)
+
+
+def _parameter(name: str, entry: object, where: str) -> Parameter:
+    where = f"{where}({name})"
+    if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
+        raise HeaderError(f"{where}: is no parameter")
+    _check_keys(entry, frozenset({"type", "doc"}), where)
+    return Parameter(name, _text(entry, "type", where), _sentence(entry, "doc", where))
+
+
+def _order_term(term: object, known: set[str], where: str) -> OrderTerm:
+    match = _ORDER_TERM.fullmatch(term) if isinstance(term, str) else None
+    if not match or match[1] not in known:
+        raise HeaderError(f"{where}: order by {term!r}: no such column")
+    return OrderTerm(match[1], match[2] is not None)
+
+
+def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        raise HeaderError(f"{where}: needs {key}")
+    return value
+
+
+def _sentence(entry: Mapping[str, Any], key: str, where: str) -> str:
+    value = _text(entry, key, where)
+    if not value.endswith((".", "?", "!")):
+        raise HeaderError(f"{where}: {key} must be a sentence")
+    return value
+
+
+def _check_keys(entry: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    unknown = sorted(set(entry) - known)
+    if unknown:
+        raise HeaderError(f"{where}: unknown {', '.join(unknown)}")
