@@ -39,7 +39,7 @@ HOST = 0xFFFFFFFF
 
 _FILE_HEADER = struct.Struct("<8sHHIQQIIQII")
 _BLOCK_HEADER = struct.Struct("<4sHHIIQII")
-_BLOCK_MAGIC = b"\x95BLK"
+BLOCK_MAGIC = b"\x95BLK"
 _BYTE_ORDER_MARK = 0xFEFF
 _SWAPPED_MARK = 0xFFFE
 _CRC = struct.Struct("<I")
@@ -131,7 +131,7 @@ def encode_block_header(tag: int, record_size: int, sequence: int, payload: byte
     count, rest = divmod(len(payload), record_size)
     if rest:
         raise ValueError(f"{len(payload)} bytes are no whole number of {record_size}-byte records")
-    head = _BLOCK_HEADER.pack(_BLOCK_MAGIC, tag, record_size, count, zlib.crc32(payload), sequence, 0, 0)[: -_CRC.size]
+    head = _BLOCK_HEADER.pack(BLOCK_MAGIC, tag, record_size, count, zlib.crc32(payload), sequence, 0, 0)[: -_CRC.size]
     return head + _CRC.pack(zlib.crc32(head))
 
 
@@ -278,7 +278,7 @@ class FrameDecoder:
         if self.header is not None:
             self._next_sequence = self.header.first_sequence
             return size
-        cut = final and self._saw_magic and len(data) < size or not data
+        cut = (final and self._saw_magic and len(data) < size) or not data
         self._begin_damage(0, Code.TRUNCATED if cut else Code.BAD_FILE_HEADER if self._saw_magic else Code.NOT_A_LOG)
         return 0
 
@@ -320,7 +320,7 @@ def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | Non
 def _read_block_header(data: bytes, position: int) -> _BlockHeader | None:
     """The block header at `position`, of which all bytes are there; None when it is not a sound one."""
     magic, tag, record_size, count, payload_crc, sequence, _, header_crc = _BLOCK_HEADER.unpack_from(data, position)
-    if magic != _BLOCK_MAGIC:
+    if magic != BLOCK_MAGIC:
         return None
     if zlib.crc32(data[position : position + BLOCK_HEADER_BYTES - _CRC.size]) != header_crc:
         return None
@@ -331,7 +331,7 @@ def _read_block_header(data: bytes, position: int) -> _BlockHeader | None:
 
 def _find_block_header(data: bytes, position: int) -> int:
     """Where the next sound block header begins at or after `position`; else where it may still begin."""
-    while (found := data.find(_BLOCK_MAGIC, position)) >= 0 and found + BLOCK_HEADER_BYTES <= len(data):
+    while (found := data.find(BLOCK_MAGIC, position)) >= 0 and found + BLOCK_HEADER_BYTES <= len(data):
         if _read_block_header(data, found) is not None:
             return found
         position = found + 1

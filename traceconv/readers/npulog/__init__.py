@@ -1,0 +1,1 @@
+"""Captures of the NPU runtime: folders of raw binary logs."""
