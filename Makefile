@@ -1,0 +1,100 @@
+# What a person or CI does with a clone. Each target brings its own virtual environment.
+
+# Any Python from 3.10 on: `make PYTHON=python3.12 test`.
+PYTHON ?= python3
+# Processes that run the tests: a number, or `auto` for one a core.
+TEST_JOBS ?= auto
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+OLDEST_SHELL := 1.4.4
+SHELLS := .shells/oldest/bin/duckdb .shells/newest/bin/duckdb
+
+# A step of the demo: the command, as a person types it, and what it prints.
+define show
+@printf '\n$$ %s\n' '$(1)'; PATH="$(CURDIR)/$(BIN):$$PATH" $(1)
+endef
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench docs format package-check clean
+
+help: ## say what there is
+	@echo "make TARGET, with one of:"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 — \2/p' $(MAKEFILE_LIST)
+
+demo: $(READY) ## record a real network, ingest it, report, and export its timeline (about a minute)
+	@rm -rf demo && mkdir demo
+	$(call show,traceconv record resnet50 -o demo/raw --iterations 5)
+	$(call show,traceconv ingest demo/raw --db demo/trace.duckdb)
+	$(call show,traceconv report step-trace --db demo/trace.duckdb)
+	$(call show,traceconv report op-statistic --top 10 --db demo/trace.duckdb)
+	$(call show,traceconv report op-summary --top 10 --db demo/trace.duckdb)
+	$(call show,traceconv report api-statistic --top 10 --db demo/trace.duckdb)
+	$(call show,traceconv export chrome -o demo/trace.json --db demo/trace.duckdb)
+	@printf '\nThe timeline: open demo/trace.json at https://ui.perfetto.dev (it stays in your browser).\n'
+	@printf 'The store:    any DuckDB shell, such as: duckdb demo/trace.duckdb "FROM op_statistic"\n'
+
+test: $(READY) $(SHELLS) ## run the tests
+	@$(BIN)/python -m pytest -n $(TEST_JOBS)
+
+check: $(READY) ## all that CI asks for: style, types, layers, docs, package, tests
+	@echo "check: style";   $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@echo "check: types";   $(BIN)/mypy --no-error-summary
+	@echo "check: layers";  $(BIN)/lint-imports --no-logo > $(VENV)/layers.log 2>&1 || { cat $(VENV)/layers.log; exit 1; }
+	@echo "check: docs";    $(BIN)/python docs/generate.py --check
+	@$(MAKE) --no-print-directory package-check
+	@echo "check: tests"
+	@$(MAKE) --no-print-directory test
+
+bench: $(READY) ## measure speed and memory against the bars
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY) ## write docs/reference again from the schemas, the reports and the commands
+	@$(BIN)/python docs/generate.py
+
+format: $(READY) ## put the code into its one layout
+	@$(BIN)/ruff check --quiet --fix --exit-zero . && $(BIN)/ruff format .
+
+# The wheel is built from the sdist, and run where the checkout can't be seen: only what is in it can be found.
+# Dependencies come from .venv by a path file, whose own path files (the editable install's) don't count there.
+package-check: $(READY) ## build sdist and wheel, and run the wheel alone
+	@echo "check: package"
+	@rm -rf build/package && mkdir -p build/package
+	@$(BIN)/python -m build --no-isolation --outdir build/package . > build/package/build.log 2>&1 \
+		|| { cat build/package/build.log; exit 1; }
+	@$(BIN)/python -m venv --without-pip build/package/venv
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > build/package/dependencies.pth
+	@mv build/package/dependencies.pth "$$(build/package/venv/bin/python -c \
+		"import sysconfig; print(sysconfig.get_path('purelib'))")"
+	@$(BIN)/python -m pip --python build/package/venv/bin/python install --quiet --no-deps --no-index \
+		build/package/traceconv-*.whl
+	@cd build/package && PYTHONPATH= PYTHONNOUSERSITE=1 venv/bin/python ../../.ci/check_package.py
+
+clean: ## remove all that was made, the virtual environment too
+	rm -rf $(VENV) .shells demo build dist *.egg-info trace.duckdb trace.duckdb.* \
+		.mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "traceconv needs Python 3.10 or newer; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); } \
+		|| { rm -rf $(VENV); echo "can't make $(VENV); on Debian: apt install python3-venv" >&2; exit 1; }
+	@echo "installing traceconv and its tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# Shells as people have them: every report is run in the oldest and the newest. Without them those tests are skipped.
+.shells/oldest/bin/duckdb:
+	@$(BIN)/python -m pip install --quiet --upgrade --target .shells/oldest duckdb-cli==$(OLDEST_SHELL) \
+		|| echo "no DuckDB shell $(OLDEST_SHELL) here: the tests that need it are skipped" >&2
+.shells/newest/bin/duckdb:
+	@$(BIN)/python -m pip install --quiet --upgrade --target .shells/newest duckdb-cli \
+		|| echo "no DuckDB shell here: the tests that need it are skipped" >&2
+$(SHELLS): | $(READY)
