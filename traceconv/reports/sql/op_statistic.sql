@@ -34,6 +34,10 @@ WITH by_op AS (
   FROM by_op AS b
   LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   GROUP BY b.run_id, b.device_id, o.op_type, b.core_type
+), of_device AS (
+  -- A step of its own: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
+  SELECT *, sum(total) OVER (PARTITION BY run_id, device_id) AS device_total
+  FROM by_type
 )
 SELECT run_id, device_id, op_type, core_type,
        ended::BIGINT AS count,
@@ -42,7 +46,6 @@ SELECT run_id, device_id, op_type, core_type,
        shortest AS min_ns,
        (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
        longest AS max_ns,
-       (100 * total)::DOUBLE / nullif(sum(total) OVER (PARTITION BY run_id, device_id), 0)::DOUBLE
-         AS ratio_percent
-FROM by_type
+       (100 * total)::DOUBLE / nullif(device_total, 0)::DOUBLE AS ratio_percent
+FROM of_device
 ORDER BY run_id, device_id, total_ns DESC, op_type, core_type

@@ -1,0 +1,44 @@
+-- title = "Fused operators"
+-- doc = "What was fused, out of what, and how much memory does each fused op need? One row for each fused op and device that ran it."
+-- needs = ["fusion"]
+-- when_empty = "Record a model that has ops to fuse, such as a convolution with its activation (traceconv record MODEL -o DIR)."
+-- order = ["run_id", "device_id", "model_id", "op_id"]
+-- shown = ["device_id", "fusion_op", "original_ops", "total_bytes"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only ops that this device ran; all when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "The fused op (op.op_id)." }
+-- fusion_id = { type = "BIGINT", unit = "id", doc = "Number of the fusion (fusion.fusion_id)." }
+-- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that ran the op; NULL when no task of it is in the store." }
+-- model_name = { type = "VARCHAR", unit = "text", msprof = "Model Name", doc = "Model that the op belongs to; NULL when not known." }
+-- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Number of that model; NULL when not known." }
+-- fusion_op = { type = "VARCHAR", unit = "text", msprof = "Fusion Op", doc = "Name of the fused op; NULL when not known." }
+-- original_count = { type = "BIGINT", unit = "count", doc = "Ops of the model that went into it." }
+-- original_ops = { type = "VARCHAR", unit = "text", msprof = "Original Ops", doc = "Names of these ops in their order, joined by ';'." }
+-- input_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Input(KB)", msprof_as = "kb", doc = "Bytes of its inputs that are not weights; NULL when not known." }
+-- output_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Output(KB)", msprof_as = "kb", doc = "Bytes of its outputs; NULL when not known." }
+-- weight_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Weight(KB)", msprof_as = "kb", doc = "Bytes of its weights; NULL when not known." }
+-- workspace_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Workspace(KB)", msprof_as = "kb", doc = "Bytes of scratch memory while it runs; NULL when not known." }
+-- total_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Total(KB)", msprof_as = "kb", doc = "Sum of the four; NULL when one of them is." }
+WITH fused AS (
+  SELECT f.run_id, f.fusion_id, f.op_id, count(*) AS original_count,
+         string_agg(f.original_name, ';' ORDER BY f.original_index) AS original_ops
+  FROM fusion AS f
+  WHERE run IS NULL OR f.run_id = run
+  GROUP BY f.run_id, f.fusion_id, f.op_id
+), ran AS (
+  SELECT t.run_id, t.op_id, t.device_id
+  FROM task AS t
+  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+  GROUP BY t.run_id, t.op_id, t.device_id
+)
+SELECT f.run_id, f.op_id, f.fusion_id, r.device_id, o.model_name, o.model_id, o.name AS fusion_op,
+       f.original_count, f.original_ops, o.input_bytes, o.output_bytes, o.weight_bytes, o.workspace_bytes,
+       o.input_bytes + o.output_bytes + o.weight_bytes + o.workspace_bytes AS total_bytes
+FROM fused AS f
+LEFT JOIN op AS o ON o.run_id = f.run_id AND o.op_id = f.op_id
+LEFT JOIN ran AS r ON r.run_id = f.run_id AND r.op_id = f.op_id
+WHERE device IS NULL OR r.device_id = device
+ORDER BY f.run_id, r.device_id, o.model_id, f.op_id

@@ -1,0 +1,52 @@
+-- title = "Iterations"
+-- doc = "How long does each iteration take, and what of it is forward, backward, refresh and waiting for data? One row for each step; an inference has no backward part, and its fields are NULL."
+-- needs = ["step"]
+-- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged."
+-- order = ["run_id", "device_id", "model_id", "iteration", "step_id"]
+-- shown = ["device_id", "model_id", "iteration", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only this step (step.step_id); all when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "The step (step.step_id)." }
+-- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that it ran on." }
+-- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration of the model, as the source numbers it." }
+-- start_ns = { type = "BIGINT", unit = "ns", doc = "When it started; NULL when not recorded." }
+-- fp_start_ns = { type = "BIGINT", unit = "ns", msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
+-- bp_end_ns = { type = "BIGINT", unit = "ns", msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
+-- end_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration End(us)", msprof_as = "us", doc = "When it ended; NULL when not in the source." }
+-- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; NULL when one is." }
+-- fp_to_bp_ns = { type = "BIGINT", unit = "ns", msprof = "FP to BP Time(us)", msprof_as = "us", doc = "bp_end_ns − fp_start_ns; NULL when one is." }
+-- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL when one is." }
+-- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the step before it of the same model and device; negative when they overlap; NULL for the first." }
+-- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model that it ran; NULL when not known." }
+-- reduce_start_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, in the order of their starts; NULL when there are none." }
+-- reduce_dur_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Duration(us)", msprof_as = "us", doc = "Durations of the same collectives, in the same order." }
+WITH ordered AS (
+  SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.start_ns, s.fp_start_ns, s.bp_end_ns,
+         s.end_ns, lag(s.end_ns) OVER (
+           PARTITION BY s.run_id, s.device_id, s.model_id
+           ORDER BY coalesce(s.start_ns, s.fp_start_ns), s.iteration, s.step_id
+         ) AS previous_end_ns
+  FROM step AS s
+  WHERE (run IS NULL OR s.run_id = run) AND (device IS NULL OR s.device_id = device)
+), reduce AS (
+  SELECT t.run_id, t.device_id, t.step_id, list(t.start_ns ORDER BY t.start_ns, t.id) AS starts,
+         list(t.dur_ns ORDER BY t.start_ns, t.id) AS durations
+  FROM task AS t
+  WHERE t.kind = 'collective' AND t.step_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
+    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+  GROUP BY t.run_id, t.device_id, t.step_id
+)
+SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
+       o.end_ns - o.fp_start_ns AS iteration_time_ns,
+       o.bp_end_ns - o.fp_start_ns AS fp_to_bp_ns,
+       o.end_ns - o.bp_end_ns AS refresh_ns,
+       o.fp_start_ns - o.previous_end_ns AS data_aug_bound_ns,
+       o.model_id, r.starts AS reduce_start_ns, r.durations AS reduce_dur_ns
+FROM ordered AS o
+LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id = o.device_id AND r.step_id = o.step_id
+WHERE step IS NULL OR o.step_id = step
+ORDER BY o.run_id, o.device_id, o.model_id, o.iteration, o.step_id
