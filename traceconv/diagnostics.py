@@ -43,6 +43,11 @@ class Code(Enum):
     NO_CLOCK_SYNC = ("no_clock_sync", Severity.ERROR, "A device has no sync records: its times can't be aligned.")
     BAD_CLOCK_SYNC = ("bad_clock_sync", Severity.DATA_LOSS, "Sync records that contradict their neighbours; not used.")
     BAD_TIME = ("bad_time", Severity.DATA_LOSS, "Times out of the range that 64 bits of nanoseconds can hold.")
+    OUT_OF_RANGE = (
+        "out_of_range",
+        Severity.DATA_LOSS,
+        "Numbers that do not fit a signed 64-bit column: NULL.",
+    )
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 
     def __init__(self, text: str, severity: Severity, doc: str) -> None:

@@ -1,0 +1,294 @@
+"""Passes over a device's logs: its clock, tasks, their counters, steps and sampled values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.diagnostics import Code
+from traceconv.events import EventBatch
+from traceconv.normalize import clock
+from traceconv.normalize.context import FLOW_DTYPE, Int64, Mask, RunContext
+from traceconv.normalize.host_passes import halves, keep_valid, report_unknown
+from traceconv.normalize.names import EnumColumn, constant
+from traceconv.normalize.pairing import Pairer, gather, stable_order
+from traceconv.normalize.rows import ColumnData, Nullable, row_batch
+from traceconv.normalize.spool import SpillIndex
+from traceconv.normalize.tracks import map_distinct
+from traceconv.schema import record
+from traceconv.schema.dtypes import RecordArray, dtype_of
+
+#: What a task type says of the task: kind, and the core that computes it.
+_TASK_KINDS = {
+    "AI_CORE": ("compute", "AI_CORE"),
+    "AI_VECTOR_CORE": ("compute", "AI_VECTOR_CORE"),
+    "AI_CPU": ("compute", "AI_CPU"),
+    "MIX_AIC": ("compute", "MIX_AIC"),
+    "MIX_AIV": ("compute", "MIX_AIV"),
+    "SDMA": ("copy", None),
+    "HCCL": ("collective", None),
+    "EVENT_RECORD": ("sync", None),
+    "EVENT_WAIT": ("sync", None),
+}
+#: PMU record → the metric group that it holds.
+METRIC_GROUPS = {"pmu_pipe_utilization": "PipeUtilization"}
+_NO_PMU_FIELDS = frozenset({"ticks", "task_id", "stream_id"})
+
+
+def align_clock(context: RunContext, device_id: int, clock_hz: int, batches: Iterable[EventBatch]) -> None:
+    """sync records → the clock that all later passes of the device use."""
+    parts = [batch.records.copy() for batch in batches]
+    records = np.concatenate(parts) if parts else np.zeros(0, dtype_of(record("sync")))
+    account = context.accounts["sync"]
+    account.records += len(records)
+    account.consumed += len(records)
+    aligned = clock.align(records["ticks"], records["host_before_ns"], records["host_after_ns"], clock_hz)
+    if aligned is None:
+        return
+    bad = aligned.summary.contradicting
+    context.note("sync", Code.BAD_CLOCK_SYNC, bad, f"device {device_id}: readings that contradict others, not used")
+    context.clocks[device_id] = aligned
+
+
+def ensure_clock(
+    context: RunContext, batches: Iterator[EventBatch], device_id: int, clock_hz: int
+) -> Iterator[EventBatch]:
+    """Passes `batches` on; a device without sync records gets a clock that starts where the host's log does."""
+    for batch in batches:
+        if device_id not in context.clocks:
+            host_ns = (context.first_ns if context.first_ns is not None else context.offset_ns) - context.offset_ns
+            first = int(batch.records["ticks"].min()) if len(batch.records) else 0
+            context.clocks[device_id] = clock.unsynced(min(first, clock.TIME_LIMIT_NS), host_ns, clock_hz)
+            message = f"device {device_id} has no usable sync records: its times are only right among themselves"
+            context.log.add(Code.NO_CLOCK_SYNC, message)
+        yield batch
+
+
+class TaskPass:
+    """task records of one device → task; flows from launches, and task ids for the counters, are put aside."""
+
+    def __init__(self, context: RunContext, device_id: int) -> None:
+        schema = record("task")
+        self._context = context
+        self._device_id = device_id
+        self._schema = schema
+        self._pairer = Pairer("task_id", dtype_of(schema))
+        self._last_end: dict[int, int | None] = {}
+        self._types = EnumColumn(schema.field("task_type"))
+        self._kinds, self._cores = (
+            EnumColumn(schema.field("task_type"), {name: pair[part] for name, pair in _TASK_KINDS.items()})
+            for part in (0, 1)
+        )
+        #: task_id → id of its row.
+        self.rows_by_task = SpillIndex(("id",))
+        self._overlaps = 0
+        self._negative = 0
+
+    def rows(self, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of table task."""
+        context = self._context
+        account = context.accounts["task"]
+        unmatched = 0
+        for whole in batches:
+            batch = halves(context, whole)
+            pairs = self._pairer.feed(batch.records, batch.ids, batch.records["event"] == 1)
+            unmatched += pairs.unmatched_ends
+            account.merged += len(pairs.ends)
+            yield self._batch(pairs.starts, pairs.ids, pairs.ends)
+            if len(pairs.unfinished):
+                yield self._batch(pairs.unfinished, pairs.unfinished_ids, None)
+        rest, rest_ids = self._pairer.finish()
+        yield self._batch(rest, rest_ids, None)
+        account.consumed += unmatched
+        where = f"device {self._device_id}: "
+        context.note("task", Code.UNFINISHED, len(rest), where + "started, and no end when the log stops")
+        context.note("task", Code.UNMATCHED_END, unmatched, where + "ends without a start")
+        context.note("task", Code.NEGATIVE_DURATION, self._negative, where + "ends before the start")
+        context.note(
+            "task", Code.OVERLAP, self._overlaps, where + "begins before the task before it on its stream ends"
+        )
+        report_unknown(context, "task", {"task_type": self._types})
+
+    def _batch(self, starts: RecordArray, ids: Int64, ends: RecordArray | None) -> pa.RecordBatch:
+        """Rows of started tasks, in the order of their start; `ends` None: their ends are not known."""
+        context, schema = self._context, self._schema
+        start_ns, valid = context.device_times(self._device_id, starts["ticks"])
+        end_ns = start_ns
+        if ends is not None:
+            end_ns, end_valid = context.device_times(self._device_id, ends["ticks"])
+            valid = end_valid if valid is None else valid if end_valid is None else valid & end_valid
+        order = np.argsort(start_ns, kind="stable")
+        if valid is not None:
+            order = order[valid[order]]
+            lost = len(starts) - len(order)
+            context.accounts["task"].merged -= lost if ends is not None else 0
+            context.lose("task", Code.BAD_TIME, lost * (1 if ends is None else 2), "time out of range")
+        starts, ids, start_ns, end_ns = gather(starts, order), ids[order], start_ns[order], end_ns[order]
+        context.accounts["task"].rows += len(starts)
+        context.note_times(start_ns, end_ns)
+        negative = end_ns < start_ns
+        self._negative += int(np.count_nonzero(negative))
+        dur_unknown = negative if ends is not None else np.ones(len(starts), np.bool_)
+        dur = Nullable(end_ns - start_ns, dur_unknown)
+        self.rows_by_task.add(starts["task_id"].astype(np.uint64), ids)
+        submit = self._launched(starts, ids, start_ns)
+        names = starts["name"]
+        numbers = ("stream_id", "step_id", "execution_id", "context_id", "correlation_id", "size_bytes")
+        counts = ("block_count", "mix_block_count")
+        computes = starts["task_type"] <= 4  # AI_CORE … MIX_AIV: only these run in blocks
+        columns: dict[str, ColumnData] = {
+            "id": ids,
+            "track_id": map_distinct(starts["stream_id"], self._track),
+            "device_id": np.full(len(starts), self._device_id, np.int64),
+            "op_id": context.number(schema, starts, "op_index"),
+            "source_task_id": context.number(schema, starts, "task_id"),
+            "name": context.texts.column(np.where(names == 0, self._op_names(starts["op_index"]), names)),
+            "task_type": self._types.column(starts["task_type"]),
+            "core_type": self._cores.column(starts["task_type"]),
+            "kind": self._kinds.column(starts["task_type"]),
+            "submit_ns": submit,
+            "start_ns": start_ns,
+            "dur_ns": dur,
+            "wait_ns": self._waits(starts["stream_id"], start_ns, end_ns, dur_unknown),
+            "depth": np.zeros(len(starts), np.int32),
+            "self_ns": dur,
+            "hf32_eligible": Nullable(starts["hf32_eligible"] == 1, ~computes),
+        }
+        columns.update({name: context.number(schema, starts, name) for name in numbers})
+        columns.update({name: Nullable(starts[name].astype(np.int64), ~computes) for name in counts})
+        return row_batch("task", columns)
+
+    def _track(self, stream_id: int) -> int:
+        return self._context.tracks.stream(self._device_id, stream_id)
+
+    def _op_names(self, op_index: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """The name hash of each op; 0 where the op is not known."""
+        known, hashes = self._context.op_indices, self._context.op_name_hashes
+        if not len(known):
+            return np.zeros(len(op_index), np.uint64)
+        place = np.minimum(np.searchsorted(known, op_index), len(known) - 1)
+        return np.where(known[place] == op_index, hashes[place], np.uint64(0))
+
+    def _launched(self, starts: RecordArray, ids: Int64, start_ns: Int64) -> Nullable:
+        """When each task was submitted; the arrow from its launch is put aside."""
+        found, launch = self._context.launches.look_up(starts["correlation_id"])
+        found &= starts["correlation_id"] != 0
+        flows = np.empty(int(np.count_nonzero(found)), FLOW_DTYPE)
+        flows["src_id"], flows["src_ns"] = launch["id"][found], launch["start_ns"][found]
+        flows["dst_id"], flows["dst_ns"] = ids[found], start_ns[found]
+        self._context.flows.append(flows)
+        return Nullable(launch["start_ns"], ~found)
+
+    def _waits(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64, end_unknown: Mask) -> Nullable:
+        """Start less the end of the task before it on its stream; 0 for the first of a stream."""
+        wait = np.zeros(len(stream), np.int64)
+        unknown = np.zeros(len(stream), np.bool_)
+        if not len(stream):
+            return Nullable(wait, unknown)
+        order = stable_order(stream)
+        sorted_stream = stream[order]
+        wait[order[1:]] = start_ns[order[1:]] - end_ns[order[:-1]]
+        unknown[order[1:]] = end_unknown[order[:-1]]
+        firsts = np.flatnonzero(np.concatenate([[True], sorted_stream[1:] != sorted_stream[:-1]]))
+        lasts = np.append(firsts[1:], len(order)) - 1
+        for first, last in zip(order[firsts].tolist(), order[lasts].tolist(), strict=True):
+            number = int(stream[first])
+            before = self._last_end.get(number, int(start_ns[first]))
+            wait[first] = 0 if before is None else int(start_ns[first]) - before
+            unknown[first] = before is None
+            self._last_end[number] = None if end_unknown[last] else int(end_ns[last])
+        self._overlaps += int(np.count_nonzero((wait < 0) & ~unknown))
+        return Nullable(wait, unknown)
+
+
+def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """PMU records of one device → task_pmu."""
+    orphans: dict[str, int] = {}
+    for batch in batches:
+        schema = record(batch.kind)
+        account = context.accounts[batch.kind]
+        account.records += len(batch.records)
+        found, values = rows_by_task.look_up(batch.records["task_id"].astype(np.uint64))
+        rows = np.flatnonzero(found)
+        orphans[batch.kind] = orphans.get(batch.kind, 0) + len(batch.records) - len(rows)
+        account.rows += len(rows)
+        records = gather(batch.records, rows)
+        counters = [field.name for field in schema.fields if field.name not in _NO_PMU_FIELDS]
+        columns: dict[str, ColumnData] = {name: context.number(schema, records, name) for name in counters}
+        columns["id"] = values["id"][rows]
+        columns["metric_group"] = constant(METRIC_GROUPS[batch.kind], len(rows))
+        yield row_batch("task_pmu", columns)
+    for kind, count in orphans.items():
+        context.lose(kind, Code.ORPHAN_PMU, count, "counters of tasks that are not in the log")
+
+
+def counters(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """counter records of one device → counter."""
+    tracks: dict[tuple[int, int], int] = {}
+    account = context.accounts["counter"]
+    for whole in batches:
+        account.records += len(whole.records)
+        ns, valid = context.device_times(device_id, whole.records["ticks"])
+        batch = keep_valid(context, whole, valid, Code.BAD_TIME, "time out of range")
+        ns = ns if valid is None else ns[valid]
+        context.note_times(ns)
+        names, place = np.unique(batch.records[["name", "value_unit"]], return_inverse=True)
+        for name, unit in names.tolist():
+            if (name, unit) not in tracks:
+                tracks[name, unit] = context.tracks.counter(device_id, context.texts.get(name), context.texts.get(unit))
+        track_ids = np.array([tracks[pair] for pair in names.tolist()], np.int64)
+        account.rows += len(batch.records)
+        yield counter_rows(track_ids[place], ns, np.ascontiguousarray(batch.records["value"]))
+
+
+def counter_rows(track_id: Int64, ts_ns: Int64, value: Int64) -> pa.RecordBatch:
+    """A batch of table counter from whole numbers; `value_int` is the exact one."""
+    return row_batch(
+        "counter",
+        {"track_id": track_id, "ts_ns": ts_ns, "value": value.astype(np.float64), "value_int": value},
+    )
+
+
+_MARKS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns")
+
+
+def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """step_mark records of one device → step: a row when the end mark comes, or when the log stops."""
+    account = context.accounts["step_mark"]
+    waiting = np.zeros(0, dtype_of(record("step_mark")))
+    for batch in batches:
+        account.records += len(batch.records)
+        known = keep_valid(
+            context, batch, batch.records["mark"] < len(_MARKS), Code.UNKNOWN_VALUE, "a mark without a name"
+        )
+        _, valid = context.device_times(device_id, known.records["ticks"])
+        marks = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range").records
+        account.consumed += len(marks)
+        marks = np.concatenate([waiting, marks])
+        ended = np.unique(marks["step_id"][marks["mark"] == len(_MARKS) - 1])
+        whole = np.isin(marks["step_id"], ended)
+        waiting = marks[~whole]
+        yield _step_rows(context, device_id, marks[whole])
+    yield _step_rows(context, device_id, waiting)
+
+
+def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.RecordBatch:
+    ns, _ = context.device_times(device_id, marks["ticks"])
+    context.note_times(ns)
+    step_ids, first, place = np.unique(marks["step_id"], return_index=True, return_inverse=True)
+    columns: dict[str, ColumnData] = {
+        "step_id": step_ids.astype(np.int64),
+        "device_id": np.full(len(step_ids), device_id, np.int64),
+        "model_id": marks["model_id"][first].astype(np.int64),
+        "iteration": marks["iteration"][first].astype(np.int64),
+    }
+    for mark, name in enumerate(_MARKS):
+        here = marks["mark"] == mark
+        times, missing = np.zeros(len(step_ids), np.int64), np.ones(len(step_ids), np.bool_)
+        times[place[here]] = ns[here]
+        missing[place[here]] = False
+        columns[name] = Nullable(times, missing)
+    return row_batch("step", columns)

@@ -1,0 +1,93 @@
+"""Start and end → one slice, by key, in whatever order they come; only what has no partner yet is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.schema.dtypes import RecordArray
+
+Int64 = NDArray[np.int64]
+
+
+def gather(records: RecordArray, index: NDArray[np.intp]) -> RecordArray:
+    """`records[index]`, by way of a plain byte view: twice as fast as indexing a structured array."""
+    plain = np.ascontiguousarray(records).view(f"V{records.dtype.itemsize}")
+    return plain[index].view(records.dtype)
+
+
+def stable_order(keys: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
+    """A stable argsort, by radix where the keys lie within 16 bits of each other, as those of a batch often do."""
+    if not len(keys):
+        return np.zeros(0, np.intp)
+    low = keys.min()
+    if int(keys.max()) - int(low) < 1 << 16:
+        return np.argsort((keys - low).astype(np.uint16), kind="stable")
+    return np.argsort(keys, kind="stable")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Slices made of two halves: `starts[i]` (with its id) and `ends[i]`; then starts whose end will not come.
+
+    unmatched_ends  number of ends that have no start
+    """
+
+    starts: RecordArray
+    ids: Int64
+    ends: RecordArray
+    unfinished: RecordArray
+    unfinished_ids: Int64
+    unmatched_ends: int
+
+
+class Pairer:
+    """Pairs starts and ends that have the same key, over any number of batches.
+
+    Of several starts of one key before its end, the last one takes the end and the others are unfinished.
+    """
+
+    def __init__(self, key: str, dtype: np.dtype[np.void]) -> None:
+        self._key = key
+        self._open = np.zeros(0, dtype)
+        self._open_ids = np.zeros(0, np.int64)
+
+    def feed(self, records: RecordArray, ids: Int64, is_end: NDArray[np.bool_]) -> Pairs:
+        """Takes the next records in the order of the log; returns what can be paired now."""
+        waiting = len(self._open)
+        if waiting:
+            records = np.concatenate([self._open, records])
+            ids = np.concatenate([self._open_ids, ids])
+            is_end = np.concatenate([np.zeros(waiting, np.bool_), is_end])
+        keys = np.ascontiguousarray(records[self._key])
+        order = stable_order(keys)
+        sorted_keys = keys[order]
+        sorted_end = is_end[order]
+        same = np.zeros(len(order), np.bool_)  # whether the next one has the same key
+        same[:-1] = sorted_keys[1:] == sorted_keys[:-1]
+        next_is_end = np.zeros(len(order), np.bool_)
+        next_is_end[:-1] = sorted_end[1:]
+        first = ~sorted_end & same & next_is_end
+        second = np.zeros(len(order), np.bool_)
+        second[1:] = first[:-1]
+        superseded = ~sorted_end & same & ~next_is_end
+        still_open = order[~sorted_end & ~same]
+        still_open.sort()
+        starts, ends, lost = order[first], order[second], order[superseded]
+        self._open, self._open_ids = gather(records, still_open), ids[still_open]
+        return Pairs(
+            gather(records, starts),
+            ids[starts],
+            gather(records, ends),
+            gather(records, lost),
+            ids[lost],
+            int(np.count_nonzero(sorted_end & ~second)),
+        )
+
+    def finish(self) -> tuple[RecordArray, Int64]:
+        """The starts whose end never came, and their ids."""
+        rest = self._open, self._open_ids
+        self._open, self._open_ids = self._open[:0], self._open_ids[:0]
+        return rest

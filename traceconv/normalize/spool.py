@@ -1,0 +1,139 @@
+"""Rows put aside on disk while a pass goes on: appended as arrays, read back in chunks, gone at the end."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.errors import OutputError
+
+
+class Spool:
+    """Structured rows of one dtype in a temporary file. OutputError when there is no room for them."""
+
+    CHUNK_ROWS = 1 << 16
+
+    def __init__(self, dtype: np.dtype[np.void]) -> None:
+        self.dtype = dtype
+        self.count = 0
+        self._file: BinaryIO | None = None
+
+    def append(self, rows: NDArray[np.void]) -> None:
+        """Adds rows of the spool's dtype."""
+        if not len(rows):
+            return
+        try:
+            if self._file is None:
+                self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
+            self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
+        except OSError as error:
+            raise OutputError(
+                f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
+            ) from error
+        self.count += len(rows)
+
+    def read(self, first: int, count: int) -> NDArray[np.void]:
+        """Rows `first` to `first + count` as a new array."""
+        rows = np.empty(count, self.dtype)
+        if count:
+            assert self._file is not None
+            self._file.seek(first * self.dtype.itemsize)
+            self._file.readinto(rows.view(np.uint8).data)  # type: ignore[attr-defined]
+            self._file.seek(0, 2)
+        return rows
+
+    def __iter__(self) -> Iterator[NDArray[np.void]]:
+        for first in range(0, self.count, self.CHUNK_ROWS):
+            yield self.read(first, min(self.CHUNK_ROWS, self.count - first))
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class SpillIndex:
+    """A map from unsigned 64-bit keys to a few int64 values, on disk, for keys that come nearly in order.
+
+    Look-ups read the sorted runs whose key range they touch: cheap when the keys asked for are close together,
+    as the tasks of a batch are.
+    """
+
+    RUN_ROWS = 1 << 16
+    CACHED_RUNS = 12
+
+    def __init__(self, value_names: tuple[str, ...]) -> None:
+        self._names = value_names
+        self._spool = Spool(np.dtype([("key", "<u8"), *((name, "<i8") for name in value_names)]))
+        self._pending: list[NDArray[np.void]] = []
+        self._pending_count = 0
+        self._low: list[int] = []
+        self._high: list[int] = []
+        self._first: list[int] = [0]
+        self._cache: dict[int, tuple[NDArray[np.uint64], NDArray[np.void]]] = {}
+
+    def add(self, keys: NDArray[np.uint64], *values: NDArray[np.int64]) -> None:
+        """Adds one value of each name for each key. A key that comes again keeps its first values."""
+        rows = np.empty(len(keys), self._spool.dtype)
+        rows["key"] = keys
+        for name, value in zip(self._names, values, strict=True):
+            rows[name] = value
+        self._pending.append(rows)
+        self._pending_count += len(rows)
+        if self._pending_count >= self.RUN_ROWS:
+            self._end_run()
+
+    def _end_run(self) -> None:
+        if not self._pending_count:
+            return
+        rows = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        keys = np.ascontiguousarray(rows["key"])
+        if len(keys) > 1 and not np.all(keys[1:] >= keys[:-1]):
+            rows = rows[np.argsort(keys, kind="stable")]
+        self._spool.append(rows)
+        self._low.append(int(rows["key"][0]))
+        self._high.append(int(rows["key"][-1]))
+        self._first.append(self._spool.count)
+        self._pending = []
+        self._pending_count = 0
+
+    def look_up(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.int64]]]:
+        """Which keys are there, and the values of each name (0 where the key is not there)."""
+        self._end_run()
+        found = np.zeros(len(keys), np.bool_)
+        values = {name: np.zeros(len(keys), np.int64) for name in self._names}
+        if not len(keys) or not self._low:
+            return found, values
+        low, high = keys.min(), keys.max()
+        runs = np.flatnonzero((np.array(self._low, np.uint64) <= high) & (np.array(self._high, np.uint64) >= low))
+        for run in runs.tolist():
+            run_keys, rows = self._run(run)
+            place = np.searchsorted(run_keys, keys)
+            np.minimum(place, len(run_keys) - 1, out=place)
+            hit = (run_keys[place] == keys) & ~found
+            if hit.any():
+                found |= hit
+                for name in self._names:
+                    values[name][hit] = rows[name][place[hit]]
+        return found, values
+
+    def _run(self, run: int) -> tuple[NDArray[np.uint64], NDArray[np.void]]:
+        """The keys (contiguous, for searching) and the rows of a run, least recently used runs dropped."""
+        cached = self._cache.pop(run, None)
+        if cached is None:
+            rows = self._spool.read(self._first[run], self._first[run + 1] - self._first[run])
+            cached = np.ascontiguousarray(rows["key"]), rows
+            while len(self._cache) >= self.CACHED_RUNS:
+                del self._cache[next(iter(self._cache))]
+        self._cache[run] = cached
+        return cached
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._cache.clear()
+        self._spool.close()

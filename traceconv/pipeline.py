@@ -1,0 +1,197 @@
+"""Ingest: read → normalise → store. The only place where the three meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from traceconv.diagnostics import Accounts, ImportLog, LogEntry, Severity
+from traceconv.errors import DataLossError, InputError
+from traceconv.normalize.raw_log import RawLogNormalizer, RunFacts
+from traceconv.normalize.rows import rows_from_tuples
+from traceconv.readers.npulog.discover import CaptureFolder, find_captures, fingerprint
+from traceconv.readers.npulog.reader import CaptureReader
+from traceconv.reports.catalog import install
+from traceconv.schema import table
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.writer import StoreWriter
+
+
+class Observer(Protocol):
+    """Is told how an ingest goes on."""
+
+    def start(self, label: str, total_bytes: int) -> None:
+        """A run of so many bytes begins to be read."""
+
+    def advance(self, byte_count: int) -> None:
+        """So many more bytes were read."""
+
+
+class _Silent:
+    def start(self, label: str, total_bytes: int) -> None: ...
+
+    def advance(self, byte_count: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedRun:
+    """What became of one source.
+
+    action     ingested, replaced, or kept (it was in the store already, and was left alone)
+    seconds    wall time; with `record_count` it gives the rate
+    """
+
+    run_id: int
+    label: str
+    source_path: str
+    action: str
+    seconds: float = 0.0
+    size_bytes: int = 0
+    complete: bool = True
+    accounts: Accounts = field(default_factory=Accounts)
+    log: tuple[LogEntry, ...] = ()
+    source_names: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def record_count(self) -> int:
+        return sum(account.records for account in self.accounts.by_record.values())
+
+    @property
+    def lossy(self) -> bool:
+        return any(entry.severity is not Severity.INFO for entry in self.log)
+
+
+def ingest(
+    paths: Sequence[Path],
+    store_path: Path,
+    *,
+    replace: bool = False,
+    strict: bool = False,
+    observer: Observer | None = None,
+) -> list[IngestedRun]:
+    """Normalises all captures in `paths` into the store, in one transaction. Returns what became of each.
+
+    replace   a capture that is in the store already is read again and takes the place of its run
+    strict    any loss raises DataLossError, and the store stays as it was
+
+    Raises InputError when a path holds nothing that can be read, StoreError when the store can't be written.
+    """
+    captures = find_captures(paths)
+    with StoreWriter(store_path, install) as writer:
+        runs = [_ingest_capture(capture, writer, replace, observer or _Silent()) for capture in captures]
+        lossy = [run for run in runs if run.lossy]
+        if strict and lossy:
+            first = next(entry for entry in lossy[0].log if entry.severity is not Severity.INFO)
+            raise DataLossError(f"{lossy[0].label}: {first.message}; nothing was stored, since --strict was given")
+        if any(run.action != "kept" for run in runs):
+            writer.commit()
+    return runs
+
+
+def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, observer: Observer) -> IngestedRun:
+    started = time.perf_counter()
+    label = capture.path.resolve().name
+    digest = fingerprint(capture)
+    known = writer.run_of(digest)
+    if known is not None and not replace:
+        return IngestedRun(known[0], known[1], str(capture.path), "kept")
+    if known is not None:
+        writer.delete_run(known[0])
+    run_id = known[0] if known is not None else writer.next_run_id()
+    size_bytes = sum(file.size_bytes for file in capture.files)
+    observer.start(label, size_bytes)
+    log, accounts = ImportLog(), Accounts()
+    reader = CaptureReader(capture, log, accounts, observer.advance)
+    normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
+    try:
+        for name, batches in normalizer.tables(reader.events()):
+            writer.insert(name, run_id, batches)
+        facts = normalizer.facts
+    finally:
+        normalizer.close()
+    _check_books(capture, accounts, log)
+    complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
+    _insert_run(writer, run_id, label, digest, capture, facts, complete)
+    _insert_provenance(writer, run_id, reader, log, accounts)
+    return IngestedRun(
+        run_id,
+        label,
+        str(capture.path),
+        "ingested" if known is None else "replaced",
+        time.perf_counter() - started,
+        size_bytes,
+        complete,
+        accounts,
+        tuple(log),
+        {source.source_id: source.file.relative_path for source in reader.sources},
+    )
+
+
+def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog) -> None:
+    """InputError when nothing of the capture could be used; AssertionError when the books don't balance."""
+    for record, account in accounts.by_record.items():
+        assert account.balanced, f"the books of {record} don't balance: {account}"
+    if not any(account.rows for account in accounts.by_record.values()):
+        reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
+        reason = f" ({reasons[-1]})" if reasons else ""
+        raise InputError(f"{capture.path}: nothing in it can be used{reason}; see: traceconv info {capture.path}")
+
+
+def _insert_run(
+    writer: StoreWriter,
+    run_id: int,
+    label: str,
+    digest: str,
+    capture: CaptureFolder,
+    facts: RunFacts,
+    complete: bool,
+) -> None:
+    row = {
+        "label": label,
+        "host": facts.host,
+        "source_path": str(capture.path),
+        "source_format": "npulog",
+        "source_digest": digest,
+        "writer": facts.writer,
+        "model_name": facts.model_name,
+        "start_ns": facts.start_ns,
+        "end_ns": facts.end_ns,
+        "epoch_known": facts.epoch_known,
+        "complete": complete,
+        "options": facts.options,
+        "schema_version": SCHEMA_VERSION,
+    }
+    writer.insert("run", run_id, _one(rows_from_tuples("run", tuple(row), [tuple(row.values())])))
+
+
+def _insert_provenance(
+    writer: StoreWriter, run_id: int, reader: CaptureReader, log: ImportLog, accounts: Accounts
+) -> None:
+    """Where the rows came from, what was lost on the way, and the books."""
+    sources = [
+        (one.source_id, one.file.relative_path, f"npulog {one.record}", one.file.size_bytes, f"{one.digest:08x}")
+        for one in reader.sources
+    ]
+    blocks = [(one.source_id, *block) for one in reader.sources for block in one.blocks]
+    entries = [
+        (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message) for e in log
+    ]
+    books = [(name, a.records, a.rows, a.merged, a.consumed, a.lost) for name, a in sorted(accounts.by_record.items())]
+    contents: tuple[tuple[str, Sequence[tuple[object, ...]]], ...] = (
+        ("source", sources),
+        ("source_block", blocks),
+        ("import_log", entries),
+        ("import_account", books),
+    )
+    for name, rows in contents:
+        columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
+        writer.insert(name, run_id, _one(rows_from_tuples(name, columns, rows)))
+
+
+def _one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return iter([batch])

@@ -1,0 +1,190 @@
+"""Writes runs into a store: one transaction, which lands whole or leaves the store as it was.
+
+A new store is written beside its name and renamed when it is whole; an old one is appended to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from traceconv.errors import StoreError, printable
+from traceconv.schema import tables
+from traceconv.schema.ddl import quote_identifier
+from traceconv.store.database import create_store, create_tables, open_store
+
+#: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
+LOAD_MEMORY = "128MB"
+LOAD_THREADS = 2
+
+
+class StoreWriter:
+    """A store open for writing. Use as a context manager: `commit` makes the changes stay, leaving without undoes them.
+
+    Raises StoreError when the file can't be written, or is open elsewhere.
+    """
+
+    def __init__(self, path: Path, install: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
+        """`install` adds to a new store what is not the store's own: the reports."""
+        self._path = path
+        self._partial: Path | None = None
+        if path.exists():
+            self._connection = open_store(path, read_only=False)
+        else:
+            self._partial = path.with_name(path.name + ".partial")
+            _remove_orphan(self._partial)
+            self._connection = create_store(self._partial)
+        try:
+            self._configure()
+            self._connection.execute("BEGIN TRANSACTION")
+            if self._partial is not None:
+                create_tables(self._connection)
+                install(self._connection)
+        except BaseException as error:
+            self._undo()
+            if isinstance(error, duckdb.Error):
+                raise self._refused(error) from error
+            raise
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo()
+
+    def run_of(self, digest: str) -> tuple[int, str] | None:
+        """(run_id, label) of the run that was read from the source with this digest; None when there is none."""
+        found = self._fetch("SELECT run_id, label FROM run WHERE source_digest = ? ORDER BY run_id LIMIT 1", [digest])
+        return (int(found[0][0]), str(found[0][1])) if found else None
+
+    def next_run_id(self) -> int:
+        """The number for a new run."""
+        return int(self._fetch("SELECT coalesce(max(run_id), 0) + 1 FROM run", [])[0][0])
+
+    def delete_run(self, run_id: int) -> None:
+        """Takes a run out of all tables."""
+        for name in tables():
+            self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
+
+    def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
+        """Loads batches, which have all the same columns, into a table; returns the number of rows.
+
+        Columns that they don't have are NULL. An exception out of `batches` comes out as it is.
+        """
+        first = next(batches, None)
+        if first is None:
+            return 0
+        count = 0
+        failure: list[BaseException] = []
+
+        def all_batches() -> Iterator[pa.RecordBatch]:
+            # DuckDB would wrap an exception from in here beyond recognition: it is kept, and raised below.
+            nonlocal count
+            batch: pa.RecordBatch | None = first
+            try:
+                while batch is not None:
+                    count += batch.num_rows
+                    yield batch
+                    batch = next(batches, None)
+            except BaseException as error:
+                failure.append(error)
+                raise
+
+        reader = pa.RecordBatchReader.from_batches(first.schema, all_batches())
+        names = ", ".join(quote_identifier(name) for name in first.schema.names)
+        self._connection.register("incoming_rows", reader)
+        statement = (
+            f"INSERT INTO {quote_identifier(table)} (run_id, {names}) "  # noqa: S608 - names of our own schemas
+            f"SELECT ?::BIGINT, {names} FROM incoming_rows"
+        )
+        try:
+            self._connection.execute(statement, [run_id])
+        except duckdb.Error as error:
+            if failure:
+                raise failure[0] from None
+            raise self._refused(error) from error
+        finally:
+            self._connection.unregister("incoming_rows")
+        return count
+
+    def commit(self) -> None:
+        """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log."""
+        self._execute("COMMIT", [])
+        self._execute("CHECKPOINT", [])
+        self._connection.close()
+        if self._partial is None:
+            return
+        partial, self._partial = self._partial, None
+        try:
+            _sync(partial)
+            partial.rename(self._path)
+            _sync(self._path.absolute().parent)
+        except OSError as error:
+            raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
+
+    def _configure(self) -> None:
+        execute = self._connection.execute
+        execute(f"SET memory_limit = '{LOAD_MEMORY}'")
+        execute(f"SET threads = {LOAD_THREADS}")
+
+    def _fetch(self, statement: str, parameters: list[object]) -> list[Any]:
+        try:
+            return self._connection.execute(statement, parameters).fetchall()
+        except duckdb.Error as error:
+            raise self._refused(error) from error
+
+    def _execute(self, statement: str, parameters: list[object]) -> None:
+        try:
+            self._connection.execute(statement, parameters)
+        except duckdb.Error as error:
+            raise self._refused(error) from error
+
+    def _undo(self) -> None:
+        """Takes back what was not committed; nothing to do after a commit."""
+        with contextlib.suppress(duckdb.Error):
+            self._connection.execute("ROLLBACK")
+        self._connection.close()
+        if self._partial is not None:
+            _unlink(self._partial)
+            self._partial = None
+
+    def _refused(self, error: duckdb.Error) -> StoreError:
+        line = printable(str(error).splitlines()[0], 300)
+        return StoreError(f"can't write {printable(str(self._path))}: {line}; the store is as it was before")
+
+
+def _remove_orphan(partial: Path) -> None:
+    """Removes what a killed ingest left behind; StoreError when it is one that still runs."""
+    if not partial.exists():
+        return
+    try:
+        open_store(partial, read_only=False).close()
+    except StoreError as error:
+        if "in use" in str(error):
+            raise
+    _unlink(partial)
+
+
+def _unlink(file: Path) -> None:
+    """Removes a database file and its write-ahead log, as far as they are there."""
+    for path in (file, file.with_name(file.name + ".wal")):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file or a folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
