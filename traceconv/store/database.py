@@ -19,6 +19,7 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import comments, create_table, quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.documented_sql import DocumentedSql, load_folder
+from traceconv.store.functions import function_statements
 
 #: Oldest storage format that can hold what a store has; read by every DuckDB from 1.2 on.
 STORAGE_VERSION = "v1.2.0"
@@ -63,11 +64,12 @@ def create_store(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates all tables, their comments, `store_info` and the views in the connection's current database."""
+    """Creates all tables, their comments, `store_info`, functions and views in the connection's current database."""
     statements = [_STORE_INFO]
     for schema in tables().values():
         statements.append(create_table(schema))
         statements.extend(comments(schema))
+    statements.extend(function_statements())
     for name, view in views().items():
         statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
         statements.extend(view_comments(view))

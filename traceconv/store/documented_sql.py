@@ -30,13 +30,13 @@ else:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
-_UNITS = frozenset("id index count byte ns cycle text json enum flag ratio percent us² ns/count".split())
+_UNITS = frozenset("id index count byte ns cycle hz text json enum flag ratio percent us²".split())
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: How a column is turned into what msprof prints: see reports/msprof_text.py.
 _CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
 
 _TOP_KEYS = frozenset(
-    {"title", "doc", "needs", "when_empty", "order", "shown", "parameters", "columns", "msprof_constants"}
+    {"title", "doc", "needs", "when_empty", "order", "shown", "early", "early_where", "parameters", "columns", "msprof_constants"}
 )
 
 
@@ -55,7 +55,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """A column of a query. `msprof` is the label that msprof gives it, `msprof_as` how its value is printed."""
+    """A column of a query. `msprof` is the label that msprof gives it, `msprof_as` how its value is printed.
+
+    A `moment` is a point in time; other columns of unit ns are durations.
+    """
 
     name: str
     type: str
@@ -63,6 +66,7 @@ class SqlColumn:
     doc: str
     msprof: str | None = None
     msprof_as: str = "plain"
+    moment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class DocumentedSql:
     needs       tables without whose rows there is no answer; when_empty says how to get them
     order       the one order of the rows, total
     shown       columns of the terminal's table
+    early       tables and views that have, under the condition early_where, the same rows by run_id and id,
+                but fewer columns: where the first rows of an order are found faster; richer ones later
     """
 
     name: str
@@ -89,6 +95,8 @@ class DocumentedSql:
     when_empty: str
     order: tuple[OrderTerm, ...]
     shown: tuple[str, ...]
+    early: tuple[str, ...]
+    early_where: str | None
     parameters: tuple[Parameter, ...]
     columns: tuple[SqlColumn, ...]
     msprof_constants: tuple[tuple[str, str], ...]
@@ -150,6 +158,8 @@ def parse(name: str, text: str) -> DocumentedSql:
         when_empty=_sentence(raw, "when_empty", name) if raw.get("needs") else "",
         order=order,
         shown=shown or tuple(column.name for column in columns),
+        early=tuple(raw.get("early", [])),
+        early_where=raw.get("early_where"),
         parameters=parameters,
         columns=columns,
         msprof_constants=constants,
@@ -161,7 +171,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     where = f"{where}.{name}"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is no column")
-    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as"}), where)
+    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "moment"}), where)
     kind = _text(entry, "type", where)
     if not _TYPE.fullmatch(kind):
         raise HeaderError(f"{where}: unknown type {kind!r}")
@@ -171,7 +181,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     if conversion not in _CONVERSIONS or ("msprof_as" in entry and "msprof" not in entry):
         raise HeaderError(f"{where}: msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}")
     label = entry.get("msprof")
-    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion)
+    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, entry.get("moment") is True)
 
 
 def _parameter(name: str, entry: object, where: str) -> Parameter:

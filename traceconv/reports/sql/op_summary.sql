@@ -3,6 +3,8 @@
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
 -- order = ["run_id", "device_id", "start_ns", "id"]
+-- early = ["task", "op_task"]
+-- early_where = "op_id IS NOT NULL"
 -- shown = ["device_id", "op_name", "op_type", "task_type", "start_ns", "dur_ns", "wait_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
@@ -22,7 +24,7 @@
 -- op_state = { type = "VARCHAR", unit = "enum", msprof = "OP State", doc = "static or dynamic: whether shapes were known when the model was loaded; NULL when not known." }
 -- task_type = { type = "VARCHAR", unit = "text", msprof = "Task Type", doc = "What carries it out, such as AI_CORE; NULL when not known." }
 -- core_type = { type = "VARCHAR", unit = "text", doc = "Kind of core that computes it; NULL when not known." }
--- start_ns = { type = "BIGINT", unit = "ns", msprof = "Task Start Time(us)", msprof_as = "us", doc = "When it started." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Task Start Time(us)", msprof_as = "us", doc = "When it started." }
 -- dur_ns = { type = "BIGINT", unit = "ns", msprof = "Task Duration(us)", msprof_as = "us", doc = "How long it ran; NULL when its end is not in the source." }
 -- wait_ns = { type = "BIGINT", unit = "ns", msprof = "Task Wait Time(us)", msprof_as = "us", doc = "Start less the end of the task before it on its stream, 0 for the first; negative when they overlap; NULL when that end is not known." }
 -- block_count = { type = "BIGINT", unit = "count", msprof = "Block Num", doc = "Cores that it was split over; NULL when not known." }
@@ -61,71 +63,49 @@
 -- aiv_mte3_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_mte3_ratio", msprof_as = "ratio", doc = "aiv_mte3_cycles / aiv_total_cycles; 0 when these are 0." }
 -- aiv_icache_miss_rate = { type = "DOUBLE", unit = "ratio", msprof = "aiv_icache_miss_rate", msprof_as = "ratio", doc = "Instruction fetches of vector cores that missed the cache / all; 0 when there are none." }
 -- cube_utilization_percent = { type = "DOUBLE", unit = "percent", msprof = "cube_utilization(%)", msprof_as = "ratio", doc = "100 aic_total_cycles / (core clock · cube cores · dur_ns); NULL when one of these is not known or 0." }
-WITH ran AS (
-  SELECT t.run_id, t.id, t.device_id, o.model_id, t.op_id, t.step_id, t.source_task_id, t.stream_id,
-         coalesce(o.name, t.name) AS op_name, o.op_type, o.state AS op_state, t.task_type, t.core_type,
-         t.start_ns, t.dur_ns, t.wait_ns, t.block_count, t.mix_block_count, t.hf32_eligible,
-         o.input_shapes, o.input_dtypes, o.input_formats, o.output_shapes, o.output_dtypes, o.output_formats,
-         t.context_id, d.core_clock_hz, d.ai_core_count, d.ai_vector_core_count,
-         -- A mixed task counts the blocks of its second kind of core apart.
-         CASE t.task_type WHEN 'MIX_AIV' THEN t.mix_block_count ELSE t.block_count END AS aic_blocks,
-         CASE t.task_type WHEN 'MIX_AIC' THEN t.mix_block_count ELSE t.block_count END AS aiv_blocks
-  FROM task AS t
-  LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
-  LEFT JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
-  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-), scaled AS (
-  -- Time of a number of cycles, in ns: cycles · num / (2 · den), and adding den first rounds half up.
-  SELECT *,
-         2000000000::HUGEINT * ((aic_blocks + ai_core_count - 1) // nullif(ai_core_count, 0)) AS aic_num,
-         nullif(core_clock_hz::HUGEINT * aic_blocks, 0) AS aic_den,
-         2000000000::HUGEINT * ((aiv_blocks + ai_vector_core_count - 1) // nullif(ai_vector_core_count, 0))
-           AS aiv_num,
-         nullif(core_clock_hz::HUGEINT * aiv_blocks, 0) AS aiv_den
-  FROM ran
-)
 SELECT r.run_id, r.id, r.device_id, r.model_id, r.op_id, r.step_id, r.source_task_id, r.stream_id,
        r.op_name, r.op_type, r.op_state, r.task_type, r.core_type, r.start_ns, r.dur_ns, r.wait_ns,
        r.block_count, r.mix_block_count, r.hf32_eligible, r.input_shapes, r.input_dtypes, r.input_formats,
        r.output_shapes, r.output_dtypes, r.output_formats, r.context_id,
        p.metric_group,
-       ((p.aic_total_cycles * r.aic_num + r.aic_den) // (2 * r.aic_den))::BIGINT AS aicore_time_ns,
+       cycles_ns(p.aic_total_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aicore_time_ns,
        p.aic_total_cycles,
-       ((p.aic_mac_cycles * r.aic_num + r.aic_den) // (2 * r.aic_den))::BIGINT AS aic_mac_time_ns,
+       cycles_ns(p.aic_mac_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_mac_time_ns,
        CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_mac_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
          AS aic_mac_ratio,
-       ((p.aic_scalar_cycles * r.aic_num + r.aic_den) // (2 * r.aic_den))::BIGINT AS aic_scalar_time_ns,
+       cycles_ns(p.aic_scalar_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_scalar_time_ns,
        CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_scalar_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
          AS aic_scalar_ratio,
-       ((p.aic_mte1_cycles * r.aic_num + r.aic_den) // (2 * r.aic_den))::BIGINT AS aic_mte1_time_ns,
+       cycles_ns(p.aic_mte1_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_mte1_time_ns,
        CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_mte1_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
          AS aic_mte1_ratio,
-       ((p.aic_mte2_cycles * r.aic_num + r.aic_den) // (2 * r.aic_den))::BIGINT AS aic_mte2_time_ns,
+       cycles_ns(p.aic_mte2_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_mte2_time_ns,
        CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_mte2_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
          AS aic_mte2_ratio,
-       ((p.aic_fixpipe_cycles * r.aic_num + r.aic_den) // (2 * r.aic_den))::BIGINT AS aic_fixpipe_time_ns,
+       cycles_ns(p.aic_fixpipe_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_fixpipe_time_ns,
        CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_fixpipe_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
          AS aic_fixpipe_ratio,
        CASE WHEN p.aic_icache_request_count = 0 THEN 0
             ELSE p.aic_icache_miss_count::DOUBLE / p.aic_icache_request_count::DOUBLE END AS aic_icache_miss_rate,
-       ((p.aiv_total_cycles * r.aiv_num + r.aiv_den) // (2 * r.aiv_den))::BIGINT AS aiv_time_ns,
+       cycles_ns(p.aiv_total_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_time_ns,
        p.aiv_total_cycles,
-       ((p.aiv_vec_cycles * r.aiv_num + r.aiv_den) // (2 * r.aiv_den))::BIGINT AS aiv_vec_time_ns,
+       cycles_ns(p.aiv_vec_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_vec_time_ns,
        CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_vec_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
          AS aiv_vec_ratio,
-       ((p.aiv_scalar_cycles * r.aiv_num + r.aiv_den) // (2 * r.aiv_den))::BIGINT AS aiv_scalar_time_ns,
+       cycles_ns(p.aiv_scalar_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_scalar_time_ns,
        CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_scalar_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
          AS aiv_scalar_ratio,
-       ((p.aiv_mte2_cycles * r.aiv_num + r.aiv_den) // (2 * r.aiv_den))::BIGINT AS aiv_mte2_time_ns,
+       cycles_ns(p.aiv_mte2_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_mte2_time_ns,
        CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_mte2_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
          AS aiv_mte2_ratio,
-       ((p.aiv_mte3_cycles * r.aiv_num + r.aiv_den) // (2 * r.aiv_den))::BIGINT AS aiv_mte3_time_ns,
+       cycles_ns(p.aiv_mte3_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_mte3_time_ns,
        CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_mte3_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
          AS aiv_mte3_ratio,
        CASE WHEN p.aiv_icache_request_count = 0 THEN 0
             ELSE p.aiv_icache_miss_count::DOUBLE / p.aiv_icache_request_count::DOUBLE END AS aiv_icache_miss_rate,
-       (100000000000 * p.aic_total_cycles::HUGEINT)::DOUBLE
-         / nullif(r.core_clock_hz::HUGEINT * r.ai_core_count * r.dur_ns, 0)::DOUBLE AS cube_utilization_percent
-FROM scaled AS r
+       1e11 * p.aic_total_cycles / nullif(r.core_clock_hz::DOUBLE * r.ai_core_count * r.dur_ns, 0)
+         AS cube_utilization_percent
+FROM op_task AS r
 LEFT JOIN task_pmu AS p ON p.run_id = r.run_id AND p.id = r.id AND p.metric_group = 'PipeUtilization'
+WHERE (run IS NULL OR r.run_id = run) AND (device IS NULL OR r.device_id = device)
+  AND (step IS NULL OR r.step_id = step)

@@ -13,16 +13,16 @@
 -- step_id = { type = "BIGINT", unit = "id", doc = "The step (step.step_id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that it ran on." }
 -- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration of the model, as the source numbers it." }
--- start_ns = { type = "BIGINT", unit = "ns", doc = "When it started; NULL when not recorded." }
--- fp_start_ns = { type = "BIGINT", unit = "ns", msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
--- bp_end_ns = { type = "BIGINT", unit = "ns", msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
--- end_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration End(us)", msprof_as = "us", doc = "When it ended; NULL when not in the source." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it started; NULL when not recorded." }
+-- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
+-- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Iteration End(us)", msprof_as = "us", doc = "When it ended; NULL when not in the source." }
 -- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; NULL when one is." }
 -- fp_to_bp_ns = { type = "BIGINT", unit = "ns", msprof = "FP to BP Time(us)", msprof_as = "us", doc = "bp_end_ns − fp_start_ns; NULL when one is." }
 -- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL when one is." }
 -- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the step before it of the same model and device; negative when they overlap; NULL for the first." }
 -- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model that it ran; NULL when not known." }
--- reduce_start_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, in the order of their starts; NULL when there are none." }
+-- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, in the order of their starts; NULL when there are none." }
 -- reduce_dur_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Duration(us)", msprof_as = "us", doc = "Durations of the same collectives, in the same order." }
 WITH ordered AS (
   SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.start_ns, s.fp_start_ns, s.bp_end_ns,

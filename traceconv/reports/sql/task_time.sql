@@ -20,8 +20,8 @@
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executes (op.op_id); NULL for copies, events and collectives." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step that it belongs to (step.step_id); NULL outside steps." }
 -- dur_ns = { type = "BIGINT", unit = "ns", msprof = "task_time(us)", msprof_as = "us", doc = "How long it ran; NULL when its end is not in the source." }
--- start_ns = { type = "BIGINT", unit = "ns", msprof = "task_start(us)", msprof_as = "us", doc = "When it started." }
--- end_ns = { type = "BIGINT", unit = "ns", msprof = "task_stop(us)", msprof_as = "us", doc = "When it ended; NULL when that is not in the source." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "task_start(us)", msprof_as = "us", doc = "When it started." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "task_stop(us)", msprof_as = "us", doc = "When it ended; NULL when that is not in the source." }
 -- wait_ns = { type = "BIGINT", unit = "ns", doc = "Start less the end of the task before it on its stream, 0 for the first; negative when they overlap; NULL when that end is not known." }
 SELECT t.run_id, t.id, t.device_id, t.name, t.task_type, t.kind, t.stream_id, t.source_task_id, t.op_id,
        t.step_id, t.dur_ns, t.start_ns, t.start_ns + t.dur_ns AS end_ns, t.wait_ns

@@ -10,7 +10,7 @@
 -- depth = { type = "INTEGER", unit = "count", doc = "Slices of its track that enclose it." }
 -- category = { type = "VARCHAR", unit = "text", doc = "task_type of a task, level of a call, category of a range." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the slice." }
--- start_ns = { type = "BIGINT", unit = "ns", doc = "When it began." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it began." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long it took; NULL when its end is not in the source." }
 -- self_ns = { type = "BIGINT", unit = "ns", doc = "dur_ns less the durations of its children; NULL when dur_ns is." }
 SELECT run_id, id, 'task' AS table_name, track_id, parent_id, depth, task_type AS category, name,

@@ -1,0 +1,30 @@
+"""SQL functions that lie in the store's file, for its views and reports, and for anyone's queries."""
+
+from __future__ import annotations
+
+from traceconv.schema.ddl import quote_text
+
+_CYCLES_NS_DOC = (
+    "[ns] Time of a number of cycles, summed over blocks, on cores of which each runs one block at a time: "
+    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL when an argument is."
+)
+
+# Both branches are the same formula: 2 · 10⁹ · ⌈…⌉ · cycles + clock · blocks over 2 · clock · blocks. The
+# first is in µs and MHz, within 64 bits (its bounds see to that), and five times as fast as 128 bits are.
+_CYCLES_NS = """
+CREATE OR REPLACE MACRO cycles_ns(cycles, clock_hz, blocks, cores) AS
+CASE WHEN cycles < 34359738368 AND clock_hz % 1000000 = 0 AND blocks <= 65536 AND cores <= 65536 THEN
+  (2000 * ((blocks + cores - 1) // cores) * cycles + clock_hz // 1000000 * blocks)
+    // (2 * (clock_hz // 1000000) * blocks)
+ELSE
+  TRY_CAST(
+    (2000000000::HUGEINT * ((blocks + cores - 1) // cores) * cycles + clock_hz::HUGEINT * blocks)
+      // (2::HUGEINT * clock_hz * blocks)
+    AS BIGINT)
+END
+"""
+
+
+def function_statements() -> list[str]:
+    """The statements that create the functions and their comments."""
+    return [_CYCLES_NS, f"COMMENT ON MACRO cycles_ns IS {quote_text(_CYCLES_NS_DOC)}"]
