@@ -34,6 +34,11 @@ FORMAT_VERSION = 1
 MAX_PAYLOAD_BYTES = 64 << 20
 #: Longest file header that a reader accepts.
 MAX_HEADER_BYTES = 1 << 20
+#: Bytes of false blocks (a sound header, a payload that does not fit its CRC) that may be read again without
+#: being in proportion to the file: blocks in blocks would else cost its square.
+_FREE_WASTE_BYTES = 256 << 20
+_WASTE_FACTOR = 4
+
 #: device_id in the header of a host file.
 HOST = 0xFFFFFFFF
 
@@ -145,7 +150,6 @@ class FrameDecoder:
     def __init__(self) -> None:
         self.header: FileHeader | None = None
         self._header_done = False
-        self._saw_magic = False
         self._pending: list[bytes] = []
         self._pending_size = 0
         self._need = _FILE_HEADER.size  # pending bytes below which nothing can be decided
@@ -154,6 +158,7 @@ class FrameDecoder:
         self._damage_start: int | None = None  # set: looking for the next whole block
         self._damage_end_sequence = 0  # what block headers inside the damage say that there was
         self._damage_code = Code.DAMAGED_BLOCK
+        self._wasted_bytes = 0  # payloads whose CRC was wrong
 
     def feed(self, chunk: bytes) -> list[Block | Damage]:
         """Takes the next bytes. Payloads are views of memory that is not written again.
@@ -192,7 +197,7 @@ class FrameDecoder:
                 self._need = BLOCK_HEADER_BYTES
                 break
             head = _read_block_header(data, position)
-            if head is None:
+            if head is None or not self._may_try(head, position):
                 self._begin_damage(position, Code.DAMAGED_BLOCK)
                 position += 1
                 continue
@@ -204,6 +209,7 @@ class FrameDecoder:
             if end > len(data) or zlib.crc32(payload) != head.payload_crc:
                 self._begin_damage(position, Code.TRUNCATED if end > len(data) else Code.DAMAGED_BLOCK)
                 self._damage_end_sequence = max(self._damage_end_sequence, head.end_sequence)
+                self._wasted_bytes += len(payload)
                 position += 1  # a block may begin inside, where bytes are missing from this one
                 continue
             yield from self._accept(head, payload, position)
@@ -218,11 +224,18 @@ class FrameDecoder:
             yield self._end_damage(len(data), max(0, seen - (self._next_sequence or 0)) if known else None)
         return len(data)
 
+    def _may_try(self, head: _BlockHeader, position: int) -> bool:
+        """Whether a payload may be waited for and checked: always, but in a file made of false blocks."""
+        allowed = _FREE_WASTE_BYTES + _WASTE_FACTOR * (self._offset + position)
+        return self._wasted_bytes + head.payload_size <= allowed
+
     def _accept(self, head: _BlockHeader, payload: memoryview, position: int) -> Iterator[Block | Damage]:
         """A whole block: first what its sequence number tells of the records before it, then the block."""
         missing = None if self._next_sequence is None else head.sequence - self._next_sequence
         offset = self._offset + position
         if self._damage_start is not None:
+            if self._damage_code is Code.TRUNCATED:
+                self._damage_code = Code.DAMAGED_BLOCK  # it was not the end: bytes are gone from the middle
             yield self._end_damage(position, None if missing is None else max(missing, 0))
         elif missing is not None and missing > 0:
             yield Damage(Code.MISSING_RECORDS, offset, 0, missing, f"{missing} records are missing before this block")
@@ -260,14 +273,14 @@ class FrameDecoder:
         size = _FILE_HEADER.size
         if len(data) < size and not final:
             return 0
-        self._saw_magic = data.startswith(FILE_MAGIC)
-        fields = _FILE_HEADER.unpack_from(data) if len(data) >= size and self._saw_magic else None
+        saw_magic = data.startswith(FILE_MAGIC)
+        fields = _FILE_HEADER.unpack_from(data) if len(data) >= size and saw_magic else None
         if fields is not None:
             if fields[2] == _SWAPPED_MARK:
                 raise InputError("written with the other byte order; only little-endian logs can be read")
             size = fields[3]
             if size != _FILE_HEADER.size + fields[10] + _CRC.size or size > MAX_HEADER_BYTES:
-                fields = None
+                fields, size = None, _FILE_HEADER.size
             elif len(data) < size and not final:
                 self._need = size
                 return 0
@@ -278,8 +291,11 @@ class FrameDecoder:
         if self.header is not None:
             self._next_sequence = self.header.first_sequence
             return size
-        cut = (final and self._saw_magic and len(data) < size) or not data
-        self._begin_damage(0, Code.TRUNCATED if cut else Code.BAD_FILE_HEADER if self._saw_magic else Code.NOT_A_LOG)
+        if len(data) < size and FILE_MAGIC.startswith(data[: len(FILE_MAGIC)]):
+            code = Code.TRUNCATED
+        else:
+            code = Code.BAD_FILE_HEADER if saw_magic else Code.NOT_A_LOG
+        self._begin_damage(0, code)
         return 0
 
 
@@ -304,6 +320,8 @@ def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | Non
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None  # the CRC was right, so this was written so; the blocks may still be known types
     if clock >= len(_CLOCKS) or sequence >> ORDINAL_BITS:
+        return None
+    if len({schema.tag for schema in schemas}) < len(schemas) or len({s.name for s in schemas}) < len(schemas):
         return None
     return FileHeader(
         writer_id,

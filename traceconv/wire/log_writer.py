@@ -124,7 +124,7 @@ class CaptureWriter:
         partial = path.with_suffix(".json.partial")
         try:
             with partial.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+                file.write(json.dumps(content, indent=1, sort_keys=True) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             partial.rename(path)
@@ -157,7 +157,7 @@ class CaptureWriter:
             self._open_file(stream)
         assert stream.file is not None
         try:
-            stream.file.write(block)
+            _write_all(stream.file, block)
         except OSError as error:
             raise _refused(self.folder / stream.path, error) from error
         stream.file_bytes += len(block)
@@ -181,7 +181,7 @@ class CaptureWriter:
         try:
             # Unbuffered: what was written is in the file, whatever happens to this process.
             stream.file = path.open("xb", buffering=0)
-            stream.file.write(header)
+            _write_all(stream.file, header)
         except OSError as error:
             raise _refused(path, error) from error
         stream.slice_index += 1
@@ -206,6 +206,13 @@ class CaptureWriter:
                 "record_count": stream.sequence - stream.file_first,
             }
         )
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Unbuffered files may take less than they are given; a full disk says so only when asked to take the rest."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _refused(path: Path, error: OSError) -> OutputError:
