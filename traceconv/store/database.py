@@ -74,9 +74,7 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
         statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
         statements.extend(view_comments(view))
     connection.execute(";\n".join(statements))
-    connection.execute(
-        "INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"]
-    )
+    connection.execute("INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"])
 
 
 def view_comments(view: DocumentedSql) -> list[str]:

@@ -30,13 +30,16 @@ else:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
-_UNITS = frozenset("id index count byte ns cycle hz text json enum flag ratio percent us²".split())
+_UNITS = frozenset(
+    ["id", "index", "count", "byte", "ns", "cycle", "hz", "text", "json", "enum", "flag"] + ["ratio", "percent", "us²"]
+)
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
-#: How a column is turned into what msprof prints: see reports/msprof_text.py.
+#: How a column is turned into what msprof prints: see reports/values.py.
 _CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
 
 _TOP_KEYS = frozenset(
-    {"title", "doc", "needs", "when_empty", "order", "shown", "early", "early_where", "parameters", "columns", "msprof_constants"}
+    ["title", "doc", "needs", "when_empty", "order", "shown", "early", "early_where"]
+    + ["parameters", "columns", "msprof_constants"]
 )
 
 
@@ -181,7 +184,8 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     if conversion not in _CONVERSIONS or ("msprof_as" in entry and "msprof" not in entry):
         raise HeaderError(f"{where}: msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}")
     label = entry.get("msprof")
-    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, entry.get("moment") is True)
+    moment = entry.get("moment") is True
+    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, moment)
 
 
 def _parameter(name: str, entry: object, where: str) -> Parameter:

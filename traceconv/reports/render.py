@@ -1,0 +1,174 @@
+"""Rows as text, a batch at a time: CSV, JSON, JSON lines, Markdown, and msprof's CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from traceconv.errors import UsageError
+from traceconv.reports.values import Cell, human, json_text, msprof_cell, plain
+from traceconv.store.documented_sql import DocumentedSql, SqlColumn
+
+Row = Sequence[Cell]
+Batches = Iterable[Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows on their way out: what the columns are, and the rows in batches, to be read once.
+
+    origins  by run_id, the moment that a person's table counts from; empty: moments are shown as they are
+    """
+
+    columns: tuple[SqlColumn, ...]
+    batches: Batches
+    origins: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, made unique: JSON and data frames need that, free queries don't give it."""
+        names: list[str] = []
+        for column in self.columns:
+            name, count = column.name, 1
+            while name in names:
+                count += 1
+                name = f"{column.name}_{count}"
+            names.append(name)
+        return names
+
+
+def heading(column: SqlColumn) -> str:
+    """What a person's table calls a column: its cells say the unit, so that the name need not."""
+    for unit, ending in (("ns", "_ns"), ("byte", "_bytes")):
+        if column.unit == unit and column.name.endswith(ending):
+            return column.name.removesuffix(ending)
+    if column.unit == "percent":
+        return column.name.replace("_percent", " %")
+    return column.name
+
+
+def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
+    """The cells of a batch as a person reads them; moments count from the start of their run."""
+    run = next((i for i, column in enumerate(table.columns) if column.name == "run_id"), None)
+    alone = next(iter(table.origins.values())) if len(table.origins) == 1 else None
+    shown = []
+    for row in rows:
+        origin = alone
+        if run is not None and isinstance(key := row[run], int):
+            origin = table.origins.get(key)
+        shown.append(
+            [
+                human(value, column.unit, moment=column.moment, origin_ns=origin)
+                for value, column in zip(row, table.columns, strict=True)
+            ]
+        )
+    return shown
+
+
+def to_csv(table: Table) -> Iterator[str]:
+    """CSV as RFC 4180 has it, but with line feeds; NULL is an empty cell."""
+    yield _csv_lines([table.names])
+    for batch in table.batches:
+        yield _csv_lines([[plain(value) for value in row] for row in batch])
+
+
+def to_ndjson(table: Table) -> Iterator[str]:
+    """One JSON object a line."""
+    for line in _json_objects(table):
+        yield line + "\n"
+
+
+def to_json(table: Table) -> Iterator[str]:
+    """One JSON array of objects, one object a line."""
+    first = True
+    for line in _json_objects(table):
+        yield f"[\n{line}" if first else f",\n{line}"
+        first = False
+    yield "[]\n" if first else "\n]\n"
+
+
+def to_markdown(table: Table) -> Iterator[str]:
+    """A Markdown table that reads as the terminal's does; nothing in a name is taken for markup."""
+    yield f"| {' | '.join(_markdown_text(heading(column)) for column in table.columns)} |\n"
+    yield f"| {' | '.join('---:' if is_number(column) else '---' for column in table.columns)} |\n"
+    for batch in table.batches:
+        for row in human_rows(table, batch):
+            yield f"| {' | '.join(map(_markdown_text, row))} |\n"
+
+
+def to_msprof_csv(table: Table, report: DocumentedSql) -> Iterator[str]:
+    """The report as msprof writes it: its labels in its order, µs with three decimals, N/A for NULL.
+
+    The columns must be those of `msprof_columns`. Lists (the reduces of a step) become pairs of columns, as
+    many as the longest has, so that the rows are read before the first one is written.
+    """
+    constants = [value for _, value in report.msprof_constants]
+    labels = [label for label, _ in report.msprof_constants]
+    single = [i for i, column in enumerate(table.columns) if not column.type.endswith("[]")]
+    lists = [i for i, column in enumerate(table.columns) if column.type.endswith("[]")]
+    labels += [table.columns[i].msprof or "" for i in single]
+    batches: Batches = table.batches
+    longest = 0
+    if lists:
+        batches = [list(batch) for batch in batches]
+        longest = max((len(_items(row[i])) for batch in batches for row in batch for i in lists), default=0)
+        labels += [table.columns[i].msprof or "" for _ in range(longest) for i in lists]
+    yield _csv_lines([labels])
+    for batch in batches:
+        lines = []
+        for row in batch:
+            line = constants + [msprof_cell(row[i], table.columns[i].msprof_as) for i in single]
+            for place in range(longest):
+                for i in lists:
+                    items = _items(row[i])
+                    value = items[place] if place < len(items) else None
+                    line.append(msprof_cell(value, table.columns[i].msprof_as))
+            lines.append(line)
+        yield _csv_lines(lines)
+
+
+def msprof_columns(report: DocumentedSql) -> tuple[SqlColumn, ...]:
+    """The columns of a report that msprof has too. Raises UsageError when it has no such report."""
+    columns = tuple(column for column in report.columns if column.msprof is not None)
+    if not columns:
+        raise UsageError(f"msprof has no report like {report.name}; choose another format")
+    return columns
+
+
+#: The formats that need nothing but the rows; `table` is drawn by the command line, parquet by DuckDB.
+TEXT_FORMATS: Mapping[str, Callable[[Table], Iterator[str]]] = {
+    "csv": to_csv,
+    "json": to_json,
+    "ndjson": to_ndjson,
+    "markdown": to_markdown,
+}
+
+
+def is_number(column: SqlColumn) -> bool:
+    """Whether a column's cells are numbers, which stand to the right."""
+    return column.type not in ("VARCHAR", "BOOLEAN") and not column.type.endswith("[]")
+
+
+def _json_objects(table: Table) -> Iterator[str]:
+    keys = [json_text(name) + ": " for name in table.names]
+    for batch in table.batches:
+        for row in batch:
+            yield "{" + ", ".join(key + json_text(value) for key, value in zip(keys, row, strict=True)) + "}"
+
+
+def _csv_lines(rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _markdown_text(text: str) -> str:
+    for mark in "\\`*_[]<>|":
+        text = text.replace(mark, "\\" + mark)
+    return text
+
+
+def _items(value: Cell) -> Sequence[Cell]:
+    return value if isinstance(value, (list, tuple)) else ()

@@ -1,0 +1,280 @@
+"""A report on a store: which run, which rows in which order, and how they come out, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import duckdb
+
+from traceconv.errors import OutputError, StoreError, UsageError, printable, suggestion
+from traceconv.reports.catalog import Report, reports
+from traceconv.reports.render import Row
+from traceconv.schema.ddl import quote_identifier, quote_text
+from traceconv.store.documented_sql import OrderTerm, SqlColumn
+
+#: Rows that are fetched at once.
+BATCH_ROWS = 4096
+#: Up to so many rows, the rows are picked first and then filled in: see `_picked`.
+_PICK_LIMIT = 10_000
+#: The column that a parameter restricts.
+_PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
+
+Value = int | float | str | bool | Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunChoice:
+    """The run that a report is on; None is all of them."""
+
+    run_id: int | None
+    label: str
+    run_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A report with everything that shapes its answer.
+
+    parameters  of the macro, by name; those left out take all
+    filters     (column, value): rows whose column equals the value, or is NULL for None
+    order       what goes before the report's own order
+    """
+
+    report: Report
+    parameters: dict[str, int]
+    columns: tuple[SqlColumn, ...]
+    filters: tuple[tuple[SqlColumn, Value], ...] = ()
+    order: tuple[OrderTerm, ...] = ()
+    top: int | None = None
+
+
+def find_report(name: str) -> Report:
+    """The report of that name, written with - or _. Raises UsageError, with the nearest name, when there is none."""
+    known = reports()
+    report = known.get(name.replace("-", "_"))
+    if report is None:
+        dashed = [key.replace("_", "-") for key in known]
+        near = suggestion(name.replace("_", "-"), dashed)
+        raise UsageError(f"there is no report called '{printable(name)}'.{near} All: traceconv report --list")
+    return report
+
+
+def find_columns(report: Report, names: Sequence[str]) -> tuple[SqlColumn, ...]:
+    """Columns of a report by their names. Raises UsageError, with the nearest name, when one is not there."""
+    known = {column.name: column for column in report.columns}
+    for name in names:
+        if name not in known:
+            near = suggestion(name, list(known))
+            raise UsageError(
+                f"{report.name} has no column '{printable(name)}'.{near} All: traceconv schema {report.name}"
+            )
+    return tuple(known[name] for name in names)
+
+
+def parse_filter(report: Report, text: str) -> tuple[SqlColumn, Value]:
+    """`COLUMN=VALUE` as a column and a value of its type; the value NULL is none. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--filter needs COLUMN=VALUE, not '{printable(text)}'")
+    (column,) = find_columns(report, [name.strip()])
+    if value == "NULL":
+        return column, None
+    return column, _typed(column, value)
+
+
+def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> RunChoice:
+    """The run that `wanted` names: a number, a label or `all`; the latest for None.
+
+    A number is taken as a label when no run has it. Raises UsageError when there is no such run, or two.
+    """
+    rows = connection.execute("SELECT run_id, label FROM run ORDER BY run_id").fetchall()
+    if wanted == "all":
+        return RunChoice(None, "all", len(rows))
+    if wanted is None:
+        run_id, label = rows[-1] if rows else (None, "none")
+        return RunChoice(run_id, str(label), len(rows))
+    for run_id, label in rows:
+        if wanted.isascii() and wanted.isdigit() and int(wanted) == run_id:
+            return RunChoice(run_id, str(label), len(rows))
+    same = [(run_id, label) for run_id, label in rows if label == wanted]
+    if len(same) == 1:
+        return RunChoice(same[0][0], same[0][1], len(rows))
+    if same:
+        numbers = ", ".join(str(run_id) for run_id, _ in same)
+        raise UsageError(f"{len(same)} runs have the label '{printable(wanted)}'; choose one: --run {numbers}")
+    near = suggestion(wanted, [str(label) for _, label in rows])
+    numbers = ", ".join(str(run_id) for run_id, _ in rows[:20]) + (", …" if len(rows) > 20 else "")
+    raise UsageError(f"there is no run '{printable(wanted)}'.{near} The store has: {numbers or 'none'}")
+
+
+def run_origins(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
+    """The start of each run, in ns, where it is known."""
+    rows = connection.execute("SELECT run_id, start_ns FROM run WHERE start_ns IS NOT NULL").fetchall()
+    return dict(rows)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> Iterator[Sequence[Row]]:
+    """The rows of the answer in batches, in their fixed order. Raises StoreError when the store can't give it."""
+    sql, values = statement(connection, question)
+    return fetch(connection, sql, values)
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value]) -> Iterator[Sequence[Row]]:
+    """Runs a statement and yields its rows in batches; the whole is never in memory."""
+    try:
+        connection.execute(sql, list(values))
+        while batch := connection.fetchmany(BATCH_ROWS):
+            yield batch
+    except duckdb.CatalogException as error:
+        raise StoreError(
+            f"the store was made by another version of traceconv ({printable(str(error).splitlines()[0])}); "
+            "ingest its sources again into a new one"
+        ) from error
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except duckdb.Error as error:
+        raise StoreError(f"the store can't be read: {printable(str(error).splitlines()[0])}") from error
+
+
+def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value], path: Path) -> None:
+    """Writes the rows of a statement to a Parquet file; 128-bit integers as decimals, which keeps them exact.
+
+    Raises OutputError when the file can't be written.
+    """
+    connection.execute(f"DESCRIBE {sql}", list(values))
+    wide = [row[0] for row in connection.fetchall() if row[1] in ("HUGEINT", "UHUGEINT")]
+    if wide:
+        casts = ", ".join(f"{quote_identifier(n)}::DECIMAL(38,0) AS {quote_identifier(n)}" for n in wide)
+        sql = f"SELECT * REPLACE ({casts}) FROM ({sql}\n)"
+    try:
+        connection.execute(
+            f"COPY ({sql}\n) TO {quote_text(str(path.absolute()))} (FORMAT parquet, USE_TMP_FILE false)",
+            list(values),
+        )
+    except (duckdb.IOException, duckdb.PermissionException) as error:
+        raise OutputError(f"can't write {printable(str(path))}: {printable(str(error).splitlines()[0])}") from error
+
+
+def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
+    """Why an answer has no rows, in a sentence, and what to record to have some."""
+    name = question.report.name.replace("_", "-")
+    if not connection.execute("SELECT 1 FROM run LIMIT 1").fetchall():
+        return f"{name}: the store holds no run; ingest one with: traceconv ingest PATH"
+    run_id = question.parameters.get("run")
+    where = "" if run_id is None else " WHERE run_id = ?"
+    of = "the store" if run_id is None else f"run {run_id}"
+    for table in question.report.needs:
+        values = [] if run_id is None else [run_id]
+        sql = f"SELECT 1 FROM {quote_identifier(table)}{where} LIMIT 1"  # noqa: S608 - a name from our own header
+        if not connection.execute(sql, values).fetchall():
+            return f"{name}: {of} has no rows in {table}. {question.report.when_empty}"
+    if question.filters or set(question.parameters) - {"run"}:
+        return f"{name}: no row of {of} matches"
+    return f"{name}: {of} has no such rows. {question.report.when_empty}"
+
+
+def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[str, list[Value]]:
+    """The one SQL statement that a question comes to, and its values."""
+    report = question.report
+    named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
+    source = f"{quote_identifier(report.name)}({named})"
+    values: list[Value] = list(question.parameters.values())
+    conditions, filter_values = _conditions(question)
+    order = _order(question)
+    picked = _picked(connection, question, order)
+    if picked is not None:
+        # The ids were just read from the store as integers: they can stand in the statement.
+        ids = ", ".join(str(id_) for id_ in picked) or "NULL"
+        conditions = [*conditions, f"id IN ({ids})"]
+    columns = ", ".join(quote_identifier(column.name) for column in question.columns)
+    sql = f"SELECT {columns} FROM {source}{_where(conditions)} ORDER BY {order}"  # noqa: S608 - names from our own headers
+    if question.top is not None:
+        sql += f" LIMIT {question.top:d}"
+    return sql, values + filter_values
+
+
+def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: str) -> list[int] | None:
+    """The ids of the rows that --top leaves, found where that is fast; None when there is no such place.
+
+    DuckDB joins and computes all rows of a report before it takes the first few of an order. Reports on
+    single tasks therefore name tables with the same rows (`early`), in which the first few are found alone.
+    """
+    report = question.report
+    if question.top is None or question.top > _PICK_LIMIT or not report.early:
+        return None
+    if "run" not in question.parameters:
+        return None  # an id is unique in its run only
+    needed = {term.column for term in (*question.order, *report.order)}
+    needed |= {column.name for column, _ in question.filters}
+    needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
+    place = _first_with(connection, [*report.early, report.name], needed)
+    if place is None:
+        return None
+    conditions, values = _conditions(question)
+    conditions += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
+    if report.early_where:
+        conditions.append(report.early_where)
+    values += question.parameters.values()
+    sql = f"SELECT id FROM {quote_identifier(place)}{_where(conditions)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
+    rows = [row for batch in fetch(connection, sql, values) for row in batch]
+    return [id_ for (id_,) in rows if isinstance(id_, int)]
+
+
+def _first_with(connection: duckdb.DuckDBPyConnection, places: Sequence[str], needed: set[str]) -> str | None:
+    for place in places:
+        rows = connection.execute(f"DESCRIBE {quote_identifier(place)}").fetchall()
+        if needed <= {row[0] for row in rows}:
+            return place
+    return None
+
+
+def _conditions(question: Question) -> tuple[list[str], list[Value]]:
+    conditions: list[str] = []
+    values: list[Value] = []
+    for column, value in question.filters:
+        if value is None:
+            conditions.append(f"{quote_identifier(column.name)} IS NULL")
+        else:
+            conditions.append(f"{quote_identifier(column.name)} = ?")
+            values.append(value)
+    return conditions, values
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _order(question: Question) -> str:
+    terms: list[OrderTerm] = []
+    for term in (*question.order, *question.report.order):
+        if all(term.column != known.column for known in terms):
+            terms.append(term)
+    return ", ".join(
+        f"{quote_identifier(term.column)} {'DESC' if term.descending else 'ASC'} NULLS LAST" for term in terms
+    )
+
+
+def _typed(column: SqlColumn, text: str) -> Value:
+    try:
+        if column.type in ("BIGINT", "UBIGINT", "INTEGER"):
+            number = int(text)
+            if -(1 << 63) <= number < 1 << 63:
+                return number
+        elif column.type == "DOUBLE":
+            return float(text)
+        elif column.type.startswith("DECIMAL"):
+            decimal = Decimal(text)
+            if decimal.is_finite():
+                return decimal
+        elif column.type == "BOOLEAN":
+            return {"true": True, "false": False}[text.lower()]
+        elif column.type == "VARCHAR":
+            return text
+        else:
+            raise UsageError(f"--filter can't compare {column.name}: it holds lists")
+    except (ValueError, InvalidOperation, KeyError):
+        pass
+    raise UsageError(f"--filter {column.name}: '{printable(text)}' is no {column.type} value")

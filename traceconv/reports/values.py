@@ -1,0 +1,148 @@
+"""One value as text: as people say it, as JSON has it, as msprof prints it. Times never pass through a float."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Decimal
+
+from traceconv.errors import printable
+
+#: What a cell can hold; results of free queries also have dates and the like, which become their text.
+Cell = object
+
+#: Longest text that a table shows of one cell, in characters.
+_LONGEST_TEXT = 2000
+_MINUTE_NS = 60 * 10**9
+_UNITS = ((10**3, "µs"), (10**6, "ms"), (10**9, "s"))
+_BYTE_UNITS = ((1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
+
+
+def thousandths(value: int, unit: int) -> str:
+    """`value / unit` with three decimals, rounded half away from zero, in integers.
+
+    >>> thousandths(1720000000123456789, 1000)
+    '1720000000123456.789'
+    """
+    scaled = (abs(value) * 2000 + unit) // (2 * unit)
+    sign = "-" if value < 0 and scaled else ""
+    return f"{sign}{scaled // 1000}.{scaled % 1000:03}"
+
+
+def human_duration(ns: int | Decimal) -> str:
+    """A duration as people say it: 17 ns, 1.584 ms, 2 min 05.000 s. Three decimals, rounded half away from 0."""
+    whole = ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_UP))
+    size = abs(whole)
+    sign = "-" if whole < 0 else ""
+    if size < 1000:
+        return f"{whole} ns"
+    if size >= _MINUTE_NS:
+        minutes, rest = divmod((size + 500_000) // 1_000_000, 60_000)
+        hours, minutes = divmod(minutes, 60)
+        shown = f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+        return f"{sign}{shown} {rest // 1000:02}.{rest % 1000:03} s"
+    for unit, name in _UNITS:
+        # What rounds up to 1000 of a unit is 1 of the next.
+        if (size * 2000 + unit) // (2 * unit) < 1_000_000:
+            return f"{sign}{thousandths(size, unit)} {name}"
+    return f"{sign}{thousandths(size, 10**9)} s"
+
+
+def human_bytes(count: int) -> str:
+    """A size as people say it, in powers of 1024: 512 B, 1.5 MiB."""
+    sign, size = ("-", -count) if count < 0 else ("", count)
+    if size < 1 << 10:
+        return f"{count} B"
+    for unit, name in _BYTE_UNITS:
+        tenths = (size * 20 + unit) // (2 * unit)
+        if tenths < 10_240 or name == "TiB":
+            return f"{sign}{tenths // 10}.{tenths % 10} {name}"
+    raise AssertionError("the last unit takes all")
+
+
+def plain(value: Cell) -> str:
+    """A value in a CSV cell: NULL is empty, lists and structs are JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple, dict)):
+        return json_text(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value)
+
+
+def json_text(value: Cell) -> str:
+    """A value as JSON: integers and decimals with all their digits; what JSON has no number for, as a string."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f'"{value}"'
+    if isinstance(value, Decimal):
+        return format(value, "f") if value.is_finite() else f'"{value}"'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(json_text, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_json_string(plain(k))}: {json_text(v)}" for k, v in value.items()) + "}"
+    return _json_string(plain(value))
+
+
+def _json_string(text: str) -> str:
+    shown = json.dumps(text, ensure_ascii=False)
+    # JSON lets DEL and the C1 controls stand; a terminal acts on them.
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else _json_escape(c) for c in shown)
+
+
+def _json_escape(character: str) -> str:
+    # json.dumps leaves DEL as it is, even when it is told to leave nothing but ASCII.
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+
+
+def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None = None) -> str:
+    """A value in a table that a person reads; `origin_ns` is what a moment is counted from, where it is known."""
+    if value is None:
+        return "-"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(human(item, unit, moment=moment, origin_ns=origin_ns) for item in value)
+    if unit == "ns" and isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        if moment and isinstance(value, int):
+            return f"{value} ns" if origin_ns is None else f"{thousandths(value - origin_ns, 1000)} µs"
+        return human_duration(value)
+    if unit == "byte" and isinstance(value, int):
+        return human_bytes(value)
+    if unit in ("percent", "ratio", "us²") and isinstance(value, float):
+        return f"{value:.2f}" if unit == "percent" else f"{value:.3f}"
+    return printable(plain(value), _LONGEST_TEXT)
+
+
+def msprof_cell(value: Cell, conversion: str) -> str:
+    """A value as msprof prints it: µs with three decimals, N/A for what is not known."""
+    if value is None:
+        return "N/A"
+    if conversion == "us":
+        if isinstance(value, Decimal):
+            return thousandths(int(value.to_integral_value(ROUND_HALF_UP)), 1000)
+        if isinstance(value, int):
+            return thousandths(value, 1000)
+    if conversion == "kb" and isinstance(value, int):
+        # Exact: a 1024th has ten decimals at most.
+        return format((Decimal(value) / 1024).normalize(), "f")
+    if conversion == "ratio" and isinstance(value, (int, float)):
+        return f"{value:.3f}"
+    if conversion == "flag":
+        return "YES" if value else "NO"
+    if conversion == "shapes":
+        return f'"{plain(value)}"'
+    return plain(value)
