@@ -8,7 +8,7 @@ import sys
 import typer
 
 from traceconv import __version__
-from traceconv.cli import ingest
+from traceconv.cli import ingest, record
 from traceconv.errors import TraceconvError
 
 _HELP = """Profiler logs of NPUs and GPUs into DuckDB: fast, exact, and calm with broken files."""
@@ -18,6 +18,7 @@ _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("ingest")(ingest.ingest)
+app.command("record", help=record.HELP)(record.record)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,58 @@
+"""`traceconv record`: a model on the reference NPU, logged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+HELP = """Run a model on the reference NPU and log what the device and the host do.
+
+MODEL is an .onnx file, or the name of a network: bvlc_alexnet, densenet121, inception_v1, inception_v2,
+resnet50, shufflenet, squeezenet, vgg19, zfnet512 (inside the onnx package), mini_resnet, mini_transformer
+(built in). Any float network with static shapes runs; its outputs are those of onnxruntime.
+
+The log is a folder PROF_… under DIR, whose path is printed.
+
+\b
+Examples:
+  traceconv record resnet50 -o raw/
+  traceconv record model.onnx -o raw/ --iterations 20 --warmup 3
+  traceconv record model.onnx -o raw/ --batch 8 --input data.npz
+  traceconv record mini_resnet -o raw/ --deterministic --seed 7   the same bytes each time
+
+Then: traceconv ingest raw/
+"""
+
+
+def record(
+    model: str = typer.Argument(..., metavar="MODEL", help="An .onnx file, or the name of a network.", show_default=False),
+    output: Path = typer.Option(..., "--output", "-o", metavar="DIR", help="Folder for the capture; made if need be.", show_default=False),
+    iterations: int = typer.Option(5, "--iterations", "-n", help="Inferences to record."),
+    warmup: int = typer.Option(0, "--warmup", help="Inferences before them, marked as warm-up and in no step."),
+    batch: int | None = typer.Option(None, "--batch", help="First extent of every input, instead of the model's.", show_default=False),
+    input_path: Path | None = typer.Option(None, "--input", metavar="FILE.npz", help="Input arrays by name; without it they are random.", show_default=False),
+    seed: int = typer.Option(0, "--seed", help="Seed of random inputs, and of --deterministic."),
+    deterministic: bool = typer.Option(False, "--deterministic", help="Model the host's times too: same options, same bytes."),
+) -> None:
+    import sys
+
+    from traceconv.runtime.record import RecordOptions, Recorded
+    from traceconv.runtime.record import record as run
+
+    options = RecordOptions(model, output, iterations, warmup, batch, input_path, seed, deterministic)
+    done: Recorded
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("recording", total=None)
+            done = run(options, lambda ready, total: bar.update(task, completed=ready, total=total))
+    else:
+        done = run(options)
+    runs = f"{iterations} iteration{'s' * (iterations != 1)}"
+    typer.echo(f"{done.model_name}: {done.op_count} ops × {runs} recorded", err=True)
+    typer.echo(str(done.folder))
+

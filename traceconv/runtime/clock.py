@@ -1,0 +1,136 @@
+"""The two clocks: the host's, which emulation does not move, and the device's counter, which drifts.
+
+`docs/explanation/clock.md` says why there are two and what holds between them. Everything is integer
+arithmetic; a tick that stands for a time is the floor of it, a time that stands for a tick its first
+nanosecond.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from traceconv.runtime.cost import ceil_div
+
+_PER_BILLION = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClock:
+    """The device's counter: `offset_ticks` at `origin_ns` of the host clock, and `drift_ppb` faster than `clock_hz`."""
+
+    origin_ns: int
+    offset_ticks: int
+    clock_hz: int
+    drift_ppb: int
+
+    @property
+    def _rate(self) -> int:
+        """Ticks in 10^18 ns."""
+        return self.clock_hz * (_PER_BILLION + self.drift_ppb)
+
+    def ticks_at(self, host_ns: int) -> int:
+        """What the counter reads at a time of the host clock."""
+        return self.offset_ticks + (host_ns - self.origin_ns) * self._rate // 10**18
+
+    def ticks_after(self, host_ns: int) -> int:
+        """First reading of the counter that is not before a time of the host clock."""
+        return self.offset_ticks + ceil_div((host_ns - self.origin_ns) * self._rate, 10**18)
+
+    def ns_at(self, ticks: int) -> int:
+        """First nanosecond of the host clock at which the counter reads `ticks`."""
+        return self.origin_ns + ceil_div((ticks - self.offset_ticks) * 10**18, self._rate)
+
+
+class LiveClock:
+    """Monotonic time less the time that emulation took; while emulation runs, nobody can read it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped_ns = 0
+
+    def now(self) -> int:
+        """Host clock in ns."""
+        with self._lock:
+            return time.monotonic_ns() - self._stopped_ns
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stops the clock for all threads: what is done inside takes no time."""
+        with self._lock:
+            began = time.monotonic_ns()
+            try:
+                yield
+            finally:
+                self._stopped_ns += time.monotonic_ns() - began
+
+
+class LiveThread:
+    """A host thread whose time is real."""
+
+    modelled = False
+
+    def __init__(self, thread_id: int, name: str, clock: LiveClock) -> None:
+        self.thread_id = thread_id
+        self.name = name
+        self.now = clock.now
+
+    def spend(self, ns: int) -> None:
+        """Work takes the time that it takes."""
+
+    def wait_until(self, host_ns: int) -> None:
+        """Sleeps until the host clock is there."""
+        while (left := host_ns - self.now()) > 0:
+            time.sleep(left / _PER_BILLION)
+
+
+class ModelledThread:
+    """A host thread whose time is a model: every piece of work costs its price and a seeded jitter."""
+
+    modelled = True
+
+    def __init__(self, thread_id: int, name: str, start_ns: int, seed: int) -> None:
+        self.thread_id = thread_id
+        self.name = name
+        self._now = start_ns
+        self._random = Random(seed)
+
+    def now(self) -> int:
+        """Host clock in ns, as this thread sees it."""
+        return self._now
+
+    def spend(self, ns: int) -> None:
+        """Moves on by `ns`, more by up to a quarter."""
+        self._now += ns + self._random.below(ns // 4 + 1)
+
+    def wait_until(self, host_ns: int) -> None:
+        """Moves on to a time, unless it is past."""
+        self._now = max(self._now, host_ns)
+
+
+#: A host thread, whichever way its time goes.
+HostThread = LiveThread | ModelledThread
+
+
+class Random:
+    """splitmix64 (Steele, Lea, Flood 2014): the same integers from a seed on every machine, in every version."""
+
+    _MASK = (1 << 64) - 1
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & self._MASK
+
+    def bits64(self) -> int:
+        """The next 64 bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & self._MASK
+        mixed = self._state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & self._MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & self._MASK
+        return mixed ^ (mixed >> 31)
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 to limit − 1."""
+        return self.bits64() % limit

@@ -1,0 +1,228 @@
+"""What an op costs on the device: cycles of every pipe from shapes, in integers, by one set of equations.
+
+`docs/explanation/cost-model.md` has the equations with their reasons; names here are the same. All
+divisions round up, and each pipe's cycles are a part of the core's, so that by construction
+ratios stay within 0..1, no pipe works longer than the op, and no transfer is faster than its memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from traceconv.runtime.spec import DeviceSpec
+
+#: Sizes of an output tile that the tiler tries, in rows and in columns.
+_CUBE_TILES = (16, 32, 64, 128, 256)
+#: Elements of a vector tile that the tiler tries.
+_VECTOR_TILES = (1_024, 2_048, 4_096, 8_192, 16_384)
+#: Cycles of one 16 × 16 fractal with 32 bytes of K, by bytes an element: fp32 takes four times fp16 in all.
+_FRACTAL_CYCLES = {1: 1, 2: 1, 4: 2, 8: 8}
+#: Elements of K after which the cube's scalar unit issues the next round of instructions.
+_K_ROUND = 64
+_CUBE_SCALAR_CYCLES = (24, 6)  # a tile, a round of K
+_VECTOR_SCALAR_CYCLES = 20  # a tile
+_FETCHES = (64, 16, 4)  # instruction fetches: a block, a tile, a round of K
+_COLD_MISSES = 24  # instruction fetches of a block that miss
+_HANDOVER_CYCLES = 200  # between cube and vector cores in a mixed op
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork:
+    """`groups` products of (m × k)·(k × n). `reuse`: how often a value of the left side is used by neighbours
+    (the overlap of a convolution's windows), so that it is read that much less often.
+    """
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    elem_bytes: int
+    reuse: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """`count` elements are worked on, each for `cycles` cycles a register; bytes in and out, all together."""
+
+    count: int
+    cycles: int
+    elem_bytes: int
+    in_bytes: int
+    out_bytes: int
+    scattered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pmu:
+    """Counters of PipeUtilization, summed over blocks; 0 where a kind of core has no part in the op."""
+
+    aic_total_cycles: int = 0
+    aic_mac_cycles: int = 0
+    aic_scalar_cycles: int = 0
+    aic_mte1_cycles: int = 0
+    aic_mte2_cycles: int = 0
+    aic_fixpipe_cycles: int = 0
+    aic_icache_miss_count: int = 0
+    aic_icache_request_count: int = 0
+    aiv_total_cycles: int = 0
+    aiv_vec_cycles: int = 0
+    aiv_scalar_cycles: int = 0
+    aiv_mte2_cycles: int = 0
+    aiv_mte3_cycles: int = 0
+    aiv_icache_miss_count: int = 0
+    aiv_icache_request_count: int = 0
+
+    def values(self) -> tuple[int, ...]:
+        """The counters, in the order of the record's fields."""
+        return tuple(getattr(self, f.name) for f in fields(Pmu))
+
+    def merged(self, other: Pmu) -> Pmu:
+        """Both together: of a mixed op, the cube's part and the vector's."""
+        return Pmu(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Pmu)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cycles from the first block's start to the last one's end, cores used, counters, scratch memory."""
+
+    cycles: int
+    block_count: int
+    mix_block_count: int
+    workspace_bytes: int
+    pmu: Pmu | None
+
+
+def ceil_div(value: int, by: int) -> int:
+    """`value / by`, rounded up, exactly."""
+    return -(-value // by)
+
+
+def memory_cycles(spec: DeviceSpec, size_bytes: int) -> int:
+    """Least cycles in which device memory can move `size_bytes`."""
+    per_s = spec.hbm_bytes_per_s * spec.hbm_efficiency_percent
+    return ceil_div(size_bytes * spec.core_clock_hz * 100, per_s)
+
+
+def matrix_cost(spec: DeviceSpec, work: MatrixWork, out_elem_bytes: int, unique_bytes: int) -> Cost:
+    """Cost on the cube cores, with the fastest tiling. `unique_bytes`: all that is read and written, once."""
+    best: Cost | None = None
+    for m0 in reversed(_CUBE_TILES):
+        for n0 in reversed(_CUBE_TILES):
+            if m0 * n0 * 4 > spec.l0c_bytes:
+                continue
+            cost = _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes)
+            if best is None or cost.cycles < best.cycles:
+                best = cost
+    assert best is not None
+    return best
+
+
+def _tiled_matrix(
+    spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem_bytes: int, unique_bytes: int
+) -> Cost:
+    tiles = work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0)
+    blocks = min(spec.cube_cores, tiles)
+    k_fractals = ceil_div(work.k * work.elem_bytes, 32)
+    k_bytes = k_fractals * 32
+    rounds = ceil_div(work.k, _K_ROUND)
+    rate = min(spec.cube_mte2_bytes_per_cycle, spec.l2_bytes_per_cycle // blocks)
+
+    edge = spec.mac_fractal
+    mac = (m0 // edge) * (n0 // edge) * k_fractals * _FRACTAL_CYCLES[work.elem_bytes]
+    mte1 = ceil_div((m0 + n0) * k_bytes, spec.mte1_bytes_per_cycle)
+    mte2 = ceil_div(ceil_div(m0 * k_bytes, work.reuse) + n0 * k_bytes, rate)
+    fixpipe = ceil_div(m0 * n0 * out_elem_bytes, spec.fixpipe_bytes_per_cycle)
+    scalar = _CUBE_SCALAR_CYCLES[0] + _CUBE_SCALAR_CYCLES[1] * rounds
+    step = max(mac, mte1, mte2, fixpipe, scalar)
+    # Pipes overlap but for the first tile's way in and the last one's way out, a round of K each.
+    fill = ceil_div(mte1 + mte2, rounds) + fixpipe
+
+    busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
+    full = tiles % blocks or blocks
+    cycles = max(busiest, memory_cycles(spec, unique_bytes))
+    stall = cycles - busiest
+    requests = blocks * _FETCHES[0] + tiles * (_FETCHES[1] + _FETCHES[2] * rounds)
+    pmu = Pmu(
+        aic_total_cycles=full * busiest + (blocks - full) * rest + blocks * stall,
+        aic_mac_cycles=tiles * mac,
+        aic_scalar_cycles=tiles * scalar,
+        aic_mte1_cycles=tiles * mte1,
+        aic_mte2_cycles=tiles * mte2,
+        aic_fixpipe_cycles=tiles * fixpipe,
+        aic_icache_miss_count=blocks * _COLD_MISSES,
+        aic_icache_request_count=requests,
+    )
+    return Cost(cycles, blocks, 0, blocks * m0 * n0 * 4, pmu)
+
+
+def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
+    """Cost on the vector cores, with the fastest tiling."""
+    best: Cost | None = None
+    for tile in reversed(_VECTOR_TILES):
+        if tile * work.elem_bytes * 3 > spec.ub_bytes:
+            continue
+        cost = _tiled_vector(spec, work, tile)
+        if best is None or cost.cycles < best.cycles:
+            best = cost
+    assert best is not None
+    return best
+
+
+def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
+    count = max(1, work.count)
+    tiles = ceil_div(count, tile)
+    blocks = min(spec.vector_cores, tiles)
+    share = spec.l2_bytes_per_cycle // blocks
+    slow = spec.scatter_factor if work.scattered else 1
+
+    vec = ceil_div(tile * work.elem_bytes, spec.register_bytes) * work.cycles
+    mte2 = ceil_div(ceil_div(tile * work.in_bytes, count) * slow, min(spec.vector_mte2_bytes_per_cycle, share))
+    mte3 = ceil_div(ceil_div(tile * work.out_bytes, count), min(spec.mte3_bytes_per_cycle, share))
+    step = max(vec, mte2, mte3, _VECTOR_SCALAR_CYCLES)
+    # A quarter of a tile goes in before the vector unit starts, and out after it ends.
+    fill = ceil_div(mte2 + mte3, 4)
+
+    busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
+    full = tiles % blocks or blocks
+    cycles = max(busiest, memory_cycles(spec, work.in_bytes + work.out_bytes))
+    stall = cycles - busiest
+    pmu = Pmu(
+        aiv_total_cycles=full * busiest + (blocks - full) * rest + blocks * stall,
+        aiv_vec_cycles=tiles * vec,
+        aiv_scalar_cycles=tiles * _VECTOR_SCALAR_CYCLES,
+        aiv_mte2_cycles=tiles * mte2,
+        aiv_mte3_cycles=tiles * mte3,
+        aiv_icache_miss_count=blocks * _COLD_MISSES,
+        aiv_icache_request_count=blocks * _FETCHES[0] + tiles * _FETCHES[1],
+    )
+    return Cost(cycles, blocks, 0, 0, pmu)
+
+
+def mixed_cost(cube: Cost, vector: Cost) -> Cost:
+    """Cube and vector cores side by side, tile by tile: the slower of them, and one handover."""
+    assert cube.pmu is not None and vector.pmu is not None
+    return Cost(
+        max(cube.cycles, vector.cycles) + _HANDOVER_CYCLES,
+        cube.block_count,
+        vector.block_count,
+        cube.workspace_bytes,
+        cube.pmu.merged(vector.pmu),
+    )
+
+
+def cpu_cost(spec: DeviceSpec, element_count: int, unique_bytes: int) -> Cost:
+    """Cost on the AI CPU, which has no counters."""
+    blocks = min(spec.cpu_cores, max(1, ceil_div(element_count, 4_096)))
+    work = spec.cpu_start_cycles + ceil_div(element_count, blocks) * spec.cpu_cycles_per_element
+    return Cost(max(work, memory_cycles(spec, unique_bytes)), blocks, 0, 0, None)
+
+
+def task_ticks(spec: DeviceSpec, cost: Cost) -> int:
+    """Duration of a task in ticks of the device's counter: the op's cycles and the overhead of starting it."""
+    return ceil_div((cost.cycles + spec.task_overhead_cycles) * spec.clock_hz, spec.core_clock_hz)
+
+
+def copy_ticks(spec: DeviceSpec, size_bytes: int) -> int:
+    """Duration of a copy between host and device, in ticks."""
+    ns = spec.sdma_latency_ns + ceil_div(size_bytes * 1_000_000_000, spec.host_bytes_per_s)
+    return ceil_div(ns * spec.clock_hz, 1_000_000_000)

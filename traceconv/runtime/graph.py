@@ -1,0 +1,156 @@
+"""A loaded model as values: tensors whose shapes are all known, nodes in order, constants in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+#: An array of any element type that a tensor may have.
+Array = NDArray[np.generic]
+
+#: Element types that the device computes with: ONNX number -> (name in the log, bytes).
+DTYPES: dict[int, tuple[str, int]] = {
+    TensorProto.FLOAT: ("FLOAT", 4),
+    TensorProto.FLOAT16: ("FLOAT16", 2),
+    TensorProto.DOUBLE: ("DOUBLE", 8),
+    TensorProto.INT8: ("INT8", 1),
+    TensorProto.INT16: ("INT16", 2),
+    TensorProto.INT32: ("INT32", 4),
+    TensorProto.INT64: ("INT64", 8),
+    TensorProto.UINT8: ("UINT8", 1),
+    TensorProto.UINT16: ("UINT16", 2),
+    TensorProto.UINT32: ("UINT32", 4),
+    TensorProto.UINT64: ("UINT64", 8),
+    TensorProto.BOOL: ("BOOL", 1),
+}
+
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Name, shape and element type (the ONNX number, a key of `DTYPES`) of a value."""
+
+    name: str
+    shape: tuple[int, ...]
+    elem_type: int
+
+    @property
+    def dtype(self) -> str:
+        return DTYPES[self.elem_type][0]
+
+    @property
+    def elem_bytes(self) -> int:
+        return DTYPES[self.elem_type][1]
+
+    @property
+    def count(self) -> int:
+        """Elements; 1 for a scalar."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.count * self.elem_bytes
+
+    @property
+    def numpy_dtype(self) -> np.dtype[np.generic]:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(self.elem_type))
+
+    def value_info(self, name: str | None = None) -> onnx.ValueInfoProto:
+        """The tensor as ONNX declares it, under another name when one is given."""
+        return helper.make_tensor_value_info(name or self.name, self.elem_type, self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator of the model. `name` is unique in the graph; an input or output left out is ''."""
+
+    name: str
+    proto: onnx.NodeProto
+
+    @property
+    def op_type(self) -> str:
+        return str(self.proto.op_type)
+
+    @property
+    def domain(self) -> str:
+        return str(self.proto.domain)
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        return self.proto.input
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return self.proto.output
+
+    def ints(self, name: str, default: Sequence[int]) -> list[int]:
+        """Attribute `name` as a list of integers."""
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                return list(attribute.ints)
+        return list(default)
+
+    def int(self, name: str, default: int) -> int:
+        """Attribute `name` as an integer."""
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                return int(attribute.i)
+        return default
+
+    def float(self, name: str, default: float) -> float:
+        """Attribute `name` as a float."""
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                return float(attribute.f)
+        return default
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A model that can be lowered: every node runs on the device, every shape is known.
+
+    `nodes` are in an order in which they can run. `constants` holds weights and whatever was computed
+    from weights and shapes alone. `opsets` maps a domain to its version.
+    """
+
+    name: str
+    graph_name: str
+    opsets: Mapping[str, int]
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Array]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Tensor -> nodes that read it, each once, in order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    found.setdefault(name, []).append(node)
+        return found
+
+    def producers(self) -> dict[str, Node]:
+        """Tensor -> node that makes it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def opset_imports(self) -> list[onnx.OperatorSetIdProto]:
+        return [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+
+
+def describe(node: Node, opsets: Mapping[str, int]) -> str:
+    """`op Conv (node 'n1', opset 9)`: how errors name a node."""
+    from traceconv.errors import printable
+
+    domain = node.domain
+    version = opsets.get(domain if domain != "ai.onnx" else "", 0)
+    place = f"opset {version}" if domain in ("", "ai.onnx") else f"{printable(domain)} {version or '(no opset)'}"
+    return f"op {printable(node.op_type, 60)} (node '{printable(node.name, 80)}', {place})"

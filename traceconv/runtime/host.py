@@ -1,0 +1,201 @@
+"""The host side of the runtime: two threads, the calls that they make, and when the clocks are compared.
+
+The channel thread is the user's: it takes calls and hands work on. The worker thread launches. With live
+clocks the worker is a thread of the process. With modelled ones there is no second thread: each has
+a time of its own, the same code runs in turn, and hand-overs carry the time across.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+
+from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
+from traceconv.runtime.device import Device
+from traceconv.runtime.recorder import NONE32, Recorder
+
+#: What a call costs on the modelled host, in ns: (before, after) the part that the call is about.
+_PRICES_NS: dict[str, tuple[int, int]] = {
+    "aclInit": (60_000, 4_000),
+    "aclFinalize": (30_000, 4_000),
+    "aclrtSetDevice": (150_000, 6_000),
+    "aclrtResetDevice": (80_000, 6_000),
+    "aclrtCreateStream": (18_000, 2_000),
+    "aclrtDestroyStream": (9_000, 1_000),
+    "aclmdlLoadFromFile": (40_000, 12_000),
+    "aclmdlUnload": (12_000, 4_000),
+    "ModelLoad": (90_000, 8_000),
+    "ModelExecute": (1_800, 700),
+    "InputCopy": (600, 300),
+    "OutputCopy": (600, 300),
+    "OpDispatch": (420, 180),
+    "launch": (900, 450),
+    "LaunchKernel": (1_300, 600),
+    "MemcpyAsync": (1_700, 500),
+    "StreamSynchronize": (500, 350),
+}
+_PRICE_NS = (500, 250)  # any other call
+_HANDOVER_NS = 800  # until the worker has what the channel hands it
+_ALLOC_NS = 140  # the allocator's work on one block
+_SYNC_PERIOD_NS = 2_000_000
+_SYNC_READ_NS = (120, 400)  # reading the counter takes so long, and up to so much more
+
+
+class Host:
+    """Both threads, their calls and their comparisons with the device's clock."""
+
+    def __init__(self, recorder: Recorder, channel: HostThread, worker: HostThread, clock: LiveClock | None, seed: int = 0) -> None:
+        self.recorder = recorder
+        self.channel = channel
+        self.worker = worker
+        self._clock = clock
+        self._correlations = itertools.count(1)
+        self._sync_random = Random(seed)
+        self._sync_lock = threading.Lock()
+        self._next_sync_ns = channel.now()
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if clock is not None:
+            self._thread = threading.Thread(target=self._work, name=worker.name, daemon=True)
+            self._thread.start()
+
+    # Calls
+
+    def call(self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32) -> Call:
+        """A span of the log around a `with` block; its `correlation_id` goes to what it launches."""
+        return Call(self.recorder, thread, level, name, op_index, step_id, next(self._correlations))
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """For emulation: no host clock goes on inside."""
+        guard: AbstractContextManager[None] = nullcontext() if self._clock is None else self._clock.stopped()
+        with guard:
+            yield
+
+    def price_alloc(self, thread: HostThread) -> int:
+        """The time of an allocation or a free on `thread`, once it is paid for."""
+        thread.spend(_ALLOC_NS)
+        return thread.now()
+
+    # Worker
+
+    def hand_over(self, work: Callable[[], None]) -> None:
+        """Has `work` done on the worker, after all that was handed over before."""
+        if self._thread is None:
+            self.worker.wait_until(self.channel.now() + _HANDOVER_NS)
+            work()
+        else:
+            self._queue.put(work)
+
+    def drain(self) -> None:
+        """Waits until the worker has done all its work; raises what went wrong there."""
+        if self._thread is None:
+            self.channel.wait_until(self.worker.now())
+            return
+        self._idle.clear()
+        self._queue.put(self._idle.set)
+        self._idle.wait()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def stop(self) -> None:
+        """Ends the worker."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            if self._failure is not None and work != self._idle.set:
+                continue  # the channel learns of it at the next drain
+            try:
+                work()
+            except BaseException as failure:  # noqa: BLE001 - carried over to the channel, which raises it
+                self._failure = failure
+
+    # Clocks
+
+    def compare_clocks(self, device: Device, thread: HostThread, *, now: bool = False) -> None:
+        """Reads both clocks when the period is over (or `now`) and logs the readings."""
+        if isinstance(thread, ModelledThread):
+            while self._next_sync_ns <= thread.now():
+                self._modelled_reading(device, self._next_sync_ns)
+            if now:
+                earliest = self._next_sync_ns - _SYNC_PERIOD_NS + 4 * sum(_SYNC_READ_NS)
+                self._modelled_reading(device, max(thread.now(), earliest))
+            return
+        with self._sync_lock:
+            before = thread.now()
+            if before < self._next_sync_ns and not now:
+                return
+            ticks = device.clock.ticks_at(thread.now())
+            self.recorder.sync(device.device_id, ticks, before, thread.now())
+            self._next_sync_ns = before + _SYNC_PERIOD_NS
+
+    def _modelled_reading(self, device: Device, before: int) -> None:
+        base, spread = _SYNC_READ_NS
+        read = before + base + self._sync_random.below(spread)
+        after = read + base + self._sync_random.below(spread)
+        self.recorder.sync(device.device_id, device.clock.ticks_at(read), before, after)
+        self._next_sync_ns = before + _SYNC_PERIOD_NS
+
+    def wait_for_device(self, device: Device, thread: HostThread, host_ns: int) -> None:
+        """Waits on `thread` until a time of the host clock, comparing clocks on the way."""
+        while True:
+            self.compare_clocks(device, thread)
+            if thread.now() >= host_ns:
+                return
+            thread.wait_until(min(host_ns, self._next_sync_ns))
+
+
+class Call:
+    """One call of the log: begins and ends with its `with` block, on its thread's clock."""
+
+    __slots__ = ("_after_ns", "_before_ns", "_level", "_name", "_op_index", "_recorder", "_step_id", "_thread", "correlation_id")
+
+    def __init__(self, recorder: Recorder, thread: HostThread, level: str, name: str, op_index: int, step_id: int, correlation_id: int) -> None:
+        self._recorder = recorder
+        self._thread = thread
+        self._level = level
+        self._name = name
+        self._op_index = op_index
+        self._step_id = step_id
+        self.correlation_id = correlation_id
+        self._before_ns, self._after_ns = _PRICES_NS.get(name, _PRICE_NS)
+
+    def __enter__(self) -> Call:
+        thread = self._thread
+        self._recorder.api_begin(
+            thread.now(), self.correlation_id, self._name, thread.thread_id, self._level, self._op_index, self._step_id
+        )
+        thread.spend(self._before_ns)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.spend(self._after_ns)
+        self._recorder.api_end(self._thread.now(), self.correlation_id, self._thread.thread_id, self._level)
+
+
+def live_host(recorder: Recorder, channel_id: int) -> Host:
+    """Host threads on real time; the worker's id is the channel's and one, as the log numbers threads."""
+    clock = LiveClock()
+    channel = LiveThread(channel_id, "channel", clock)
+    return Host(recorder, channel, LiveThread(channel_id + 1, "worker", clock), clock)
+
+
+def modelled_host(recorder: Recorder, channel_id: int, start_ns: int, seed: int) -> Host:
+    """Host threads on modelled time that begins at `start_ns`."""
+    random = Random(seed)
+    channel = ModelledThread(channel_id, "channel", start_ns, random.bits64())
+    worker = ModelledThread(channel_id + 1, "worker", start_ns, random.bits64())
+    return Host(recorder, channel, worker, None, random.bits64())

@@ -1,0 +1,160 @@
+"""The numbers: a group of ONNX nodes becomes one kernel, which onnxruntime computes.
+
+A kernel is made from the nodes alone: tensors are renamed in order of use and weights are passed as
+inputs, so that two groups of the same nodes and shapes share one onnxruntime session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from traceconv.errors import ModelError, printable
+from traceconv.runtime.graph import DTYPES, Array, Node, Tensor, describe
+
+#: Constants up to this size are part of the kernel: shapes, axes and the like, which onnxruntime wants known.
+_EMBED_BYTES = 1 << 10
+
+#: Kernels are tiny models of a current format; what the nodes mean is settled by the opset alone.
+_IR_VERSION = 8
+
+_ORT_TYPES = {f"tensor({name})": number for number, name in (
+    (1, "float"), (2, "uint8"), (3, "int8"), (4, "uint16"), (5, "int16"), (6, "int32"), (7, "int64"),
+    (9, "bool"), (10, "float16"), (11, "double"), (12, "uint32"), (13, "uint64"),
+)}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled group of nodes: run it with the arrays of `inputs`, in that order."""
+
+    session: Any  # onnxruntime.InferenceSession, which has no types of its own
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    signature: tuple[Tensor, ...]
+
+    def run(self, values: Mapping[str, Array]) -> list[Array]:
+        """Outputs, in order of `outputs`, from `values`, which must hold every input."""
+        feeds = {f"i{k}": values[name] for k, name in enumerate(self.inputs)}
+        results: list[Array] = self.session.run(None, feeds)
+        return results
+
+
+class KernelCompiler:
+    """Compiles groups of nodes and remembers them: equal groups share a session."""
+
+    def __init__(self, opsets: Mapping[str, int]) -> None:
+        self._opsets = opsets
+        self._imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+        self._sessions: dict[bytes, Any] = {}
+
+    def compile(
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        tensors: Mapping[str, Tensor],
+        constants: Mapping[str, Array],
+    ) -> Kernel:
+        """The kernel that computes `outputs` with `nodes`; every tensor read from outside is in `tensors`.
+
+        Raises ModelError, naming the op, its node and its opset, when onnxruntime has no such kernel.
+        """
+        model, inputs = self._model(nodes, outputs, tensors, constants)
+        data = model.SerializeToString(deterministic=True)
+        session = self._sessions.get(data)
+        if session is None:
+            session = self._sessions[data] = self._session(data, nodes)
+        signature = tuple(
+            self._tensor(name, entry, nodes)
+            for name, entry in zip(outputs, session.get_outputs(), strict=True)
+        )
+        return Kernel(session, inputs, tuple(outputs), signature)
+
+    def _model(
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        tensors: Mapping[str, Tensor],
+        constants: Mapping[str, Array],
+    ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+        new_names: dict[str, str] = {"": ""}
+        inputs: list[str] = []
+        embedded: list[onnx.TensorProto] = []
+        made = {name for node in nodes for name in node.outputs}
+        protos = []
+        for node in nodes:
+            for name in node.inputs:
+                if name in new_names or name in made:
+                    continue
+                constant = constants.get(name)
+                if constant is not None and constant.nbytes <= _EMBED_BYTES:
+                    new_names[name] = f"c{len(embedded)}"
+                    embedded.append(numpy_helper.from_array(np.ascontiguousarray(constant).reshape(constant.shape), new_names[name]))
+                else:
+                    new_names[name] = f"i{len(inputs)}"
+                    inputs.append(name)
+            for name in node.outputs:
+                if name:
+                    new_names[name] = f"v{len(new_names)}"
+            proto = onnx.NodeProto()
+            proto.CopyFrom(node.proto)
+            proto.name = ""
+            proto.doc_string = ""
+            del proto.input[:], proto.output[:]
+            proto.input.extend(new_names[name] for name in node.inputs)
+            proto.output.extend(new_names[name] for name in node.outputs)
+            protos.append(proto)
+        graph = helper.make_graph(
+            protos,
+            "kernel",
+            [tensors[name].value_info(new_names[name]) for name in inputs],
+            [onnx.ValueInfoProto(name=new_names[name]) for name in outputs],
+            embedded,
+        )
+        model = helper.make_model(graph, opset_imports=self._imports, producer_name="")
+        model.ir_version = _IR_VERSION
+        return model, tuple(inputs)
+
+    def _session(self, data: bytes, nodes: Sequence[Node]) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+        options.inter_op_num_threads = 1
+        try:
+            return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except _ORT_ERRORS as error:
+            where = " + ".join(describe(node, self._opsets) for node in nodes)
+            raise ModelError(f"{where} can't be run: {printable(_first_line(error))}") from error
+
+    def _tensor(self, name: str, entry: Any, nodes: Sequence[Node]) -> Tensor:
+        where = describe(nodes[-1], self._opsets)
+        elem_type = _ORT_TYPES.get(entry.type)
+        if elem_type not in DTYPES:
+            raise ModelError(f"{where}: output '{printable(name, 80)}' has type {entry.type}, which can't be run")
+        if not all(isinstance(extent, int) for extent in entry.shape):
+            raise ModelError(
+                f"{where}: the shape of its output '{printable(name, 80)}' depends on data: only static shapes can be run"
+            )
+        return Tensor(name, tuple(entry.shape), elem_type)
+
+
+def _ort_errors() -> tuple[type[Exception], ...]:
+    """The exceptions of onnxruntime, which share no base but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+    return tuple(getattr(state, name) for name in names if hasattr(state, name))
+
+
+_ORT_ERRORS = _ort_errors()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,302 @@
+"""ONNX model → Graph: checks, constants folded, every shape inferred; it never guesses one.
+
+One walk over the nodes does it all: a node whose inputs are all known is computed and becomes a
+constant; any other gets the shapes of its outputs from ONNX's own inference (or from onnxruntime, for
+domains that ONNX does not know). So an error always has the node at hand that it is about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from traceconv.errors import ModelError, UsageError, printable
+from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe
+from traceconv.runtime.kernels import KernelCompiler
+
+#: Ops that give another result each time: never folded.
+_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+
+#: Inputs up to this size are shown to shape inference by value: shapes, axes, repeats.
+_VALUE_LIMIT = 1 << 10
+
+
+def load_graph(model: onnx.ModelProto, name: str, batch: int | None = None) -> Graph:
+    """The graph of `model`, with `batch` as the first extent of every input when given.
+
+    Raises ModelError for what can't be run (unknown op, element type, dynamic shape), naming op, node
+    and opset; UsageError for a batch that is no positive number.
+    """
+    if batch is not None and batch < 1:
+        raise UsageError(f"--batch {batch}: must be at least 1")
+    return _Loader(model, name, batch).load()
+
+
+class _Loader:
+    """State of one walk: what is known of each tensor so far."""
+
+    def __init__(self, model: onnx.ModelProto, name: str, batch: int | None) -> None:
+        self.name = name
+        self.batch = batch
+        self.old_batch: int | None = None
+        self.model = self._checked(model)
+        self.opsets = {("" if o.domain == "ai.onnx" else str(o.domain)): int(o.version) for o in self.model.opset_import}
+        self.imports = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        self.compiler = KernelCompiler(self.opsets)
+        self.tensors: dict[str, Tensor] = {}
+        self.constants: dict[str, Array] = {}
+        self._fills: dict[tuple[tuple[int, ...], bytes], Array] = {}
+
+    def _checked(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        try:
+            onnx.checker.check_model(model)
+        except onnx.checker.ValidationError as error:
+            raise ModelError(f"{self.name} is not a valid model: {printable(_first_line(error))}") from error
+        except ValueError:
+            pass  # larger than one protobuf message may be: the walk finds what is wrong with it
+        if model.functions:
+            from onnx import inliner
+
+            model = inliner.inline_local_functions(model)
+        return model
+
+    def load(self) -> Graph:
+        graph = self.model.graph
+        for initializer in graph.initializer:
+            self._add_constant(initializer.name, self._initializer(initializer))
+        if graph.sparse_initializer:
+            raise ModelError(f"{self.name}: sparse initializers can't be run")
+        inputs = [entry for entry in graph.input if entry.name not in self.constants]
+        for entry in inputs:
+            self.tensors[entry.name] = self._input(entry)
+        kept = []
+        for node in _alive(_named(graph.node), [o.name for o in graph.output]):
+            if not self._fold(node):
+                kept.append(self._infer(node))
+        outputs = tuple(o.name for o in graph.output)
+        for output in outputs:
+            if output not in self.tensors:
+                raise ModelError(f"{self.name}: nothing makes the output '{printable(output)}'")
+        if not kept:
+            raise ModelError(f"{self.name}: no op is left to run once constants are folded")
+        used = {name for node in kept for name in node.inputs} | set(outputs)
+        return Graph(
+            self.name,
+            graph.name,
+            self.opsets,
+            tuple(kept),
+            self.tensors,
+            {key: value for key, value in self.constants.items() if key in used},
+            tuple(entry.name for entry in inputs),
+            outputs,
+        )
+
+    # Values from outside
+
+    def _initializer(self, initializer: onnx.TensorProto) -> Array:
+        if initializer.data_type not in DTYPES:
+            kind = TensorProto.DataType.Name(initializer.data_type)
+            raise ModelError(f"{self.name}: weight '{printable(initializer.name)}' has element type {kind}, which can't be run")
+        return numpy_helper.to_array(initializer)
+
+    def _input(self, entry: onnx.ValueInfoProto) -> Tensor:
+        where = f"{self.name}: input '{printable(entry.name, 80)}'"
+        if not entry.type.HasField("tensor_type"):
+            raise ModelError(f"{where} is no tensor ({entry.type.WhichOneof('value')}): it can't be run")
+        kind = entry.type.tensor_type
+        if kind.elem_type not in DTYPES:
+            raise ModelError(f"{where} has element type {TensorProto.DataType.Name(kind.elem_type)}, which can't be run")
+        if not kind.HasField("shape"):
+            raise ModelError(f"{where} has no shape: only static shapes can be run")
+        shape: list[int] = []
+        for axis, dim in enumerate(kind.shape.dim):
+            fixed = int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
+            if axis == 0 and self.batch is not None:
+                self._note_old_batch(fixed, where)
+                fixed = self.batch
+            if fixed is None:
+                called = f"'{printable(dim.dim_param, 40)}'" if dim.dim_param else str(axis)
+                todo = "give --batch" if axis == 0 else "fix it in the model"
+                raise ModelError(f"{where}: dimension {called} is dynamic: {todo}")
+            shape.append(fixed)
+        return Tensor(entry.name, tuple(shape), kind.elem_type)
+
+    def _note_old_batch(self, fixed: int | None, where: str) -> None:
+        if fixed is None:
+            return
+        if self.old_batch not in (None, fixed):
+            raise ModelError(f"{where} starts with {fixed}, another with {self.old_batch}: --batch can't tell which is the batch")
+        self.old_batch = fixed
+
+    # Constants
+
+    def _add_constant(self, name: str, value: Array) -> None:
+        self.constants[name] = value
+        self.tensors[name] = Tensor(name, tuple(value.shape), helper.np_dtype_to_tensor_dtype(value.dtype))
+
+    def _fold(self, node: Node) -> bool:
+        """Computes `node` when everything it reads is known; whether it did."""
+        if node.op_type == "Shape" and not node.domain and node.inputs[0] in self.tensors:
+            extents = np.array(self.tensors[node.inputs[0]].shape, np.int64)
+            start, end = node.int("start", 0), node.int("end", len(extents))
+            self._add_constant(node.outputs[0], extents[start:end])
+            return True
+        if node.op_type in _RANDOM or any(name not in self.constants for name in node.inputs if name):
+            return False
+        if node.op_type == "ConstantOfShape":
+            self._add_constant(node.outputs[0], self._fill(node))
+            return True
+        if node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Identity") and not node.domain:
+            # These move no data; onnxruntime would copy weights.
+            shape = self._outputs(node)[0].shape
+            self._add_constant(node.outputs[0], self.constants[node.inputs[0]].reshape(shape))
+            return True
+        self._refuse_control_flow(node)
+        outputs = [name for name in node.outputs if name]
+        kernel = self.compiler.compile([node], outputs, self.tensors, self.constants)
+        for name, value in zip(outputs, kernel.run(self.constants), strict=True):
+            self._add_constant(name, value)
+        return True
+
+    def _fill(self, node: Node) -> Array:
+        """The array of a ConstantOfShape; arrays of one shape and value are one array, since models repeat them."""
+        shape = tuple(int(extent) for extent in self.constants[node.inputs[0]])  # type: ignore[call-overload]
+        value = np.zeros(1, np.float32)
+        for attribute in node.proto.attribute:
+            if attribute.name == "value":
+                value = numpy_helper.to_array(attribute.t)
+        key = (shape, value.dtype.str.encode() + value.tobytes())
+        if key not in self._fills:
+            self._fills[key] = np.full(shape, value.reshape(-1)[0])
+        return self._fills[key]
+
+    # Shapes
+
+    def _infer(self, node: Node) -> Node:
+        """Notes the shapes of what `node` makes; gives the node, rewritten where the batch asks for it."""
+        self._refuse_control_flow(node)
+        for name in node.inputs:
+            if name and name not in self.tensors:
+                raise ModelError(f"{self.name}: {self._what(node)} reads '{printable(name, 80)}', which nothing makes")
+        node = self._with_batch(node)
+        for tensor in self._outputs(node):
+            self.tensors[tensor.name] = tensor
+        return node
+
+    def _outputs(self, node: Node) -> list[Tensor]:
+        """What `node` makes, by ONNX's inference; by onnxruntime's where ONNX has no such op or no answer."""
+        names = [name for name in node.outputs if name]
+        inferred: list[Tensor] | None = None
+        if onnx.defs.has(node.op_type, node.domain):
+            try:
+                onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 0), node.domain)
+                inferred = self._inferred(node, names)
+            except onnx.defs.SchemaError as error:
+                raise ModelError(f"{self.name}: {self._what(node)} does not exist in this opset") from error
+            except onnx.shape_inference.InferenceError as error:
+                hint = "; the model may not allow this --batch" if self.batch is not None else ""
+                reason = printable(_first_line(error))
+                raise ModelError(f"{self.name}: {self._what(node)} has no valid shape: {reason}{hint}") from error
+        if inferred is None:
+            inferred = list(self.compiler.compile([node], names, self.tensors, self.constants).signature)
+        return inferred
+
+    def _inferred(self, node: Node, names: list[str]) -> list[Tensor] | None:
+        read = [name for name in dict.fromkeys(node.inputs) if name]
+        known = [
+            numpy_helper.from_array(self.constants[name], name)
+            for name in read
+            if name in self.constants and self.constants[name].nbytes <= _VALUE_LIMIT
+        ]
+        graph = helper.make_graph(
+            [node.proto],
+            "one",
+            [self.tensors[name].value_info() for name in read],
+            [onnx.ValueInfoProto(name=name) for name in names],
+            known,
+        )
+        model = helper.make_model(graph, opset_imports=self.imports)
+        model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        found = []
+        for entry in model.graph.output:
+            kind = entry.type.tensor_type
+            if entry.type.WhichOneof("value") not in (None, "tensor_type") or (
+                kind.elem_type and kind.elem_type not in DTYPES
+            ):
+                what = TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else entry.type.WhichOneof("value")
+                raise ModelError(f"{self.name}: {self._what(node)} makes {what}, which can't be run")
+            if not kind.elem_type or not kind.HasField("shape") or any(not d.HasField("dim_value") for d in kind.shape.dim):
+                return None
+            found.append(Tensor(entry.name, tuple(int(d.dim_value) for d in kind.shape.dim), kind.elem_type))
+        return found
+
+    # Batch
+
+    def _with_batch(self, node: Node) -> Node:
+        """A Reshape whose target states the model's own batch, stating the new one instead.
+
+        Only where the data begins with the batch and the target does: anything else keeps its meaning,
+        or fails in the check of its element count.
+        """
+        if node.op_type != "Reshape" or node.domain or node.inputs[1] not in self.constants:
+            return node
+        data = self.tensors[node.inputs[0]]
+        target = [int(extent) for extent in self.constants[node.inputs[1]].tolist()]
+        old, new = self.old_batch, self.batch
+        if old is not None and new is not None and old != new and target and data.shape[:1] == (new,):
+            if target[0] == old:
+                target[0] = new
+                proto = onnx.NodeProto()
+                proto.CopyFrom(node.proto)
+                proto.input[1] = f"{node.inputs[1]}@batch{new}"
+                self._add_constant(proto.input[1], np.array(target, np.int64))
+                node = Node(node.name, proto)
+            elif target[0] > 0 and target[0] % new:
+                raise ModelError(
+                    f"{self.name}: {self._what(node)} has its batch written into its shape {target}: this model can't take --batch {new}"
+                )
+        copied = [data.shape[k] if extent == 0 and not node.int("allowzero", 0) else extent for k, extent in enumerate(target)]
+        if -1 not in copied and math.prod(copied) != data.count:
+            hint = f": this model can't take --batch {new}" if new is not None else ""
+            raise ModelError(f"{self.name}: {self._what(node)} turns shape {list(data.shape)} into {target}{hint}")
+        return node
+
+    def _what(self, node: Node) -> str:
+        return describe(node, self.opsets)
+
+    def _refuse_control_flow(self, node: Node) -> None:
+        for attribute in node.proto.attribute:
+            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+                raise ModelError(f"{self.name}: {self._what(node)} has control flow, which can't be run")
+
+
+def _named(protos: Iterable[onnx.NodeProto]) -> list[Node]:
+    """Nodes with names that are unique: as the model has them, or made from type and place."""
+    taken: set[str] = set()
+    nodes = []
+    for index, proto in enumerate(protos):
+        name = proto.name or f"{proto.op_type}_{index}"
+        while name in taken:
+            name = f"{name}_{index}"
+        taken.add(name)
+        nodes.append(Node(name, proto))
+    return nodes
+
+
+def _alive(nodes: list[Node], outputs: list[str]) -> list[Node]:
+    """The nodes that the outputs depend on, in the model's order."""
+    needed = set(outputs)
+    alive = []
+    for node in reversed(nodes):
+        if needed.intersection(name for name in node.outputs if name):
+            alive.append(node)
+            needed.update(node.inputs)
+    return alive[::-1]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

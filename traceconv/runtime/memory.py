@@ -1,0 +1,166 @@
+"""The device's memory: segments from the device, blocks out of them by best fit, freed blocks kept for reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from traceconv.errors import ModelError
+from traceconv.runtime.cost import ceil_div
+
+_ALIGN_BYTES = 512
+_SEGMENT_BYTES = 2 << 20
+_BASE_ADDRESS = 0x1000_0000_0000
+#: Between segments, so that addresses out of bounds hit none.
+_GAP_BYTES = 2 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A range of a segment; `previous` and `next` are its neighbours there. `block_id` is 0 while it is free."""
+
+    pool: str
+    address: int
+    size_bytes: int
+    block_id: int = 0
+    previous: Block | None = None
+    next: Block | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvent:
+    """What the allocator did: `event` alloc or free, `kind` block or segment; totals are those after it."""
+
+    host_ns: int
+    event: str
+    kind: str
+    block_id: int
+    address: int
+    size_bytes: int
+    used_bytes: int
+    reserved_bytes: int
+    pool: str
+    purpose: str
+    tensor_name: str | None
+    op_index: int | None
+
+
+class Allocator:
+    """Arena allocator over the memory of one device. Every change is told to `log`."""
+
+    def __init__(self, capacity_bytes: int, log: Callable[[MemoryEvent], None]) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._log = log
+        self._free: dict[str, list[Block]] = {}
+        self._segments: list[tuple[int, Block, int]] = []
+        self._next_address = _BASE_ADDRESS
+        self._next_id = 1
+        self.used_bytes = 0
+        self.reserved_bytes = 0
+
+    def alloc(
+        self, size_bytes: int, *, pool: str, purpose: str, tensor: str | None, op: int | None, now_ns: int
+    ) -> Block:
+        """A block of at least `size_bytes`, the smallest free one that fits, else out of a new segment.
+
+        Raises ModelError when the device has no more memory.
+        """
+        size = max(1, ceil_div(size_bytes, _ALIGN_BYTES)) * _ALIGN_BYTES
+        fitting = [block for block in self._free.setdefault(pool, []) if block.size_bytes >= size]
+        if fitting:
+            block = min(fitting, key=lambda b: (b.size_bytes, b.address))
+            self._free[pool].remove(block)
+        else:
+            block = self._reserve(size, pool, now_ns)
+        if block.size_bytes > size:
+            rest = Block(pool, block.address + size, block.size_bytes - size, 0, block, block.next)
+            if block.next is not None:
+                block.next.previous = rest
+            block.next, block.size_bytes = rest, size
+            self._free[pool].append(rest)
+        block.block_id = self._take_id()
+        self.used_bytes += size
+        self._tell(now_ns, "alloc", "block", block.block_id, block.address, size, pool, purpose, tensor, op)
+        return block
+
+    def free(self, block: Block, now_ns: int) -> None:
+        """Gives a block back; it joins free neighbours and waits for the next alloc of its pool."""
+        block_id, block.block_id = block.block_id, 0
+        self.used_bytes -= block.size_bytes
+        self._tell(now_ns, "free", "block", block_id, block.address, block.size_bytes, block.pool)
+        free = self._free[block.pool]
+        for neighbour in (block.previous, block.next):
+            if neighbour is not None and neighbour.block_id == 0:
+                free.remove(neighbour)
+        if block.next is not None and block.next.block_id == 0:
+            self._absorb(block, block.next)
+        if block.previous is not None and block.previous.block_id == 0:
+            block, absorbed = block.previous, block
+            self._absorb(block, absorbed)
+        free.append(block)
+
+    def release(self, now_ns: int) -> None:
+        """Returns every segment to the device; no block may be in use."""
+        if self.used_bytes:
+            raise AssertionError(f"{self.used_bytes} bytes are still in use")
+        for segment_id, block, size in self._segments:
+            self.reserved_bytes -= size
+            self._tell(now_ns, "free", "segment", segment_id, block.address, size, block.pool)
+        self._segments.clear()
+        self._free.clear()
+
+    def _reserve(self, size: int, pool: str, now_ns: int) -> Block:
+        total = ceil_div(size, _SEGMENT_BYTES) * _SEGMENT_BYTES
+        if self.reserved_bytes + total > self._capacity_bytes:
+            raise ModelError(
+                f"the model needs more memory than the device has: {self.used_bytes + size} of "
+                f"{self._capacity_bytes} bytes; try a smaller --batch"
+            )
+        block = Block(pool, self._next_address, total)
+        self._next_address += total + _GAP_BYTES
+        self.reserved_bytes += total
+        segment_id = self._take_id()
+        self._segments.append((segment_id, block, total))
+        self._tell(now_ns, "alloc", "segment", segment_id, block.address, total, pool)
+        return block
+
+    @staticmethod
+    def _absorb(block: Block, following: Block) -> None:
+        block.size_bytes += following.size_bytes
+        block.next = following.next
+        if following.next is not None:
+            following.next.previous = block
+
+    def _take_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _tell(
+        self,
+        now_ns: int,
+        event: str,
+        kind: str,
+        block_id: int,
+        address: int,
+        size: int,
+        pool: str,
+        purpose: str = "allocator",
+        tensor: str | None = None,
+        op: int | None = None,
+    ) -> None:
+        self._log(
+            MemoryEvent(
+                now_ns,
+                event,
+                kind,
+                block_id,
+                address,
+                size,
+                self.used_bytes,
+                self.reserved_bytes,
+                pool,
+                purpose,
+                tensor,
+                op,
+            )
+        )

@@ -1,0 +1,154 @@
+"""Two small networks made with `onnx.helper`: the same graph everywhere, with weights that vary.
+
+Their structure is that of the real thing (residual blocks with batch normalisation; attention and
+a feed-forward network with GELU), small enough for samples and tests. Weights come from a counter
+hashed by integer arithmetic, so that no version of numpy can change them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+_OPSET = 17
+_IR_VERSION = 8
+
+
+class _Builder:
+    """Collects nodes and weights of one graph; `scope` is the module path that node names begin with."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self._count = 0
+
+    def weight(self, name: str, shape: tuple[int, ...], scale: float, center: float = 0.0) -> str:
+        values = _uniform(len(self.weights), math.prod(shape)).reshape(shape) * scale + center
+        self.weights.append(numpy_helper.from_array(values.astype(np.float32), name))
+        return name
+
+    def constant(self, name: str, values: NDArray[np.int64] | NDArray[np.float32]) -> str:
+        self.weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(self, op_type: str, scope: str, inputs: list[str], **attributes: object) -> str:
+        self._count += 1
+        output = f"t{self._count}"
+        self.nodes.append(
+            helper.make_node(op_type, inputs, [output], name=f"/{scope}/{op_type}", **attributes)
+        )
+        return output
+
+    def model(self, name: str, inputs: dict[str, list[int]], result: str, shape: list[int]) -> onnx.ModelProto:
+        self.nodes.append(helper.make_node("Identity", [result], ["output"], name="/output/Identity"))
+        graph = helper.make_graph(
+            self.nodes,
+            name,
+            [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in inputs.items()],
+            [helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)],
+            self.weights,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
+        model.ir_version = _IR_VERSION
+        model.producer_name = "traceconv"
+        return model
+
+
+def _uniform(stream: int, count: int) -> NDArray[np.float64]:
+    """`count` numbers in [-1, 1): the splitmix64 finaliser over a counter (Steele, Lea, Flood 2014)."""
+    state = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 32)
+    state *= np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return (state >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
+
+
+def mini_resnet() -> onnx.ModelProto:
+    """A residual network: stem, four blocks in two stages, pooled, one dense layer; input 1×3×64×64."""
+    b = _Builder()
+
+    def conv(scope: str, x: str, c_in: int, c_out: int, k: int, stride: int, relu: bool) -> str:
+        w = b.weight(f"{scope}.weight", (c_out, c_in, k, k), math.sqrt(3.0 / (c_in * k * k)))
+        p = k // 2
+        x = b.node("Conv", f"{scope}/conv", [x, w], strides=[stride, stride], pads=[p, p, p, p])
+        norm = [
+            b.weight(f"{scope}.bn.weight", (c_out,), 0.25, 1.0),
+            b.weight(f"{scope}.bn.bias", (c_out,), 0.1),
+            b.weight(f"{scope}.bn.mean", (c_out,), 0.1),
+            b.weight(f"{scope}.bn.var", (c_out,), 0.4, 1.0),
+        ]
+        x = b.node("BatchNormalization", f"{scope}/bn", [x, *norm])
+        return b.node("Relu", f"{scope}/relu", [x]) if relu else x
+
+    x = conv("stem", "input", 3, 16, 7, 2, True)
+    x = b.node("MaxPool", "stem/pool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = 16
+    for stage, (width, stride) in enumerate(((16, 1), (32, 2))):
+        for block in range(2):
+            scope = f"layer{stage + 1}/{block}"
+            step = stride if block == 0 else 1
+            y = conv(f"{scope}/a", x, channels, width, 3, step, True)
+            y = conv(f"{scope}/b", y, width, width, 3, 1, False)
+            if channels != width:
+                x = conv(f"{scope}/down", x, channels, width, 1, step, False)
+            x = b.node("Relu", f"{scope}/relu", [b.node("Add", f"{scope}/add", [y, x])])
+            channels = width
+    x = b.node("GlobalAveragePool", "pool", [x])
+    x = b.node("Flatten", "flatten", [x])
+    w = b.weight("fc.weight", (channels, 10), math.sqrt(3.0 / channels))
+    x = b.node("Gemm", "fc", [x, w, b.weight("fc.bias", (10,), 0.1)])
+    x = b.node("Softmax", "softmax", [x], axis=-1)
+    return b.model("mini_resnet", {"input": [1, 3, 64, 64]}, x, [1, 10])
+
+
+def mini_transformer(layers: int = 2, tokens: int = 64, width: int = 64, heads: int = 4) -> onnx.ModelProto:
+    """Pre-norm transformer encoder blocks with GELU written out with Erf; input 1×tokens×width."""
+    b = _Builder()
+    head = width // heads
+    split = b.constant("split_heads", np.array([0, tokens, heads, head], np.int64))
+    join = b.constant("join_heads", np.array([0, tokens, width], np.int64))
+    scale = b.constant("scale", np.array(math.sqrt(head), np.float32))
+    root2 = b.constant("root2", np.array(math.sqrt(2.0), np.float32))
+    one = b.constant("one", np.array(1.0, np.float32))
+    half = b.constant("half", np.array(0.5, np.float32))
+
+    def norm(scope: str, x: str) -> str:
+        pair = [b.weight(f"{scope}.weight", (width,), 0.25, 1.0), b.weight(f"{scope}.bias", (width,), 0.1)]
+        return b.node("LayerNormalization", scope, [x, *pair], axis=-1, epsilon=1e-5)
+
+    def dense(scope: str, x: str, n_in: int, n_out: int) -> str:
+        w = b.weight(f"{scope}.weight", (n_in, n_out), math.sqrt(3.0 / n_in))
+        x = b.node("MatMul", scope, [x, w])
+        return b.node("Add", scope, [x, b.weight(f"{scope}.bias", (n_out,), 0.1)])
+
+    def heads_first(scope: str, x: str, order: list[int]) -> str:
+        return b.node("Transpose", scope, [b.node("Reshape", scope, [x, split])], perm=order)
+
+    x = "input"
+    for layer in range(layers):
+        s = f"layer{layer}"
+        y = norm(f"{s}/attention_norm", x)
+        q = heads_first(f"{s}/attention/q", dense(f"{s}/attention/q", y, width, width), [0, 2, 1, 3])
+        k = heads_first(f"{s}/attention/k", dense(f"{s}/attention/k", y, width, width), [0, 2, 3, 1])
+        v = heads_first(f"{s}/attention/v", dense(f"{s}/attention/v", y, width, width), [0, 2, 1, 3])
+        scores = b.node("Div", f"{s}/attention", [b.node("MatMul", f"{s}/attention/scores", [q, k]), scale])
+        weights = b.node("Softmax", f"{s}/attention", [scores], axis=-1)
+        y = b.node("MatMul", f"{s}/attention/context", [weights, v])
+        y = b.node("Transpose", f"{s}/attention", [y], perm=[0, 2, 1, 3])
+        y = b.node("Reshape", f"{s}/attention", [y, join])
+        y = dense(f"{s}/attention/out", y, width, width)
+        x = b.node("Add", f"{s}/attention_residual", [y, x])
+        y = norm(f"{s}/ffn_norm", x)
+        y = dense(f"{s}/ffn/up", y, width, 4 * width)
+        g = b.node("Erf", f"{s}/ffn/gelu", [b.node("Div", f"{s}/ffn/gelu", [y, root2])])
+        g = b.node("Add", f"{s}/ffn/gelu", [g, one])
+        g = b.node("Mul", f"{s}/ffn/gelu", [b.node("Mul", f"{s}/ffn/gelu", [y, g]), half])
+        y = dense(f"{s}/ffn/down", g, 4 * width, width)
+        x = b.node("Add", f"{s}/ffn_residual", [y, x])
+    x = norm("final_norm", x)
+    return b.model("mini_transformer", {"input": [1, tokens, width]}, x, [1, tokens, width])

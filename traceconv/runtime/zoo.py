@@ -1,0 +1,88 @@
+"""Models by name: the networks inside the installed `onnx` package, and two small ones built here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from traceconv.errors import ModelError, printable, suggestion
+from traceconv.runtime import reference_models
+
+#: Networks in `onnx/backend/test/data/light`: real graphs whose weights are filled with one value.
+LIGHT_MODELS = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+
+#: Small models that are built on the spot, the same on every machine and with every version of `onnx`.
+BUILT_MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mini_resnet": reference_models.mini_resnet,
+    "mini_transformer": reference_models.mini_transformer,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model in memory and the name that the log gives it (never a path)."""
+
+    name: str
+    proto: onnx.ModelProto
+
+
+def model_names() -> list[str]:
+    """Every name that `find_model` knows, sorted."""
+    return sorted([*LIGHT_MODELS, *BUILT_MODELS])
+
+
+def find_model(text: str) -> FoundModel:
+    """The model that `text` names: an existing file, or one of `model_names()`.
+
+    Raises ModelError when it is neither, or the file is no ONNX model.
+    """
+    path = Path(text)
+    if path.is_file():
+        return FoundModel(_plain_name(path), _read(path))
+    if text in BUILT_MODELS:
+        return FoundModel(text, BUILT_MODELS[text]())
+    if text in LIGHT_MODELS:
+        folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+        light = folder / f"light_{text}.onnx"
+        if not light.is_file():
+            raise ModelError(f"the installed onnx package {onnx.__version__} does not carry {text}: give a path")
+        return FoundModel(text, _read(light))
+    if path.is_dir():
+        raise ModelError(f"{printable(text)} is a folder: give an .onnx file, or a name")
+    if path.suffix or len(path.parts) > 1:
+        raise ModelError(f"no such model file: {printable(text)}")
+    known = model_names()
+    hint = suggestion(text, known) or f" Known names: {', '.join(known)}."
+    raise ModelError(f"{printable(text)} is neither a file nor the name of a model.{hint}")
+
+
+def _plain_name(path: Path) -> str:
+    return re.sub(r"[^\w.+-]+", "_", path.stem) or "model"
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.load(path)
+    except (OSError, DecodeError, onnx.checker.ValidationError, ValueError) as error:
+        # onnx reports missing external data as ValidationError, ValueError or OSError, by version.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ModelError(f"{printable(str(path))} can't be read as an ONNX model: {printable(reason)}") from error
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ModelError(f"{printable(str(path))} is not an ONNX model: it has no graph or no opset")
+    return proto
