@@ -14,12 +14,12 @@ from traceconv.normalize import clock
 from traceconv.normalize.context import FLOW_DTYPE, Int64, Mask, RunContext
 from traceconv.normalize.host_passes import halves, keep_valid, report_unknown
 from traceconv.normalize.names import EnumColumn, constant
-from traceconv.normalize.pairing import Pairer, gather, stable_order
+from traceconv.normalize.pairing import Pairer, stable_order
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.spool import SpillIndex
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
-from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.schema.dtypes import RecordArray, dtype_of, gather, join
 
 #: What a task type says of the task: kind, and the core that computes it.
 _TASK_KINDS = {
@@ -267,7 +267,7 @@ def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) ->
         _, valid = context.device_times(device_id, known.records["ticks"])
         marks = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range").records
         account.consumed += len(marks)
-        marks = np.concatenate([waiting, marks])
+        marks = join([waiting, marks])
         ended = np.unique(marks["step_id"][marks["mark"] == len(_MARKS) - 1])
         whole = np.isin(marks["step_id"], ended)
         waiting = marks[~whole]

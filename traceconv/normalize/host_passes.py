@@ -14,11 +14,11 @@ from traceconv.events import EventBatch
 from traceconv.normalize.context import COUNTER_DTYPE, Int64, Mask, RunContext
 from traceconv.normalize.names import EnumColumn, number_text
 from traceconv.normalize.nesting import NO_PARENT, Nester, Slices
-from traceconv.normalize.pairing import Pairer, gather
+from traceconv.normalize.pairing import Pairer
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
-from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.schema.dtypes import RecordArray, dtype_of, gather
 
 BEGIN, END = 0, 1
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.normalize.pairing import gather, stable_order
-from traceconv.schema.dtypes import RecordArray
+from traceconv.normalize.pairing import stable_order
+from traceconv.schema.dtypes import RecordArray, gather, join
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -74,7 +74,7 @@ class Nester:
 
     def feed(self, records: RecordArray, ids: Int64, is_end: Mask, ns: Int64) -> Slices:
         """Takes the next events in the order of the log; returns the slices that they close."""
-        all_records = np.concatenate([self._open, records])
+        all_records = join([self._open, records]) if len(self._open) else records
         events = _Events(
             all_records,
             np.concatenate([self._open_ids, ids]),

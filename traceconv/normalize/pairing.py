@@ -7,15 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.schema.dtypes import RecordArray
+from traceconv.schema.dtypes import RecordArray, gather, join
 
 Int64 = NDArray[np.int64]
-
-
-def gather(records: RecordArray, index: NDArray[np.intp]) -> RecordArray:
-    """`records[index]`, by way of a plain byte view: twice as fast as indexing a structured array."""
-    plain = np.ascontiguousarray(records).view(f"V{records.dtype.itemsize}")
-    return plain[index].view(records.dtype)
 
 
 def stable_order(keys: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
@@ -58,7 +52,7 @@ class Pairer:
         """Takes the next records in the order of the log; returns what can be paired now."""
         waiting = len(self._open)
         if waiting:
-            records = np.concatenate([self._open, records])
+            records = join([self._open, records])
             ids = np.concatenate([self._open_ids, ids])
             is_end = np.concatenate([np.zeros(waiting, np.bool_), is_end])
         keys = np.ascontiguousarray(records[self._key])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.errors import OutputError
+from traceconv.schema.dtypes import gather, join
 
 
 class Spool:
@@ -91,10 +92,10 @@ class SpillIndex:
     def _end_run(self) -> None:
         if not self._pending_count:
             return
-        rows = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        rows = join(self._pending)
         keys = np.ascontiguousarray(rows["key"])
         if len(keys) > 1 and not np.all(keys[1:] >= keys[:-1]):
-            rows = rows[np.argsort(keys, kind="stable")]
+            rows = gather(rows, np.argsort(keys, kind="stable"))
         self._spool.append(rows)
         self._low.append(int(rows["key"][0]))
         self._high.append(int(rows["key"][-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,22 @@ from traceconv.schema.model import RecordSchema
 RecordArray = NDArray[np.void]
 
 _NUMPY = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i64": "<i8", "f64": "<f8", "str": "<u8"}
+
+
+def gather(records: RecordArray, index: NDArray[np.intp]) -> RecordArray:
+    """`records[index]`, by way of a plain byte view: many times as fast as indexing a structured array."""
+    return _plain(records)[index].view(records.dtype)
+
+
+def join(parts: Sequence[RecordArray]) -> RecordArray:
+    """The records of all parts (at least one, all of one dtype), one after another; copied as plain bytes."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([_plain(part) for part in parts]).view(parts[0].dtype)
+
+
+def _plain(records: RecordArray) -> RecordArray:
+    return np.ascontiguousarray(records).view(f"V{records.dtype.itemsize}")
 
 
 def _numpy_type(kind: str) -> str:

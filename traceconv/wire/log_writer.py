@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
 from traceconv.errors import OutputError
 from traceconv.schema import RecordSchema, record
-from traceconv.schema.dtypes import RecordArray
+from traceconv.schema.dtypes import RecordArray, join
 from traceconv.wire.codec import encode_block, null_records
 from traceconv.wire.frames import FORMAT_VERSION, FileHeader, encode_file_header
 from traceconv.wire.text import TextTable
@@ -141,7 +139,7 @@ class CaptureWriter:
     def _write(self, stream: _Stream, per_block: int, *, keep_rest: bool) -> None:
         if not stream.buffered_count:
             return
-        records = stream.buffered[0] if len(stream.buffered) == 1 else np.concatenate(stream.buffered)
+        records = join(stream.buffered)
         end = len(records) - len(records) % per_block if keep_rest else len(records)
         for first in range(0, end, per_block):
             part = records[first : min(first + per_block, end)]

@@ -16,7 +16,7 @@ from traceconv.events import EventBatch
 from traceconv.readers.npulog.discover import CaptureFolder, LogFile
 from traceconv.readers.npulog.sources import SourceFile
 from traceconv.schema import record_by_tag
-from traceconv.schema.dtypes import RecordArray
+from traceconv.schema.dtypes import RecordArray, join
 from traceconv.wire.codec import decode_block, missing_fields, unknown_fields
 from traceconv.wire.frames import MAX_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder
 
@@ -207,8 +207,7 @@ def _batched(blocks: Iterable[tuple[int, RecordArray]], record: str, device_id: 
 
 def _joined(parts: list[tuple[int, RecordArray]], record: str, device_id: int | None) -> EventBatch:
     ids = np.concatenate([np.arange(first, first + len(records), dtype=np.int64) for first, records in parts])
-    records = parts[0][1] if len(parts) == 1 else np.concatenate([records for _, records in parts])
-    return EventBatch(record, device_id, ids, records)
+    return EventBatch(record, device_id, ids, join([records for _, records in parts]))
 
 
 def _stream(source: SourceFile) -> tuple[int | None, str]:
