@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
 _COLUMN_TYPES = frozenset({"i32", "i64", "u64", "f64", "str", "bool", "json"})
-_BYTES_TYPE = re.compile(r"bytes\[([1-9][0-9]{0,3})\]")
+_BYTES_TYPE = re.compile(r"bytes\[([1-9][0-9]{0,4})\]")
 _UNITS = frozenset(
     {"none", "id", "index", "count", "byte", "ns", "tick", "cycle", "hz", "flop", "flop/s", "byte/s"}
     | {"text", "json", "hash", "enum", "flag"}

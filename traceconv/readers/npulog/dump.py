@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from traceconv.errors import InputError, printable
 from traceconv.readers.npulog.discover import CaptureFolder, LogFile, find_captures
 from traceconv.schema import Field, RecordSchema, record, record_by_tag
 from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.wire.codec import decode_block
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder
 from traceconv.wire.text import TextCollector
 
@@ -28,7 +29,7 @@ _SHOWN_TEXT = 60
 _DICTIONARY = record("dictionary")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DumpOptions:
     """What is dumped, and how.
 
@@ -42,26 +43,26 @@ class DumpOptions:
     limit: int | None = None
     as_json: bool = False
     on_damage: Callable[[str], None] = lambda message: None
-    texts: Mapping[int, str] = field(default_factory=dict)
 
 
-def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[str]:
-    """The records of a capture as text, some thousand lines at a time, in the order of its files.
+def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple[int, str]]:
+    """(number of records, their lines) of a capture, some thousand at a time, in the order of its files.
 
     JSON keys that begin with '_' say where a record is from: type, file, sequence in its stream, byte offset in
     the file. A str field is its text; the number of its hash where the dictionary does not have it; null for none.
     """
-    options.texts = _dictionary_of(capture)
+    texts = _dictionary_of(capture)
     left = options.limit
+    if left == 0:
+        return
     for problem in problems_of(capture):
         options.on_damage(problem)
     for file in capture.files:
-        for count, text in _dump_file(file, options, left):
-            yield text
-            if left is not None:
-                left -= count
-                if left <= 0:
-                    return
+        for count, text in _dump_file(file, options, texts, left):
+            yield count, text
+            left = None if left is None else left - count
+        if left == 0:
+            return
 
 
 def problems_of(capture: CaptureFolder) -> Iterator[str]:
@@ -114,7 +115,9 @@ def describe_damage(damage: Damage) -> str:
     return f"{damage.message} ({place}; {lost})"
 
 
-def _dump_file(file: LogFile, options: DumpOptions, limit: int | None) -> Iterator[tuple[int, str]]:
+def _dump_file(
+    file: LogFile, options: DumpOptions, texts: Mapping[int, str], limit: int | None
+) -> Iterator[tuple[int, str]]:
     """(number of records, their lines) for each block."""
     decoder = FrameDecoder()
     columns: _Columns | None = None
@@ -132,17 +135,17 @@ def _dump_file(file: LogFile, options: DumpOptions, limit: int | None) -> Iterat
                 data = data[: limit * item.record_size]
             rows = np.frombuffer(data, dtype_of(schema, item.record_size))
             if options.as_json:
-                yield len(rows), _json_lines(rows, schema, item, file, options.texts)
+                yield len(rows), _json_lines(rows, schema, item, file, texts)
             else:
-                cells = _text_cells(rows, schema, item, options.texts)
+                cells = _text_cells(rows, schema, item, texts)
                 head = ""
-                if columns is None or columns.schema is not schema:
+                if columns is None or columns.schema != schema:
                     columns = _Columns.fit(schema, cells)
                     head = f"# {name}: {schema.name}\n# {columns.head()}\n"
                 yield len(rows), head + columns.lines(cells)
             if limit is not None:
                 limit -= len(rows)
-                if limit <= 0:
+                if limit == 0:
                     return
     except OSError as error:
         options.on_damage(f"{name}: can't be read: {error.strerror or error}")
@@ -153,17 +156,171 @@ def _dump_file(file: LogFile, options: DumpOptions, limit: int | None) -> Iterat
 def _schema_of(block: Block, header: FileHeader | None) -> RecordSchema:
     """How the block's records are laid out: as the file says, else as we know the type, else as plain bytes.
 
-    Bytes of a record that the schema does not name become the field `rest`.
+    Bytes of a record that the schema does not name become the field `_rest`.
     """
     known = record_by_tag().get(block.tag)
     schema = next((one for one in header.schemas if one.tag == block.tag), known) if header else known
     if schema is None or block.record_size < schema.size_bytes:
-        return RecordSchema(f"tag_{block.tag}", block.tag, "none", "", "", (_plain_bytes("bytes", block.record_size),))
+        return RecordSchema(f"tag_{block.tag}", block.tag, "none", "", "", (_plain_bytes("_bytes", block.record_size),))
     if block.record_size == schema.size_bytes:
         return schema
-    rest = _plain_bytes("rest", block.record_size - schema.size_bytes)
+    rest = _plain_bytes("_rest", block.record_size - schema.size_bytes)
     return RecordSchema(schema.name, schema.tag, schema.clock, "", "", (*schema.fields, rest))
 
 
 def _plain_bytes(name: str, size: int) -> Field:
     return Field(name, f"bytes[{size}]", "none", "")
+
+
+#: What stands for one column of a block: a value a record, or one text where all are the same.
+_Cells = list[Any] | str
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How values of each kind are written."""
+
+    null: str
+    text: Callable[[str], str]
+    unknown_text: Callable[[int], str]
+    plain_bytes: Callable[[bytes, Field], str]
+    real: Callable[[float], str]
+
+
+def _json_real(value: float) -> str:
+    return repr(value) if np.isfinite(value) else f'"{value}"'
+
+
+def _shown_bytes(value: bytes, field: Field) -> str:
+    if field.unit != "text":
+        return value.hex()
+    return printable(value.rstrip(b"\0").decode("utf-8", "backslashreplace"), _SHOWN_TEXT)
+
+
+_JSON = _Style("null", json.dumps, str, lambda value, field: f'"{value.hex()}"', _json_real)
+_TEXT = _Style("NULL", lambda text: printable(text, _SHOWN_TEXT), lambda value: f"0x{value:016x}", _shown_bytes, repr)
+
+
+def _cells(column: NDArray[Any], field: Field, texts: Mapping[int, str], style: _Style) -> _Cells:
+    """A column's values as they are to be written."""
+    if field.type.startswith("bytes"):
+        return [style.plain_bytes(value, field) for value in column.tolist()]
+    if field.type == "f64":
+        return [style.real(value) for value in column.tolist()]
+    same = len(column) > 1 and bool((column == column[0]).all())
+    values = column[:1] if same else column
+    cells: list[Any]
+    if field.type == "str":
+        distinct, inverse = np.unique(values, return_inverse=True)
+        written = np.array([_text_cell(value, texts, style) for value in distinct.tolist()], object)
+        cells = written[inverse].tolist()
+    else:
+        cells = values.tolist()
+        if field.values is not None:
+            names = {value: style.text(name) for value, name in field.values.items()}
+            cells = [names.get(value, value) for value in cells]
+        if field.null is not None:
+            cells = [style.null if value == field.null else value for value in cells]
+    return str(cells[0]) if same else cells
+
+
+def _text_cell(text_hash: int, texts: Mapping[int, str], style: _Style) -> str:
+    if text_hash == 0:
+        return style.null
+    text = texts.get(text_hash)
+    return style.unknown_text(text_hash) if text is None else style.text(text)
+
+
+def _json_lines(rows: RecordArray, schema: RecordSchema, block: Block, file: LogFile, texts: Mapping[int, str]) -> str:
+    first = block.byte_offset + BLOCK_HEADER_BYTES
+    columns: list[tuple[str, _Cells | range]] = [
+        ("_type", json.dumps(schema.name)),
+        ("_file", json.dumps(file.relative_path)),
+        ("_sequence", range(block.sequence, block.sequence + len(rows))),
+        ("_offset", range(first, first + len(rows) * block.record_size, block.record_size)),
+    ]
+    columns += [(field.name, _cells(rows[field.name], field, texts, _JSON)) for field in schema.fields]
+    if schema.tag == _DICTIONARY.tag and "hash" in (rows.dtype.names or ()):
+        whole = [json.dumps(texts.get(value)) for value in rows["hash"].tolist()]
+        columns.append(("_text", whole))
+    parts = [f'"{name}":{_constant(cells)}' for name, cells in columns]
+    return _fill("{" + ",".join(parts) + "}\n", [cells for _, cells in columns], len(rows))
+
+
+def _text_cells(
+    rows: RecordArray, schema: RecordSchema, block: Block, texts: Mapping[int, str]
+) -> list[_Cells | range]:
+    cells: list[_Cells | range] = [range(block.sequence, block.sequence + len(rows))]
+    return cells + [_cells(rows[field.name], field, texts, _TEXT) for field in _shown_fields(schema)]
+
+
+def _shown_fields(schema: RecordSchema) -> list[Field]:
+    return [field for field in schema.fields if not re.fullmatch(r"pad[0-9]*", field.name)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Columns of a file as people see them: as wide as the first block needs, numbers to the right."""
+
+    schema: RecordSchema
+    names: tuple[str, ...]
+    widths: tuple[int, ...]  # negative: to the left, as in a format
+
+    @classmethod
+    def fit(cls, schema: RecordSchema, cells: list[_Cells | range]) -> _Columns:
+        fields = _shown_fields(schema)
+        names = ("sequence", *(field.name for field in fields))
+        left = (False, *(field.type == "str" or field.values is not None for field in fields))
+        widths = []
+        for name, column, to_left in zip(names, cells, left, strict=True):
+            longest = len(column) if isinstance(column, str) else max(len(str(cell)) for cell in column)
+            width = max(len(name), longest)
+            widths.append(-width if to_left else width)
+        if widths[-1] < 0:
+            widths[-1] = 0  # no blanks at the end of a line
+        return cls(schema, names, tuple(widths))
+
+    def head(self) -> str:
+        return "  ".join(f"%{width}s" % name for name, width in zip(self.names, self.widths, strict=True))[2:].rstrip()
+
+    def lines(self, cells: list[_Cells | range]) -> str:
+        parts = []
+        for column, width in zip(cells, self.widths, strict=True):
+            parts.append((f"%{width}s" % column).replace("%", "%%") if isinstance(column, str) else f"%{width}s")
+        count = len(cells[0])
+        return _fill("  ".join(parts) + "\n", cells, count)
+
+
+def _constant(cells: _Cells | range) -> str:
+    """The part of a template that stands for a column: its one text, or a place to fill."""
+    return cells.replace("%", "%%") if isinstance(cells, str) else "%s"
+
+
+def _fill(template: str, columns: list[_Cells | range], count: int) -> str:
+    varying = [cells for cells in columns if not isinstance(cells, str)]
+    lines = "".join(map(template.__mod__, zip(*varying, strict=True)))
+    assert len(varying[0]) == count
+    return lines
+
+
+def _dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
+    """The texts of the capture, also when only some of its files are looked at."""
+    files = [file for file in capture.files if file.record == _DICTIONARY.name]
+    if not files and (capture.path / "host" / "data").is_dir():
+        try:
+            (whole,) = find_captures([capture.path])
+        except (InputError, ValueError):
+            return {}
+        files = [file for file in whole.files if file.record == _DICTIONARY.name]
+    collector = TextCollector(_TEXT_LIMIT_BYTES)
+    for file in files:
+        decoder = FrameDecoder()
+        try:
+            for item in blocks_of(file, decoder):
+                if isinstance(item, Block) and item.tag == _DICTIONARY.tag:
+                    written = _schema_of(item, decoder.header)
+                    if written.name == _DICTIONARY.name:
+                        collector.add(decode_block(item, written, _DICTIONARY))
+        except (OSError, InputError):
+            continue  # said when the file itself is dumped
+    return collector.texts
