@@ -148,7 +148,7 @@ def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Seque
     wide = [row[0] for row in connection.fetchall() if row[1] in ("HUGEINT", "UHUGEINT")]
     if wide:
         casts = ", ".join(f"{quote_identifier(n)}::DECIMAL(38,0) AS {quote_identifier(n)}" for n in wide)
-        sql = f"SELECT * REPLACE ({casts}) FROM ({sql}\n)"
+        sql = f"SELECT * REPLACE ({casts}) FROM ({sql}\n)"  # noqa: S608 - the statement is the caller's to run
     try:
         connection.execute(
             f"COPY ({sql}\n) TO {quote_text(str(path.absolute()))} (FORMAT parquet, USE_TMP_FILE false)",

@@ -31,16 +31,14 @@ else:
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
 _UNITS = frozenset(
-    ["id", "index", "count", "byte", "ns", "cycle", "hz", "text", "json", "enum", "flag"] + ["ratio", "percent", "us²"]
+    ("id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "ratio", "percent", "text", "json", "enum", "flag")
 )
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: How a column is turned into what msprof prints: see reports/values.py.
 _CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
 
-_TOP_KEYS = frozenset(
-    ["title", "doc", "needs", "when_empty", "order", "shown", "early", "early_where"]
-    + ["parameters", "columns", "msprof_constants"]
-)
+_SHAPE_KEYS = ("needs", "when_empty", "order", "shown", "early", "early_where", "msprof_constants")
+_TOP_KEYS = frozenset(("title", "doc", *_SHAPE_KEYS, "parameters", "columns"))
 
 
 class HeaderError(ValueError):

@@ -1,0 +1,57 @@
+"""The options that several commands have: the same name means the same on each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from traceconv.errors import UsageError, printable, suggestion
+
+DB = typer.Option(None, "--db", metavar="FILE", help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.")
+RUN = typer.Option(
+    None,
+    "--run",
+    metavar="N|LABEL|all",
+    help="The run to look at, by number or label; all of them. Default: the latest.",
+)
+OUTPUT = typer.Option(
+    None, "--output", "-o", metavar="FILE", help="Write to FILE, whole or not at all. Default: stdout."
+)
+
+#: Formats of rows; the names are those of `reports.render.TEXT_FORMATS` and what is drawn elsewhere.
+FORMATS = ("table", "csv", "json", "ndjson", "markdown", "parquet")
+_BY_SUFFIX = {
+    ".csv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".md": "markdown",
+    ".parquet": "parquet",
+}
+
+
+def store_path(db: Path | None) -> Path:
+    """The store that a command works on: what --db says, or the default."""
+    from traceconv.store.database import default_store_path
+
+    return db.expanduser() if db is not None else default_store_path()
+
+
+def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...] = FORMATS) -> str:
+    """The format to write rows in: as asked, else by the file's name, else a table.
+
+    Raises UsageError for one that is not there, and for Parquet without a file.
+    """
+    if wanted is None:
+        suffix = "" if output is None else output.name.lower().removesuffix(".gz")
+        chosen = _BY_SUFFIX.get(Path(suffix).suffix, "table")
+        chosen = chosen if chosen in formats else "table"
+    elif wanted in formats:
+        chosen = wanted
+    else:
+        near = suggestion(wanted, list(formats))
+        raise UsageError(f"there is no format '{printable(wanted)}'.{near} Choose one of: {', '.join(formats)}")
+    if chosen == "parquet" and output is None:
+        raise UsageError("Parquet is not for a terminal or a pipe; name a file: -o FILE.parquet")
+    return chosen

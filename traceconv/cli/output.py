@@ -1,0 +1,88 @@
+"""Rows out of a command: to the terminal, a pipe or a file, in the format that was asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traceconv.errors import OutputError, printable
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from traceconv.reports.render import Table
+    from traceconv.reports.run import Value
+
+
+def say(text: str) -> None:
+    """One line to the person at the terminal: stderr is talk, stdout is data."""
+    print(f"traceconv: {text}", file=sys.stderr)  # noqa: T201 - the one place that talks
+
+
+def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> None:
+    """Writes a table for people; says so when not all rows were drawn."""
+    from traceconv.cli.tables import show
+    from traceconv.export.output import open_output
+
+    if output is None and sys.stdout.isatty():
+        drawn, complete = show(table, None, row_limit=row_limit)
+        if not complete:
+            say(f"the first {drawn} rows; for others: --top N, --filter, or --format csv -o FILE")
+        return
+    with open_output(output) as file:
+        show(table, file, row_limit=row_limit)
+
+
+def write_text(chunks: Iterable[str], output: Path | None) -> None:
+    """Writes a text format to a file or to standard output as it comes."""
+    from traceconv.export.output import open_output
+
+    escape = output is None and sys.stdout.isatty()
+    with open_output(output) as file:
+        for chunk in chunks:
+            # On a terminal, nothing of a trace may act on it; a file gets what the format says.
+            file.write((_harmless(chunk) if escape else chunk).encode())
+
+
+def write_parquet_file(connection: duckdb.DuckDBPyConnection, sql: str, values: list[Value], output: Path) -> None:
+    """Writes the rows of a statement to a Parquet file, which appears whole or not at all."""
+    from traceconv.reports.run import write_parquet
+
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():
+        raise OutputError(f"can't write {printable(str(output))}: it is no plain file")
+    partial = parquet_partial(output)
+    try:
+        write_parquet(connection, sql, values, partial)
+        partial.replace(target)
+    except OSError as error:
+        raise OutputError(f"can't write {printable(str(output))}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def parquet_partial(output: Path) -> Path:
+    """The name under which a Parquet file is written until it is whole."""
+    target = Path(os.path.realpath(output))
+    return target.with_name(f"{target.name}.partial")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Prints our own text to standard output."""
+    write_text((line + "\n" for line in lines), None)
+
+
+def _harmless(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(_shown(text))
+
+
+def _shown(text: str) -> Iterator[str]:
+    for character in text:
+        yield character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}"

@@ -1,0 +1,49 @@
+"""`traceconv query`: SQL on the store, which it can only read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+from traceconv.cli import options
+from traceconv.errors import UsageError
+
+
+def query(
+    sql: str = typer.Argument(..., metavar="SQL", help="One statement; - reads it from standard input."),
+    db: Path | None = options.DB,
+    form: str | None = typer.Option(
+        None,
+        "--format",
+        metavar="FORMAT",
+        help=f"{', '.join(options.FORMATS)}. Default: by the name of -o, else table.",
+    ),
+    output: Path | None = options.OUTPUT,
+) -> None:
+    """Ask the store in SQL.
+
+    The store is only read, and no other file is. Tables and columns: traceconv schema; reports are views:
+    traceconv query "FROM op_statistic LIMIT 5".
+    """
+    from traceconv.cli.output import parquet_partial, write_parquet_file, write_table, write_text
+    from traceconv.reports.free_query import ask, check_statement
+    from traceconv.reports.render import TEXT_FORMATS
+    from traceconv.store.database import lock_down, open_store
+
+    chosen_format = options.row_format(form, output)
+    text = sys.stdin.read() if sql == "-" else sql
+    if not text.strip():
+        raise UsageError("there is no SQL to run")
+    with open_store(options.store_path(db)) as connection:
+        lock_down(connection, parquet_partial(output) if output and chosen_format == "parquet" else None)
+        statement = check_statement(connection, text)
+        if chosen_format == "parquet" and output is not None:
+            write_parquet_file(connection, statement, [], output)
+            return
+        table = ask(connection, statement)
+        if chosen_format == "table":
+            write_table(table, output, row_limit=None)
+        else:
+            write_text(TEXT_FORMATS[chosen_format](table), output)

@@ -1,0 +1,194 @@
+"""`traceconv report`: the questions that the store knows the answer to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from traceconv.cli import options
+from traceconv.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from traceconv.reports.catalog import Report
+    from traceconv.reports.run import Question, RunChoice
+    from traceconv.store.documented_sql import OrderTerm, SqlColumn
+
+_FORMATS = (*options.FORMATS, "msprof-csv")
+
+
+def report(
+    context: typer.Context,
+    name: str | None = typer.Argument(None, metavar="NAME", help="Which report, such as op-statistic; see --list."),
+    db: Path | None = options.DB,
+    run: str | None = options.RUN,
+    device: int | None = typer.Option(None, "--device", metavar="N", help="Only this device."),
+    step: int | None = typer.Option(None, "--step", metavar="N", help="Only this step (step.step_id)."),
+    top: int | None = typer.Option(None, "--top", metavar="N", min=1, help="Only the first N rows."),
+    order_by: str | None = typer.Option(
+        None,
+        "--order-by",
+        metavar="COLUMN",
+        help="Sort by this column: numbers from the largest, texts from A. Ties are in the report's own order.",
+    ),
+    ascending: bool | None = typer.Option(
+        None, "--ascending/--descending", help="Which way --order-by sorts.", show_default=False
+    ),
+    filters: list[str] = typer.Option(
+        [],
+        "--filter",
+        metavar="COLUMN=VALUE",
+        help="Only rows where the column has this value; COLUMN=NULL: where it is not known. Several: all must hold.",
+    ),
+    columns: str | None = typer.Option(
+        None,
+        "--columns",
+        metavar="A,B,…|all",
+        help="Which columns, in which order. Default: those that fit for a table, all for other formats.",
+    ),
+    form: str | None = typer.Option(
+        None, "--format", metavar="FORMAT", help=f"{', '.join(_FORMATS)}. Default: by the name of -o, else table."
+    ),
+    output: Path | None = options.OUTPUT,
+    show_list: bool = typer.Option(False, "--list", help="List the reports."),
+    show_help: bool = typer.Option(False, "--help", help="Show this message, or with NAME what that report says."),
+) -> None:
+    """Answer a question from the store, such as which operators take the time.
+
+    Each report is also a view and a macro in the store: FROM op_statistic(run := 2) in any DuckDB shell.
+    """
+    from traceconv.cli.output import print_lines
+
+    if show_list or (name is None and show_help):
+        print_lines(_listing() if show_list else [context.get_help()])
+        return
+    if name is None:
+        raise UsageError("which report? All: traceconv report --list")
+    from traceconv.reports.run import find_report
+
+    wanted = find_report(name)
+    if show_help:
+        from traceconv.cli.describe import report_description
+
+        print_lines(report_description(wanted))
+        return
+    if ascending is not None and order_by is None:
+        raise UsageError("--ascending and --descending say how --order-by sorts; name a column with --order-by")
+    chosen_format = options.row_format(form, output, _FORMATS)
+    given = {"device": device, "step": step}
+    from traceconv.reports.run import Question, parse_filter
+    from traceconv.store.database import open_store
+
+    shown = _columns(wanted, columns, chosen_format, all_runs=run == "all")
+    question = Question(
+        report=wanted,
+        parameters=_parameters(wanted, given),
+        columns=shown,
+        filters=tuple(parse_filter(wanted, text) for text in filters),
+        order=_order(wanted, order_by, ascending),
+        top=top,
+    )
+    with open_store(options.store_path(db)) as connection:
+        _run(connection, question, run, chosen_format, output)
+
+
+def _run(
+    connection: duckdb.DuckDBPyConnection, question: Question, wanted_run: str | None, form: str, output: Path | None
+) -> None:
+    from dataclasses import replace
+    from itertools import chain
+
+    from traceconv.cli.output import say, write_parquet_file, write_table, write_text
+    from traceconv.reports.render import TEXT_FORMATS, Table, to_msprof_csv
+    from traceconv.reports.run import answer, choose_run, run_origins, statement, why_empty
+    from traceconv.store.database import lock_down
+
+    choice = choose_run(connection, wanted_run)
+    if choice.run_id is not None:
+        question = replace(question, parameters={"run": choice.run_id, **question.parameters})
+    if wanted_run is None and choice.run_count > 1:
+        say(_which_run(choice))
+    if form == "parquet":
+        assert output is not None  # options.row_format saw to it
+        sql, values = statement(connection, question)
+        write_parquet_file(connection, sql, values, output)
+        return
+    lock_down(connection)
+    origins = run_origins(connection)
+    if choice.run_id is not None:
+        origins = {run_id: start for run_id, start in origins.items() if run_id == choice.run_id}
+    batches = answer(connection, question)
+    # The first batch is read before anything is written: it shows whether there is an answer.
+    first = next(batches, [])
+    if not first:
+        say(why_empty(connection, question))
+    table = Table(question.columns, chain([first], batches), origins)
+    if form == "table":
+        write_table(table, output, row_limit=question.top)
+    elif form == "msprof-csv":
+        write_text(to_msprof_csv(table, question.report), output)
+    else:
+        write_text(TEXT_FORMATS[form](table), output)
+
+
+def _listing() -> list[str]:
+    from traceconv.reports.catalog import reports
+
+    found = {name.replace("_", "-"): report for name, report in reports().items()}
+    width = max(map(len, found))
+    return [f"{name:<{width}}  {report.title}" for name, report in found.items()]
+
+
+def _parameters(report: Report, given: dict[str, int | None]) -> dict[str, int]:
+    known = {parameter.name for parameter in report.parameters}
+    chosen = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name not in known:
+            raise UsageError(f"{report.name} has no --{name}: its rows are not of one {name}")
+        chosen[name] = value
+    return chosen
+
+
+def _columns(report: Report, wanted: str | None, form: str, *, all_runs: bool) -> tuple[SqlColumn, ...]:
+    from traceconv.reports.render import msprof_columns
+    from traceconv.reports.run import find_columns
+
+    if form == "msprof-csv":
+        if wanted is not None:
+            raise UsageError("msprof-csv has msprof's own columns; leave out --columns, or choose --format csv")
+        return msprof_columns(report)
+    if wanted is None and form in ("table", "markdown"):
+        return find_columns(report, (["run_id"] if all_runs else []) + list(report.shown))
+    if wanted is None or wanted == "all":
+        return report.columns
+    names = [name.strip() for name in wanted.split(",")]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--columns names {twice} twice")
+    return find_columns(report, names)
+
+
+def _order(report: Report, column: str | None, ascending: bool | None) -> tuple[OrderTerm, ...]:
+    if column is None:
+        return ()
+    from traceconv.reports.render import is_number
+    from traceconv.reports.run import find_columns
+    from traceconv.store.documented_sql import OrderTerm
+
+    (found,) = find_columns(report, [column])
+    descending = is_number(found) if ascending is None else not ascending
+    return (OrderTerm(found.name, descending),)
+
+
+def _which_run(choice: RunChoice) -> str:
+    from traceconv.errors import printable
+
+    return (
+        f"run {choice.run_id} ({printable(choice.label)}), the latest of {choice.run_count}; "
+        "choose another with --run N, or all with --run all"
+    )

@@ -1,0 +1,132 @@
+"""Rows as a table for people: columns that fit the terminal, numbers to the right, nothing cut without an ellipsis."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import IO
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from traceconv.reports.render import Table, heading, human_rows, is_number
+
+_GAP = 2
+#: A text column is not made narrower than this, or than its heading.
+_NARROWEST = 10
+#: Rows that a terminal shows unless it is asked for more; a pipe gets all.
+TERMINAL_ROWS = 1000
+
+
+def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -> tuple[int, bool]:
+    """Draws a table on the terminal (`out` None) or into a file. Returns the rows drawn, and whether that is all.
+
+    A terminal gets a table of its width, or a block of lines for each row when the columns can't fit; a pipe or
+    a file gets the width that keeps everything. `row_limit` None: all rows in a pipe, TERMINAL_ROWS otherwise.
+    """
+    terminal = out is None and sys.stdout.isatty()
+    limit = row_limit if row_limit is not None else TERMINAL_ROWS if terminal else None
+    console = Console(highlight=False, markup=False, soft_wrap=True) if terminal else None
+    headings = [heading(column) for column in table.columns]
+    numbers = [is_number(column) for column in table.columns]
+    drawn = 0
+    complete = True
+    for first, batch in enumerated(table.batches):
+        rows = human_rows(table, batch)
+        if limit is not None and drawn + len(rows) > limit:
+            rows = rows[: limit - drawn]
+            complete = False
+        for is_heading, line in lines(headings, rows, numbers, console.width if console else None, first=first):
+            if console:
+                console.print(Text(line, style="bold" if is_heading else ""))
+            else:
+                _write(out, line)
+        drawn += len(rows)
+        if not complete:
+            break
+    return drawn, complete
+
+
+def enumerated(batches: object) -> Iterator[tuple[bool, Sequence[Sequence[object]]]]:
+    """The batches, the first one marked; an empty one when there is none, so that the headings are drawn."""
+    first = True
+    for batch in batches:  # type: ignore[attr-defined]
+        yield first, batch
+        first = False
+    if first:
+        yield True, []
+
+
+def lines(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool], width: int | None, *, first: bool
+) -> Iterator[tuple[bool, str]]:
+    """The lines of a table, each with whether it is the heading; `width` None lets it be as wide as it needs."""
+    natural = [max(map(cell_len, chain([title], cells))) for title, cells in _by_column(headings, rows)]
+    widths = natural if width is None else _fitted(natural, headings, numbers, width)
+    if widths is None:
+        yield from _blocks(headings, rows)
+        return
+    if first:
+        yield True, _line(headings, widths, numbers)
+        yield False, (" " * _GAP).join("─" * size for size in widths)
+    for row in rows:
+        yield False, _line(row, widths, numbers)
+
+
+def shortened(text: str, width: int) -> str:
+    """`text` in at most `width` cells: an ellipsis in place of its middle, since names differ at both ends."""
+    if cell_len(text) <= width:
+        return text
+    tail_width = (width - 1) // 2
+    tail = text[-tail_width:] if tail_width else ""
+    while cell_len(tail) > tail_width:
+        tail = tail[1:]
+    return set_cell_size(text, width - 1 - cell_len(tail)) + "…" + tail
+
+
+def _by_column(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, Iterator[str]]]:
+    for i, title in enumerate(headings):
+        yield title, (row[i] for row in rows)
+
+
+def _fitted(natural: Sequence[int], headings: Sequence[str], numbers: Sequence[bool], width: int) -> list[int] | None:
+    """Widths that fit: numbers as they are, texts made narrower, the widest first; None when that is not enough."""
+    widths = list(natural)
+    texts = [i for i, number in enumerate(numbers) if not number]
+    floors = [min(size, max(_NARROWEST, cell_len(title))) for size, title in zip(natural, headings, strict=True)]
+    over = sum(widths) + _GAP * (len(widths) - 1) - width
+    while over > 0:
+        candidates = [i for i in texts if widths[i] > floors[i]]
+        if not candidates:
+            return None
+        widest = max(candidates, key=lambda i: widths[i])
+        widths[widest] -= 1
+        over -= 1
+    return widths
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, number in zip(cells, widths, numbers, strict=True):
+        shown = shortened(cell, width)
+        space = " " * (width - cell_len(shown))
+        padded.append(space + shown if number else shown + space)
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def _blocks(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[bool, str]]:
+    """One line a value: for rows that are too wide for the terminal. Nothing is cut."""
+    width = max(map(cell_len, headings))
+    for row in rows:
+        for title, cell in zip(headings, row, strict=True):
+            yield False, f"{title}{' ' * (width - cell_len(title))}  {cell}"
+        yield False, ""
+
+
+def _write(out: IO[bytes] | None, line: str) -> None:
+    if out is None:
+        sys.stdout.write(line + "\n")
+    else:
+        out.write(line.encode() + b"\n")
