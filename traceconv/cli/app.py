@@ -8,7 +8,7 @@ import sys
 import typer
 
 from traceconv import __version__
-from traceconv.cli import dump, ingest, query, record, report, schema
+from traceconv.cli import dump, info, ingest, query, record, report, schema
 from traceconv.errors import TraceconvError
 
 _HELP = """Profiler logs of NPUs and GPUs into DuckDB: fast, exact, and calm with broken files."""
@@ -17,7 +17,8 @@ _HELP = """Profiler logs of NPUs and GPUs into DuckDB: fast, exact, and calm wit
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
-app.command("dump")(dump.dump)
+app.command("dump", help=dump.HELP)(dump.dump)
+app.command("info", help=info.HELP)(info.info)
 app.command("ingest")(ingest.ingest)
 app.command("query")(query.query)
 app.command("record", help=record.HELP)(record.record)

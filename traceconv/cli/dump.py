@@ -7,6 +7,24 @@ from pathlib import Path
 
 import typer
 
+HELP = """Show the records of raw logs as they are, one line each, in the order of the files.
+
+In columns: names of enums, texts from the capture's dictionary, NULL for none, times as they were counted
+(ns of the host, ticks of a device). Record types of a newer writer are shown by the schema in the file.
+
+With --json every field, and where the record is from: _type, _file, _sequence (its number in its stream) and
+_offset (its byte in the file). Integers are exact; a text that the dictionary does not have is the number of
+its hash.
+
+Exit code: 0 all could be read, 3 some could not (said on stderr), 1 no log.
+
+\b
+Examples:
+  traceconv dump raw/ --type task --limit 20
+  traceconv dump raw/PROF_000001_20260101000000_ABCDEF/host/data/api.slice_0.bin
+  traceconv dump raw/ --type api --json | jq .host_ns
+"""
+
 
 def dump(
     paths: list[Path] = typer.Argument(..., metavar="PATH…", help="Captures (PROF_…), or single .bin files of one."),
@@ -14,21 +32,6 @@ def dump(
     limit: int | None = typer.Option(None, "--limit", metavar="N", min=0, help="Only the first N records."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object a line, with every field."),
 ) -> None:
-    """Show the records of raw logs as they are, one line each.
-
-    In columns: names of enums, texts from the capture's dictionary, NULL for none, times as they were counted
-    (ns of the host, ticks of a device). With --json also where each record is from: _type, _file, _sequence
-    (its number in its stream) and _offset (its byte in the file); integers are exact; a text that the
-    dictionary does not have is the number of its hash. Types of a newer writer are shown by the schema in the file.
-
-    Exit code: 0 all could be read, 3 some could not (said on stderr).
-
-    Examples:
-
-      traceconv dump raw/PROF_000001_20260101000000_ABCDEF --type task --limit 20
-
-      traceconv dump raw/ --type api --json | jq .host_ns
-    """
     from traceconv.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
     from traceconv.readers.npulog.discover import find_captures
     from traceconv.readers.npulog.dump import DumpOptions, dump_capture, record_types

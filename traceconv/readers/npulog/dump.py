@@ -51,7 +51,7 @@ def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple
     JSON keys that begin with '_' say where a record is from: type, file, sequence in its stream, byte offset in
     the file. A str field is its text; the number of its hash where the dictionary does not have it; null for none.
     """
-    texts = _dictionary_of(capture)
+    texts = dictionary_of(capture)
     left = options.limit
     if left == 0:
         return
@@ -127,7 +127,7 @@ def _dump_file(
             if isinstance(item, Damage):
                 options.on_damage(f"{name}: {describe_damage(item)}")
                 continue
-            schema = _schema_of(item, decoder.header)
+            schema = schema_of(item, decoder.header)
             if options.record is not None and schema.name != options.record:
                 continue
             data = item.payload
@@ -141,7 +141,7 @@ def _dump_file(
                 head = ""
                 if columns is None or columns.schema != schema:
                     columns = _Columns.fit(schema, cells)
-                    head = f"# {name}: {schema.name}\n# {columns.head()}\n"
+                    head = f"# {name}: {schema.name}\n{columns.head()}\n"
                 yield len(rows), head + columns.lines(cells)
             if limit is not None:
                 limit -= len(rows)
@@ -153,7 +153,7 @@ def _dump_file(
         options.on_damage(f"{name}: {error}")
 
 
-def _schema_of(block: Block, header: FileHeader | None) -> RecordSchema:
+def schema_of(block: Block, header: FileHeader | None) -> RecordSchema:
     """How the block's records are laid out: as the file says, else as we know the type, else as plain bytes.
 
     Bytes of a record that the schema does not name become the field `_rest`.
@@ -269,7 +269,7 @@ class _Columns:
     @classmethod
     def fit(cls, schema: RecordSchema, cells: list[_Cells | range]) -> _Columns:
         fields = _shown_fields(schema)
-        names = ("sequence", *(field.name for field in fields))
+        names = ("# sequence", *(field.name for field in fields))
         left = (False, *(field.type == "str" or field.values is not None for field in fields))
         widths = []
         for name, column, to_left in zip(names, cells, left, strict=True):
@@ -281,7 +281,7 @@ class _Columns:
         return cls(schema, names, tuple(widths))
 
     def head(self) -> str:
-        return "  ".join(f"%{width}s" % name for name, width in zip(self.names, self.widths, strict=True))[2:].rstrip()
+        return "  ".join(f"%{width}s" % name for name, width in zip(self.names, self.widths, strict=True)).rstrip()
 
     def lines(self, cells: list[_Cells | range]) -> str:
         parts = []
@@ -303,7 +303,7 @@ def _fill(template: str, columns: list[_Cells | range], count: int) -> str:
     return lines
 
 
-def _dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
+def dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
     """The texts of the capture, also when only some of its files are looked at."""
     files = [file for file in capture.files if file.record == _DICTIONARY.name]
     if not files and (capture.path / "host" / "data").is_dir():
@@ -318,7 +318,7 @@ def _dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
         try:
             for item in blocks_of(file, decoder):
                 if isinstance(item, Block) and item.tag == _DICTIONARY.tag:
-                    written = _schema_of(item, decoder.header)
+                    written = schema_of(item, decoder.header)
                     if written.name == _DICTIONARY.name:
                         collector.add(decode_block(item, written, _DICTIONARY))
         except (OSError, InputError):
