@@ -60,15 +60,21 @@ class RunContext:
 
     def host_times(self, host_ns: Int64) -> tuple[Int64, Mask | None]:
         """Host clock → the run's clock, and which are valid (None: all)."""
-        limit = TIME_LIMIT_NS
-        if len(host_ns) and (host_ns.min() < -limit or host_ns.max() > limit):
-            valid = (host_ns >= -limit) & (host_ns <= limit)
-            return np.where(valid, host_ns, 0) + self.offset_ns, valid
-        return host_ns + self.offset_ns, None
+        return self._in_range(host_ns, None)
 
     def device_times(self, device_id: int, ticks: NDArray[np.uint64]) -> tuple[Int64, Mask | None]:
         """Device ticks → the run's clock, and which are valid (None: all)."""
-        host_ns, valid = self.clocks[device_id].to_host_ns(ticks)
+        return self._in_range(*self.clocks[device_id].to_host_ns(ticks))
+
+    def _in_range(self, host_ns: Int64, valid: Mask | None) -> tuple[Int64, Mask | None]:
+        """Times moved to the run's clock. Valid ones lie within ±2^62, so that their differences fit 64 bits."""
+        bound = TIME_LIMIT_NS - abs(self.offset_ns)
+        if len(host_ns) and (host_ns.min() <= -bound or host_ns.max() >= bound):
+            # As long as it is not beyond the limit, a time may lie on the far side of the offset.
+            inside = (host_ns > -TIME_LIMIT_NS) & (host_ns < TIME_LIMIT_NS)
+            ns = np.where(inside, host_ns, 0) + self.offset_ns
+            inside &= (ns > -TIME_LIMIT_NS) & (ns < TIME_LIMIT_NS)
+            return np.where(inside, ns, self.offset_ns), inside if valid is None else inside & valid
         return host_ns + self.offset_ns, valid
 
     def number(self, schema: RecordSchema, records: RecordArray, name: str) -> Nullable:

@@ -23,6 +23,7 @@ Mask = NDArray[np.bool_]
 
 #: parent_id of a slice at depth 0.
 NO_PARENT = -1
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ class Nester:
             return None
         dur = events.ns[ends] - events.ns[begins]
         negative = dur < 0
+        if float(dur.sum(dtype=np.float64, where=~negative)) + float(events.child_ns.max()) > _INT64_MAX / 2:
+            return None  # sums of such durations may leave 64 bits
         # The parent is the begin of the level above that stands last before the child.
         stride = np.int64(count)
         begin_rank = grouped[begin_at] * stride + by_group[begin_at]
@@ -178,18 +181,22 @@ class Nester:
         is_end, ns, ids = events.is_end.tolist(), events.ns.tolist(), events.ids.tolist()
         child_ns = events.child_ns.tolist()
         stacks: dict[int, list[int]] = {}
+        open_depths: dict[tuple[int, int], list[int]] = {}  # (thread, key) → depths of its open begins
         rows: list[tuple[int, int, int, int, int, bool]] = []  # place, dur, self, depth, parent_id, unfinished
         merged = 0
         for place, thread in enumerate(threads):
             stack = stacks.setdefault(thread, [])
+            same_key = open_depths.setdefault((thread, keys[place]), [])
             if not is_end[place]:
+                same_key.append(len(stack))
                 stack.append(place)
                 continue
-            depth = next((d for d in range(len(stack) - 1, -1, -1) if keys[stack[d]] == keys[place]), None)
-            if depth is None:
+            if not same_key:
                 self.unmatched_ends += 1
                 continue
+            depth = same_key.pop()
             for lost_depth in range(len(stack) - 1, depth, -1):
+                open_depths[thread, keys[stack[lost_depth]]].pop()
                 rows.append((stack[lost_depth], 0, 0, lost_depth, ids[stack[lost_depth - 1]], True))
             begin = stack[depth]
             merged += 1
@@ -199,7 +206,7 @@ class Nester:
             if dur < 0:
                 self.negative += 1
             elif stack:
-                child_ns[stack[-1]] += dur
+                child_ns[stack[-1]] = min(child_ns[stack[-1]] + dur, _INT64_MAX)
             rows.append((begin, dur, dur - child_ns[begin], depth, parent_id, dur < 0))
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         begins, dur_ns, self_ns, depths, parents, unfinished = columns

@@ -1,0 +1,174 @@
+"""Nesting against an oracle of a few lines: any sequence of begins and ends, any split into batches, several threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.normalize.nesting import NO_PARENT, Nester, Slices
+from traceconv.schema import record
+from traceconv.schema.dtypes import RecordArray, dtype_of
+
+DTYPE = dtype_of(record("api"))
+
+#: (thread, key, is_end, ns)
+Event = tuple[int, int, bool, int]
+#: id → (begin ns, dur or None, self or None, depth, parent id)
+Rows = dict[int, tuple[int, int | None, int | None, int, int]]
+
+event = st.tuples(st.integers(1, 3), st.integers(1, 5), st.booleans(), st.integers(-30, 100))
+
+
+@st.composite
+def sound_logs(draw: st.DrawFn) -> list[Event]:
+    """Begins and ends that come out even on each thread, times rising; some begins may stay open."""
+    log: list[Event] = []
+    stacks: dict[int, list[int]] = {}
+    ns = 0
+    for key in range(draw(st.integers(0, 40))):
+        thread = draw(st.integers(1, 3))
+        ns += draw(st.integers(0, 5))
+        stack = stacks.setdefault(thread, [])
+        if stack and draw(st.booleans()):
+            log.append((thread, stack.pop(), True, ns))
+        else:
+            stack.append(key)
+            log.append((thread, key, False, ns))
+    return log
+
+
+def oracle(log: list[Event]) -> tuple[Rows, int, int, int]:
+    """Rows, unmatched ends, negative durations, merged ends: an end closes the nearest begin with its key."""
+    rows: Rows = {}
+    stacks: dict[int, list[int]] = {}
+    children: dict[int, int] = {}
+    unmatched = negative = merged = 0
+
+    def put(place: int, stack: list[int], dur: int | None) -> None:
+        own = None if dur is None else dur - children.get(place, 0)
+        rows[place] = (log[place][3], dur, own, len(stack), stack[-1] if stack else NO_PARENT)
+
+    for place, (thread, key, is_end, ns) in enumerate(log):
+        stack = stacks.setdefault(thread, [])
+        if not is_end:
+            stack.append(place)
+            continue
+        if all(log[begin][1] != key for begin in stack):
+            unmatched += 1
+            continue
+        while log[stack[-1]][1] != key:
+            lost = stack.pop()
+            put(lost, stack, None)
+        begin = stack.pop()
+        merged += 1
+        dur = ns - log[begin][3]
+        negative += dur < 0
+        if dur >= 0 and stack:
+            children[stack[-1]] = children.get(stack[-1], 0) + dur
+        put(begin, stack, dur if dur >= 0 else None)
+    for stack in stacks.values():
+        while stack:
+            put(stack.pop(), stack, None)
+    return rows, unmatched, negative, merged
+
+
+def nested(log: list[Event], cuts: list[int], by_stack: bool) -> tuple[Rows, int, int, int]:
+    """The same by Nester, the log cut at `cuts`; `by_stack` forbids the vectorised way."""
+    nester = Nester("thread_id", "correlation_id", DTYPE)
+    if by_stack:
+        nester._nest_sound = lambda events: None  # type: ignore[method-assign]
+    rows: Rows = {}
+    merged = 0
+    bounds = [0, *sorted(cut % (len(log) + 1) for cut in cuts), len(log)]
+    parts = [nester.feed(*arrays(log, first, last)) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+    for slices in [*parts, nester.finish()]:
+        merged += slices.merged
+        got = as_rows(slices)
+        assert not rows.keys() & got.keys()
+        rows.update(got)
+    return rows, nester.unmatched_ends, nester.negative, merged
+
+
+def arrays(log: list[Event], first: int, last: int) -> tuple[RecordArray, np.ndarray, np.ndarray, np.ndarray]:
+    part = log[first:last]
+    records = np.zeros(len(part), DTYPE)
+    records["thread_id"] = [one[0] for one in part]
+    records["correlation_id"] = [one[1] for one in part]
+    ends = np.array([one[2] for one in part], np.bool_)
+    return records, np.arange(first, last), ends, np.array([one[3] for one in part], np.int64)
+
+
+def as_rows(slices: Slices) -> Rows:
+    rows: Rows = {}
+    for i, place in enumerate(slices.ids.tolist()):
+        known = not slices.unfinished[i]
+        dur, own = (int(slices.dur_ns[i]), int(slices.self_ns[i])) if known else (None, None)
+        rows[place] = (int(slices.start_ns[i]), dur, own, int(slices.depth[i]), int(slices.parent_id[i]))
+    return rows
+
+
+@given(st.lists(event, max_size=40), st.lists(st.integers(0, 99), max_size=5), st.booleans())
+def test_any_sequence_nests_as_the_oracle_says(log: list[Event], cuts: list[int], by_stack: bool) -> None:
+    got = nested(log, cuts, by_stack)
+    assert got == oracle(log)
+    rows, unmatched, _, merged = got
+    assert len(rows) + merged + unmatched == len(log)
+
+
+@given(sound_logs(), st.lists(st.integers(0, 99), max_size=5), st.booleans())
+def test_sound_logs_nest_as_the_oracle_says(log: list[Event], cuts: list[int], by_stack: bool) -> None:
+    got = nested(log, cuts, by_stack)
+    assert got == oracle(log)
+    assert got[1:3] == (0, 0)
+
+
+@given(sound_logs())
+def test_sound_logs_never_need_the_stack(log: list[Event]) -> None:
+    nester = Nester("thread_id", "correlation_id", DTYPE)
+    nester._nest_by_stack = None  # type: ignore[method-assign,assignment]
+    nester.feed(*arrays(log, 0, len(log)))
+
+
+def test_a_large_unsound_log_of_random_events() -> None:
+    """Long enough for carried stacks, radix sorting and several threads to meet; 20 000 events with losses."""
+    rng = np.random.default_rng(5)
+    log: list[Event] = []
+    stacks: dict[int, list[int]] = {}
+    for key in range(20_000):
+        thread = int(rng.integers(1, 1 << 20)) if rng.random() < 0.01 else int(rng.integers(1, 5))
+        stack = stacks.setdefault(thread, [])
+        if stack and rng.random() < 0.5:
+            one = (thread, stack.pop(), True, key)
+        else:
+            stack.append(key)
+            one = (thread, key, False, key)
+        if rng.random() > 0.001:
+            log.append(one)
+    cuts = rng.integers(0, len(log), 7).tolist()
+    assert nested(log, cuts, by_stack=False) == oracle(log)
+
+
+@pytest.mark.parametrize("by_stack", [False, True])
+def test_times_at_the_limits_do_not_overflow(by_stack: bool) -> None:
+    """Durations whose sum does not fit 64 bits: no child time is made up, and nothing breaks."""
+    limit = 1 << 62
+    log: list[Event] = [(1, 1, False, 0)]
+    for key in range(2, 6):
+        log += [(1, key, False, 0), (1, key, True, limit - 1)]
+    log += [(1, 1, True, limit - 1)]
+    rows, *_ = nested(log, [3], by_stack)
+    assert rows[1] == (0, limit - 1, limit - 1, 1, 0)
+    assert rows[0][:2] == (0, limit - 1)
+    own = rows[0][2]
+    assert own is None or own <= 0  # less than the duration, by more than there is: never a positive number
+
+
+def test_ends_without_begins_among_many_open_begins_take_linear_time() -> None:
+    """Quadratic work would be 10^10 steps: it would not end."""
+    count = 100_000
+    log: list[Event] = [(1, key, False, 0) for key in range(count)]
+    log += [(1, count + key, True, 1) for key in range(count)]
+    rows, unmatched, _, merged = nested(log, [], by_stack=True)
+    assert (len(rows), unmatched, merged) == (count, count, 0)

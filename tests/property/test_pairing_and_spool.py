@@ -1,0 +1,126 @@
+"""Pairing and what is put aside on disk, against plain dicts: any order, any split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.normalize.pairing import Pairer, stable_order
+from traceconv.normalize.spool import SpillIndex, Spool
+from traceconv.schema import record
+from traceconv.schema.dtypes import dtype_of
+
+DTYPE = dtype_of(record("memory"))
+keys = st.one_of(st.integers(1, 4), st.integers(0, 2**64 - 1))
+events = st.lists(st.tuples(keys, st.booleans()), max_size=40)
+splits = st.lists(st.integers(0, 99), max_size=5)
+
+
+def oracle(log: list[tuple[int, bool]]) -> tuple[set[tuple[int, int]], set[int], int]:
+    """(start, end) places of pairs, places of unfinished starts, unmatched ends."""
+    waiting: dict[int, int] = {}
+    pairs: set[tuple[int, int]] = set()
+    unfinished: set[int] = set()
+    unmatched = 0
+    for place, (key, is_end) in enumerate(log):
+        if not is_end:
+            if key in waiting:
+                unfinished.add(waiting[key])
+            waiting[key] = place
+        elif key in waiting:
+            pairs.add((waiting.pop(key), place))
+        else:
+            unmatched += 1
+    return pairs, unfinished | set(waiting.values()), unmatched
+
+
+@given(events, splits)
+def test_any_split_gives_the_pairs_of_the_oracle(log: list[tuple[int, bool]], cuts: list[int]) -> None:
+    pairer = Pairer("block_id", DTYPE)
+    records = np.zeros(len(log), DTYPE)
+    records["block_id"] = [key for key, _ in log]
+    records["host_ns"] = np.arange(len(log))
+    is_end = np.array([end for _, end in log], np.bool_)
+    pairs: list[tuple[int, int]] = []
+    unfinished: list[int] = []
+    unmatched = 0
+    bounds = [0, *sorted(cut % (len(log) + 1) for cut in cuts), len(log)]
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        got = pairer.feed(records[first:last], np.arange(first, last), is_end[first:last])
+        assert got.ids.tolist() == got.starts["host_ns"].tolist()
+        assert got.unfinished_ids.tolist() == got.unfinished["host_ns"].tolist()
+        pairs += zip(got.ids.tolist(), got.ends["host_ns"].tolist(), strict=True)
+        unfinished += got.unfinished_ids.tolist()
+        unmatched += got.unmatched_ends
+    rest, rest_ids = pairer.finish()
+    assert rest_ids.tolist() == rest["host_ns"].tolist()
+    unfinished += rest_ids.tolist()
+    wanted_pairs, wanted_unfinished, wanted_unmatched = oracle(log)
+    assert sorted(pairs) == sorted(wanted_pairs)
+    assert sorted(unfinished) == sorted(wanted_unfinished)
+    assert unmatched == wanted_unmatched
+    assert 2 * len(pairs) + len(unfinished) + unmatched == len(log)
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=50))
+def test_the_stable_order_is_that_of_sorted(values: list[int]) -> None:
+    assert stable_order(np.array(values, np.uint64)).tolist() == sorted(range(len(values)), key=values.__getitem__)
+
+
+@given(
+    st.lists(st.lists(st.tuples(keys, st.integers(-(2**63), 2**63 - 1)), max_size=20), max_size=6),
+    st.lists(st.lists(keys, max_size=20), max_size=3),
+)
+def test_a_spill_index_is_a_dict_that_keeps_first_values(
+    added: list[list[tuple[int, int]]], asked: list[list[int]]
+) -> None:
+    index = SpillIndex(("value",))
+    index.RUN_ROWS, index.CACHED_RUNS = 8, 2  # type: ignore[misc]  # small, so that runs and the cache come into play
+    wanted: dict[int, int] = {}
+    try:
+        for part in added:
+            index.add(np.array([key for key, _ in part], np.uint64), np.array([value for _, value in part], np.int64))
+            for key, value in part:
+                wanted.setdefault(key, value)
+        for keys_asked in [*asked, list(wanted)]:
+            found, values = index.look_up(np.array(keys_asked, np.uint64))
+            assert found.tolist() == [key in wanted for key in keys_asked]
+            assert values["value"].tolist() == [wanted.get(key, 0) for key in keys_asked]
+    finally:
+        index.close()
+
+
+@pytest.mark.parametrize("run_rows", [64, 1 << 16])
+def test_a_spill_index_of_many_runs_in_random_order(run_rows: int) -> None:
+    rng = np.random.default_rng(3)
+    index = SpillIndex(("id", "start_ns"))
+    index.RUN_ROWS = run_rows  # type: ignore[misc]
+    everything = rng.permutation(20_000).astype(np.uint64) * np.uint64(3)
+    for first in range(0, len(everything), 50):
+        part = everything[first : first + 50]
+        index.add(part, part.astype(np.int64) + 1, part.astype(np.int64) * 2)
+    asked = rng.integers(0, 60_000, 5_000).astype(np.uint64)
+    found, values = index.look_up(asked)
+    assert np.array_equal(found, asked % np.uint64(3) == 0)
+    assert np.array_equal(values["id"], np.where(found, asked.astype(np.int64) + 1, 0))
+    assert np.array_equal(values["start_ns"], np.where(found, asked.astype(np.int64) * 2, 0))
+    index.close()
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), max_size=9), st.booleans())
+def test_a_spool_gives_back_its_rows_in_order(parts: list[list[int]], read_between: bool) -> None:
+    spool = Spool(np.dtype([("value", "<i8")]))
+    spool.CHUNK_ROWS = 4  # type: ignore[misc]
+    whole: list[int] = []
+    for part in parts:
+        rows = np.zeros(len(part), spool.dtype)
+        rows["value"] = part
+        spool.append(rows)
+        whole += part
+        if read_between:
+            assert [value for chunk in spool for value in chunk["value"].tolist()] == whole
+    assert spool.count == len(whole)
+    assert [value for chunk in spool for value in chunk["value"].tolist()] == whole
+    spool.close()
