@@ -1,0 +1,283 @@
+"""The SQL whose rows are the events of a Chrome trace, as JSON text: one function for each table.
+
+Every text begins with a comma and a line break, so that texts can be written one after another. `export_thread`
+has the head of an event (its pid and tid) for each thread of the layout, `export_op` what is known of an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
+from traceconv.schema import table
+
+#: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
+_NO_NAME = "(no name)"
+
+#: Columns of an op that its tasks show. Calls show its name.
+_OP_COLUMNS = ("op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How times become text: nanoseconds since `base_ns`, as microseconds with three decimals."""
+
+    base_ns: int
+    wide: bool
+
+    def at(self, time: str) -> str:
+        """The text of a moment."""
+        cast = "::HUGEINT" if self.wide else ""
+        return microseconds(f"{time}{cast} - ({self.base_ns})", wide=self.wide)
+
+    def length(self, duration: str) -> str:
+        """The text of a duration."""
+        return microseconds(duration, wide=self.wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The parts of a query for events.
+
+    table   the table that they are from
+    source  FROM clause of the rows; the query names it `s`
+    time    column of `source` by which windows cut it; None: it is one query, which sorts on its own
+    joins   what is joined to it: `t` is the thread of an event
+    order   ORDER BY
+    text    the event, as JSON text
+    """
+
+    table: str
+    source: str
+    time: str | None
+    joins: str
+    order: str
+    text: str
+
+    def query(self, where: str = "true") -> str:
+        """SELECT of the texts in order, of the rows that fulfil a condition."""
+        return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
+
+
+def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
+    """Tasks, calls and ranges: complete events; begin events without an end where the duration is not known."""
+    facts = look_at(connection, source, table(name))
+    category = {"task": "task_type", "api": "level", "range": "category"}[name]
+    event = Concat().sql("t.head")
+    if facts["dur_ns"].some_null:
+        event.sql("CASE WHEN s.dur_ns IS NULL THEN 'B' ELSE 'X' END").literal('","ts":')
+    else:
+        event.literal('X","ts":')
+    event.sql(clock.at("s.start_ns"))
+    if facts["dur_ns"].some_null:
+        event.sql(f"""',"dur":' || {clock.length("s.dur_ns")}""")
+    else:
+        event.literal(',"dur":').sql(clock.length("s.dur_ns"))
+    _titles(event, name, category, facts)
+    _args(event, name, {"track_id", "name", "start_ns", "dur_ns", category}, facts)
+    joins = _join_thread(connection, name, "track_id", "id")
+    if name in ("task", "api"):
+        event.sql("o.described" if name == "task" else "o.named")
+        joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
+    event.literal("}}")
+    order = "t.tid, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
+    return Events(name, source, "start_ns", joins, order, event.build())
+
+
+def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+    """Steps: slices on the Step Trace of their device; instants where no start is known."""
+    facts = look_at(connection, source, table("step"))
+    start = "coalesce(s.start_ns, s.fp_start_ns)"
+    is_slice = f"({start} IS NOT NULL AND coalesce(s.end_ns >= {start}, true))"
+    event = Concat().sql("t.head")
+    event.sql(f"CASE WHEN NOT {is_slice} THEN 'i\",\"s\":\"t' WHEN s.end_ns IS NULL THEN 'B' ELSE 'X' END")
+    event.literal('","ts":').sql(clock.at("s.at_ns"))
+    event.sql(f"""CASE WHEN {is_slice} THEN ',"dur":' || {clock.length(f"s.end_ns - {start}")} END""")
+    event.literal(',"name":"Iteration ').sql("s.iteration").literal('","cat":"step"')
+    _args(event, "step", {"device_id"}, facts).literal("}}")
+    joins = _join_thread(connection, "step", "device_id", "step_id")
+    order = "t.tid, s.at_ns, s.end_ns DESC NULLS FIRST, s.step_id"
+    return Events("step", step_source(source, clock), "at_ns", joins, order, event.build())
+
+
+def step_source(source: str, clock: Clock) -> str:
+    """The steps with `at_ns`: their start, or the first time that is known."""
+    first = f"coalesce(start_ns, fp_start_ns, bp_end_ns, end_ns, {clock.base_ns})"
+    return f"(SELECT *, {first} AS at_ns FROM {source})"
+
+
+def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+    """Markers: instants."""
+    facts = look_at(connection, source, table("marker"))
+    event = Concat().sql("t.head").literal('i","s":"')
+    event.sql("CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END")
+    event.literal('","ts":').sql(clock.at("s.ts_ns"))
+    _titles(event, "marker", "category", facts)
+    _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts).literal("}}")
+    joins = _join_thread(connection, "marker", "track_id")
+    return Events("marker", source, "ts_ns", joins, "t.tid, s.ts_ns, s.id", event.build())
+
+
+def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+    """Counters: the number is in args under the name of its series, or `value`.
+
+    A whole number stands as it is; `value` beside args when the table's value is another than that number.
+    """
+    differs = "s.value_int IS NOT NULL AND s.value IS DISTINCT FROM s.value_int::DOUBLE"
+    event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
+    event.literal(',"name":').sql("t.label").literal(',"args":{')
+    event.sql(f"coalesce({text('s.series')}, '\"value\"')").literal(":")
+    event.sql(f"coalesce(s.value_int::VARCHAR, {double('s.value')}, 'null')").literal("}")
+    event.sql(f"""CASE WHEN {differs} THEN ',"value":' || coalesce({double("s.value")}, 'null') END""")
+    event.sql("""CASE WHEN s.series = 'value' THEN ',"series":"value"' END""").literal("}")
+    joins = _join_thread(connection, "counter", "track_id")
+    return Events("counter", source, "ts_ns", joins, "t.tid, s.ts_ns, s.series", event.build())
+
+
+def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+    """Blocks of memory: an instant when one is allocated, or `held` from before the recording; one when freed."""
+    facts = look_at(connection, source, table("memory"))
+    names = {column.name: column for column in table("memory").columns}
+    moments = (
+        f"(SELECT *, coalesce(alloc_ns, {clock.base_ns}) AS at_ns, false AS is_free FROM {source} "
+        f"UNION ALL SELECT *, free_ns AS at_ns, true AS is_free FROM {source} WHERE free_ns IS NOT NULL)"
+    )
+    event = Concat().sql("t.head").literal('i","s":"t","ts":').sql(clock.at("s.at_ns")).literal(',"name":"')
+    event.sql("CASE WHEN s.is_free THEN 'free' WHEN s.alloc_ns IS NULL THEN 'held' ELSE 'alloc' END")
+    event.literal('","cat":"memory"')
+    _args(event, "memory", set(names) - {"block_id"}, facts)
+    others = [column for name, column in names.items() if name not in _MEMORY_PLACED]
+    event.sql(f"CASE WHEN NOT s.is_free THEN {Concat().members(others, 's', facts).build()} END").literal("}}")
+    joins = _join_thread(connection, "memory", "device_id")
+    order = "t.tid, s.at_ns, s.is_free DESC, s.block_id"
+    return Events("memory", moments, "at_ns", joins, order, event.build())
+
+
+#: Columns of memory that an event needs no member for, or has one in each of its halves.
+_MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns", "free_ns"})
+
+
+def memory_counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+    """Bytes in blocks (`used`) and in segments (`reserved`) of each device, whenever one of them changes.
+
+    What is held from before the recording counts from the beginning. Without segments nothing is reserved that
+    is known of, and the series is left out.
+    """
+    series = ", ".join(
+        f"sum(change) FILTER (kind = '{kind}') AS {name}" for kind, name in (("block", "used"), ("segment", "reserved"))
+    )
+    running = ", ".join(
+        f"sum({name}) OVER (PARTITION BY device_id ORDER BY ts_ns) AS {name}" for name in ("used", "reserved")
+    )
+    totals = (
+        f"(SELECT device_id, ts_ns, {running} FROM (SELECT device_id, ts_ns, {series} FROM ("
+        f"SELECT device_id, kind, coalesce(alloc_ns, {clock.base_ns}) AS ts_ns, size_bytes AS change FROM {source} "
+        f"UNION ALL SELECT device_id, kind, free_ns, -size_bytes FROM {source} WHERE free_ns IS NOT NULL) "
+        f"WHERE kind IN ('block', 'segment') GROUP BY device_id, ts_ns))"
+    )
+    event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
+    event.literal(',"name":"Memory (bytes)","args":{')
+    event.sql("""concat_ws(',', '"used":' || s.used::VARCHAR, '"reserved":' || s.reserved::VARCHAR)""")
+    joins = _join_thread(connection, "memory", "device_id")
+    return Events("memory", totals, None, joins, "t.tid, s.ts_ns", event.literal("}}").build())
+
+
+def flow_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+    """Flows of the temporary table `export_flow`, whose ends are in `export_flow_end`: a start and a finish each.
+
+    An end whose event is not known lies on the thread for such; a flow without a known end has no finish.
+    """
+    facts = look_at(connection, source, table("flow"))
+    titles = _flow_titles(facts)
+    event = Concat().sql("coalesce(a.head, u.head)").literal('s","ts":').sql(clock.at("s.at_ns"))
+    event.extend(titles)
+    _args(event, "flow", {"src_ns", "dst_ns"}, facts)
+    if facts["src_ns"].some_null:
+        event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
+    event.literal("}}")
+    if not facts["dst_ns"].all_null:
+        finish = Concat().sql("coalesce(b.head, u.head)").literal('f","bp":"e","ts":').sql(clock.at("s.dst_ns"))
+        finish.extend(titles).literal("}")
+        if facts["dst_ns"].some_null:
+            event.sql(f"CASE WHEN s.dst_ns IS NOT NULL THEN {finish.build()} END")
+        else:
+            event.extend(finish)
+    joins = (
+        "LEFT JOIN export_flow_end AS a ON a.id = s.src_id LEFT JOIN export_flow_end AS b ON b.id = s.dst_id "
+        "LEFT JOIN export_thread AS u ON u.source = 'flow'"
+    )
+    return Events("flow", "export_flow", None, joins, "s.at_ns, s.flow_id", event.build())
+
+
+def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
+    """What ties the events of a flow together: the same cat, name and id in both."""
+    columns = table("flow")
+    titles = Concat()
+    for key, column in (("cat", "category"), ("name", "name")):
+        if facts[column].all_null and not facts["kind"].some_null:
+            titles.member(key, columns.column("kind"), "s", facts["kind"])
+        elif facts[column].some_null:
+            titles.literal(f',"{key}":').sql(text(f"coalesce(s.{column}, s.kind, 'flow')"))
+        else:
+            titles.member(key, columns.column(column), "s", facts[column])
+    return titles.member("id", columns.column("flow_id"), "s", facts["flow_id"])
+
+
+def flow_source(source: str, clock: Clock) -> str:
+    """The flows with `at_ns`: where their start is drawn."""
+    return f"(SELECT *, coalesce(src_ns, dst_ns, {clock.base_ns}) AS at_ns FROM {source})"
+
+
+def flow_end_query(sources: Mapping[str, str]) -> str:
+    """SELECT of the ends of the flows in `export_flow`: id and head, for those that are in the trace."""
+    slices = " UNION ALL ".join(
+        f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range")
+    )
+    return (
+        f"SELECT s.id, t.head FROM ({slices}) AS s JOIN export_flow_id AS w ON w.id = s.id "
+        "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
+        "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
+        "AND t.lane = coalesce(l.lane, 0)"
+    )
+
+
+def op_query(run_id: int) -> str:
+    """SELECT of op_id and the members that describe the op, for `export_op`."""
+    named = """',"op_name":' || to_json(o.name)::VARCHAR"""
+    others = [f"""',"{name}":' || to_json(o.{name})::VARCHAR""" for name in _OP_COLUMNS]
+    return (
+        f"SELECT o.op_id, {named} AS named, concat({', '.join([named, *others])}) AS described "
+        f"FROM op AS o WHERE o.run_id = {run_id}"
+    )
+
+
+def _titles(event: Concat, name: str, category: str, facts: Mapping[str, Facts]) -> None:
+    columns = table(name)
+    if facts["name"].some_null:
+        event.literal(',"name":').sql(f"coalesce({text('s.name')}, '{json_text(_NO_NAME)}')")
+    else:
+        event.member("name", columns.column("name"), "s", facts["name"])
+    event.member("cat", columns.column(category), "s", facts[category])
+
+
+def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, Facts]) -> Concat:
+    """Begins the args of an event: the run, and every column that has no place elsewhere in the event."""
+    event.literal(',"args":{').members(table(name).columns[:1], "s", facts, first=True)
+    if "name" in placed and facts["name"].some_null:
+        event.sql("CASE WHEN s.name IS NULL THEN ',\"name\":null' END")
+    return event.members([column for column in table(name).columns[1:] if column.name not in placed], "s", facts)
+
+
+def _join_thread(connection: duckdb.DuckDBPyConnection, source: str, track: str, id_: str | None = None) -> str:
+    """Joins the thread of each row as `t`, by its lane where the table has slices on other lanes."""
+    [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [source]).fetchall()
+    thread = f"JOIN export_thread AS t ON t.source = '{source}' AND t.track_id = s.{track} AND t.lane = "
+    if not moved or id_ is None:
+        return f"{thread}0"
+    return (
+        f"LEFT JOIN export_lane AS l ON l.source = '{source}' AND l.track_id = s.{track} AND l.id = s.{id_} "
+        f"{thread}coalesce(l.lane, 0)"
+    )

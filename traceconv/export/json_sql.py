@@ -1,0 +1,194 @@
+"""SQL that makes JSON text of the columns of a table: one flat `concat`, as short as the table's values allow.
+
+What is known of all values of a column makes its text cheap: a constant is a literal, a column without NULL
+needs no test for it, text without a character that JSON escapes stands between quotes as it is. So the values
+are looked at first, once for a table; with several million rows this makes an export four times as fast.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from traceconv.schema.ddl import quote_identifier, quote_text
+from traceconv.schema.model import Column, TableSchema
+
+#: Beyond this a double, and so most JSON parsers, can't hold every whole number: such a number is a string.
+EXACT_LIMIT = 2**53
+
+#: A character that JSON escapes.
+_ESCAPED = quote_text(r'["\\\x00-\x1f]')
+#: What DuckDB's parser takes for JSON and other parsers don't: NaN, Infinity, a comma before a bracket.
+_LENIENT = quote_text(r"(?i)(^|[:,\[])\s*-?(nan|inf)|,\s*[\]}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What holds for all values of a column: whether some or all are NULL, the least and the greatest one.
+
+    `plain`: none is text with a character that JSON escapes.
+    """
+
+    some_null: bool
+    all_null: bool
+    least: object
+    greatest: object
+    plain: bool
+
+
+class Concat:
+    """Builds the SQL of one flat `concat` from literal text and expressions; neighbouring literals are joined."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._literal = ""
+
+    def literal(self, text: str) -> Concat:
+        """Appends text."""
+        self._literal += text
+        return self
+
+    def sql(self, expression: str) -> Concat:
+        """Appends the value of an expression; nothing where it is NULL."""
+        if self._literal:
+            self._parts.append(quote_text(self._literal))
+            self._literal = ""
+        self._parts.append(expression)
+        return self
+
+    def extend(self, other: Concat) -> Concat:
+        """Appends all that another one has."""
+        for part in other._parts:
+            self.sql(part)
+        return self.literal(other._literal)
+
+    def member(self, key: str, column: Column, alias: str, facts: Facts, *, first: bool = False) -> Concat:
+        """Appends `,"key":value` for a column of the table `alias`; nothing where the value is NULL.
+
+        `first`: without the comma, for the first member of an object.
+        """
+        start = ("" if first else ",") + f"{json.dumps(key)}:"
+        if facts.all_null:
+            return self
+        name = f"{alias}.{quote_identifier(column.name)}"
+        before, expression, after = _value(column, name, facts)
+        if not facts.some_null:
+            self.literal(start + before)
+            return (self.sql(expression) if expression else self).literal(after)
+        if not expression:
+            return self.sql(f"CASE WHEN {name} IS NOT NULL THEN {quote_text(start + before)} END")
+        return self.sql(f"{quote_text(start + before)} || ({expression}) || {quote_text(after)}")
+
+    def members(
+        self, columns: Iterable[Column], alias: str, facts: Mapping[str, Facts], *, first: bool = False
+    ) -> Concat:
+        """Appends a member for each column, under the column's own name."""
+        for column in columns:
+            self.member(column.name, column, alias, facts[column.name], first=first)
+        return self
+
+    def build(self) -> str:
+        """The SQL expression."""
+        parts = [*self._parts, *([quote_text(self._literal)] if self._literal else [])]
+        return f"concat({', '.join(parts)})" if parts else "''"
+
+
+def look_at(connection: duckdb.DuckDBPyConnection, source: str, schema: TableSchema) -> dict[str, Facts]:
+    """The facts of every column of a table, of the rows of `source` (a FROM clause)."""
+    asked = ["count(*)"]
+    for column in schema.columns:
+        name = quote_identifier(column.name)
+        # Neither is looked at closer: long texts are costly to compare, and doubles have no order that counts.
+        ends = ["NULL", "NULL"] if column.type in ("json", "f64") else [f"min({name})", f"max({name})"]
+        asked += [f"count({name})", *ends]
+    [(rows, *found)] = connection.execute(f"SELECT {', '.join(asked)} FROM {source}").fetchall()
+    facts = {}
+    for column, (count, least, greatest) in zip(
+        schema.columns, zip(found[::3], found[1::3], found[2::3], strict=True), strict=True
+    ):
+        plain = True
+        if column.type == "str" and count and least != greatest:
+            name = quote_identifier(column.name)
+            [(escaped,)] = connection.execute(
+                f"SELECT count(*) FROM (SELECT DISTINCT {name} AS text FROM {source}) "
+                f"WHERE regexp_matches(text, {_ESCAPED})"
+            ).fetchall()
+            plain = escaped == 0
+        facts[column.name] = Facts(count < rows, count == 0, least, greatest, plain)
+    return facts
+
+
+def _value(column: Column, expression: str, facts: Facts) -> tuple[str, str, str]:
+    """Text before a value, the expression of the value (empty: the text before is all), text after it."""
+    if column.type not in ("json", "f64") and facts.least == facts.greatest:
+        return (json_text(facts.least), "", "")
+    if column.type in ("i32", "i64", "u64"):
+        least, greatest = facts.least, facts.greatest
+        assert isinstance(least, int)
+        assert isinstance(greatest, int)
+        if least >= -EXACT_LIMIT and greatest <= EXACT_LIMIT:
+            return ("", expression, "")
+        if greatest < -EXACT_LIMIT or least > EXACT_LIMIT:
+            return ('"', expression, '"')
+        return ("", integer(expression), "")
+    if column.type == "str":
+        return ('"', expression, '"') if facts.plain else ("", text(expression), "")
+    if column.type == "json":
+        return ("", embedded(expression), "")
+    return ("", double(expression) if column.type == "f64" else expression, "")
+
+
+def integer(expression: str) -> str:
+    """A whole number; a string of its digits beyond ±2^53."""
+    return (
+        f"CASE WHEN {expression} BETWEEN -{EXACT_LIMIT} AND {EXACT_LIMIT} THEN ({expression})::VARCHAR "
+        f"""ELSE '"' || ({expression})::VARCHAR || '"' END"""
+    )
+
+
+def double(expression: str) -> str:
+    """The shortest text that is the same double again; "nan", "inf" and "-inf" are strings."""
+    return (
+        f"CASE WHEN isfinite({expression}) THEN ({expression})::VARCHAR "
+        f"""ELSE '"' || ({expression})::VARCHAR || '"' END"""
+    )
+
+
+def text(expression: str) -> str:
+    """A string, escaped."""
+    return f"to_json({expression})::VARCHAR"
+
+
+def embedded(expression: str) -> str:
+    """JSON text as it is, or as a string when it is not JSON by the letter."""
+    return (
+        f"CASE WHEN json_valid({expression}) AND NOT regexp_matches({expression}, {_LENIENT}) "
+        f"THEN {expression} ELSE {text(expression)} END"
+    )
+
+
+def microseconds(nanoseconds: str, *, wide: bool) -> str:
+    """Whole nanoseconds as microseconds with three decimals, in decimal arithmetic: exact.
+
+    `wide` is for values of 10^15 ns (11 days) and more, which need more than 64 bits on the way.
+    """
+    digits = 30 if wide else 15
+    return f"(({nanoseconds})::DECIMAL({digits}, 0) * 0.001::DECIMAL(3, 3))"
+
+
+def json_text(value: object) -> str:
+    """Compact JSON of a Python value; members that are None are left out, numbers no double holds are strings."""
+    return json.dumps(_exact(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _exact(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_exact(item) for item in value]
+    if isinstance(value, int) and abs(value) > EXACT_LIMIT:
+        return str(value)
+    return value
