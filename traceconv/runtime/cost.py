@@ -117,9 +117,7 @@ def matrix_cost(spec: DeviceSpec, work: MatrixWork, out_elem_bytes: int, unique_
     return best
 
 
-def _tiled_matrix(
-    spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem_bytes: int, unique_bytes: int
-) -> Cost:
+def _tiled_matrix(spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem_bytes: int, unique_bytes: int) -> Cost:
     tiles = work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0)
     blocks = min(spec.cube_cores, tiles)
     k_fractals = ceil_div(work.k * work.elem_bytes, 32)

@@ -36,7 +36,7 @@ class Device:
     tasks: int = 0
 
     def submit(self, stream_id: int, host_ns: int, ticks: int) -> Slot:
-        """A task of `ticks` that the host hands over at `host_ns`: starts when it has arrived and its stream is free."""
+        """A task of `ticks` that the host hands over at `host_ns`; starts once it is there and the stream is free."""
         start = self._start(stream_id, host_ns)
         return self._place(stream_id, start, start + max(1, ticks))
 

@@ -19,9 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from traceconv.runtime.graph import Array, Graph, Node, Tensor
 from traceconv.runtime.ops import ACTIVATIONS, OpKind, traits_of
+
+#: Parameters are folded in double precision, and rounded once at the end.
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ def _is_constant_conv(state: _State, node: Node) -> bool:
     return node.op_type == "Conv" and not node.domain and all(name in state.constants for name in parameters)
 
 
-def _affine(state: _State, conv: Node, node: Node) -> tuple[Array, Array] | None:
+def _affine(state: _State, conv: Node, node: Node) -> tuple[Floats, Floats] | None:
     """(scale, shift) per channel, as float64, when `node` is nothing more than that on the output of `conv`."""
     out = state.tensors[conv.outputs[0]]
     channels = out.shape[1]
@@ -169,14 +173,14 @@ def _affine(state: _State, conv: Node, node: Node) -> tuple[Array, Array] | None
     return (value, np.zeros(channels)) if node.op_type == "Mul" else (np.ones(channels), value)
 
 
-def _fold_into(state: _State, conv: Node, node: Node, scale: Array, shift: Array) -> Node:
+def _fold_into(state: _State, conv: Node, node: Node, scale: Floats, shift: Floats) -> Node:
     weight = state.constants[conv.inputs[1]]
     bias = np.zeros(weight.shape[0])
     if len(conv.inputs) > 2 and conv.inputs[2]:
         bias = state.constants[conv.inputs[2]].astype(np.float64)
     names = (f"{conv.name}@weight", f"{conv.name}@bias")
     by_channel = scale.reshape((-1,) + (1,) * (weight.ndim - 1))
-    values = (weight * by_channel, bias * scale + shift)
+    values: tuple[Floats, Floats] = (weight.astype(np.float64) * by_channel, bias * scale + shift)
     for name, value in zip(names, values, strict=True):
         state.constants[name] = value.astype(weight.dtype)
         state.tensors[name] = Tensor(name, value.shape, state.tensors[conv.inputs[1]].elem_type)
@@ -411,8 +415,6 @@ def _homes_of_early_views(
     homes: dict[int, list[Node]] = {}
     for view in homeless:
         reads = {view.outputs[0]} | {other.outputs[0] for other in homeless if other.inputs[0] == view.outputs[0]}
-        home = next(
-            (k for k, members in enumerate(groups) if any(reads.intersection(n.inputs) for n in members)), 0
-        )
+        home = next((k for k, members in enumerate(groups) if any(reads.intersection(n.inputs) for n in members)), 0)
         homes.setdefault(home, []).append(view)
     return homes

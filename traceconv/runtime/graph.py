@@ -84,11 +84,11 @@ class Node:
 
     @property
     def inputs(self) -> Sequence[str]:
-        return self.proto.input
+        return tuple(self.proto.input)
 
     @property
     def outputs(self) -> Sequence[str]:
-        return self.proto.output
+        return tuple(self.proto.output)
 
     def ints(self, name: str, default: Sequence[int]) -> list[int]:
         """Attribute `name` as a list of integers."""

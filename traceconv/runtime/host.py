@@ -41,14 +41,16 @@ _PRICES_NS: dict[str, tuple[int, int]] = {
 _PRICE_NS = (500, 250)  # any other call
 _HANDOVER_NS = 800  # until the worker has what the channel hands it
 _ALLOC_NS = 140  # the allocator's work on one block
-_SYNC_PERIOD_NS = 2_000_000
+_SYNC_PERIOD_NS = 1_000_000
 _SYNC_READ_NS = (120, 400)  # reading the counter takes so long, and up to so much more
 
 
 class Host:
     """Both threads, their calls and their comparisons with the device's clock."""
 
-    def __init__(self, recorder: Recorder, channel: HostThread, worker: HostThread, clock: LiveClock | None, seed: int = 0) -> None:
+    def __init__(
+        self, recorder: Recorder, channel: HostThread, worker: HostThread, clock: LiveClock | None, seed: int = 0
+    ) -> None:
         self.recorder = recorder
         self.channel = channel
         self.worker = worker
@@ -159,9 +161,28 @@ class Host:
 class Call:
     """One call of the log: begins and ends with its `with` block, on its thread's clock."""
 
-    __slots__ = ("_after_ns", "_before_ns", "_level", "_name", "_op_index", "_recorder", "_step_id", "_thread", "correlation_id")
+    __slots__ = (
+        "_after_ns",
+        "_before_ns",
+        "_level",
+        "_name",
+        "_op_index",
+        "_recorder",
+        "_step_id",
+        "_thread",
+        "correlation_id",
+    )
 
-    def __init__(self, recorder: Recorder, thread: HostThread, level: str, name: str, op_index: int, step_id: int, correlation_id: int) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        thread: HostThread,
+        level: str,
+        name: str,
+        op_index: int,
+        step_id: int,
+        correlation_id: int,
+    ) -> None:
         self._recorder = recorder
         self._thread = thread
         self._level = level

@@ -6,7 +6,6 @@ inputs, so that two groups of the same nodes and shapes share one onnxruntime se
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,8 +71,7 @@ class KernelCompiler:
         if session is None:
             session = self._sessions[data] = self._session(data, nodes)
         signature = tuple(
-            self._tensor(name, entry, nodes)
-            for name, entry in zip(outputs, session.get_outputs(), strict=True)
+            self._tensor(name, entry, nodes) for name, entry in zip(outputs, session.get_outputs(), strict=True)
         )
         return Kernel(session, inputs, tuple(outputs), signature)
 
@@ -96,7 +94,9 @@ class KernelCompiler:
                 constant = constants.get(name)
                 if constant is not None and constant.nbytes <= _EMBED_BYTES:
                     new_names[name] = f"c{len(embedded)}"
-                    embedded.append(numpy_helper.from_array(np.ascontiguousarray(constant).reshape(constant.shape), new_names[name]))
+                    embedded.append(
+                        numpy_helper.from_array(np.ascontiguousarray(constant).reshape(constant.shape), new_names[name])
+                    )
                 else:
                     new_names[name] = f"i{len(inputs)}"
                     inputs.append(name)
@@ -125,13 +125,14 @@ class KernelCompiler:
     def _session(self, data: bytes, nodes: Sequence[Node]) -> Any:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+        # One thread: each of the dozens of sessions would have a pool, and the idle ones would spin.
+        options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         try:
             return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except _ORT_ERRORS as error:
             where = " + ".join(describe(node, self._opsets) for node in nodes)
-            raise ModelError(f"{where} can't be run: {printable(_first_line(error))}") from error
+            raise ModelError(f"{where} can't be run: {printable(first_line(error))}") from error
 
     def _tensor(self, name: str, entry: Any, nodes: Sequence[Node]) -> Tensor:
         where = describe(nodes[-1], self._opsets)
@@ -140,7 +141,8 @@ class KernelCompiler:
             raise ModelError(f"{where}: output '{printable(name, 80)}' has type {entry.type}, which can't be run")
         if not all(isinstance(extent, int) for extent in entry.shape):
             raise ModelError(
-                f"{where}: the shape of its output '{printable(name, 80)}' depends on data: only static shapes can be run"
+                f"{where}: the shape of its output '{printable(name, 80)}' depends on data, "
+                "and only static shapes can be run"
             )
         return Tensor(name, tuple(entry.shape), elem_type)
 
@@ -156,5 +158,6 @@ def _ort_errors() -> tuple[type[Exception], ...]:
 _ORT_ERRORS = _ort_errors()
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what a library says, which is the one that says what is wrong."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

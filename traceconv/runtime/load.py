@@ -16,10 +16,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from traceconv.errors import ModelError, UsageError, printable
 from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe
-from traceconv.runtime.kernels import KernelCompiler
+from traceconv.runtime.kernels import KernelCompiler, first_line
 
 #: Ops that give another result each time: never folded.
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 
 #: Inputs up to this size are shown to shape inference by value: shapes, axes, repeats.
 _VALUE_LIMIT = 1 << 10
@@ -44,7 +46,9 @@ class _Loader:
         self.batch = batch
         self.old_batch: int | None = None
         self.model = self._checked(model)
-        self.opsets = {("" if o.domain == "ai.onnx" else str(o.domain)): int(o.version) for o in self.model.opset_import}
+        self.opsets = {
+            ("" if o.domain == "ai.onnx" else str(o.domain)): int(o.version) for o in self.model.opset_import
+        }
         self.imports = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         self.compiler = KernelCompiler(self.opsets)
         self.tensors: dict[str, Tensor] = {}
@@ -55,7 +59,7 @@ class _Loader:
         try:
             onnx.checker.check_model(model)
         except onnx.checker.ValidationError as error:
-            raise ModelError(f"{self.name} is not a valid model: {printable(_first_line(error))}") from error
+            raise ModelError(f"{self.name} is not a valid model: {printable(first_line(error))}") from error
         except ValueError:
             pass  # larger than one protobuf message may be: the walk finds what is wrong with it
         if model.functions:
@@ -100,7 +104,9 @@ class _Loader:
     def _initializer(self, initializer: onnx.TensorProto) -> Array:
         if initializer.data_type not in DTYPES:
             kind = TensorProto.DataType.Name(initializer.data_type)
-            raise ModelError(f"{self.name}: weight '{printable(initializer.name)}' has element type {kind}, which can't be run")
+            raise ModelError(
+                f"{self.name}: weight '{printable(initializer.name)}' has element type {kind}, which can't be run"
+            )
         return numpy_helper.to_array(initializer)
 
     def _input(self, entry: onnx.ValueInfoProto) -> Tensor:
@@ -109,7 +115,9 @@ class _Loader:
             raise ModelError(f"{where} is no tensor ({entry.type.WhichOneof('value')}): it can't be run")
         kind = entry.type.tensor_type
         if kind.elem_type not in DTYPES:
-            raise ModelError(f"{where} has element type {TensorProto.DataType.Name(kind.elem_type)}, which can't be run")
+            raise ModelError(
+                f"{where} has element type {TensorProto.DataType.Name(kind.elem_type)}, which can't be run"
+            )
         if not kind.HasField("shape"):
             raise ModelError(f"{where} has no shape: only static shapes can be run")
         shape: list[int] = []
@@ -129,7 +137,9 @@ class _Loader:
         if fixed is None:
             return
         if self.old_batch not in (None, fixed):
-            raise ModelError(f"{where} starts with {fixed}, another with {self.old_batch}: --batch can't tell which is the batch")
+            raise ModelError(
+                f"{where} starts with {fixed}, another with {self.old_batch}: --batch can't tell which is the batch"
+            )
         self.old_batch = fixed
 
     # Constants
@@ -164,7 +174,7 @@ class _Loader:
 
     def _fill(self, node: Node) -> Array:
         """The array of a ConstantOfShape; arrays of one shape and value are one array, since models repeat them."""
-        shape = tuple(int(extent) for extent in self.constants[node.inputs[0]])  # type: ignore[call-overload]
+        shape = tuple(int(extent) for extent in self.constants[node.inputs[0]])
         value = np.zeros(1, np.float32)
         for attribute in node.proto.attribute:
             if attribute.name == "value":
@@ -199,7 +209,7 @@ class _Loader:
                 raise ModelError(f"{self.name}: {self._what(node)} does not exist in this opset") from error
             except onnx.shape_inference.InferenceError as error:
                 hint = "; the model may not allow this --batch" if self.batch is not None else ""
-                reason = printable(_first_line(error))
+                reason = printable(first_line(error))
                 raise ModelError(f"{self.name}: {self._what(node)} has no valid shape: {reason}{hint}") from error
         if inferred is None:
             inferred = list(self.compiler.compile([node], names, self.tensors, self.constants).signature)
@@ -229,7 +239,11 @@ class _Loader:
             ):
                 what = TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else entry.type.WhichOneof("value")
                 raise ModelError(f"{self.name}: {self._what(node)} makes {what}, which can't be run")
-            if not kind.elem_type or not kind.HasField("shape") or any(not d.HasField("dim_value") for d in kind.shape.dim):
+            if (
+                not kind.elem_type
+                or not kind.HasField("shape")
+                or any(not d.HasField("dim_value") for d in kind.shape.dim)
+            ):
                 return None
             found.append(Tensor(entry.name, tuple(int(d.dim_value) for d in kind.shape.dim), kind.elem_type))
         return found
@@ -257,9 +271,12 @@ class _Loader:
                 node = Node(node.name, proto)
             elif target[0] > 0 and target[0] % new:
                 raise ModelError(
-                    f"{self.name}: {self._what(node)} has its batch written into its shape {target}: this model can't take --batch {new}"
+                    f"{self.name}: {self._what(node)} has its batch written into its shape {target}: "
+                    f"this model can't take --batch {new}"
                 )
-        copied = [data.shape[k] if extent == 0 and not node.int("allowzero", 0) else extent for k, extent in enumerate(target)]
+        copied = [
+            data.shape[k] if extent == 0 and not node.int("allowzero", 0) else extent for k, extent in enumerate(target)
+        ]
         if -1 not in copied and math.prod(copied) != data.count:
             hint = f": this model can't take --batch {new}" if new is not None else ""
             raise ModelError(f"{self.name}: {self._what(node)} turns shape {list(data.shape)} into {target}{hint}")
@@ -296,7 +313,3 @@ def _alive(nodes: list[Node], outputs: list[str]) -> list[Node]:
             alive.append(node)
             needed.update(node.inputs)
     return alive[::-1]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

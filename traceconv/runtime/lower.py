@@ -141,9 +141,7 @@ def _lower(
     operands = tuple(graph.tensors[name] for name in seen)
     reads = tuple(tensor for tensor in operands if tensor.name not in graph.constants)
     weights = tuple(tensor for tensor in operands if tensor.name in graph.constants)
-    writes = tuple(
-        graph.tensors[name] for node in group.nodes for name in node.outputs if name and name in leaving
-    )
+    writes = tuple(graph.tensors[name] for node in group.nodes for name in node.outputs if name and name in leaving)
     op_type, core, cost, flops = _price(graph, group, operands, writes, spec)
     name = group.nodes[0].name
     rest = [node.op_type for node in group.originals if node is not group.originals[0]]

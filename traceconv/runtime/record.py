@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -32,7 +33,10 @@ _FLUSH_RECORDS = 256
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What to run and how. `model`: a path, or a name of `zoo.model_names()`. `input_path`: .npz, or None for random."""
+    """What to run and how. `model`: a path, or a name of `zoo.model_names()`.
+
+    `input_path`: an .npz file, or None for random inputs.
+    """
 
     model: str
     output_dir: Path
@@ -93,13 +97,21 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
         else:
             host = modelled_host(recorder, identity.channel_id, identity.host_ns, identity.seeds[0])
         outputs = _record(options, model, inputs, host, recorder, identity, progress)
+        host.stop()
         recorder.close(_manifest(options, model))
-    finally:
-        # After a close this does nothing; after a failure it leaves what there is, marked as cut off.
-        recorder.abandon()
+    except BaseException:
         if host is not None:
             host.stop()
+        _leave(recorder)
+        raise
     return Recorded(folder, model.name, len(model.program.ops), outputs)
+
+
+def _leave(recorder: Recorder) -> None:
+    """Keeps what is logged so far, without a manifest: a capture that was cut off."""
+    with contextlib.suppress(OutputError):  # what ended the recording is told, and may be this very thing
+        recorder.flush()
+    recorder.abandon()
 
 
 def _check(options: RecordOptions) -> None:
@@ -138,6 +150,7 @@ def _record(
     flushed = time.monotonic_ns()
     progress(0, total)
     with Session(model, host, Device(model.spec, clock), seed=identity.seeds[1]) as session:
+        recorder.flush()
         if options.warmup:
             with session.record("warm up", f'{{"runs": {options.warmup}}}'):
                 for done in range(options.warmup):

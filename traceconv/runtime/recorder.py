@@ -44,7 +44,9 @@ _PURPOSES = _enum("memory", "alloc_by")
 class Recorder:
     """Collects the records of one capture and writes them to `folder`, if there is one."""
 
-    def __init__(self, folder: Path | None, *, writer_id: int = 0, device_clock_hz: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, *, writer_id: int = 0, device_clock_hz: Mapping[int, int] | None = None
+    ) -> None:
         self.folder = folder
         self._writer = (
             CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {}) if folder else None
@@ -99,10 +101,27 @@ class Recorder:
 
     # What there is
 
-    def capture(self, host_ns: int, epoch_ns: int, process_id: int, host_name: str, model_name: str, writer: str, options: Mapping[str, object]) -> None:
+    def capture(
+        self,
+        host_ns: int,
+        epoch_ns: int,
+        process_id: int,
+        host_name: str,
+        model_name: str,
+        writer: str,
+        options: Mapping[str, object],
+    ) -> None:
         """What is recorded, and how the host clock stands to the wall clock."""
         text = self.text
-        row = (host_ns, epoch_ns, process_id, text(host_name), text(model_name), text(writer), text(json.dumps(options, sort_keys=True)))
+        row = (
+            host_ns,
+            epoch_ns,
+            process_id,
+            text(host_name),
+            text(model_name),
+            text(writer),
+            text(json.dumps(options, sort_keys=True)),
+        )
         self._list("capture", None).append(row)
 
     def thread(self, process_id: int, process_name: str, thread_id: int, name: str, sort_index: int) -> None:
@@ -165,19 +184,45 @@ class Recorder:
 
     # What happens on the host
 
-    def api_begin(self, host_ns: int, correlation_id: int, name: str, thread_id: int, level: str, op_index: int, step_id: int) -> None:
+    def api_begin(
+        self, host_ns: int, correlation_id: int, name: str, thread_id: int, level: str, op_index: int, step_id: int
+    ) -> None:
         """A call begins; `op_index` and `step_id` may be NONE32."""
-        self._api.append(
-            (host_ns, correlation_id, self.text(name), thread_id, op_index, step_id, 0, _LEVELS[level], 0)
-        )
+        self._api.append((host_ns, correlation_id, self.text(name), thread_id, op_index, step_id, 0, _LEVELS[level], 0))
 
     def api_end(self, host_ns: int, correlation_id: int, thread_id: int, level: str) -> None:
         """A call ends."""
         self._api.append((host_ns, correlation_id, 0, thread_id, NONE32, NONE32, 1, _LEVELS[level], 0))
 
-    def range_begin(self, host_ns: int, span_id: int, parent_span_id: int, trace_id: int, name: str, category: str, args: str, thread_id: int, step_id: int, kind: str) -> None:
+    def range_begin(
+        self,
+        host_ns: int,
+        span_id: int,
+        parent_span_id: int,
+        trace_id: int,
+        name: str,
+        category: str,
+        args: str,
+        thread_id: int,
+        step_id: int,
+        kind: str,
+    ) -> None:
         """A range begins."""
-        row = (host_ns, span_id, parent_span_id, trace_id, self.text(name), self.text(category), self.text(args), thread_id, step_id, 0, _KINDS[kind], 0, 0)
+        row = (
+            host_ns,
+            span_id,
+            parent_span_id,
+            trace_id,
+            self.text(name),
+            self.text(category),
+            self.text(args),
+            thread_id,
+            step_id,
+            0,
+            _KINDS[kind],
+            0,
+            0,
+        )
         self._list("range", None).append(row)
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
@@ -250,7 +295,9 @@ class Recorder:
                 0,
             )
         )
-        rows.append((slot.end, 0, 0, _NONE64, slot.task_id, stream_id, NONE32, NONE32, NONE32, NONE32, 0, 0, kind, 1, 0, 0))
+        rows.append(
+            (slot.end, 0, 0, _NONE64, slot.task_id, stream_id, NONE32, NONE32, NONE32, NONE32, 0, 0, kind, 1, 0, 0)
+        )
         if op is not None and op.cost.pmu is not None:
             self._pmu(device_id, slot, stream_id, op.cost.pmu)
 

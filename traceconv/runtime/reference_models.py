@@ -35,12 +35,12 @@ class _Builder:
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
-    def node(self, op_type: str, scope: str, inputs: list[str], **attributes: object) -> str:
+    def node(self, op_type: str, scope: str, inputs: list[str], **attributes: int | float | list[int]) -> str:
         self._count += 1
         output = f"t{self._count}"
-        self.nodes.append(
-            helper.make_node(op_type, inputs, [output], name=f"/{scope}/{op_type}", **attributes)
-        )
+        node = helper.make_node(op_type, inputs, [output], name=f"/{scope}/{op_type}")
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in sorted(attributes.items()))
+        self.nodes.append(node)
         return output
 
     def model(self, name: str, inputs: dict[str, list[int]], result: str, shape: list[int]) -> onnx.ModelProto:
@@ -65,7 +65,8 @@ def _uniform(stream: int, count: int) -> NDArray[np.float64]:
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     state ^= state >> np.uint64(31)
-    return (state >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
+    fractions: NDArray[np.float64] = (state >> np.uint64(11)).astype(np.float64) / float(1 << 52)
+    return fractions - 1.0
 
 
 def mini_resnet() -> onnx.ModelProto:

@@ -87,9 +87,7 @@ class Session:
         self._output_roots = {model.program.root(name) for name in graph.outputs}
         self._last_use = model.program.last_uses()
         self._ticks = [task_ticks(model.spec, op.cost) for op in model.program.ops]
-        self._op_bytes = sum(
-            tensor.size_bytes for op in model.program.ops for tensor in (*op.operands, *op.writes)
-        )
+        self._op_bytes = sum(tensor.size_bytes for op in model.program.ops for tensor in (*op.operands, *op.writes))
 
     def __enter__(self) -> Session:
         self.open()
@@ -114,7 +112,9 @@ class Session:
         for _ in STREAM_NAMES:
             with host.call(thread, "acl", "aclrtCreateStream"):
                 pass
-        self._sample("AI Core Freq", "MHz", self._clock().ticks_after(thread.now()), self.model.spec.core_clock_hz // 10**6)
+        self._sample(
+            "AI Core Freq", "MHz", self._clock().ticks_after(thread.now()), self.model.spec.core_clock_hz // 10**6
+        )
         with host.call(thread, "acl", "aclmdlLoadFromFile"), host.call(thread, "model", "ModelLoad"):
             self._load_weights(thread)
 
@@ -142,7 +142,9 @@ class Session:
             size = graph.tensors[name].size_bytes
             total += size
             self._weights.append(
-                self._memory.alloc(size, pool="weight", purpose="weight", tensor=name, op=None, now_ns=host.price_alloc(thread))
+                self._memory.alloc(
+                    size, pool="weight", purpose="weight", tensor=name, op=None, now_ns=host.price_alloc(thread)
+                )
             )
         for done in range(0, total, _WEIGHT_CHUNK_BYTES):
             self._copy(thread, "MemcpyH2D", min(_WEIGHT_CHUNK_BYTES, total - done), _Run(NONE32, NONE32))
@@ -163,7 +165,9 @@ class Session:
         span_id = self._spans
         parent = self._open_spans[-1] if self._open_spans else 0
         thread.spend(100)
-        recorder.range_begin(thread.now(), span_id, parent, trace_id, name, category, args, thread.thread_id, step_id, kind)
+        recorder.range_begin(
+            thread.now(), span_id, parent, trace_id, name, category, args, thread.thread_id, step_id, kind
+        )
         self._open_spans.append(span_id)
         thread.spend(100)
         yield
@@ -198,11 +202,13 @@ class Session:
         for name in program.graph.inputs:
             self._hand_copy(thread, "InputCopy", run, partial(self._input, name, run))
         self._hand_event(thread, run, COPY_STREAM, COMPUTE_STREAM, arrived)
-        with host.call(thread, "acl", "aclmdlExecuteAsync", step_id=run.step_id):
-            with host.call(thread, "model", "ModelExecute", step_id=run.step_id):
-                for op in program.ops:
-                    with host.call(thread, "node", "OpDispatch", op_index=op.index, step_id=run.step_id):
-                        host.hand_over(partial(self._launch, op, run))
+        with (
+            host.call(thread, "acl", "aclmdlExecuteAsync", step_id=run.step_id),
+            host.call(thread, "model", "ModelExecute", step_id=run.step_id),
+        ):
+            for op in program.ops:
+                with host.call(thread, "node", "OpDispatch", op_index=op.index, step_id=run.step_id):
+                    host.hand_over(partial(self._launch, op, run))
         self._hand_event(thread, run, COMPUTE_STREAM, COPY_STREAM, arrived)
         for name in program.graph.outputs:
             self._hand_copy(thread, "OutputCopy", run, partial(self._output, name, run))
@@ -214,9 +220,11 @@ class Session:
 
     def _hand_copy(self, thread: HostThread, name: str, run: _Run, work: Callable[[], None]) -> None:
         host = self._host
-        with host.call(thread, "acl", "aclrtMemcpyAsync", step_id=run.step_id):
-            with host.call(thread, "model", name, step_id=run.step_id):
-                host.hand_over(work)
+        with (
+            host.call(thread, "acl", "aclrtMemcpyAsync", step_id=run.step_id),
+            host.call(thread, "model", name, step_id=run.step_id),
+        ):
+            host.hand_over(work)
 
     def _hand_event(self, thread: HostThread, run: _Run, source: int, target: int, passed: list[Slot]) -> None:
         """An event recorded on one stream and waited for on another."""
@@ -238,12 +246,14 @@ class Session:
     ) -> dict[str, Array]:
         """Waits for a stream; what the device computed until then is computed here, in no time."""
         host = self._host
-        with host.call(thread, "acl", "aclrtSynchronizeStream", step_id=step_id):
-            with host.call(thread, "runtime", "StreamSynchronize", step_id=step_id):
-                host.drain()
-                with host.stopped():
-                    results = emulate()
-                host.wait_for_device(self._device, thread, self._device.idle_ns(stream_id))
+        with (
+            host.call(thread, "acl", "aclrtSynchronizeStream", step_id=step_id),
+            host.call(thread, "runtime", "StreamSynchronize", step_id=step_id),
+        ):
+            host.drain()
+            with host.stopped():
+                results = emulate()
+            host.wait_for_device(self._device, thread, self._device.idle_ns(stream_id))
         return results
 
     # Worker: launches
@@ -260,7 +270,12 @@ class Session:
             scratch = None
             if op.cost.workspace_bytes:
                 scratch = self._memory.alloc(
-                    op.cost.workspace_bytes, pool="dynamic", purpose="workspace", tensor=None, op=op.index, now_ns=host.price_alloc(thread)
+                    op.cost.workspace_bytes,
+                    pool="dynamic",
+                    purpose="workspace",
+                    tensor=None,
+                    op=op.index,
+                    now_ns=host.price_alloc(thread),
                 )
             with host.call(thread, "runtime", "LaunchKernel", op_index=op.index, step_id=run.step_id) as call:
                 slot = self._device.submit(COMPUTE_STREAM, thread.now(), self._ticks[op.index])
@@ -283,9 +298,7 @@ class Session:
 
     def _alloc(self, run: _Run, root: str, size: int, purpose: str, op: int | None, thread: HostThread) -> None:
         now_ns = self._host.price_alloc(thread)
-        run.blocks[root] = self._memory.alloc(
-            size, pool="dynamic", purpose=purpose, tensor=root, op=op, now_ns=now_ns
-        )
+        run.blocks[root] = self._memory.alloc(size, pool="dynamic", purpose=purpose, tensor=root, op=op, now_ns=now_ns)
 
     def _input(self, name: str, run: _Run) -> None:
         size = self.model.program.graph.tensors[name].size_bytes

@@ -75,7 +75,8 @@ def _plain_name(path: Path) -> str:
 
 
 def _read(path: Path) -> onnx.ModelProto:
-    from google.protobuf.message import DecodeError
+    # The module exists wherever onnx does; protobuf ships no types.
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         proto = onnx.load(path)

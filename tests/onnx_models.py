@@ -1,0 +1,81 @@
+"""Builds small ONNX models for tests, and asks onnxruntime for every tensor inside one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 17
+
+
+class ModelBuilder:
+    """Adds nodes one after another; weights come from a seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.random = np.random.default_rng(seed)
+
+    def weight(self, shape: Sequence[int], *, positive: bool = False) -> str:
+        values = self.random.standard_normal(shape)
+        return self.constant((np.abs(values) + 0.5 if positive else values * 0.5).astype(np.float32))
+
+    def constant(self, values: Any) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def node(self, op_type: str, inputs: Sequence[str], outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
+        names = [f"t{len(self.nodes)}_{k}" for k in range(outputs)]
+        name = f"{op_type.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, list(inputs), names, name=name, domain=domain, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def model(
+        self,
+        inputs: Mapping[str, Sequence[int | str]],
+        outputs: Sequence[str],
+        *,
+        opset: int = OPSET,
+        elem_types: Mapping[str, int] | None = None,
+        domains: Sequence[tuple[str, int]] = (),
+    ) -> onnx.ModelProto:
+        kinds = elem_types or {}
+        graph = helper.make_graph(
+            self.nodes,
+            "test",
+            [helper.make_tensor_value_info(k, kinds.get(k, TensorProto.FLOAT), list(v)) for k, v in inputs.items()],
+            [onnx.ValueInfoProto(name=name) for name in outputs],
+            self.weights,
+        )
+        opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(*domain) for domain in domains)]
+        model = helper.make_model(graph, opset_imports=opsets)
+        model.ir_version = 8
+        # The checker wants outputs to have types.
+        known = onnx.shape_inference.infer_shapes(model)
+        for entry, inferred in zip(model.graph.output, known.graph.output, strict=True):
+            if inferred.type.WhichOneof("value"):
+                entry.CopyFrom(inferred)
+            else:
+                entry.CopyFrom(helper.make_tensor_value_info(entry.name, TensorProto.FLOAT, None))
+        return model
+
+
+def onnxruntime_values(model: onnx.ModelProto, feeds: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """What onnxruntime computes for tensors of the model as it is; names that it does not have are left out."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    made = {name for node in model.graph.node for name in node.output}
+    wanted = [name for name in dict.fromkeys(names) if name in made]
+    known = {entry.name for entry in shown.graph.output}
+    shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(shown.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True))
