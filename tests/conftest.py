@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("project", deadline=None, derandomize=True, database=None)
 settings.load_profile("project")
+
+
+@pytest.fixture
+def make_store(tmp_path: Path) -> Callable[..., Path]:
+    """`make_store(task=[{...}], op=[...])`: the path of a new store that holds these rows."""
+    from store_builder import build_store
+
+    def make(**rows: object) -> Path:
+        return build_store(tmp_path / f"{len(list(tmp_path.iterdir()))}.duckdb", **rows)  # type: ignore[arg-type]
+
+    return make

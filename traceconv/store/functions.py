@@ -6,7 +6,7 @@ from traceconv.schema.ddl import quote_text
 
 _CYCLES_NS_DOC = (
     "[ns] Time of a number of cycles, summed over blocks, on cores of which each runs one block at a time: "
-    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL when an argument is."
+    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL when an argument is, or when the clock, the blocks or the cores are 0."
 )
 
 # Both branches are the same formula: 2 · 10⁹ · ⌈…⌉ · cycles + clock · blocks over 2 · clock · blocks. The
@@ -14,12 +14,12 @@ _CYCLES_NS_DOC = (
 _CYCLES_NS = """
 CREATE OR REPLACE MACRO cycles_ns(cycles, clock_hz, blocks, cores) AS
 CASE WHEN cycles < 34359738368 AND clock_hz % 1000000 = 0 AND blocks <= 65536 AND cores <= 65536 THEN
-  (2000 * ((blocks + cores - 1) // cores) * cycles + clock_hz // 1000000 * blocks)
-    // (2 * (clock_hz // 1000000) * blocks)
+  (2000 * ((blocks + cores - 1) // nullif(cores, 0)) * cycles + clock_hz // 1000000 * blocks)
+    // nullif(2 * (clock_hz // 1000000) * blocks, 0)
 ELSE
   TRY_CAST(
-    (2000000000::HUGEINT * ((blocks + cores - 1) // cores) * cycles + clock_hz::HUGEINT * blocks)
-      // (2::HUGEINT * clock_hz * blocks)
+    (2000000000::HUGEINT * ((blocks + cores - 1) // nullif(cores, 0)) * cycles + clock_hz::HUGEINT * blocks)
+      // nullif(2::HUGEINT * clock_hz * blocks, 0)
     AS BIGINT)
 END
 """

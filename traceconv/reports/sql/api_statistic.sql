@@ -24,8 +24,10 @@ WITH by_name AS (
   SELECT a.run_id, a.level, a.name, count(*) AS started, count(a.dur_ns)::HUGEINT AS ended,
          coalesce(sum(a.dur_ns), 0) AS total, min(a.dur_ns) AS shortest, max(a.dur_ns) AS longest,
          -- Bounded, so that no sum of squares can leave 128 bits; longer ones make the variance NULL below.
-         sum(least(a.dur_ns, 1125899906842624)) AS bounded,
-         sum(least(a.dur_ns, 1125899906842624)::HUGEINT * least(a.dur_ns, 1125899906842624)) AS squares
+         -- (least() of a NULL and a number is the number: NULLs are left out by hand.)
+         sum(least(a.dur_ns, 1125899906842624)) FILTER (a.dur_ns IS NOT NULL) AS bounded,
+         sum(least(a.dur_ns, 1125899906842624)::HUGEINT * least(a.dur_ns, 1125899906842624))
+           FILTER (a.dur_ns IS NOT NULL) AS squares
   FROM api AS a
   WHERE (run IS NULL OR a.run_id = run) AND (step IS NULL OR a.step_id = step)
   GROUP BY a.run_id, a.level, a.name

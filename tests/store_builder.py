@@ -1,0 +1,63 @@
+"""A store out of plain rows: what a test says of a run, and nothing else, is in it."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import duckdb
+
+from traceconv.reports.catalog import install
+from traceconv.schema import table
+from traceconv.schema.ddl import quote_identifier
+from traceconv.store.database import create_store, create_tables, open_store
+
+Rows = Sequence[Mapping[str, object]]
+
+
+def build_store(path: Path, **rows: Rows) -> Path:
+    """Makes a store at `path` with these rows by table: `build_store(p, task=[{"id": 1, "dur_ns": 5}])`.
+
+    A column that a row does not name is NULL, but for run_id, which is 1, and device_id, which is 0. Each run
+    that rows speak of gets a row in `run` (start_ns 0, label run-N) unless `run` is given.
+    """
+    shutil.copy(_empty_store(), path)
+    with open_store(path, read_only=False) as connection:
+        for name, entries in rows.items():
+            insert(connection, name, entries)
+        if "run" not in rows:
+            runs = sorted({entry.get("run_id", 1) for entries in rows.values() for entry in entries})  # type: ignore[type-var]
+            insert(connection, "run", [{"run_id": n, "label": f"run-{n}", "start_ns": 0} for n in runs])
+    return path
+
+
+@cache
+def _empty_store() -> Path:
+    """A store without rows, made once a test run: making the tables takes longer than most tests."""
+    folder = tempfile.mkdtemp(prefix="traceconv-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "empty.duckdb"
+    with create_store(path) as connection:
+        create_tables(connection)
+        install(connection)
+    return path
+
+
+def insert(connection: duckdb.DuckDBPyConnection, name: str, entries: Rows) -> None:
+    """Inserts rows into one table; a column that the table does not have is a KeyError."""
+    schema = table(name)
+    known = {column.name for column in schema.columns}
+    defaults = {key: value for key, value in {"run_id": 1, "device_id": 0}.items() if key in known}
+    for entry in entries:
+        row = {**defaults, **entry}
+        for column in row:
+            schema.column(column)
+        columns = ", ".join(quote_identifier(column) for column in row)
+        marks = ", ".join("?" for _ in row)
+        connection.execute(
+            f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES ({marks})", list(row.values())
+        )
