@@ -1,0 +1,5 @@
+"""`python -m traceconv`: the same as the program `traceconv`."""
+
+from traceconv.cli.app import main
+
+main()
