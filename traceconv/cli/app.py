@@ -6,24 +6,59 @@ import os
 import sys
 
 import typer
+import typer.core
 
 from traceconv import __version__
-from traceconv.cli import dump, info, ingest, query, record, report, schema
+from traceconv.cli import dump, export, info, ingest, query, record, report, schema
 from traceconv.errors import TraceconvError
 
-_HELP = """Profiler logs of NPUs and GPUs into DuckDB: fast, exact, and calm with broken files."""
+_HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and calm with broken files.
+
+\b
+The walk, from a model to answers:
+  traceconv record resnet50 -o raw/       run it on the reference NPU, log it
+  traceconv ingest raw/                   logs into the store ./trace.duckdb
+  traceconv report op-statistic --top 10  which operators take the time
+  traceconv query "FROM op_statistic"     anything else, in SQL
+  traceconv export chrome -o trace.json   a timeline, for ui.perfetto.dev
+
+Each command has examples: traceconv COMMAND --help. stdout is data, stderr is talk. Exit codes: 0 done, 1 it
+can't be done, 2 the call is wrong, 3 done but data was lost on the way (stderr says how much and where).
+"""
+
+#: The commands in the order in which a newcomer meets them, with a line on each.
+_COMMANDS = {
+    "record": "Run a model on the reference NPU and log it.",
+    "ingest": "Read logs into the store.",
+    "report": "Answer a question from the store.",
+    "query": "Ask the store in SQL.",
+    "export": "Write a run as another program's format.",
+    "schema": "Describe the tables, views and reports.",
+    "info": "Say what a file is, and whether it is whole.",
+    "dump": "Show the records of raw logs.",
+}
 
 #: Base of the errors that the argument parser raises; typer does not export it under a name of its own.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
-app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
-app.command("dump", help=dump.HELP)(dump.dump)
-app.command("info", help=info.HELP)(info.info)
-app.command("ingest")(ingest.ingest)
-app.command("query")(query.query)
-app.command("record", help=record.HELP)(record.record)
-app.command("report", add_help_option=False)(report.report)
-app.command("schema")(schema.schema)
+
+class _Walk(typer.core.TyperGroup):
+    """Lists the commands in the order of `_COMMANDS`."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # its base has no public name
+        return sorted(super().list_commands(ctx), key=list(_COMMANDS).index)
+
+
+# Without rich: paragraphs are wrapped, examples are not, and the help of a command takes half the time.
+app = typer.Typer(cls=_Walk, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command("dump", help=dump.HELP, short_help=_COMMANDS["dump"])(dump.dump)
+app.add_typer(export.app, name="export", short_help=_COMMANDS["export"])
+app.command("info", help=info.HELP, short_help=_COMMANDS["info"])(info.info)
+app.command("ingest", short_help=_COMMANDS["ingest"])(ingest.ingest)
+app.command("query", short_help=_COMMANDS["query"])(query.query)
+app.command("record", help=record.HELP, short_help=_COMMANDS["record"])(record.record)
+app.command("report", add_help_option=False, short_help=_COMMANDS["report"])(report.report)
+app.command("schema", short_help=_COMMANDS["schema"])(schema.schema)
 
 
 def _show_version(wanted: bool) -> None:
@@ -34,9 +69,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
-        False, "--version", help="Print the version.", callback=_show_version, is_eager=True
-    ),
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_show_version, is_eager=True),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None: ...
 
@@ -57,6 +90,9 @@ def run(arguments: list[str]) -> int:
     except _ParserError as error:
         message = error.format_message()  # type: ignore[attr-defined]
         if not message:  # the help was shown instead
+            return 2
+        if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
+            typer.echo(message, err=True)
             return 2
         return _fail(message, 2)
     except (KeyboardInterrupt, typer.Abort):

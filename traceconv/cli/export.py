@@ -1,0 +1,63 @@
+"""`traceconv export`: a run in the format of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from traceconv.cli import options
+from traceconv.errors import UsageError
+
+HELP = """Write a run in a format that other programs open."""
+
+CHROME_HELP = """Write a run as a Chrome trace, for Perfetto's viewer or chrome://tracing.
+
+Every task, call, range, step, counter, marker, flow and memory block of the run is in it, with all its columns.
+Times are microseconds since the run's first event, exact to the nanosecond; otherData.base_ns is that event's time.
+
+\b
+Examples:
+  traceconv export chrome -o trace.json
+  traceconv export chrome -o trace.json.gz --run 2 --device 0
+  traceconv export chrome -o - | gzip > trace.json.gz
+
+Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.
+"""
+
+app = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+_OUTPUT = typer.Option(
+    ..., "--output", "-o", metavar="FILE", help="File to write; compressed when it ends in .gz; - for stdout."
+)
+_RUN = typer.Option(None, "--run", metavar="N|LABEL", help="The run, by number or label. Default: the latest.")
+_DEVICE = typer.Option(None, "--device", metavar="N", help="Leave out what lies on other devices.")
+
+
+@app.callback()
+def _export() -> None: ...
+
+
+@app.command("chrome", help=CHROME_HELP)
+def chrome(
+    output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
+) -> None:
+    from traceconv.cli.output import say
+    from traceconv.export.chrome import export_chrome
+    from traceconv.reports.run import choose_run
+    from traceconv.store.database import open_store
+
+    to_stdout = str(output) == "-"
+    with open_store(options.store_path(db)) as connection:
+        choice = choose_run(connection, run)
+        if choice.run_id is None:
+            raise UsageError(
+                "a Chrome trace holds one run; choose it with --run N"
+                if choice.run_count
+                else "the store has no run; ingest one with: traceconv ingest PATH"
+            )
+        if run is None and choice.run_count > 1:
+            say(f"run {choice.run_id}, the latest of {choice.run_count}; choose another with --run N")
+        summary = export_chrome(connection, choice.run_id, None if to_stdout else output, device_id=device)
+    rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
+    say(f"{'stdout' if to_stdout else output}: {rows or 'no rows'} ({summary.size_bytes:,} bytes of JSON)")
