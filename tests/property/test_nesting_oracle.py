@@ -1,6 +1,8 @@
-"""Nesting against an oracle of a few lines: any sequence of begins and ends, any split into batches, several threads."""
+"""Nesting against an oracle of a few lines: any sequence of begins and ends, any split, several threads."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,7 +84,7 @@ def nested(log: list[Event], cuts: list[int], by_stack: bool) -> tuple[Rows, int
     rows: Rows = {}
     merged = 0
     bounds = [0, *sorted(cut % (len(log) + 1) for cut in cuts), len(log)]
-    parts = [nester.feed(*arrays(log, first, last)) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [nester.feed(*arrays(log, first, last)) for first, last in pairwise(bounds)]
     for slices in [*parts, nester.finish()]:
         merged += slices.merged
         got = as_rows(slices)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -47,7 +49,7 @@ def test_any_split_gives_the_pairs_of_the_oracle(log: list[tuple[int, bool]], cu
     unfinished: list[int] = []
     unmatched = 0
     bounds = [0, *sorted(cut % (len(log) + 1) for cut in cuts), len(log)]
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         got = pairer.feed(records[first:last], np.arange(first, last), is_end[first:last])
         assert got.ids.tolist() == got.starts["host_ns"].tolist()
         assert got.unfinished_ids.tolist() == got.unfinished["host_ns"].tolist()

@@ -11,6 +11,7 @@ Before the first and after the last record the line of the nearest two goes on.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +20,16 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 
 _NS_PER_S = 1_000_000_000
-#: Ticks between two knots of the map: their products stay within 63 bits.
-_MAX_STEP = 1 << 31
+#: Below this many ticks products with a rest of a division stay within 63 bits.
+_SHORT = 1 << 31
 #: Knots kept of a log with more sync records than this: the best of each stretch.
 _MAX_KNOTS = 1 << 18
 #: A reading this many times as uncertain as the median one was delayed, and says less than its neighbours.
 _DELAYED = 4
 #: Times beyond this are no times (2^62 ns are 146 years).
 TIME_LIMIT_NS = 1 << 62
+#: Distances in ns from this on are too long: a little less than the limit, for the rounding of floats.
+_STEEP = TIME_LIMIT_NS - (1 << 12)
 
 
 @dataclass(frozen=True)
@@ -52,56 +55,59 @@ class DeviceClock:
         self._clock_hz = clock_hz
         self._first_asked: int | None = None
         self._last_asked: int | None = None
-        self._knot_ticks, self._knot_ns = self._subdivide()
-        steps = np.diff(self._knot_ticks)
-        rises = np.diff(self._knot_ns)
+        steps = np.diff(ticks)
+        rises = np.diff(host_ns)
         self._steps = steps
         self._whole = rises // steps
         self._rest = rises % steps
+        self._short_steps = int(steps.max()) < _SHORT
+        self._steepest = int(np.abs(self._whole).max())
 
     def to_host_ns(self, ticks: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_] | None]:
         """Host ns of each tick, and which are valid (None: all). Invalid are those beyond `TIME_LIMIT_NS`."""
         if not len(ticks):
             return np.zeros(0, np.int64), None
-        low, high = int(ticks.min()), int(ticks.max())
-        self._first_asked = low if self._first_asked is None else min(low, self._first_asked)
-        self._last_asked = high if self._last_asked is None else max(high, self._last_asked)
         limit = np.uint64(TIME_LIMIT_NS)
         valid = None
-        if high > limit:
+        if ticks.max() > limit:
             valid = ticks <= limit
-            ticks = np.where(valid, ticks, np.uint64(self._knot_ticks[0]))
+            ticks = np.where(valid, ticks, np.uint64(self._ticks[0]))
         asked = ticks.astype(np.int64)
-        segment = np.searchsorted(self._knot_ticks, asked, side="right") - 1
+        segment = np.searchsorted(self._ticks, asked, side="right") - 1
         np.clip(segment, 0, len(self._steps) - 1, out=segment)
-        distance = asked - self._knot_ticks[segment]
-        far = (distance >= _MAX_STEP) | (distance <= -_MAX_STEP)
-        if not far.any():
-            return self._interpolate(segment, distance), valid
-        result = self._interpolate(segment, np.where(far, 0, distance))
-        # Python integers: these lie far outside the sync records, where products leave 64 bits.
-        exact = [
-            int(self._knot_ns[s])
-            + d * (int(self._whole[s]) * int(self._steps[s]) + int(self._rest[s])) // int(self._steps[s])
-            for s, d in zip(segment[far].tolist(), distance[far].tolist(), strict=True)
-        ]
-        fits = np.array([-TIME_LIMIT_NS < value < TIME_LIMIT_NS for value in exact])
-        result[far] = [value if fit else 0 for value, fit in zip(exact, fits.tolist(), strict=True)]
-        if not fits.all():
-            valid = np.ones(len(ticks), np.bool_) if valid is None else valid
-            valid[np.flatnonzero(far)[~fits]] = False
-        return result, valid
+        distance = asked - self._ticks[segment]
+        whole = self._whole[segment]
+        farthest = max(int(distance.max()), -int(distance.min()))
+        if self._steepest * farthest >= _STEEP:
+            # Products that leave 64 bits belong to no time: a float tells them well enough.
+            near = np.abs(whole.astype(np.float64) * distance) < _STEEP
+            distance = np.where(near, distance, 0)
+            valid = near if valid is None else valid & near
+        if self._short_steps and farthest < _SHORT:
+            part = distance * self._rest[segment] // self._steps[segment]
+        else:
+            part = _multiply_divide(distance, self._rest[segment], self._steps[segment])
+        result = self._host_ns[segment] + distance * whole + part
+        if result.min() <= -TIME_LIMIT_NS or result.max() >= TIME_LIMIT_NS:
+            inside = (result > -TIME_LIMIT_NS) & (result < TIME_LIMIT_NS)
+            valid = inside if valid is None else valid & inside
+        self._note_asked(asked if valid is None else asked[valid])
+        return np.asarray(result if valid is None else np.where(valid, result, 0)), valid
 
-    def _interpolate(self, segment: NDArray[np.intp], distance: Int64) -> Int64:
-        part = distance * self._rest[segment] // self._steps[segment]
-        return np.asarray(self._knot_ns[segment] + distance * self._whole[segment] + part)
+    def _note_asked(self, ticks: Int64) -> None:
+        if len(ticks):
+            low, high = int(ticks.min()), int(ticks.max())
+            self._first_asked = low if self._first_asked is None else min(low, self._first_asked)
+            self._last_asked = high if self._last_asked is None else max(high, self._last_asked)
 
     def error_bound_ns(self) -> int | None:
         """A bound of |mapped − true host time| for all ticks asked so far; None when the records can't give one.
 
         For a stretch between two sync records: the larger uncertainty of the two, plus how far the stretch's
-        length differs from what its neighbours' rates predict (which a jump or a change of drift shows in),
-        plus one tick and one ns of rounding. One stretch alone has no neighbour to be judged by: None.
+        length differs from what its neighbours' rates predict (which a jump or a change of drift shows in), plus
+        what the uncertainties of all these records may hide of that, plus one tick and one ns of rounding. One
+        stretch alone has no neighbour to be judged by: None. What a jump before the first or after the last record
+        does, no record can show.
         """
         if len(self._ticks) < 3:
             return None
@@ -112,39 +118,41 @@ class DeviceClock:
         bounds: list[int] = []
         for index, (rise, step) in enumerate(zip(rises, steps, strict=True)):
             near = [j for j in (index - 1, index + 1) if 0 <= j < len(rises)]
-            off = max(abs(rise * steps[j] - rises[j] * step) // steps[j] + 1 for j in near)
-            bounds.append(max(half[index], half[index + 1]) + off + rounding)
+            if len(near) == 1:  # at an edge: a change over a reading is in the only neighbour as well
+                near += [j for j in (index - 2, index + 2) if 0 <= j < len(rises)]
+            blur = [half[j] + half[j + 1] for j in (index, *near)]
+            off = max(
+                (abs(rise * steps[j] - rises[j] * step) + blurred * step) // steps[j] + 1
+                for j, blurred in zip(near, blur[1:], strict=True)
+            )
+            bounds.append(max(half[index], half[index + 1]) + blur[0] + off + rounding)
         for edge, outside in (
             (0, int(self._ticks[0]) - (self._first_asked if self._first_asked is not None else int(self._ticks[0]))),
             (-1, (self._last_asked or 0) - int(self._ticks[-1])),
         ):
             if outside > 0:  # the bound of the edge stretch grows in proportion
                 bounds.append(bounds[edge] * (1 + 2 * -(-outside // steps[edge])))
-        return max(bounds)
+        bound = max(bounds)
+        return bound if bound < TIME_LIMIT_NS else None
 
-    def _subdivide(self) -> tuple[Int64, Int64]:
-        """The knots of the map: the sync records, with exact points between those that lie far apart."""
-        gaps = np.diff(self._ticks)
-        if gaps.max() < _MAX_STEP:
-            return self._ticks, self._host_ns
-        ticks: list[int] = []
-        host: list[int] = []
-        for t0, t1, h0, h1 in zip(
-            self._ticks[:-1].tolist(),
-            self._ticks[1:].tolist(),
-            self._host_ns[:-1].tolist(),
-            self._host_ns[1:].tolist(),
-            strict=True,
-        ):
-            # A hostile gap must not become a million knots: past the limit the slow exact path serves.
-            pieces = min(-(-(t1 - t0) // (_MAX_STEP - 1)), 1 << 12)
-            for piece in range(pieces):
-                t = t0 + (t1 - t0) * piece // pieces
-                ticks.append(t)
-                host.append(h0 + (t - t0) * (h1 - h0) // (t1 - t0))
-        ticks.append(int(self._ticks[-1]))
-        host.append(int(self._host_ns[-1]))
-        return np.array(ticks, np.int64), np.array(host, np.int64)
+
+def _multiply_divide(distance: Int64, rest: Int64, steps: Int64) -> Int64:
+    """⌊distance · rest / steps⌋ for 0 ≤ rest < steps ≤ 2^62 and |distance| ≤ 2^62, where the product has up to 124 bits.
+
+    Long division in base 2^bits, the base chosen so that each digit's sum, below 2 · steps · 2^bits, fits 64 bits.
+    """
+    magnitude = np.abs(distance).astype(np.uint64)
+    divisor, factor = steps.astype(np.uint64), rest.astype(np.uint64)
+    bits = 63 - int(steps.max()).bit_length() if len(steps) else 1
+    quotient, remainder = np.zeros_like(magnitude), np.zeros_like(magnitude)
+    digits = -(-int(magnitude.max()).bit_length() // bits) if len(magnitude) else 0
+    for digit in range(digits - 1, -1, -1):
+        value = (magnitude >> np.uint64(digit * bits)) & np.uint64((1 << bits) - 1)
+        remainder = (remainder << np.uint64(bits)) + value * factor
+        quotient = (quotient << np.uint64(bits)) + remainder // divisor
+        remainder %= divisor
+    result = quotient.astype(np.int64)
+    return np.where(distance < 0, -result - (remainder > 0), result)
 
 
 def align(ticks: NDArray[np.uint64], before_ns: Int64, after_ns: Int64, clock_hz: int) -> DeviceClock | None:
@@ -153,7 +161,7 @@ def align(ticks: NDArray[np.uint64], before_ns: Int64, after_ns: Int64, clock_hz
     `clock_hz` is the counter's nominal frequency, used alone where there is only one record.
     """
     sound = (ticks < TIME_LIMIT_NS) & (after_ns >= before_ns)
-    sound &= (np.abs(before_ns) < TIME_LIMIT_NS) & (np.abs(after_ns) < TIME_LIMIT_NS)
+    sound &= (before_ns > -TIME_LIMIT_NS) & (after_ns < TIME_LIMIT_NS)
     contradicting = int(len(ticks) - sound.sum())
     order = np.argsort(ticks[sound], kind="stable")
     tick = ticks[sound][order].astype(np.int64)
@@ -188,12 +196,29 @@ def unsynced(first_tick: int, host_ns: int, clock_hz: int) -> DeviceClock:
 
 
 def _rising(tick: Int64, host: Int64) -> NDArray[np.bool_]:
-    """Which readings to keep so that both clocks rise: those that do not lie behind an earlier one."""
-    keep = np.ones(len(tick), np.bool_)
+    """Which readings to keep so that both clocks rise: as many as can be. `tick` does not fall."""
     if len(tick) < 2 or (np.all(np.diff(tick) > 0) and np.all(np.diff(host) > 0)):
-        return keep
-    highest = np.maximum.accumulate(host)
-    keep[1:] = (np.diff(tick) > 0) & (host[1:] > highest[:-1])
+        return np.ones(len(tick), np.bool_)
+    # Longest rising subsequence: tails[n] is the place of the lowest reading that n + 1 rising ones can end with.
+    # Readings of one tick are looked at from the highest down, so that no two of them are taken.
+    order = np.lexsort((-host, tick))
+    values = host[order].tolist()
+    tails: list[int] = []
+    tail_values: list[int] = []
+    before = [-1] * len(values)
+    for place, value in enumerate(values):
+        length = bisect_left(tail_values, value)
+        before[place] = tails[length - 1] if length else -1
+        if length == len(tails):
+            tails.append(place)
+            tail_values.append(value)
+        else:
+            tails[length], tail_values[length] = place, value
+    keep = np.zeros(len(tick), np.bool_)
+    place = tails[-1]
+    while place >= 0:
+        keep[order[place]] = True
+        place = before[place]
     return keep
 
 

@@ -28,6 +28,8 @@ from traceconv.wire.text import TextCollector
 TEXT_LIMIT_BYTES = 256 << 20
 #: Frequency taken for a device that does not say its own.
 _DEFAULT_CLOCK_HZ = 1_000_000_000
+#: No counter is faster than this: a header that says so is wrong.
+_MAX_CLOCK_HZ = 1 << 40
 
 TableRows = tuple[str, Iterator[pa.RecordBatch]]
 
@@ -88,7 +90,8 @@ class RawLogNormalizer:
                 self._read_metadata(kind, batches)
             return
         self._devices.setdefault(device_id, ())
-        clock_hz = self._clock_hz.get(device_id) or _DEFAULT_CLOCK_HZ
+        clock_hz = self._clock_hz.get(device_id, 0)
+        clock_hz = clock_hz if 0 < clock_hz <= _MAX_CLOCK_HZ else _DEFAULT_CLOCK_HZ
         if kind == "sync":
             device_passes.align_clock(context, device_id, clock_hz, batches)
             return
