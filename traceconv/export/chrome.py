@@ -162,8 +162,9 @@ def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     text.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)))
     counts = {events.table: _write_rows(connection, text, events) for events in _tables(connection, trace)}
-    memory = memory_counter_events(connection, trace.sources["memory"], trace.clock)
+    memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
     text.write_query(connection, memory.query())
+    [(counts["memory"],)] = connection.execute(f"SELECT count(*) FROM {trace.sources['memory']}").fetchall()
     counts["flow"] = _write_flows(connection, text, trace)
     text.write("\n]}\n")
     return ChromeSummary(counts, text.size_bytes)

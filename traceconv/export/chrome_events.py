@@ -160,11 +160,11 @@ def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
 _MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns", "free_ns"})
 
 
-def memory_counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, source: str, clock: Clock) -> Events:
     """Bytes in blocks (`used`) and in segments (`reserved`) of each device, whenever one of them changes.
 
     What is held from before the recording counts from the beginning. Without segments nothing is reserved that
-    is known of, and the series is left out.
+    is known of, and the series is left out. A device whose source has these counters itself is left out.
     """
     series = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') AS {name}" for kind, name in (("block", "used"), ("segment", "reserved"))
@@ -176,10 +176,12 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, source: str, cl
         f"(SELECT device_id, ts_ns, {running} FROM (SELECT device_id, ts_ns, {series} FROM ("
         f"SELECT device_id, kind, coalesce(alloc_ns, {clock.base_ns}) AS ts_ns, size_bytes AS change FROM {source} "
         f"UNION ALL SELECT device_id, kind, free_ns, -size_bytes FROM {source} WHERE free_ns IS NOT NULL) "
-        f"WHERE kind IN ('block', 'segment') GROUP BY device_id, ts_ns))"
+        "WHERE kind IN ('block', 'segment') AND device_id NOT IN (SELECT device_id FROM track "
+        f"WHERE run_id = {run_id} AND kind = 'counter' AND name = 'Memory used' AND device_id IS NOT NULL) "
+        "GROUP BY device_id, ts_ns))"
     )
     event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
-    event.literal(',"name":"Memory (bytes)","args":{')
+    event.literal(',"name":"Memory (byte)","args":{')
     event.sql("""concat_ws(',', '"used":' || s.used::VARCHAR, '"reserved":' || s.reserved::VARCHAR)""")
     joins = _join_thread(connection, "memory", "device_id")
     return Events("memory", totals, None, joins, "t.tid, s.ts_ns", event.literal("}}").build())

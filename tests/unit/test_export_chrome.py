@@ -1,0 +1,337 @@
+"""A Chrome trace has every row of its run, exactly, and obeys the rules of the format."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from chrome_reader import ChromeReader, Event, Row, load
+from store_builder import build_store
+
+from traceconv.export import windows
+from traceconv.export.chrome import export_chrome
+from traceconv.schema import table
+from traceconv.schema.ddl import quote_identifier
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+
+BASE = 1_720_000_000_123_456_789
+TABLES = ("task", "api", "range", "step", "marker", "counter", "memory", "flow")
+HOSTILE = 'a"b\\c\x00\x01\x1f\x7f\u2028</script>\n\té😀' + "x" * 5000
+
+
+def exported(store: Path, run_id: int = 1, device_id: int | None = None) -> Event:
+    output = store.with_suffix(".json")
+    with open_store(store) as connection:
+        export_chrome(connection, run_id, output, device_id=device_id)
+    return load(output.read_bytes())
+
+
+def stored(store: Path, name: str, run_id: int = 1) -> list[Row]:
+    columns = [column.name for column in table(name).columns if column.name != "run_id"]
+    chosen = ", ".join(map(quote_identifier, columns))
+    with open_store(store) as connection:
+        rows = connection.execute(
+            f"SELECT {chosen} FROM {quote_identifier(name)} WHERE run_id = ?", [run_id]
+        ).fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def comparable(rows: list[Row]) -> list[str]:
+    """Rows as sorted text; JSON text by its value, since a trace has it as JSON."""
+    return sorted(repr(sorted((key, _value(key, value)) for key, value in row.items())) for row in rows)
+
+
+def _value(key: str, value: object) -> object:
+    if key == "args" and value is not None:
+        return json.dumps(_parsed(value), sort_keys=True, default=float)
+    return repr(value)
+
+
+def _parsed(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return load(value)
+    except ValueError:
+        return value
+
+
+def assert_all_rows(store: Path, document: Event, run_id: int = 1) -> None:
+    reader = ChromeReader(document)
+    for name in TABLES:
+        assert comparable(reader.rows[name]) == comparable(stored(store, name, run_id)), name
+
+
+def assert_wellformed(document: Event) -> None:
+    """The rules of the Trace Event Format that viewers rely on."""
+    events = document["traceEvents"]
+    named = {(e["pid"], e.get("tid")) for e in events if e["ph"] == "M"}
+    starts: dict[object, Event] = {}
+    open_ends: dict[tuple[int, int], list[Decimal]] = defaultdict(list)
+    last: dict[tuple[int, int, str], Decimal] = {}
+    for event in events:
+        if event["ph"] == "M":
+            continue
+        assert event["ph"] in "XBiCsf"
+        assert (event["pid"], event["tid"]) in named
+        assert (event["pid"], None) in named
+        assert event["pid"] != event["tid"]
+        assert event["ts"] >= 0
+        assert isinstance(event["name"], str)
+        place = (event["pid"], event["tid"])
+        if event["ph"] in "XB":
+            assert event["ts"] >= last.get((*place, "X"), 0)
+            last[(*place, "X")] = event["ts"]
+        if event["ph"] == "X":
+            ends = open_ends[place]
+            while ends and ends[-1] <= event["ts"]:
+                ends.pop()
+            end = event["ts"] + event["dur"]
+            assert not ends or end <= ends[-1], "slices of a thread overlap without nesting"
+            ends.append(end)
+        elif event["ph"] == "s":
+            assert event["id"] not in starts
+            starts[event["id"]] = event
+        elif event["ph"] == "f":
+            start = starts[event["id"]]
+            assert event["bp"] == "e"
+            assert (start["cat"], start["name"]) == (event["cat"], event["name"])
+
+
+def thread_names(document: Event) -> list[str]:
+    return [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with something odd in every table."""
+    return build_store(
+        tmp_path_factory.mktemp("store") / "trace.duckdb",
+        run=[{"run_id": 1, "label": HOSTILE, "start_ns": BASE, "options": "{}"}, {"run_id": 2, "start_ns": 5}],
+        process=[{"process_id": 1, "pid_text": "42", "name": HOSTILE}, {"process_id": 2, "pid_text": "x"}],
+        device=[{"device_id": 0, "name": HOSTILE}, {"device_id": 1}],
+        track=[
+            {"track_id": 1, "kind": "thread", "process_id": 1, "device_id": None, "tid_text": "7", "name": HOSTILE},
+            {"track_id": 2, "kind": "stream", "device_id": 0, "stream_id": 0},
+            {"track_id": 3, "kind": "stream", "device_id": 1, "stream_id": 9, "name": "copy"},
+            {"track_id": 4, "kind": "counter", "device_id": 0, "name": "Freq", "unit": "MHz"},
+            {"track_id": 5, "kind": "counter", "device_id": 0, "name": "Freq", "unit": "MHz"},
+            {"track_id": 6, "kind": "thread", "process_id": 2, "device_id": None},
+            {"track_id": 7, "kind": "counter", "device_id": None, "process_id": 2},
+        ],
+        op=[{"op_id": 1, "name": HOSTILE, "op_type": "Conv2D", "input_shapes": "1,3;2"}, {"op_id": 2}],
+        task=[
+            {"id": 1, "track_id": 2, "name": "a", "start_ns": BASE, "dur_ns": 100, "op_id": 1, "depth": 0},
+            {"id": 2, "track_id": 2, "name": HOSTILE, "start_ns": BASE + 50, "dur_ns": 100, "depth": 0},
+            {"id": 3, "track_id": 2, "name": None, "start_ns": BASE + 60, "dur_ns": 200, "op_id": 2, "depth": 0},
+            {"id": 4, "track_id": 2, "name": "", "start_ns": BASE + 150, "dur_ns": None, "task_type": "AI_CORE"},
+            {"id": 2**60, "track_id": 3, "device_id": 1, "name": "b", "start_ns": BASE + 1, "dur_ns": 0}
+            | {"hf32_eligible": True, "size_bytes": 2**62, "wait_ns": -5, "submit_ns": -1, "comm_group": '"'},
+        ],
+        api=[
+            {"id": 11, "track_id": 1, "name": "x", "level": "acl", "start_ns": BASE, "dur_ns": 100, "depth": 0},
+            {"id": 12, "track_id": 1, "name": "y", "level": HOSTILE, "start_ns": BASE, "dur_ns": 50, "depth": 1}
+            | {"parent_id": 11, "thread_start_ns": BASE, "correlation_id": 2**63 - 1, "op_id": 1},
+        ],
+        range=[
+            {"id": 21, "track_id": 1, "name": "r", "start_ns": BASE + 1, "dur_ns": None, "args": '{"k": [1, "v"]}'},
+            {"id": 22, "track_id": 6, "name": "r", "start_ns": BASE + 1, "dur_ns": 2, "args": '{"k": NaN}'},
+            {"id": 23, "track_id": 6, "name": "r", "start_ns": BASE + 9, "dur_ns": 2, "args": "no JSON \x01"},
+            {"id": 24, "track_id": 6, "name": "r", "start_ns": BASE + 19, "dur_ns": 2, "args": '{"k": [1,]}'},
+            {"id": 25, "track_id": 3, "name": "on a stream", "start_ns": BASE + 2, "dur_ns": 3, "trace_id": HOSTILE},
+        ],
+        step=[
+            {"step_id": 1, "iteration": 1, "start_ns": BASE, "end_ns": BASE + 90, "fp_start_ns": BASE + 1},
+            {"step_id": 2, "iteration": 2, "start_ns": BASE + 50, "end_ns": BASE + 120},
+            {"step_id": 3, "iteration": 3, "start_ns": BASE + 200, "end_ns": None},
+            {"step_id": 4, "iteration": 4, "end_ns": BASE + 300, "device_id": 1},
+            {"step_id": 5, "iteration": None, "device_id": 1},
+            {"step_id": 6, "iteration": 6, "fp_start_ns": BASE + 400, "end_ns": BASE + 350},
+        ],
+        marker=[
+            {"id": 31, "track_id": 1, "ts_ns": BASE + 3, "name": HOSTILE, "scope": "global", "category": "c"},
+            {"id": 32, "track_id": 2, "ts_ns": BASE + 4, "name": None, "scope": None, "args": "[]"},
+        ],
+        counter=[
+            {"track_id": 4, "ts_ns": BASE, "value": 1200.0, "value_int": 1200},
+            {"track_id": 4, "ts_ns": BASE + 1, "value": 0.1},
+            {"track_id": 4, "ts_ns": BASE + 2, "value": 1.5, "value_int": 3, "series": HOSTILE},
+            {"track_id": 5, "ts_ns": BASE + 3, "value": float(2**63), "value_int": 2**63 - 1, "series": "value"},
+            {"track_id": 5, "ts_ns": BASE + 4, "value": math.nan},
+            {"track_id": 5, "ts_ns": BASE + 5, "value": -math.inf},
+            {"track_id": 7, "ts_ns": BASE + 6, "value": 5e-324},
+            {"track_id": 7, "ts_ns": BASE + 7, "value": None, "value_int": 4},
+            {"track_id": 7, "ts_ns": BASE + 8, "value": None},
+        ],
+        memory=[
+            {"block_id": 1, "kind": "segment", "size_bytes": 1000, "alloc_ns": BASE, "address": 2**64 - 1},
+            {"block_id": 2, "kind": "block", "size_bytes": 10, "alloc_ns": None, "free_ns": BASE + 20},
+            {"block_id": 3, "kind": "block", "size_bytes": 30, "alloc_ns": BASE + 10, "free_ns": BASE + 20},
+            {"block_id": 4, "kind": "block", "size_bytes": 5, "alloc_ns": BASE + 20, "tensor_name": HOSTILE},
+            {"block_id": 5, "device_id": 1, "kind": "block", "size_bytes": 7},
+        ],
+        flow=[
+            {"flow_id": 1, "kind": "launch", "src_id": 11, "src_ns": BASE, "dst_id": 2, "dst_ns": BASE + 50},
+            {"flow_id": 2, "kind": "other", "category": HOSTILE, "name": HOSTILE, "external_id": "0x1"}
+            | {"src_id": None, "src_ns": BASE + 5, "dst_id": 2**60, "dst_ns": BASE + 1},
+            {"flow_id": 3, "kind": "other", "src_id": 12, "src_ns": BASE + 5},
+            {"flow_id": 4, "kind": None, "src_id": 777, "src_ns": BASE + 5, "dst_ns": BASE + 6},
+        ],
+    )
+
+
+def test_every_row_can_be_read_back(everything: Path) -> None:
+    assert_all_rows(everything, exported(everything))
+
+
+def test_rules_of_the_format_hold(everything: Path) -> None:
+    assert_wellformed(exported(everything))
+
+
+def test_windows_of_time_change_nothing_but_the_order(everything: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = exported(everything)
+    monkeypatch.setattr(windows.time_windows, "__defaults__", (2,))
+    cut = exported(everything)
+    assert_all_rows(everything, cut)
+    assert_wellformed(cut)
+    assert sorted(map(repr, cut["traceEvents"])) == sorted(map(repr, whole["traceEvents"]))
+
+
+def test_a_double_holds_every_time(everything: Path) -> None:
+    document = exported(everything)
+    reader = ChromeReader(document)
+    for event in reader.events:
+        if event["ph"] != "M":
+            assert round(float(event["ts"]) * 1000) + reader.base_ns == reader.ns(event["ts"])
+
+
+def test_processes_are_the_layers(everything: Path) -> None:
+    events = exported(everything)["traceEvents"]
+    layers = [e["args"]["layer"] for e in events if e["name"] == "process_name"]
+    assert layers == ["application", "application", "runtime", "device", "device", "counter", "unbound"]
+    order = [e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"]
+    assert order == sorted(order)
+
+
+def test_threads_of_a_device_are_its_streams(make_store: MakeStore) -> None:
+    store = make_store(
+        track=[
+            {"track_id": 1, "kind": "stream", "stream_id": 3},
+            {"track_id": 2, "kind": "stream", "stream_id": 4, "name": "copy"},
+            {"track_id": 3, "kind": "counter", "name": "AI Core Freq", "unit": "MHz"},
+        ],
+        task=[{"id": n, "track_id": n, "start_ns": n, "dur_ns": 1, "name": "k", "depth": 0} for n in (1, 2)],
+        step=[{"step_id": 1, "start_ns": 1, "end_ns": 2}],
+        counter=[{"track_id": 3, "ts_ns": 1, "value": 1.0}],
+    )
+    assert thread_names(exported(store)) == ["Step Trace", "Stream 3", "Stream 4 (copy)", "AI Core Freq (MHz)"]
+
+
+def test_overlapping_slices_go_to_a_lane_of_their_own(everything: Path) -> None:
+    names = thread_names(exported(everything))
+    assert "Stream 0 (overlap 1)" in names
+    assert "Stream 0 (overlap 2)" in names
+    assert "Step Trace (overlap 1)" in names
+
+
+def test_a_flow_begins_and_ends_inside_its_slices(make_store: MakeStore) -> None:
+    store = make_store(
+        track=[{"track_id": 1, "kind": "thread", "device_id": None}, {"track_id": 2, "kind": "stream"}],
+        api=[{"id": 1, "track_id": 1, "name": "Launch", "start_ns": 1000, "dur_ns": 500, "depth": 0}],
+        task=[{"id": 2, "track_id": 2, "name": "k", "start_ns": 2000, "dur_ns": 10, "depth": 0}],
+        flow=[{"flow_id": 7, "kind": "launch", "src_id": 1, "src_ns": 1000, "dst_id": 2, "dst_ns": 2000}],
+    )
+    events = exported(store)["traceEvents"]
+    [launch, task] = [e for e in events if e["ph"] == "X"]
+    [start] = [e for e in events if e["ph"] == "s"]
+    [finish] = [e for e in events if e["ph"] == "f"]
+    assert (start["pid"], start["tid"], start["ts"]) == (launch["pid"], launch["tid"], launch["ts"])
+    assert (finish["pid"], finish["tid"], finish["ts"]) == (task["pid"], task["tid"], task["ts"])
+    assert not any(e["name"] == "process_name" and e["args"]["layer"] == "unbound" for e in events)
+
+
+def test_memory_counters_follow_the_blocks(everything: Path) -> None:
+    events = exported(everything)["traceEvents"]
+    found = [(e["ts"], e["args"]) for e in events if e["ph"] == "C" and e["name"] == "Memory (byte)"]
+    assert found == [
+        (Decimal("0.000"), {"used": 10, "reserved": 1000}),
+        (Decimal("0.010"), {"used": 40, "reserved": 1000}),
+        (Decimal("0.020"), {"used": 5, "reserved": 1000}),
+        (Decimal("0.000"), {"used": 7}),
+    ]
+
+
+def test_memory_counters_of_the_source_are_not_made_again(make_store: MakeStore) -> None:
+    store = make_store(
+        track=[{"track_id": 1, "kind": "counter", "name": "Memory used"}],
+        counter=[{"track_id": 1, "ts_ns": 1, "value": 5.0, "value_int": 5}],
+        memory=[{"block_id": 1, "kind": "block", "size_bytes": 5, "alloc_ns": 1}],
+    )
+    names = [e["name"] for e in exported(store)["traceEvents"] if e["ph"] == "C"]
+    assert names == ["Memory used"]
+
+
+def test_one_device_leaves_out_the_others(everything: Path) -> None:
+    document = exported(everything, device_id=0)
+    reader = ChromeReader(document)
+    assert {row["device_id"] for row in reader.rows["task"]} == {0}
+    assert {row["id"] for row in reader.rows["range"]} == {21, 22, 23, 24}
+    assert {row["flow_id"] for row in reader.rows["flow"]} == {1, 3}
+    assert len(reader.rows["api"]) == 2
+    assert_wellformed(document)
+
+
+def test_one_run_leaves_out_the_others(make_store: MakeStore) -> None:
+    tasks = [{"run_id": n, "id": 1, "track_id": 1, "name": f"k{n}", "start_ns": n, "dur_ns": 1} for n in (1, 2)]
+    tracks = [{"run_id": n, "track_id": 1, "kind": "stream", "stream_id": n} for n in (1, 2)]
+    document = exported(make_store(task=tasks, track=tracks), run_id=2)
+    assert [e["name"] for e in document["traceEvents"] if e["ph"] == "X"] == ["k2"]
+
+
+def test_a_run_without_rows_is_an_empty_trace(make_store: MakeStore) -> None:
+    assert exported(make_store(run=[{"run_id": 1}]))["traceEvents"] == []
+
+
+@pytest.mark.parametrize("span_ns", [10**15 - 1, 10**15, 2**63 - 1 - BASE])
+def test_long_runs_are_exact(make_store: MakeStore, span_ns: int) -> None:
+    store = make_store(
+        run=[{"run_id": 1, "start_ns": BASE}],
+        track=[{"track_id": 1, "kind": "stream"}],
+        task=[
+            {"id": 1, "track_id": 1, "name": "k", "start_ns": BASE, "dur_ns": span_ns, "depth": 0},
+            {"id": 2, "track_id": 1, "name": "k", "start_ns": BASE + span_ns, "dur_ns": 0, "depth": 1},
+        ],
+    )
+    assert_all_rows(store, exported(store))
+
+
+def test_the_earliest_time_is_the_base_even_before_the_run(make_store: MakeStore) -> None:
+    store = make_store(
+        run=[{"run_id": 1, "start_ns": 100}],
+        track=[{"track_id": 1, "kind": "stream"}],
+        task=[
+            {"id": 1, "track_id": 1, "name": "k", "start_ns": -(2**63), "dur_ns": 5, "depth": 0},
+            {"id": 2, "track_id": 1, "name": "k", "start_ns": 2**63 - 1, "dur_ns": 0, "depth": 0},
+        ],
+    )
+    document = exported(store)
+    assert document["otherData"]["base_ns"] == str(-(2**63))
+    assert_all_rows(store, document)
+
+
+def test_gz_is_the_same_document_and_the_same_bytes_each_time(everything: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / "a.json.gz", tmp_path / "b.json.gz", tmp_path / "c.json"]
+    for output in outputs:
+        with open_store(everything) as connection:
+            export_chrome(connection, 1, output)
+    first, second, plain = (output.read_bytes() for output in outputs)
+    assert first == second
+    assert gzip.decompress(first) == plain
