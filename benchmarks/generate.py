@@ -13,6 +13,7 @@ drifts against the host's clock, and is read about every millisecond. The same s
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.schema.dtypes import RecordArray
-from traceconv.wire.log_writer import CaptureWriter, new_records
+from traceconv.wire.log_writer import MANIFEST, CaptureWriter, new_records
 
 Ints = NDArray[np.int64]
 
@@ -426,7 +427,8 @@ def generate(output: Path, record_count: int, seed: int = 0) -> tuple[Path, int]
         left = -(-(record_count - generator.record_count) // per_step)
         generator.steps(min(_STEPS_AT_ONCE, max(1, left)))
     generator.close()
-    return folder, generator.record_count
+    files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+    return folder, sum(file["record_count"] for file in files)  # those of the dictionary too
 
 
 def main() -> None:

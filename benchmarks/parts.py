@@ -1,0 +1,233 @@
+"""Measurements that need libraries: each runs in a process of its own, and prints JSON.
+
+python -m benchmarks.parts NAME ARGUMENT…
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+BATCH = 200_000
+
+
+def insert(store: str, target: str) -> dict[str, Any]:
+    """Seconds of DuckDB's bulk insert of a store's tables, from Arrow tables in memory into a new store's file.
+
+    With the tables, file format and settings that ingest has: what ingest could at best come to.
+    """
+    import pyarrow as pa
+
+    from traceconv.schema import tables
+    from traceconv.schema.arrow import arrow_schema
+    from traceconv.store.database import create_store, create_tables, open_store
+    from traceconv.store.writer import LOAD_MEMORY, LOAD_THREADS
+
+    loaded: dict[str, pa.Table] = {}
+    with open_store(Path(store)) as connection:
+        for name in tables():
+            rows: pa.Table = connection.execute(f'FROM "{name}"').to_arrow_table()
+            loaded[name] = rows.cast(arrow_schema(name))
+    Path(target).unlink(missing_ok=True)
+    begin = time.perf_counter()
+    connection = create_store(Path(target))
+    connection.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
+    connection.execute(f"SET threads = {LOAD_THREADS}")
+    connection.execute("BEGIN")
+    create_tables(connection)
+    for name, table in loaded.items():
+        connection.register("incoming", table)
+        connection.execute(f'INSERT INTO "{name}" SELECT * FROM incoming')  # noqa: S608 - names of our schemas
+        connection.unregister("incoming")
+    connection.execute("COMMIT")
+    connection.execute("CHECKPOINT")
+    connection.close()
+    seconds = time.perf_counter() - begin
+    sizes = Path(store).stat().st_size, Path(target).stat().st_size
+    Path(target).unlink()
+    return {"seconds": seconds, "store_bytes": sizes[0], "inserted_bytes": sizes[1]}
+
+
+def counts(store: str) -> dict[str, Any]:
+    """Rows of the big tables."""
+    from traceconv.store.database import open_store
+
+    with open_store(Path(store)) as connection:
+        names = ("task", "api", "range", "memory", "task_pmu")
+        sql = ", ".join(f'(SELECT count(*) FROM "{name}")' for name in names)  # noqa: S608 - names above
+        return dict(zip(names, connection.execute(f"SELECT {sql}").fetchall()[0], strict=True))
+
+
+def reports(store: str, top: str) -> dict[str, Any]:
+    """Seconds of each report with its first `top` rows fetched, store open, best of three."""
+    from traceconv.reports.catalog import reports as all_reports
+    from traceconv.reports.run import Question
+    from traceconv.store.database import open_store
+
+    seconds: dict[str, float] = {}
+    with open_store(Path(store)) as connection:
+        for name, report in all_reports().items():
+            parameters = {"run": 1} if "run" in {parameter.name for parameter in report.parameters} else {}
+            question = Question(report, parameters, report.columns, top=int(top))
+            seconds[name] = _best(partial(_ask, connection, question))
+    return seconds
+
+
+def _ask(connection: Any, question: Any) -> int:
+    from traceconv.reports.run import answer
+
+    return sum(len(rows) for rows in answer(connection, question))
+
+
+def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
+    """A copy of a store in which the run goes on, the same again and again, until it has so many tasks."""
+    import shutil
+
+    from traceconv.store.database import open_store
+
+    shutil.copyfile(store, target)
+    with open_store(Path(target), read_only=False) as connection:
+        span, steps, last, count = connection.execute(
+            "SELECT max(start_ns + dur_ns) - min(start_ns) + 1000000, max(step_id), max(source_task_id), count(*) "
+            "FROM task"
+        ).fetchall()[0]
+        times = -(-int(tasks) // count)
+        for table, columns in {
+            "task": {
+                "id": count * 2,
+                "step_id": steps,
+                "execution_id": steps,
+                "source_task_id": last,
+                "submit_ns": span,
+                "start_ns": span,
+            },
+            "task_pmu": {"id": count * 2},
+            "step": {
+                "step_id": steps,
+                "iteration": steps,
+                "start_ns": span,
+                "fp_start_ns": span,
+                "bp_end_ns": span,
+                "end_ns": span,
+            },
+        }.items():
+            shifted = ", ".join(f"{column} + {shift} * turn AS {column}" for column, shift in columns.items())
+            connection.execute(
+                f"INSERT INTO {table} SELECT * EXCLUDE (turn) REPLACE ({shifted}) "  # noqa: S608 - names above
+                f"FROM {table}, (SELECT unnest(range(1, {times})) AS turn) ORDER BY turn, {list(columns)[-1]}"
+            )
+        connection.execute("CHECKPOINT")
+    return {"tasks": times * count}
+
+
+def decode(capture: str) -> dict[str, Any]:
+    """Framing, CRC and decoding of every file of a capture: seconds and bytes, best of three."""
+    from traceconv.readers.npulog.discover import find_captures
+    from traceconv.schema import record_by_tag
+    from traceconv.wire.codec import decode_block
+    from traceconv.wire.frames import Block, FrameDecoder
+
+    (folder,) = find_captures([Path(capture)])
+
+    def read() -> int:
+        count = 0
+        for file in folder.files:
+            decoder = FrameDecoder()
+            with file.path.open("rb", buffering=0) as stream:
+                while chunk := stream.read(2 << 20):
+                    for item in decoder.feed(chunk):
+                        assert isinstance(item, Block)
+                        schema = record_by_tag()[item.tag]
+                        count += len(decode_block(item, schema, schema))
+        return count
+
+    return {"seconds": _best(read), "bytes": sum(file.size_bytes for file in folder.files)}
+
+
+def nesting(capture: str) -> dict[str, Any]:
+    """Nesting of the capture's API events: slices and seconds, decoding not counted, best of three."""
+    import numpy as np
+
+    from traceconv.normalize.nesting import Nester
+
+    records = _records(capture, "api")
+    ids = np.arange(len(records))
+    batches = [slice(first, first + BATCH) for first in range(0, len(records), BATCH)]
+
+    def nest() -> int:
+        nester = Nester("thread_id", "correlation_id", records.dtype)
+        count = 0
+        for batch in batches:
+            part = records[batch]
+            count += len(nester.feed(part, ids[batch], part["event"] == 1, part["host_ns"]).ids)
+        return count
+
+    return {"seconds": _best(nest), "slices": nest()}
+
+
+def pairing(capture: str) -> dict[str, Any]:
+    """Pairing of the capture's task starts and ends: slices and seconds, decoding not counted, best of three."""
+    import numpy as np
+
+    from traceconv.normalize.pairing import Pairer
+
+    records = _records(capture, "task")
+    ids = np.arange(len(records))
+    batches = [slice(first, first + BATCH) for first in range(0, len(records), BATCH)]
+
+    def pair() -> int:
+        pairer = Pairer("task_id", records.dtype)
+        count = 0
+        for batch in batches:
+            part = records[batch]
+            count += len(pairer.feed(part, ids[batch], part["event"] == 1).ids)
+        return count
+
+    return {"seconds": _best(pair), "slices": pair()}
+
+
+def _records(capture: str, record_name: str) -> Any:
+    """All records of a type, decoded."""
+    import numpy as np
+
+    from traceconv.readers.npulog.discover import find_captures
+    from traceconv.schema import record
+    from traceconv.wire.codec import decode_block
+    from traceconv.wire.frames import Block, FrameDecoder
+
+    schema = record(record_name)
+    parts = []
+    for file in find_captures([Path(capture)])[0].files:
+        if file.record == record_name:
+            for item in FrameDecoder().feed(file.path.read_bytes()):
+                assert isinstance(item, Block)
+                parts.append(decode_block(item, schema, schema))
+    return np.concatenate(parts)
+
+
+def _best(work: Callable[[], object], times: int = 3) -> float:
+    best = float("inf")
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "insert": insert,
+    "counts": counts,
+    "multiply": multiply,
+    "reports": reports,
+    "decode": decode,
+    "nesting": nesting,
+    "pairing": pairing,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(PARTS[sys.argv[1]](*sys.argv[2:])))

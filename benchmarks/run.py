@@ -1,0 +1,223 @@
+"""Measures the paths that matter against their bars, and says which are met.
+
+python -m benchmarks                  10 million records, about five minutes
+python -m benchmarks --records 1000000
+python -m benchmarks --large 50000000 also whether memory stays flat
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.measure import drop_caches, part, run, traceconv
+
+DATA = Path(__file__).parent / "data"
+MB = 1_000_000
+#: Records that the bars on memory and on times of reports are meant for.
+FULL_SIZE = 10_000_000
+
+
+@dataclass(frozen=True)
+class Result:
+    """A measurement. `met` is None where there is no bar, or the input is too small for it."""
+
+    name: str
+    value: float
+    shown: str
+    bar: str
+    met: bool | None
+
+
+class Bench:
+    """The measurements, one after another; each is shown when it is there."""
+
+    def __init__(self, records: int, repeat: int) -> None:
+        self.results: list[Result] = []
+        self._records = records
+        self._repeat = repeat
+        self._full = records >= FULL_SIZE
+
+    def all(self, large: int | None) -> None:
+        """Everything."""
+        self._startup()
+        capture, size = self._capture(self._records)
+        store = DATA / "bench.duckdb"
+        self._wire(capture)
+        rss = self._ingest(capture, size, store)
+        self._store(store)
+        self._export(store)
+        if large is not None:
+            self._flatness(large, rss)
+
+    def _add(self, name: str, value: float, shown: str, bar: str = "", met: bool | None = None) -> None:
+        result = Result(name, value, shown, bar, met)
+        self.results.append(result)
+        print(_line(result), flush=True)
+
+    def _startup(self) -> None:
+        nothing = _best_of(10, lambda: run([sys.executable, "-c", "pass"]).seconds)
+        seconds = _best_of(10, lambda: traceconv("--help").seconds)
+        ratio = seconds / nothing
+        bar = "≤ 13.6 × python -c pass"  # 150 ms where that takes 11 ms
+        shown = f"{seconds * 1e3:.0f} ms = {ratio:.1f} × {nothing * 1e3:.0f} ms"
+        self._add("traceconv --help", ratio, shown, bar, ratio <= 13.6)
+
+    def _capture(self, records: int) -> tuple[Path, int]:
+        """A generated capture, made once; its folder and the number of its records."""
+        place = DATA / f"{records}"
+        if not any(place.glob("PROF_*/manifest.json")):
+            shutil.rmtree(place, ignore_errors=True)
+            made = run([sys.executable, "-m", "benchmarks.generate", "--records", str(records), "-o", place])
+            self._add("generate", made.seconds, f"{made.seconds:.1f} s, {made.peak_bytes / MB:.0f} MB")
+        (manifest,) = place.glob("PROF_*/manifest.json")
+        files = json.loads(manifest.read_text("utf-8"))["files"]
+        return manifest.parent, sum(file["record_count"] for file in files)
+
+    def _wire(self, capture: Path) -> None:
+        decoded = part("decode", capture)
+        rate = decoded["bytes"] / decoded["seconds"] / MB
+        self._add("wire decode", rate, f"{rate:,.0f} MB/s")
+        nested = part("nesting", capture)
+        rate = nested["slices"] / nested["seconds"] / 1e6
+        self._add("nesting, begin/end", rate, f"{rate:.1f} M slices/s", "≥ 5 M slices/s", rate >= 5)
+        paired = part("pairing", capture)
+        rate = paired["slices"] / paired["seconds"] / 1e6
+        self._add("pairing", rate, f"{rate:.1f} M slices/s")
+
+    def _ingest(self, capture: Path, records: int, store: Path) -> int:
+        """Ingest, and what DuckDB alone takes for the same rows, in turns; returns the peak of memory."""
+        seconds, insert_seconds, peak = [], [], 0
+        for _ in range(self._repeat):
+            store.unlink(missing_ok=True)
+            ingested = traceconv("ingest", capture, "--db", store)
+            seconds.append(ingested.seconds)
+            peak = max(peak, ingested.peak_bytes)
+            insert_seconds.append(part("insert", store, DATA / "insert.duckdb")["seconds"])
+        best, best_insert = min(seconds), min(insert_seconds)
+        rate = records / best
+        self._add("ingest", rate, f"{records:,} records in {best:.2f} s: {rate / 1e6:.2f} M/s")
+        ratio = best_insert / best
+        met = ratio >= 0.6 if self._full else None
+        self._add("ingest ÷ bulk insert", ratio, f"{ratio:.0%} of its rate ({best_insert:.2f} s)", "≥ 60 %", met)
+        within = peak <= 450 * MB if self._full else None
+        self._add("ingest, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 450 MB", within)
+        size = store.stat().st_size
+        self._add("store's size", size, f"{size / MB:.0f} MB, {size / records:.1f} bytes a record")
+        return peak
+
+    def _store(self, store: Path) -> None:
+        """Reports, on a store whose run goes on until it has as many tasks as the capture has records."""
+        more = DATA / "tasks.duckdb"
+        tasks = part("multiply", store, more, str(self._records))["tasks"]
+        store = more
+        million = f"{tasks / 1e6:.1f} M tasks"
+        full = tasks >= FULL_SIZE
+        warm = statistics.median(traceconv("report", "op-statistic", "--db", store).seconds for _ in range(5))
+        self._add(
+            "open + op-statistic, warm", warm, f"{warm:.2f} s ({million})", "≤ 0.3 s", warm <= 0.3 if full else None
+        )
+        if drop_caches():
+            # The program and its libraries are cold too; what the store adds to that is what counts.
+            empty = _cold(["--version"])
+            cold = _cold(["report", "op-statistic", "--db", str(store)])
+            shown = f"{cold:.2f} s, of which {empty:.2f} s traceconv --version"
+            self._add("open + op-statistic, cold", cold, shown, "≤ 0.6 s", cold <= 0.6 if full else None)
+        for name, seconds in part("reports", store, "20").items():
+            met = seconds <= 0.5 if full else None
+            self._add(f"report {name}, top 20", seconds, f"{seconds:.3f} s ({million})", "≤ 0.5 s", met)
+        more.unlink()
+
+    def _export(self, store: Path) -> None:
+        rows = part("counts", store)
+        slices = rows["task"] + rows["api"] + rows["range"]
+        target = DATA / "trace.json"
+        done = traceconv("export", "chrome", "-o", target, "--db", store)
+        size = target.stat().st_size
+        target.unlink()
+        rate = slices / done.seconds / 1e6
+        full = slices >= 3_000_000
+        shown = f"{rate:.2f} M slices/s ({slices / 1e6:.1f} M slices, {size / MB:.0f} MB)"
+        self._add("export chrome", rate, shown, "≥ 1.5 M/s", rate >= 1.5 if full else None)
+        peak = done.peak_bytes
+        met = peak <= 350 * MB if full else None
+        self._add("export chrome, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 350 MB", met)
+
+    def _flatness(self, records: int, small_peak: int) -> None:
+        capture, count = self._capture(records)
+        store = DATA / "large.duckdb"
+        store.unlink(missing_ok=True)
+        done = traceconv("ingest", capture, "--db", store)
+        rate = count / done.seconds
+        self._add("ingest, large", rate, f"{count:,} records in {done.seconds:.1f} s: {rate / 1e6:.2f} M/s")
+        peak = done.peak_bytes
+        shown = f"{peak / MB:.0f} MB, {(peak - small_peak) / MB:+.0f} MB"
+        self._add("ingest, large, peak memory", peak, shown, "≤ 450 MB", peak <= 450 * MB)
+        store.unlink()
+
+
+def _best_of(times: int, work: object) -> float:
+    assert callable(work)
+    return min(float(work()) for _ in range(times))
+
+
+def _cold(arguments: list[str]) -> float:
+    def once() -> float:
+        drop_caches()
+        return traceconv(*arguments).seconds
+
+    return statistics.median(once() for _ in range(3))
+
+
+def _line(result: Result) -> str:
+    verdict = {True: "met", False: "MISSED", None: ""}[result.met]
+    return f"{result.name:<30} {result.shown:<46} {result.bar:<24} {verdict}".rstrip()
+
+
+@contextlib.contextmanager
+def _only_one() -> Iterator[None]:
+    """Two at a time would measure each other."""
+    lock = DATA / ".lock"
+    DATA.mkdir(exist_ok=True)
+    try:
+        descriptor = os.open(lock, os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        sys.exit(f"a benchmark is running already; if not, remove {lock}")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+        lock.unlink()
+
+
+def main() -> None:
+    """Reads the command line. The exit code is 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=FULL_SIZE, help="size of the capture (default: %(default)s)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="ingests, of which the best counts (default: %(default)s)"
+    )
+    parser.add_argument("--large", type=int, metavar="N", help="also ingest N records: does memory stay flat?")
+    arguments = parser.parse_args()
+    with _only_one():
+        bench = Bench(arguments.records, arguments.repeat)
+        bench.all(arguments.large)
+        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+        results = {"records": arguments.records, **machine, "results": [asdict(result) for result in bench.results]}
+        (DATA / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    missed = [result.name for result in bench.results if result.met is False]
+    if missed:
+        sys.exit(f"missed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
