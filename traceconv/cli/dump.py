@@ -21,7 +21,7 @@ Exit code: 0 all could be read, 3 some could not (said on stderr), 1 no log.
 \b
 Examples:
   traceconv dump raw/ --type task --limit 20
-  traceconv dump raw/PROF_000001_20260101000000_ABCDEF/host/data/api.slice_0.bin
+  traceconv dump raw/PROF_*/host/data/api.slice_0.bin
   traceconv dump raw/ --type api --json | jq .host_ns
 """
 

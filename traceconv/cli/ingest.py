@@ -34,12 +34,10 @@ def ingest(
 
     Exit code: 0 all is in, 3 with losses, 1 nothing usable.
 
+    \b
     Examples:
-
       traceconv ingest raw/
-
       traceconv ingest raw/PROF_000001_20260101000000_ABCDEF --db night.duckdb
-
       traceconv ingest raw/ --replace --strict
     """
     from traceconv.errors import EXIT_DATA_LOSS

@@ -24,8 +24,14 @@ def query(
 ) -> None:
     """Ask the store in SQL.
 
-    The store is only read, and no other file is. Tables and columns: traceconv schema; reports are views:
-    traceconv query "FROM op_statistic LIMIT 5".
+    The store is only read, and no other file is. Tables and columns: traceconv schema. Reports are views and macros.
+
+    \b
+    Examples:
+      traceconv query "FROM op_statistic LIMIT 5"
+      traceconv query "FROM step_trace(run := 2)" --format csv
+      traceconv query "SELECT name, dur_ns FROM task ORDER BY dur_ns DESC" -o t.parquet
+      traceconv query - < question.sql
     """
     from traceconv.cli.output import parquet_partial, write_parquet_file, write_table, write_text
     from traceconv.reports.free_query import ask, check_statement

@@ -58,7 +58,15 @@ def report(
 ) -> None:
     """Answer a question from the store, such as which operators take the time.
 
-    Each report is also a view and a macro in the store: FROM op_statistic(run := 2) in any DuckDB shell.
+    Each report is also a view and a macro in the store: "FROM op_statistic(run := 2)" in any DuckDB shell.
+
+    \b
+    Examples:
+      traceconv report --list
+      traceconv report op-statistic --help
+      traceconv report op-statistic --top 10
+      traceconv report op-summary --filter op_type=Conv2D --order-by wait_ns
+      traceconv report step-trace --run all --format csv -o steps.csv
     """
     from traceconv.cli.output import print_lines
 

@@ -12,7 +12,14 @@ from traceconv.errors import UsageError, printable, suggestion
 def schema(
     name: str | None = typer.Argument(None, metavar="NAME", help="A table, view or report. Default: list them all."),
 ) -> None:
-    """Describe the tables, views and reports of a store, and their columns."""
+    """Describe the tables, views and reports of a store, and their columns.
+
+    \b
+    Examples:
+      traceconv schema
+      traceconv schema task
+      traceconv schema op-statistic
+    """
     from traceconv.cli.output import print_lines
 
     print_lines(_listing() if name is None else _described(name))

@@ -1,0 +1,136 @@
+"""A file that is exported appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from traceconv.errors import OutputError
+from traceconv.export.output import open_output
+
+MakeStore = Callable[..., Path]
+
+as_root = os.geteuid() == 0
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> Path:
+    return make_store(
+        track=[{"track_id": 1, "kind": "stream", "stream_id": 0}],
+        task=[{"id": 1, "track_id": 1, "name": "k", "start_ns": 7, "dur_ns": 1, "depth": 0}],
+    )
+
+
+def run_export(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "export", "chrome", *arguments]
+    return subprocess.run(command, capture_output="stdout" not in options, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("before")
+    with pytest.raises(RuntimeError), open_output(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert path.read_text() == "before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="No space left"), open_output(tmp_path / "trace.json") as file:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_full_device_is_an_error(name: str, tmp_path: Path) -> None:
+    link = tmp_path / name
+    link.symlink_to("/dev/full")
+    with pytest.raises(OutputError, match="No space left"), open_output(link) as file:
+        file.write(b"x" * 100_000)
+    assert Path("/dev/full").is_char_device()
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "trace.json"
+    link.symlink_to("folder/real.json")
+    with open_output(link) as file:
+        file.write(b"x")
+    assert link.is_symlink()
+    assert (tmp_path / "folder/real.json").read_bytes() == b"x"
+
+
+def test_a_device_is_not_replaced_by_a_file() -> None:
+    with open_output(Path(os.devnull)) as file:
+        file.write(b"x")
+    assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize("name", ["", "missing/trace.json", "file/trace.json"])
+def test_where_nothing_can_be_written_is_an_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="can't write"), open_output(tmp_path / name):
+        pass
+
+
+@pytest.mark.skipif(as_root, reason="root may write everywhere")
+def test_a_folder_that_is_read_only_is_an_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="Permission denied"), open_output(tmp_path / "trace.json"):
+        pass
+
+
+def test_the_command_writes_a_file_and_says_what_is_in_it(store: Path, tmp_path: Path) -> None:
+    done = run_export("-o", str(tmp_path / "t.json.gz"), "--db", str(store))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"1 task" in done.stderr
+    assert "traceEvents" in json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))
+
+
+def test_the_command_writes_to_standard_output(store: Path) -> None:
+    done = run_export("-o", "-", "--db", str(store))
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["otherData"]["run"][0]["run_id"] == 1
+
+
+def test_a_full_standard_output_is_one_line_and_exit_code_1(store: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run_export("-o", "-", "--db", str(store), stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--run", "all"], 2, "holds one run"),
+        (["--run", "9"], 2, "no run '9'"),
+        (["--db", "nowhere.duckdb"], 1, "no store"),
+    ],
+)
+def test_what_can_t_be_exported_is_one_line(
+    store: Path, tmp_path: Path, arguments: list[str], code: int, says: str
+) -> None:
+    done = run_export("--db", str(store), "-o", str(tmp_path / "out.json"), *arguments)
+    assert done.returncode == code
+    assert says in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_store_without_runs_says_so(make_store: MakeStore, tmp_path: Path) -> None:
+    done = run_export("--db", str(make_store(run=[])), "-o", str(tmp_path / "out.json"))
+    assert done.returncode == 2
+    assert b"ingest one" in done.stderr

@@ -1,0 +1,63 @@
+"""Help and version come at once: nothing heavy is loaded for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("duckdb", "pyarrow", "numpy", "onnx", "onnxruntime", "rich")
+COMMANDS = ("", "record", "ingest", "report", "query", "export", "export chrome", "schema", "info", "dump")
+
+_PROGRAM = """
+import sys
+from traceconv.cli.app import run
+code = run(sys.argv[1:])
+print(",".join(name for name in sys.modules if name.split(".")[0] in {heavy!r}), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def loaded_by(*arguments: str) -> tuple[str, str]:
+    """What a command line prints, and the heavy modules that it loads."""
+    program = _PROGRAM.replace("{heavy!r}", repr(HEAVY))
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr.strip()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_loads_nothing_heavy(command: str) -> None:
+    shown, heavy = loaded_by(*command.split(), "--help")
+    assert "Usage: traceconv" in shown
+    assert heavy == ""
+
+
+def test_version_loads_nothing_heavy() -> None:
+    shown, heavy = loaded_by("--version")
+    assert shown.startswith("traceconv ")
+    assert heavy == ""
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    program = f"import sys, traceconv; assert not set(sys.modules) & set({HEAVY!r})"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_help_names_every_command() -> None:
+    shown, _ = loaded_by("--help")
+    listed = [line.split()[0] for line in shown.split("Commands:")[1].splitlines() if line.strip()]
+    assert listed == [command for command in COMMANDS if command and " " not in command]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown, _ = loaded_by(*command.split(), "--help")
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "export"])
+def test_help_has_examples_on_lines_of_their_own(command: str) -> None:
+    shown, _ = loaded_by(*command.split(), "--help")
+    assert any(line.startswith("    traceconv ") for line in shown.splitlines())
