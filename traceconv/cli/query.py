@@ -30,7 +30,7 @@ def query(
     Examples:
       traceconv query "FROM op_statistic LIMIT 5"
       traceconv query "FROM step_trace(run := 2)" --format csv
-      traceconv query "SELECT name, dur_ns FROM task ORDER BY dur_ns DESC" -o t.parquet
+      traceconv query "SELECT name, dur_ns FROM task" -o tasks.parquet
       traceconv query - < question.sql
     """
     from traceconv.cli.output import parquet_partial, write_parquet_file, write_table, write_text
