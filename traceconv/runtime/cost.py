@@ -132,8 +132,13 @@ def _tiled_matrix(spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem
     fixpipe = ceil_div(m0 * n0 * out_elem_bytes, spec.fixpipe_bytes_per_cycle)
     scalar = _CUBE_SCALAR_CYCLES[0] + _CUBE_SCALAR_CYCLES[1] * rounds
     step = max(mac, mte1, mte2, fixpipe, scalar)
-    # Pipes overlap but for the first tile's way in and the last one's way out, a round of K each.
-    fill = ceil_div(mte1 + mte2, rounds) + fixpipe
+    # Pipes overlap but for the way in of the first round of K and the way out of the last tile.
+    first_bytes = min(k_bytes, _K_ROUND * work.elem_bytes)
+    fill = (
+        ceil_div((m0 + n0) * first_bytes, spec.mte1_bytes_per_cycle)
+        + ceil_div(ceil_div(m0 * first_bytes, work.reuse) + n0 * first_bytes, rate)
+        + fixpipe
+    )
 
     busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
     full = tiles % blocks or blocks

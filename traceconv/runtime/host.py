@@ -42,6 +42,8 @@ _PRICE_NS = (500, 250)  # any other call
 _HANDOVER_NS = 800  # until the worker has what the channel hands it
 _ALLOC_NS = 140  # the allocator's work on one block
 _SYNC_PERIOD_NS = 1_000_000
+_SYNC_GOOD_NS = 4_000  # a reading is taken again, some times, when it took longer
+_SYNC_ATTEMPTS = 8
 _SYNC_READ_NS = (120, 400)  # reading the counter takes so long, and up to so much more
 
 
@@ -138,9 +140,14 @@ class Host:
             before = thread.now()
             if before < self._next_sync_ns and not now:
                 return
-            ticks = device.clock.ticks_at(thread.now())
-            self.recorder.sync(device.device_id, ticks, before, thread.now())
-            self._next_sync_ns = before + _SYNC_PERIOD_NS
+            best = _live_reading(device, thread)
+            for _ in range(_SYNC_ATTEMPTS - 1):
+                if best[2] - best[1] <= _SYNC_GOOD_NS:
+                    break
+                # Something came between the readings: another thread, another process.
+                best = min(best, _live_reading(device, thread), key=lambda reading: reading[2] - reading[1])
+            self.recorder.sync(device.device_id, *best)
+            self._next_sync_ns = best[2] + _SYNC_PERIOD_NS
 
     def _modelled_reading(self, device: Device, before: int) -> None:
         base, spread = _SYNC_READ_NS
@@ -156,6 +163,13 @@ class Host:
             if thread.now() >= host_ns:
                 return
             thread.wait_until(min(host_ns, self._next_sync_ns))
+
+
+def _live_reading(device: Device, thread: HostThread) -> tuple[int, int, int]:
+    """(ticks, host before, host after)."""
+    before = thread.now()
+    ticks = device.clock.ticks_at(thread.now())
+    return ticks, before, thread.now()
 
 
 class Call:

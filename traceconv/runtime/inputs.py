@@ -48,14 +48,15 @@ def inputs_from_file(model: CompiledModel, path: Path) -> dict[str, Array]:
     """
     shown = printable(str(path))
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(f"{shown} holds one array: --input takes an .npz file with an array for each input")
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise InputError(f"{shown} is one array: --input takes an .npz file with an array for each input")
+        with file:
             arrays = {name: file[name] for name in file.files}
     except OSError as error:
         raise InputError(f"{shown} can't be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{shown} is not an .npz file of plain arrays: {printable(str(error))}") from error
+        raise InputError(f"{shown} is not an .npz file of plain arrays") from error
     names = model.program.graph.inputs
     if len(names) == len(arrays) == 1:
         arrays = {names[0]: next(iter(arrays.values()))}

@@ -45,28 +45,41 @@ class _Loader:
         self.name = name
         self.batch = batch
         self.old_batch: int | None = None
-        self.model = self._checked(model)
+        self.model = self._inlined(model)
         self.opsets = {
             ("" if o.domain == "ai.onnx" else str(o.domain)): int(o.version) for o in self.model.opset_import
         }
         self.imports = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        self._context = onnx.checker.C.CheckerContext()
+        self._context.ir_version = self.model.ir_version
+        self._context.opset_imports = self.opsets
         self.compiler = KernelCompiler(self.opsets)
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, Array] = {}
         self._fills: dict[tuple[tuple[int, ...], bytes], Array] = {}
 
-    def _checked(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        try:
-            onnx.checker.check_model(model)
-        except onnx.checker.ValidationError as error:
-            raise ModelError(f"{self.name} is not a valid model: {printable(first_line(error))}") from error
-        except ValueError:
-            pass  # larger than one protobuf message may be: the walk finds what is wrong with it
-        if model.functions:
-            from onnx import inliner
+    def _inlined(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        if not model.functions:
+            return model
+        from onnx import inliner
 
-            model = inliner.inline_local_functions(model)
-        return model
+        inlined: onnx.ModelProto = inliner.inline_local_functions(model)
+        return inlined
+
+    def _check(self, node: Node) -> None:
+        """Refuses a node that its opset does not have, or not with these inputs, outputs and attributes."""
+        for attribute in node.proto.attribute:
+            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+                raise ModelError(f"{self.name}: {self._what(node)} has control flow, which can't be run")
+        if node.domain in ("", "ai.onnx"):
+            try:
+                onnx.defs.get_schema(node.op_type, self.opsets.get("", 0), "")
+            except onnx.defs.SchemaError as error:
+                raise ModelError(f"{self.name}: {self._what(node)} does not exist in this opset") from error
+        try:
+            onnx.checker.check_node(node.proto, self._context)
+        except onnx.checker.ValidationError as error:
+            raise ModelError(f"{self.name}: {self._what(node)} is not valid: {printable(first_line(error))}") from error
 
     def load(self) -> Graph:
         graph = self.model.graph
@@ -78,7 +91,12 @@ class _Loader:
         for entry in inputs:
             self.tensors[entry.name] = self._input(entry)
         kept = []
-        for node in _alive(_named(graph.node), [o.name for o in graph.output]):
+        nodes = _named(graph.node)
+        for node in nodes:
+            self._check(node)
+        for node in _alive(nodes, [o.name for o in graph.output]):
+            if any(name in self.tensors for name in node.outputs if name):
+                raise ModelError(f"{self.name}: {self._what(node)} makes a tensor that is there already")
             if not self._fold(node):
                 kept.append(self._infer(node))
         outputs = tuple(o.name for o in graph.output)
@@ -165,7 +183,6 @@ class _Loader:
             shape = self._outputs(node)[0].shape
             self._add_constant(node.outputs[0], self.constants[node.inputs[0]].reshape(shape))
             return True
-        self._refuse_control_flow(node)
         outputs = [name for name in node.outputs if name]
         kernel = self.compiler.compile([node], outputs, self.tensors, self.constants)
         for name, value in zip(outputs, kernel.run(self.constants), strict=True):
@@ -188,7 +205,6 @@ class _Loader:
 
     def _infer(self, node: Node) -> Node:
         """Notes the shapes of what `node` makes; gives the node, rewritten where the batch asks for it."""
-        self._refuse_control_flow(node)
         for name in node.inputs:
             if name and name not in self.tensors:
                 raise ModelError(f"{self.name}: {self._what(node)} reads '{printable(name, 80)}', which nothing makes")
@@ -203,10 +219,7 @@ class _Loader:
         inferred: list[Tensor] | None = None
         if onnx.defs.has(node.op_type, node.domain):
             try:
-                onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 0), node.domain)
                 inferred = self._inferred(node, names)
-            except onnx.defs.SchemaError as error:
-                raise ModelError(f"{self.name}: {self._what(node)} does not exist in this opset") from error
             except onnx.shape_inference.InferenceError as error:
                 hint = "; the model may not allow this --batch" if self.batch is not None else ""
                 reason = printable(first_line(error))
@@ -284,11 +297,6 @@ class _Loader:
 
     def _what(self, node: Node) -> str:
         return describe(node, self.opsets)
-
-    def _refuse_control_flow(self, node: Node) -> None:
-        for attribute in node.proto.attribute:
-            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                raise ModelError(f"{self.name}: {self._what(node)} has control flow, which can't be run")
 
 
 def _named(protos: Iterable[onnx.NodeProto]) -> list[Node]:

@@ -25,6 +25,7 @@ class _Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self._count = 0
+        self._names: dict[str, int] = {}
 
     def weight(self, name: str, shape: tuple[int, ...], scale: float, center: float = 0.0) -> str:
         values = _uniform(len(self.weights), math.prod(shape)).reshape(shape) * scale + center
@@ -38,7 +39,9 @@ class _Builder:
     def node(self, op_type: str, scope: str, inputs: list[str], **attributes: int | float | list[int]) -> str:
         self._count += 1
         output = f"t{self._count}"
-        node = helper.make_node(op_type, inputs, [output], name=f"/{scope}/{op_type}")
+        name = f"/{scope}/{op_type}"
+        repeated = self._names[name] = self._names.get(name, -1) + 1
+        node = helper.make_node(op_type, inputs, [output], name=f"{name}_{repeated}" if repeated else name)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in sorted(attributes.items()))
         self.nodes.append(node)
         return output

@@ -369,7 +369,7 @@ def check_inputs(model: CompiledModel, inputs: Mapping[str, Array]) -> dict[str,
             raise InputError(f"{model.name} needs an input '{printable(name, 60)}' of shape {list(tensor.shape)}")
         if tuple(value.shape) != tensor.shape or value.dtype != tensor.numpy_dtype:
             raise InputError(
-                f"input '{printable(name, 60)}' of {model.name} is {tensor.dtype} {list(tensor.shape)}, "
+                f"input '{printable(name, 60)}' of {model.name} is {tensor.numpy_dtype} {list(tensor.shape)}, "
                 f"but what was given is {value.dtype} {list(value.shape)}"
             )
         checked[name] = np.ascontiguousarray(value).reshape(tensor.shape)

@@ -1,0 +1,207 @@
+"""`traceconv record`: whole folders or marked ones, the same bytes when asked, errors before a write."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import runtime_invariants
+from onnx_models import ModelBuilder
+from runtime_reader import Capture
+
+from traceconv.cli.app import run
+from traceconv.errors import OutputError
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.wire.log_writer import CaptureWriter
+
+NONE32 = (1 << 32) - 1
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_path_goes_to_stdout_and_the_talk_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "2", "--warmup", "1"]) == 0
+    said = capsys.readouterr()
+    folder = Path(said.out.strip())
+    assert folder.parent == tmp_path / "raw" and folder.name.startswith("PROF_000001_")
+    assert said.err == "mini_resnet: 14 ops × 2 iterations recorded\n"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["model"] == "mini_resnet" and manifest["options"]["iterations"] == 2
+
+
+def test_a_live_capture_keeps_every_invariant(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = record(RecordOptions("mini_transformer", tmp_path, iterations=3, warmup=2, seed=4))
+        runtime_invariants.check(Capture(done.folder))
+    names = sorted(path.name[:11] for path in tmp_path.iterdir())
+    assert names == ["PROF_000001", "PROF_000002"]
+
+
+def test_what_was_run_is_in_the_log(tmp_path: Path) -> None:
+    done = record(RecordOptions("mini_resnet", tmp_path, iterations=4, warmup=2, seed=3, deterministic=True))
+    capture = Capture(done.folder)
+    begins, _ = capture.pairs("task", "task_id")
+    of_ops = begins[begins["op_index"] != NONE32]
+    assert len(of_ops) == 6 * done.op_count
+    assert sorted(set(of_ops["execution_id"].tolist())) == [1, 2, 3, 4, 5, 6]
+    assert sorted(set(begins["step_id"].tolist())) == [1, 2, 3, 4, NONE32]
+    kinds = set(capture.enum("task", "task_type"))
+    assert kinds == {"AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "SDMA", "EVENT_RECORD", "EVENT_WAIT"}
+    ranges, _ = capture.pairs("range", "span_id")
+    names = list(zip(capture.text(ranges["name"]), ranges["step_id"].tolist(), strict=True))
+    assert names == [("warm up", NONE32), *(("Inference", step) for step in (1, 2, 3, 4))]
+    assert len(set(ranges["trace_id"][1:].tolist())) == 4 and 0 not in ranges["trace_id"][1:]
+    assert sorted(set(capture["step_mark"]["iteration"].tolist())) == [1, 2, 3, 4]
+    # The same op lags from one thread to the next: dispatched, then launched, then run.
+    calls, _ = capture.pairs("api", "correlation_id")
+    called = np.array(capture.text(calls["name"]))
+    for step in (1, 4):
+        mine = calls["step_id"] == step
+        dispatched = calls["host_ns"][mine & (called == "OpDispatch")]
+        launched = calls["host_ns"][mine & (called == "launch")]
+        assert len(dispatched) == len(launched) == done.op_count
+        assert (launched > dispatched).all()
+    levels = set(capture.enum("api", "level"))
+    assert levels == {"acl", "model", "node", "runtime"}
+    (row,) = capture["capture"]
+    assert capture.texts[int(row["model_name"])] == "mini_resnet"
+    assert json.loads(capture.texts[int(row["options"])])["warmup"] == 2
+    assert set(capture.text(capture["counter"]["name"])) == {"AI Core Freq", "HBM Used", "HBM Bandwidth"}
+
+
+def test_deterministic_captures_are_the_same_bytes(tmp_path: Path) -> None:
+    def make(place: str, seed: int) -> Path:
+        options = RecordOptions("mini_transformer", tmp_path / place, iterations=2, seed=seed, deterministic=True)
+        return record(options).folder
+
+    one, two, other = make("a", 5), make("b", 5), make("c", 6)
+    assert one.name == two.name and files(one) == files(two)
+    assert one.name != other.name and files(one) != files(other)
+    with pytest.raises(OutputError, match="is there already"):
+        make("a", 5)
+
+
+def test_no_path_of_the_machine_is_logged(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    model = tmp_path / "secret_place" / "my model.onnx"
+    model.parent.mkdir()
+    onnx.save(b.model({"x": [1, 4]}, [b.node("Relu", ["x"])]), model)
+    np.savez(tmp_path / "secret_input.npz", x=np.zeros((1, 4), np.float32))
+    options = RecordOptions(str(model), tmp_path / "raw", input_path=tmp_path / "secret_input.npz")
+    data = b"".join(files(record(options).folder).values())
+    assert b"my_model" in data
+    assert b"secret" not in data and str(tmp_path).encode() not in data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["resnet5"], 1, "Did you mean 'resnet50'"),
+        (["absent.onnx"], 1, "no such model file"),
+        (["mini_resnet", "-n", "0"], 2, "--iterations 0"),
+        (["mini_resnet", "--warmup", "-1"], 2, "--warmup -1"),
+        (["mini_resnet", "--batch", "0"], 2, "--batch 0"),
+        (["mini_resnet", "--seed", "-1"], 2, "--seed -1"),
+        (["mini_resnet", "--input", "absent.npz"], 1, "absent.npz can't be read"),
+    ],
+)
+def test_errors_come_before_anything_is_written(
+    arguments: list[str], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "raw"
+    assert run(["record", *arguments, "-o", str(folder)]) == code
+    said = capsys.readouterr()
+    assert words in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert not folder.exists()
+
+
+def test_an_op_that_cannot_run_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    b = ModelBuilder()
+    onnx.save(b.model({"x": [1, 4]}, [b.node("Foo", ["x"])]), tmp_path / "m.onnx")
+    assert run(["record", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw")]) == 1
+    said = capsys.readouterr().err
+    assert "op Foo (node 'foo_0', opset 17)" in said
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["record", "mini_resnet", "-o", str(tmp_path / "file")]) == 1
+    said = capsys.readouterr()
+    assert "can't write" in said.err and said.err.count("\n") == 1 and said.out == ""
+
+
+def test_a_full_disk_is_one_error_and_leaves_a_marked_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+    original = CaptureWriter._write_block
+
+    def fill_up(self: CaptureWriter, *arguments: object, **options: object) -> None:
+        nonlocal written
+        written += 1
+        if written > 25:
+            raise OutputError("can't write: No space left on device")
+        original(self, *arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(CaptureWriter, "_write_block", fill_up)
+    with pytest.raises(OutputError, match="No space left"):
+        record(RecordOptions("mini_resnet", tmp_path, iterations=30, deterministic=True))
+    (folder,) = tmp_path.iterdir()
+    assert not (folder / "manifest.json").exists()
+    assert len(Capture(folder)["op"]) == 14
+
+
+def test_a_file_size_limit_is_an_error_too(tmp_path: Path) -> None:
+    """The operating system refuses for real: no file may grow beyond 20 kB."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "200"]
+    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "can't write" in done.stderr
+    (folder,) = (tmp_path / "raw").iterdir()
+    assert not (folder / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_recording_keeps_what_happened(ending: signal.Signals, tmp_path: Path) -> None:
+    program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "1000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        marks = list((tmp_path / "raw").glob("*/device_0/data/step_mark*"))
+        if marks and marks[0].stat().st_size > 1_000:
+            break
+        time.sleep(0.02)
+    os.kill(process.pid, ending)
+    out, err = process.communicate(timeout=60)
+    assert out == ""
+    if ending is signal.SIGINT:
+        assert process.returncode == 130 and err.count("\n") <= 1 and "Traceback" not in err
+    (folder,) = (tmp_path / "raw").iterdir()
+    assert not (folder / "manifest.json").exists()
+    capture = Capture(folder)
+    assert len(capture["step_mark"]) > 10 and len(capture["task"]) > 100
+    runtime_invariants.check_streams(capture)
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["record", "--help"])
+    said = capsys.readouterr().out
+    for word in ("resnet50", "mini_transformer", "--iterations", "--deterministic", "Examples", "traceconv ingest"):
+        assert word in said

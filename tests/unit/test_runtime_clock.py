@@ -1,0 +1,108 @@
+"""Ticks and nanoseconds map onto each other exactly; emulation does not move the host's clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.runtime.clock import DeviceClock, LiveClock, LiveThread, ModelledThread, Random
+from traceconv.runtime.device import COMPUTE_STREAM, COPY_STREAM, Device
+from traceconv.runtime.spec import reference_npu
+
+CLOCKS = st.builds(
+    DeviceClock,
+    st.integers(0, 10**18),
+    st.integers(0, 1 << 40),
+    st.sampled_from((48_000_000, 50_000_000, 100_000_000, 1_000_000_000)),
+    st.integers(-200_000, 200_000),
+)
+
+
+@given(CLOCKS, st.integers(0, 10**15))
+def test_a_tick_is_the_floor_of_a_time(clock: DeviceClock, elapsed: int) -> None:
+    host_ns = clock.origin_ns + elapsed
+    ticks = clock.ticks_at(host_ns)
+    assert clock.ns_at(ticks) <= host_ns < clock.ns_at(ticks + 1)
+    assert clock.ticks_at(clock.ns_at(ticks)) == ticks
+    after = clock.ticks_after(host_ns)
+    assert after in (ticks, ticks + 1) and clock.ns_at(after) >= host_ns
+
+
+def test_drift_is_what_it_says() -> None:
+    clock = DeviceClock(1_000, 5, 50_000_000, 23_000)
+    assert clock.ticks_at(1_000) == 5
+    assert clock.ticks_at(1_000 + 10**9) - 5 == 50_000_000 + 1_150  # 23 ppm of 50 million
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((COMPUTE_STREAM, COPY_STREAM)), st.integers(0, 50_000), st.integers(0, 500)),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_tasks_start_after_their_launch_and_one_after_another(work: list[tuple[int, int, int]]) -> None:
+    device = Device(reference_npu(), DeviceClock(10**9, 77, 50_000_000, 23_000))
+    now, ends = 10**9, {COMPUTE_STREAM: 0, COPY_STREAM: 0}
+    for stream, wait, ticks in work:
+        now += wait
+        slot = device.submit(stream, now, ticks)
+        assert device.clock.ns_at(slot.start) >= now + device.spec.launch_latency_ns
+        assert slot.start >= ends[stream] and slot.end - slot.start == max(1, ticks)
+        ends[stream] = slot.end
+    for stream, end in ends.items():
+        if end:
+            assert device.idle_ns(stream) >= device.clock.ns_at(end)
+
+
+def test_an_event_orders_two_streams() -> None:
+    device = Device(reference_npu(), DeviceClock(0, 0, 50_000_000, 0))
+    device.submit(COPY_STREAM, 0, 100_000)
+    event = device.record_event(COPY_STREAM, 10)
+    held = device.wait_event(COMPUTE_STREAM, 20, event)
+    task = device.submit(COMPUTE_STREAM, 30, 10)
+    assert held.start < event.end <= held.end <= task.start
+
+
+def test_emulation_takes_no_host_time() -> None:
+    clock = LiveClock()
+    thread = LiveThread(1, "channel", clock)
+    real, before = time.monotonic_ns(), thread.now()
+    with clock.stopped():
+        time.sleep(0.05)
+    moved, really = thread.now() - before, time.monotonic_ns() - real
+    assert really - moved >= 50_000_000
+
+
+def test_nobody_reads_the_clock_while_it_is_stopped() -> None:
+    clock = LiveClock()
+    read: list[int] = []
+    with clock.stopped():
+        other = threading.Thread(target=lambda: read.append(clock.now()))
+        other.start()
+        other.join(0.02)
+        assert not read
+    other.join()
+    assert len(read) == 1
+
+
+def test_modelled_threads_repeat_and_never_go_back() -> None:
+    def times() -> list[int]:
+        thread = ModelledThread(1, "channel", 1_000, 9)
+        seen = []
+        for step in range(50):
+            thread.spend(step * 10)
+            thread.wait_until(1_500)
+            seen.append(thread.now())
+        return seen
+
+    assert times() == times() == sorted(times())
+
+
+def test_the_random_numbers_are_splitmix64() -> None:
+    # First outputs for seed 0, as published with the algorithm.
+    random = Random(0)
+    assert [random.bits64() for _ in range(3)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]

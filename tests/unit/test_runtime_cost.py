@@ -1,0 +1,117 @@
+"""The cost model keeps its promises: integers, parts within wholes, more work never cheaper, bandwidth held."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.runtime import cost
+from traceconv.runtime.cost import Cost, MatrixWork, VectorWork
+from traceconv.runtime.spec import reference_npu
+
+SPEC = reference_npu()
+SIZES = st.integers(1, 3_000)
+BYTES = st.sampled_from((1, 2, 4, 8))
+
+
+def matrix(work: MatrixWork) -> Cost:
+    moved = work.groups * (work.m * work.k // work.reuse + work.k * work.n + work.m * work.n) * work.elem_bytes
+    return cost.matrix_cost(SPEC, work, work.elem_bytes, moved)
+
+
+def check_parts(found: Cost) -> None:
+    pmu = found.pmu
+    assert pmu is not None
+    assert all(isinstance(value, int) and value >= 0 for value in pmu.values())
+    for core, blocks in (("aic", found.block_count), ("aiv", found.mix_block_count or found.block_count)):
+        total = getattr(pmu, f"{core}_total_cycles")
+        assert total <= found.cycles * blocks
+        for field in dataclasses.fields(pmu):
+            if field.name.startswith(core) and field.name.endswith("_cycles"):
+                assert getattr(pmu, field.name) <= total
+        assert getattr(pmu, f"{core}_icache_miss_count") <= getattr(pmu, f"{core}_icache_request_count")
+
+
+@given(st.builds(MatrixWork, st.integers(1, 64), SIZES, SIZES, SIZES, BYTES, st.integers(1, 9)))
+def test_matrix_parts_stay_within_the_whole(work: MatrixWork) -> None:
+    found = matrix(work)
+    check_parts(found)
+    assert 1 <= found.block_count <= SPEC.cube_cores
+    macs = work.groups * work.m * work.n * work.k
+    # No faster than the multiply-accumulate units of all cores together.
+    per_cycle = {1: 8192, 2: 4096, 4: 1024, 8: 128}[work.elem_bytes] * SPEC.cube_cores
+    assert found.cycles * per_cycle >= macs
+
+
+@given(
+    st.builds(MatrixWork, st.integers(1, 8), SIZES, SIZES, SIZES, BYTES), st.sampled_from("mnk"), st.integers(1, 500)
+)
+def test_a_larger_product_is_never_cheaper(work: MatrixWork, side: str, more: int) -> None:
+    larger = dataclasses.replace(work, **{side: getattr(work, side) + more})
+    assert matrix(work).cycles <= matrix(larger).cycles
+
+
+def vector_work(count: int, cycles: int, elem_bytes: int, reads: int, scattered: bool) -> VectorWork:
+    return VectorWork(count, cycles, elem_bytes, reads * count * elem_bytes, count * elem_bytes, scattered)
+
+
+VECTORS = st.builds(vector_work, st.integers(1, 1 << 22), st.integers(0, 30), BYTES, st.integers(1, 3), st.booleans())
+
+
+@given(VECTORS)
+def test_vector_parts_stay_within_the_whole(work: VectorWork) -> None:
+    found = cost.vector_cost(SPEC, work)
+    check_parts(found)
+    assert 1 <= found.block_count <= SPEC.vector_cores
+    seconds_times_rate = found.cycles * SPEC.hbm_bytes_per_s
+    assert (work.in_bytes + work.out_bytes) * SPEC.core_clock_hz <= seconds_times_rate
+
+
+@given(VECTORS, st.integers(1, 1 << 16))
+def test_more_elements_are_never_cheaper(work: VectorWork, more: int) -> None:
+    reads = work.in_bytes // (work.count * work.elem_bytes)
+    larger = vector_work(work.count + more, work.cycles, work.elem_bytes, reads, work.scattered)
+    assert cost.vector_cost(SPEC, work).cycles <= cost.vector_cost(SPEC, larger).cycles
+
+
+@given(VECTORS, st.builds(MatrixWork, st.just(1), SIZES, SIZES, SIZES, BYTES))
+def test_a_mixed_op_takes_as_long_as_the_slower_part(vector: VectorWork, work: MatrixWork) -> None:
+    parts = (matrix(work), cost.vector_cost(SPEC, vector))
+    found = cost.mixed_cost(*parts)
+    check_parts(found)
+    assert found.cycles >= max(part.cycles for part in parts)
+    assert (found.block_count, found.mix_block_count) == (parts[0].block_count, parts[1].block_count)
+
+
+def test_a_product_worked_out_by_hand() -> None:
+    """128×128×128 in fp16: the equations of docs/explanation/cost-model.md, done on paper."""
+    work = MatrixWork(1, 128, 128, 128, 2)
+    found = cost._tiled_matrix(SPEC, work, 64, 64, 2, 0)
+    # 4 tiles on 4 cores; a tile is 4 × 4 fractals, K is 8 fractals of 32 bytes.
+    assert found.block_count == 4
+    mac, mte1, mte2, fixpipe = 4 * 4 * 8, 128 * 256 // 256, 128 * 256 // 128, 64 * 64 * 2 // 128
+    scalar = 24 + 6 * 2
+    fill = (mte1 + mte2) // 2 + fixpipe  # a round is 64 of 128 elements of K
+    assert found.cycles == max(mac, mte1, mte2, fixpipe, scalar) + fill
+    assert found.pmu is not None
+    assert found.pmu.aic_mac_cycles == 4 * mac
+    assert found.pmu.aic_total_cycles == 4 * found.cycles
+
+
+@pytest.mark.parametrize("elements", [0, 1, 4_096, 1 << 20])
+def test_the_ai_cpu_has_no_counters(elements: int) -> None:
+    found = cost.cpu_cost(SPEC, elements, elements * 8)
+    assert found.pmu is None and 1 <= found.block_count <= SPEC.cpu_cores
+    assert cost.task_ticks(SPEC, found) * SPEC.core_clock_hz >= found.cycles * SPEC.clock_hz
+
+
+def test_copies_take_latency_and_bandwidth() -> None:
+    assert cost.copy_ticks(SPEC, 0) == 60  # 1.2 µs in ticks of 20 ns
+    assert cost.copy_ticks(SPEC, 24_000_000) == 60 + 50_000  # and 1 ms at 24 GB/s
+
+
+def test_peak_is_that_of_the_cubes() -> None:
+    assert SPEC.peak_flops == 2 * 16**3 * 8 * 1_200_000_000

@@ -1,0 +1,311 @@
+"""Models are loaded whole or refused by name, and compute what onnxruntime computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import ModelBuilder, onnxruntime_values
+
+from traceconv.errors import InputError, ModelError, UsageError
+from traceconv.runtime.inputs import inputs_from_file, random_inputs
+from traceconv.runtime.load import load_graph
+from traceconv.runtime.ops import OpKind, traits_of
+from traceconv.runtime.session import CompiledModel, check_inputs, compile_model
+from traceconv.runtime.zoo import LIGHT_MODELS, FoundModel, find_model, model_names
+
+
+def compiled(proto: onnx.ModelProto, batch: int | None = None) -> CompiledModel:
+    return compile_model(FoundModel("test", proto), batch)
+
+
+def agrees(proto: onnx.ModelProto, model: CompiledModel, seed: int = 0, rtol: float = 1e-4) -> None:
+    """Every tensor that leaves an op is what onnxruntime has for it in the model as it is."""
+    inputs = random_inputs(model, seed)
+    made = [tensor.name for op in model.program.ops for tensor in op.writes]
+    ours = model.executor.run(inputs, made)
+    theirs = onnxruntime_values(proto, inputs, [*made, *model.program.graph.outputs])
+    assert theirs
+    for name, value in theirs.items():
+        scale = float(np.abs(value).max()) if value.size else 0.0
+        np.testing.assert_allclose(ours[name], value, rtol=rtol, atol=rtol * max(scale, 1e-6), err_msg=name)
+
+
+def randomized(proto: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    """The same graph with weights that vary: fills become random constants of a size that keeps values tame."""
+    random = np.random.default_rng(seed)
+    shapes = {entry.name: numpy_helper.to_array(entry) for entry in proto.graph.initializer}
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    positive = {node.input[4] for node in proto.graph.node if node.op_type == "BatchNormalization"}
+    for node in changed.graph.node:
+        if node.op_type == "ConstantOfShape":
+            shape = tuple(shapes[node.input[0]])
+            fan_in = int(np.prod(shape[1:])) or 1
+            values = random.standard_normal(shape) / np.sqrt(fan_in if len(shape) > 1 else 4)
+            if node.output[0] in positive:
+                values = np.abs(values) + 0.5
+            node.op_type = "Constant"
+            del node.input[:], node.attribute[:]
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(values.astype(np.float32))))
+    return changed
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_named_model_is_lowered_whole(name: str) -> None:
+    proto = find_model(name).proto
+    model = compile_model(name)
+    graph = load_graph(proto, name)
+    originals = [node.name for op in model.program.ops for node in op.originals]
+    assert sorted(originals) == sorted(node.name for node in graph.nodes)
+    assert not {"Constant", "ConstantOfShape", "Shape"} & {node.op_type for node in graph.nodes}
+    assert all(traits_of(op.nodes[0]).kind is not OpKind.VIEW for op in model.program.ops)
+    assert not any(op.core == "AI_CPU" for op in model.program.ops)
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50", "mini_resnet", "mini_transformer"])
+def test_outputs_are_those_of_onnxruntime(name: str) -> None:
+    agrees(find_model(name).proto, compile_model(name))
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_numbers_vary_with_random_weights_and_still_agree(name: str) -> None:
+    proto = randomized(find_model(name).proto, 5)
+    model = compiled(proto)
+    agrees(proto, model, rtol=1e-3)
+    (output,) = model.executor.run(random_inputs(model, 1)).values()
+    assert np.unique(output).size > 100
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "mini_resnet", "mini_transformer"])
+def test_a_batch_is_its_samples_one_by_one(name: str) -> None:
+    one, three = compile_model(name), compile_model(name, batch=3)
+    inputs = random_inputs(three, 0)
+    together = three.executor.run(inputs)
+    for k in range(3):
+        alone = one.executor.run({key: value[k : k + 1] for key, value in inputs.items()})
+        for key, value in alone.items():
+            np.testing.assert_allclose(together[key][k : k + 1], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_every_light_model_takes_a_batch(name: str) -> None:
+    graph = load_graph(find_model(name).proto, name, 2)
+    assert all(graph.tensors[output].shape[0] == 2 for output in graph.outputs)
+
+
+# Refusals
+
+
+def unknown_op() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [1, 3]}, [b.node("Foo", ["x"])])
+
+
+def unknown_domain() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [1, 3]}, [b.node("Foo", ["x"], domain="my.own")], domains=[("my.own", 3)])
+
+
+def op_of_a_later_opset() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [1, 3]}, [b.node("Gelu", ["x"])], opset=17)
+
+
+def shape_from_data() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [1, 3]}, [b.node("Cast", [b.node("NonZero", ["x"])], to=1)])
+
+
+def strings() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [2]}, [b.node("Identity", ["x"])], elem_types={"x": TensorProto.STRING})
+
+
+def sequences() -> onnx.ModelProto:
+    b = ModelBuilder()
+    at = b.node("SequenceAt", [b.node("SequenceConstruct", ["x"]), b.constant(np.array(0, np.int64))])
+    return b.model({"x": [1, 3]}, [at])
+
+
+def bfloat16() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [2]}, [b.node("Cast", [b.node("Cast", ["x"], to=TensorProto.BFLOAT16)], to=1)])
+
+
+def control_flow() -> onnx.ModelProto:
+    def branch(op_type: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], op_type, [], [out])
+
+    b = ModelBuilder()
+    condition = b.node("Cast", [b.node("ReduceMax", ["x"], keepdims=0)], to=TensorProto.BOOL)
+    return b.model({"x": [1, 3]}, [b.node("If", [condition], then_branch=branch("Relu"), else_branch=branch("Neg"))])
+
+
+def misfit() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [2, 4]}, [b.node("MatMul", ["x", b.weight((5, 6))])])
+
+
+def dangling() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [2, 4]}, [b.node("Add", ["x", "nowhere"])])
+
+
+def dynamic_batch() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": ["N", 3]}, [b.node("Relu", ["x"])])
+
+
+def dynamic_tokens() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [1, "tokens"]}, [b.node("Relu", ["x"])])
+
+
+def only_constants() -> onnx.ModelProto:
+    b = ModelBuilder()
+    return b.model({"x": [1]}, [b.node("Relu", [b.weight((3,))])])
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (unknown_op, ["op Foo", "'foo_0'", "opset 17"]),
+        (unknown_domain, ["op Foo", "'foo_0'", "my.own 3"]),
+        (op_of_a_later_opset, ["op Gelu", "'gelu_0'", "opset 17"]),
+        (shape_from_data, ["op NonZero", "'nonzero_0'", "opset 17", "depends on data"]),
+        (strings, ["input 'x'", "STRING"]),
+        (sequences, ["op SequenceConstruct", "'sequenceconstruct_0'", "opset 17", "sequence"]),
+        (bfloat16, ["op Cast", "'cast_0'", "opset 17", "BFLOAT16"]),
+        (control_flow, ["op If", "'if_2'", "opset 17", "control flow"]),
+        (misfit, ["op MatMul", "'matmul_0'", "opset 17"]),
+        (dangling, ["op Add", "'add_0'", "'nowhere'"]),
+        (dynamic_batch, ["input 'x'", "'N'", "--batch"]),
+        (dynamic_tokens, ["input 'x'", "'tokens'", "fix it in the model"]),
+        (only_constants, ["no op is left"]),
+    ],
+)
+def test_what_cannot_run_is_refused_by_name(build: object, words: list[str]) -> None:
+    assert callable(build)
+    with pytest.raises(ModelError) as caught:
+        compiled(build())
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_batch_that_a_model_cannot_take_is_refused() -> None:
+    b = ModelBuilder()
+    flat = b.node("Reshape", ["x", b.constant(np.array([2, 8], np.int64))])
+    proto = b.model({"x": [1, 4, 4]}, [b.node("Relu", [flat])])
+    compiled(proto)
+    with pytest.raises(ModelError, match=r"'reshape_0'.*--batch 4"):
+        compiled(proto, 4)
+    with pytest.raises(UsageError):
+        compiled(proto, 0)
+
+
+def test_a_dynamic_batch_runs_with_a_batch() -> None:
+    model = compiled(dynamic_batch(), 7)
+    assert model.program.graph.tensors["x"].shape == (7, 3)
+    agrees(dynamic_batch(), model)
+
+
+def test_an_op_of_onnxruntimes_own_domain_runs() -> None:
+    b = ModelBuilder()
+    y = b.node("MatMul", [b.node("Gelu", ["x"], domain="com.microsoft"), b.weight((3, 4))])
+    proto = b.model({"x": [2, 3]}, [y], domains=[("com.microsoft", 1)])
+    agrees(proto, compiled(proto))
+
+
+def test_shapes_and_constants_are_folded() -> None:
+    b = ModelBuilder()
+    shape = b.node("Shape", ["x"])
+    first = b.node("Gather", [shape, b.constant(np.array([0], np.int64))], axis=0)
+    target = b.node("Concat", [first, b.constant(np.array([-1], np.int64))], axis=0)
+    weight = b.node("Mul", [b.weight((12, 4)), b.constant(np.float32(2.0))])
+    y = b.node("MatMul", [b.node("Reshape", ["x", target]), weight])
+    proto = b.model({"x": [2, 3, 4]}, [y])
+    model = compiled(proto)
+    assert [op.op_type for op in model.program.ops] == ["MatMulV2"]
+    agrees(proto, model)
+
+
+@pytest.mark.parametrize(("dtype", "elem_type"), [(np.float16, TensorProto.FLOAT16), (np.float64, TensorProto.DOUBLE)])
+def test_other_floats_run(dtype: type, elem_type: int) -> None:
+    b = ModelBuilder()
+    weight = b.constant(b.random.standard_normal((6, 5)).astype(dtype))
+    proto = b.model({"x": [3, 6]}, [b.node("Relu", [b.node("MatMul", ["x", weight])])], elem_types={"x": elem_type})
+    model = compiled(proto)
+    assert [op.core for op in model.program.ops] == ["AI_CORE"]
+    agrees(proto, model, rtol=1e-2)
+
+
+def test_a_model_of_views_alone_still_runs() -> None:
+    b = ModelBuilder()
+    proto = b.model({"x": [2, 6]}, [b.node("Flatten", [b.node("Identity", ["x"])])])
+    model = compiled(proto)
+    assert len(model.program.ops) >= 1
+    agrees(proto, model)
+
+
+# Names and inputs
+
+
+def test_unknown_names_get_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="Did you mean 'resnet50'"):
+        find_model("resnet5")
+    with pytest.raises(ModelError, match="mini_transformer"):
+        find_model("zzz")
+    with pytest.raises(ModelError, match="no such model file"):
+        find_model(str(tmp_path / "absent.onnx"))
+    with pytest.raises(ModelError, match="is a folder"):
+        find_model(str(tmp_path))
+    junk = tmp_path / "junk.onnx"
+    junk.write_bytes(b"hello, this is no model")
+    with pytest.raises(ModelError, match="can't be read as an ONNX model"):
+        find_model(str(junk))
+    junk.write_bytes(b"")
+    with pytest.raises(ModelError, match="no graph"):
+        find_model(str(junk))
+
+
+def test_ids_stay_below_what_they_index() -> None:
+    b = ModelBuilder()
+    proto = b.model({"ids": [4, 200]}, [b.node("Gather", [b.weight((10, 4)), "ids"])], elem_types={"ids": 7})
+    model = compiled(proto)
+    values = random_inputs(model, 3)["ids"]
+    assert values.max() == 9 and values.min() == 0
+    agrees(proto, model)
+
+
+def test_inputs_from_a_file(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    model = compiled(b.model({"x": [2, 3]}, [b.node("Relu", ["x"])]))
+    path = tmp_path / "in.npz"
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.savez(path, any_name=values)
+    np.testing.assert_array_equal(inputs_from_file(model, path)["x"], values)
+    for arrays, words in (
+        ({"x": values.astype(np.float64)}, "float64"),
+        ({"x": values.T}, r"\[3, 2\]"),
+        ({"a": values, "b": values}, "no input 'a'"),
+        ({}, "needs an input 'x'"),
+    ):
+        np.savez(path, **arrays)
+        with pytest.raises(InputError, match=words):
+            inputs_from_file(model, path)
+    path.write_text("hello")
+    with pytest.raises(InputError, match="plain arrays"):
+        inputs_from_file(model, path)
+    single = tmp_path / "one.npy"
+    np.save(single, values)
+    with pytest.raises(InputError, match="is one array"):
+        inputs_from_file(model, single)
+    with pytest.raises(InputError, match="can't be read"):
+        inputs_from_file(model, tmp_path / "absent.npz")
+    with pytest.raises(InputError, match="needs an input"):
+        check_inputs(model, {})
