@@ -1,0 +1,173 @@
+"""The public Python API: what the commands do, in the same words.
+
+    import traceconv
+
+    capture = traceconv.record("resnet50", "raw")
+    traceconv.ingest("raw", db="trace.duckdb")
+    with traceconv.open_store("trace.duckdb") as store:
+        for row in store.report("op-statistic", top=10):
+            print(row["op_type"], row["total_ns"])
+        table = store.query("FROM task WHERE kind = 'copy'").to_arrow_table()
+        store.export_chrome("trace.json")
+
+Times are signed 64-bit integers of nanoseconds. Errors are `traceconv.errors.TraceconvError`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias
+
+from traceconv.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from traceconv.pipeline import IngestedRun
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+Cell: TypeAlias = "object"
+
+
+def record(
+    model: PathLike,
+    output_dir: PathLike,
+    *,
+    iterations: int = 5,
+    warmup: int = 0,
+    batch: int | None = None,
+    input_path: PathLike | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+) -> Path:
+    """Runs a model on the reference NPU and logs it; returns the capture's folder.
+
+    model          path of an .onnx file, or the name of a network such as "resnet50"
+    output_dir     where the PROF_… folder goes
+    input_path     .npz file with the inputs by name; None: random ones, by `seed`
+    deterministic  the same arguments give the same bytes, on any machine
+
+    Raises ModelError when the model can't be run, OutputError when the folder can't be written.
+    """
+    from traceconv.runtime import record as recording
+
+    options = recording.RecordOptions(
+        model=os.fspath(model),
+        output_dir=Path(output_dir),
+        iterations=iterations,
+        warmup=warmup,
+        batch=batch,
+        input_path=None if input_path is None else Path(input_path),
+        seed=seed,
+        deterministic=deterministic,
+    )
+    return recording.record(options).folder
+
+
+def ingest(
+    *paths: PathLike, db: PathLike | None = None, replace: bool = False, strict: bool = False
+) -> list[IngestedRun]:
+    """Reads captures, or folders that hold some, into the store; returns what became of each.
+
+    db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
+    replace  captures that are in the store already are read again
+    strict   any loss raises DataLossError, and the store stays as it was
+
+    A run with losses says so (`lossy`, `log`); InputError when there is nothing that can be read.
+    """
+    from traceconv import pipeline
+    from traceconv.store.database import default_store_path
+
+    if not paths:
+        raise UsageError("ingest needs at least one path")
+    store = default_store_path() if db is None else Path(db)
+    return pipeline.ingest([Path(path) for path in paths], store, replace=replace, strict=strict)
+
+
+class Store:
+    """A store, open for reading. Use as a context manager, or call `close`.
+
+    Raises StoreError when there is none, or it can't be read.
+    """
+
+    def __init__(self, path: PathLike | None = None) -> None:
+        from traceconv.store.database import default_store_path, open_store
+
+        self.path = default_store_path() if path is None else Path(path)
+        self.connection: duckdb.DuckDBPyConnection = open_store(self.path)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self.connection.close()
+
+    def report(
+        self,
+        name: str,
+        *,
+        run: int | str | None = None,
+        top: int | None = None,
+        filters: Mapping[str, object] | None = None,
+        columns: Sequence[str] | None = None,
+        **parameters: int,
+    ) -> Iterator[dict[str, Cell]]:
+        """The rows of a report, in its own order.
+
+        name        as `traceconv report --list` says, such as "op-statistic"
+        run         number or label of a run, or "all"; None: the latest
+        filters     column → value that it must have
+        parameters  of the report, such as device=0 or step=3
+
+        Raises UsageError, with the nearest name, for a report, column, run or parameter that is not there.
+        """
+        from traceconv.reports import run as asking
+
+        report = asking.find_report(name)
+        known = {parameter.name for parameter in report.parameters}
+        unknown = sorted(set(parameters) - known)
+        if unknown:
+            raise UsageError(f"{report.name} has no parameter '{unknown[0]}'; it has: {', '.join(sorted(known))}")
+        choice = asking.choose_run(self.connection, None if run is None else str(run))
+        if choice.run_id is not None:
+            parameters = {"run": choice.run_id, **parameters}
+        chosen = report.columns if columns is None else asking.find_columns(report, columns)
+        wanted = [f"{column}={'NULL' if value is None else value}" for column, value in (filters or {}).items()]
+        question = asking.Question(
+            report, parameters, chosen, tuple(asking.parse_filter(report, text) for text in wanted), top=top
+        )
+        names = [column.name for column in chosen]
+        for rows in asking.answer(self.connection, question):
+            for row in rows:
+                yield dict(zip(names, row, strict=True))
+
+    def query(self, sql: str) -> duckdb.DuckDBPyRelation:
+        """A relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …"""
+        return self.connection.sql(sql)
+
+    def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
+        """Writes one run (None: the latest) as a Chrome trace; compressed when `path` ends in .gz.
+
+        Raises UsageError when there is no such run, OutputError when the file can't be written.
+        """
+        from traceconv.export.chrome import export_chrome
+        from traceconv.reports.run import choose_run
+
+        choice = choose_run(self.connection, None if run is None else str(run))
+        if choice.run_id is None:
+            raise UsageError("a Chrome trace holds one run; name it by its number or its label")
+        export_chrome(self.connection, choice.run_id, Path(path), device_id=device)
+
+
+def open_store(path: PathLike | None = None) -> Store:
+    """A store, open for reading; None: $TRACECONV_DB, or trace.duckdb in the current folder."""
+    return Store(path)
