@@ -163,7 +163,7 @@ def _captures_below(top: Path) -> list[Path]:
 
 def _nothing_found(top: Path, unreadable: list[Path]) -> str:
     if unreadable:
-        rest = f"; {len(unreadable)} folders can't be read, such as {_shown(unreadable[0])}"
+        rest = f"; some folders can't be read, such as {_shown(unreadable[0])}"
         return f"{_shown(top)}: no capture found (looked for {_SOUGHT}){rest}"
     if not any(top.iterdir()):
         return f"{_shown(top)}: the folder is empty; name a capture (PROF_…) or a folder that holds some"

@@ -63,10 +63,11 @@ def read_manifest(folder: Path) -> Manifest:
         raw = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ManifestProblem("invalid: it is no JSON text") from error
-    return _parse(raw)
+    return parse_manifest(raw)
 
 
-def _parse(raw: object) -> Manifest:
+def parse_manifest(raw: object) -> Manifest:
+    """The manifest that a JSON value says. Raises ManifestProblem when it is no sound one."""
     if not isinstance(raw, dict):
         raise ManifestProblem("invalid: it is no JSON object")
     if raw.get("format") != FORMAT_NAME:

@@ -1,0 +1,289 @@
+"""`traceconv dump`: every record as it is in the file, with nothing made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from capture_builder import CaptureBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from traceconv.cli.app import run as run_command
+from traceconv.schema import record, records
+from traceconv.schema.dtypes import dtype_of
+from traceconv.schema.model import Field, RecordSchema
+from traceconv.wire.codec import encode_block
+from traceconv.wire.frames import FileHeader, encode_block_header, encode_file_header
+from traceconv.wire.log_writer import CaptureWriter
+from traceconv.wire.text import hash_text
+
+
+def dump(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, list[str], str]:
+    code = run_command(["dump", *map(str, arguments)])
+    out, err = capfd.readouterr()
+    return code, out.splitlines(), err
+
+
+def rows(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> list[dict[str, Any]]:
+    code, lines, err = dump(capfd, *arguments, "--json")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in lines]
+
+
+def write_file(path: Path, schema: RecordSchema, *blocks: bytes) -> Path:
+    header = encode_file_header(FileHeader(7, None, "host", 1, 0, 0, (schema,)))
+    path.write_bytes(header + b"".join(blocks))
+    return path
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    builder = CaptureBuilder(tmp_path / "PROF_1", block_bytes=128)
+    builder.call(1, 100, 250, "aclInit", level="acl").call(2, 1 << 62, None, "Straße 50 %", op_index=3)
+    builder.task(9, 2**64 - 1, None, "conv", size_bytes=2**64 - 1, correlation_id=2)
+    return builder.close()
+
+
+def test_json_has_every_field_and_where_it_is_from(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    found = rows(capfd, capture, "--type", "api")
+    assert [row["_sequence"] for row in found] == [0, 1, 2]
+    assert found[0] == {
+        "_type": "api",
+        "_file": "host/data/api.slice_0.bin",
+        "_sequence": 0,
+        "_offset": found[0]["_offset"],
+        "host_ns": 100,
+        "correlation_id": 1,
+        "name": "aclInit",
+        "thread_id": 1,
+        "op_index": None,
+        "step_id": None,
+        "event": "begin",
+        "level": "acl",
+        "pad": 0,
+    }
+    assert (found[1]["name"], found[1]["event"]) == (None, "end")
+    assert (found[2]["name"], found[2]["host_ns"], found[2]["op_index"]) == ("Straße 50 %", 1 << 62, 3)
+    content = (capture / "host/data/api.slice_0.bin").read_bytes()
+    for row in found:
+        assert int.from_bytes(content[row["_offset"] : row["_offset"] + 8], "little") == row["host_ns"]
+
+
+def test_integers_are_exact_and_null_is_null(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    (task,) = rows(capfd, capture, "--type", "task")
+    assert (task["ticks"], task["size_bytes"], task["context_id"]) == (2**64 - 1, None, None)
+    assert (task["task_type"], task["event"], task["name"]) == ("AI_CORE", "start", "conv")
+
+
+def test_all_types_in_the_order_of_the_files(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    found = rows(capfd, capture)
+    assert [row["_type"] for row in found] == ["api"] * 3 + ["dictionary"] * 3 + ["task"]
+    assert [row["_text"] for row in found[3:6]] == ["aclInit", "Straße 50 %", "conv"]
+    assert found[3]["hash"] == hash_text("aclInit")
+    assert bytes.fromhex(found[3]["text_bytes"]) == b"aclInit".ljust(48, b"\0")
+
+
+def test_columns_for_people(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    code, lines, err = dump(capfd, capture, "--type", "api")
+    assert (code, err) == (0, "")
+    assert lines[0] == "# host/data/api.slice_0.bin: api"
+    assert lines[1].split() == [
+        *("#", "sequence", "host_ns", "correlation_id", "name", "thread_id", "op_index", "step_id", "event", "level")
+    ]
+    assert lines[2].split() == ["0", "100", "1", "aclInit", "1", "NULL", "NULL", "begin", "acl"]
+    assert lines[3].split() == ["1", "250", "1", "NULL", "1", "NULL", "NULL", "end", "acl"]
+    assert "Straße 50 %" in lines[4]
+    assert len(lines) == 5
+    assert lines[1].index("event") == lines[2].index("begin")
+    assert not any(line.endswith(" ") for line in lines)
+
+
+@pytest.mark.parametrize("limit", range(9))
+def test_limit_counts_records_over_all_files(capfd: pytest.CaptureFixture[str], capture: Path, limit: int) -> None:
+    assert rows(capfd, capture, "--limit", str(limit)) == rows(capfd, capture)[:limit]
+
+
+def test_limit_with_a_type(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    assert [row["name"] for row in rows(capfd, capture, "--type", "task", "--limit", "5")] == ["conv"]
+
+
+def test_a_single_file_uses_the_dictionary_of_its_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    assert rows(capfd, capture / "device_0/data/task.slice_0.bin")[0]["name"] == "conv"
+
+
+def test_a_text_that_is_not_known_is_the_number_of_its_hash(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Path
+) -> None:
+    lonely = tmp_path / "task.bin"
+    lonely.write_bytes((capture / "device_0/data/task.slice_0.bin").read_bytes())
+    assert rows(capfd, lonely)[0]["name"] == hash_text("conv")
+    assert f"0x{hash_text('conv'):016x}" in dump(capfd, lonely)[1][2]
+
+
+def test_control_characters_do_not_reach_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    builder = CaptureBuilder(tmp_path / "PROF_1")
+    builder.call(1, 2, None, "\x1b[2J\u202e\n\x9b31m", level="acl").close()
+    for arguments in ([], ["--json"]):
+        _, lines, _ = dump(capfd, tmp_path / "PROF_1", *arguments)
+        assert all(line.isprintable() for line in lines)
+    assert rows(capfd, tmp_path / "PROF_1", "--type", "api")[0]["name"] == "\x1b[2J\u202e\n\x9b31m"
+
+
+def test_a_type_that_only_the_file_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    schema = RecordSchema(
+        "spin",
+        900,
+        "host",
+        "",
+        "",
+        (
+            Field("speed", "f64", "", ""),
+            Field("mode", "u8", "enum", "", 9, {0: "slow", 1: "fa%st\x1b"}),
+            Field("raw", "bytes[3]", "", ""),
+        ),
+    )
+    data = np.zeros(4, dtype_of(schema))
+    data["speed"] = [1.5, math.nan, math.inf, -0.0]
+    data["mode"] = [0, 1, 9, 5]
+    data["raw"] = np.frombuffer(b"abcdefghijkl", "V3")
+    path = write_file(tmp_path / "spin.bin", schema, encode_block(schema, data, 0))
+    found = rows(capfd, path, "--type", "spin")
+    assert [row["speed"] for row in found] == [1.5, "nan", "inf", -0.0]
+    assert [row["mode"] for row in found] == ["slow", "fa%st\x1b", None, 5]
+    assert [row["raw"] for row in found] == ["616263", "646566", "676869", "6a6b6c"]
+    code, lines, _ = dump(capfd, path)
+    assert code == 0
+    assert lines[3].split() == ["1", "nan", "fa%st\\x1b", "646566"]
+
+
+def test_a_type_that_nobody_knows_is_shown_as_bytes(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    payload = bytes(range(10))
+    path = write_file(tmp_path / "x.bin", record("api"), encode_block_header(999, 5, 0, payload) + payload)
+    found = rows(capfd, path)
+    assert [(row["_type"], row["_bytes"]) for row in found] == [("tag_999", "0001020304"), ("tag_999", "0506070809")]
+
+
+def test_a_record_longer_than_its_schema_shows_the_rest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    payload = bytes(16) + b"rest" * 2
+    path = write_file(tmp_path / "x.bin", record("stream"), encode_block_header(21, 24, 0, payload) + payload)
+    assert rows(capfd, path)[0]["_rest"] == (b"rest" * 2).hex()
+
+
+def test_a_longer_record_of_a_newer_writer_shows_its_fields(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ours = record("stream")
+    newer = dataclasses.replace(ours, fields=(*ours.fields, Field("priority", "i64", "", "")))
+    data = np.zeros(2, dtype_of(newer))
+    data["priority"] = [-1, 7]
+    path = write_file(tmp_path / "stream.bin", newer, encode_block(newer, data, 0))
+    assert [row["priority"] for row in rows(capfd, path)] == [-1, 7]
+
+
+def test_a_lost_header_leaves_the_known_types(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    schema = record("sync")
+    data = np.zeros(1, dtype_of(schema))
+    data["ticks"] = 5
+    path = write_file(tmp_path / "sync.bin", schema, encode_block(schema, data, 0))
+    content = bytearray(path.read_bytes())
+    content[60] ^= 1
+    path.write_bytes(content)
+    code, lines, err = dump(capfd, path, "--json")
+    assert code == 3
+    assert err.startswith("sync.bin: the file header is damaged (byte 0 to ")
+    assert json.loads(lines[0])["ticks"] == 5
+
+
+def test_damage_is_said_and_the_rest_is_shown(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    builder = CaptureBuilder(tmp_path / "PROF_1", block_bytes=40)
+    for number in range(5):
+        builder.add("api", host_ns=number)
+    folder = builder.close()
+    path = folder / "host/data/api.slice_0.bin"
+    content = bytearray(path.read_bytes())
+    content[-1 - 72 * 2] ^= 1
+    path.write_bytes(content)
+    code, lines, err = dump(capfd, folder, "--json")
+    assert code == 3
+    assert [json.loads(line)["host_ns"] for line in lines] == [0, 1, 3, 4]
+    size = len(content)
+    assert err == f"host/data/api.slice_0.bin: damaged bytes (byte {size - 216:,} to {size - 144:,}; 1 records)\n"
+
+
+def test_a_cut_off_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
+    code, lines, err = dump(capfd, folder, "--type", "api", "--json")
+    assert (code, len(lines)) == (3, 2)
+    assert err == "PROF_1: manifest.json is missing: the recording was cut off\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["nothing"], 1, "there is no such file or folder"),
+        (["PROF_1", "--type", "tsk"], 2, "there is no record type 'tsk'. Did you mean 'task'?"),
+        (["PROF_1", "--limit", "-1"], 2, "'--limit'"),
+        ([], 2, ""),
+    ],
+)
+def test_what_can_not_be_is_refused_in_one_line(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capture: Path,
+    arguments: list[str],
+    code: int,
+    says: str,
+) -> None:
+    monkeypatch.chdir(capture.parent)
+    got, lines, err = dump(capfd, *arguments)
+    assert (got, lines) == (code, [])
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", records())
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_record_is_shown_exactly(
+    capfd: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    """Random bytes as records: JSON has each value, read by a plain struct-less reading of the bytes."""
+    schema = record(name)
+    count = data.draw(st.integers(1, 4))
+    payload = data.draw(st.binary(min_size=count * schema.size_bytes, max_size=count * schema.size_bytes))
+    same = data.draw(st.booleans())
+    payload = payload[: schema.size_bytes] * count if same else payload
+    path = tmp_path_factory.mktemp("any") / f"{name}.bin"
+    write_file(path, schema, encode_block_header(schema.tag, schema.size_bytes, 5, payload) + payload)
+    run_command(["dump", str(path), "--json"])
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert len(found) == count
+    for index, row in enumerate(found):
+        offset = index * schema.size_bytes
+        for field in schema.fields:
+            raw = payload[offset : offset + field.size_bytes]
+            offset += field.size_bytes
+            value = int.from_bytes(raw, "little", signed=field.type == "i64")
+            shown = row[field.name]
+            if field.type.startswith("bytes"):
+                assert bytes.fromhex(shown) == raw
+            elif value == field.null:
+                assert shown is None
+            elif field.values is not None and value in field.values:
+                assert shown == field.values[value]
+            elif not (field.type == "str" and isinstance(shown, str)):  # a dictionary may define itself
+                assert shown == value
+
+
+def test_slices_are_read_in_order(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={}, slice_bytes=1, block_bytes=24)
+    for number in range(12):
+        records_ = np.zeros(1, dtype_of(record("range")))
+        records_["host_ns"] = number
+        writer.append("range", records_)
+    writer.close({})
+    assert [row["host_ns"] for row in rows(capfd, tmp_path / "PROF_1")] == list(range(12))

@@ -1,0 +1,218 @@
+"""`traceconv info`: what it is, and whether it is whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_builder import CLOCK_HZ, CaptureBuilder
+
+from traceconv.cli.app import run as run_command
+
+
+def info(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = run_command(["info", *map(str, arguments)])
+    return code, *capfd.readouterr()
+
+
+def described(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, dict[str, Any]]:
+    code, out, _ = info(capfd, *arguments, "--json")
+    (one,) = json.loads(out)
+    return code, one
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    builder = CaptureBuilder(tmp_path / "PROF_1", block_bytes=80)
+    builder.add("capture", host_ns=50, epoch_ns=1_700_000_000_000_000_001, writer="me 1.0", model_name="net")
+    builder.add("device", 0, device_id=0, name="N1", kind="NPU", clock_hz=CLOCK_HZ)
+    for number in range(10):
+        builder.call(number + 1, 100 * number, 100 * number + 50)
+    builder.sync(0, 60).sync(80, 860)
+    builder.task(1, 5, 9)
+    return builder.close(note="x")
+
+
+def test_a_whole_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    code, out, err = info(capfd, capture)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:2] == ["PROF_1", "  a capture of the NPU runtime: whole"]
+    assert "  writer    me 1.0" in lines
+    assert "  model     net" in lines
+    assert "  start     2023-11-14 22:13:20.000000001 UTC" in lines
+    assert "  duration  0.000000950 s" in lines
+    assert "  device 0  N1, NPU, counter 100,000,000 Hz" in lines
+    api = next(line for line in lines if line.startswith("  host/api "))
+    assert api.split()[1:] == ["1", f"{(capture / 'host/data/api.slice_0.bin').stat().st_size:,}", "10", "20", "0"]
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_as_json(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    code, one = described(capfd, capture)
+    assert code == 0
+    assert (one["kind"], one["whole"], one["model_name"], one["dur_ns"]) == ("capture", True, "net", 950)
+    assert one["start_epoch_ns"] == 1_700_000_000_000_000_001
+    assert one["manifest_extra"] == {"note": "x"}
+    files = {file["path"]: file for file in one["files"]}
+    api = files["host/data/api.slice_0.bin"]
+    assert (api["record_count"], api["block_count"], api["lost_count"]) == ({"api": 20}, 10, 0)
+    assert api["header"]["writer_id"] == f"{7:016x}"
+    assert api["header"]["schemas"][0]["name"] == "api"
+
+
+def test_quick_reads_no_blocks(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    path = capture / "host/data/api.slice_0.bin"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    code, out, _ = info(capfd, capture, "--quick")
+    assert code == 0
+    assert "no problem seen" in out
+    api = next(line for line in out.splitlines() if line.startswith("  host/api "))
+    assert api.split()[3:] == ["-", "20", "-"]
+    assert info(capfd, capture)[0] == 3
+
+
+def test_quick_sees_files_of_another_size(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    path = capture / "host/data/api.slice_0.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    code, out, _ = info(capfd, capture, "--quick")
+    assert code == 3
+    assert "where the manifest says" in out
+
+
+def test_damage_is_counted_and_told(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    path = capture / "host/data/api.slice_0.bin"
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 1
+    path.write_bytes(content)
+    code, one = described(capfd, capture)
+    assert code == 3
+    api = next(file for file in one["files"] if file["record"] == "api")
+    assert (api["record_count"], api["lost_count"], len(api["problems"])) == ({"api": 18}, 2, 1)
+    code, out, _ = info(capfd, capture)
+    assert code == 3
+    assert "a capture of the NPU runtime: damaged" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_a_capture_that_lost_blocks_at_its_end_is_held_against_the_manifest(
+    capfd: pytest.CaptureFixture[str], capture: Path
+) -> None:
+    path = capture / "host/data/api.slice_0.bin"
+    path.write_bytes(path.read_bytes()[:-112])  # the last block, whole
+    code, one = described(capfd, capture)
+    api = next(file for file in one["files"] if file["record"] == "api")
+    assert (code, api["lost_count"]) == (3, 2)
+    assert any("has 18 records where the manifest says 20" in problem for problem in api["problems"])
+
+
+def test_much_damage_is_summed_up(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    builder = CaptureBuilder(tmp_path / "PROF_1", block_bytes=40)
+    for number in range(100):
+        builder.add("api", host_ns=number)
+    folder = builder.close()
+    path = folder / "host/data/api.slice_0.bin"
+    content = bytearray(path.read_bytes())
+    for number in range(0, 100, 2):
+        content[-1 - 72 * number] ^= 1
+    path.write_bytes(content)
+    code, one = described(capfd, folder)
+    (api,) = one["files"]
+    assert (code, api["lost_count"], api["record_count"]) == (3, 50, {"api": 50})
+    assert len(api["problems"]) == 11
+    assert api["problems"][-1] == "and 40 more"
+
+
+def test_missing_unlisted_and_foreign_files_are_problems(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Path
+) -> None:
+    other = CaptureBuilder(tmp_path / "PROF_2")
+    other.writer._writer_id = 8
+    other.call(1, 2, 3).close()
+    source = (tmp_path / "PROF_2/host/data/api.slice_0.bin").read_bytes()
+    (capture / "host/data/api.slice_7.bin").write_bytes(source)
+    (capture / "device_0/data/task.slice_0.bin").rename(tmp_path / "gone")
+    code, one = described(capfd, capture)
+    assert code == 3
+    said = " / ".join(one["problems"])
+    assert "device_0/data/task.slice_0.bin is missing" in said
+    assert "api.slice_7.bin is not in the manifest" in said
+    assert "holds files of 2 captures" in said
+
+
+def test_a_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    (capture / "device_0").rename(capture / "device_1")
+    code, one = described(capfd, capture)
+    task = next(file for file in one["files"] if file["record"] == "task")
+    assert code == 3
+    assert any("of device 0, whose file it is by its header" in problem for problem in task["problems"])
+
+
+def test_a_cut_off_capture(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
+    code, out, _ = info(capfd, folder)
+    assert code == 3
+    assert "  manifest  missing: the recording was cut off" in out
+
+
+def test_a_single_file(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    code, out, _ = info(capfd, capture / "host/data/api.slice_0.bin")
+    assert code == 0
+    assert out.startswith("host/data/api.slice_0.bin\n  a log file of the NPU runtime: whole\n")
+    assert "  schema api: tag 7, 40 bytes a record" in out
+
+
+def test_a_capture_in_which_nothing_can_be_read(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+    for path in capture.glob("*/data/*.bin"):
+        path.write_bytes(bytes(path.stat().st_size))
+    code, out, _ = info(capfd, capture)
+    assert code == 1
+    assert "nothing in it can be read" in out
+
+
+def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    run_command(["ingest", str(capture), "--db", str(store)])
+    capfd.readouterr()
+    code, one = described(capfd, store)
+    assert code == 0
+    assert (one["kind"], one["rows"]["api"], one["rows"]["task"]) == ("store", 10, 1)
+    assert [(run["run_id"], run["label"]) for run in one["runs"]] == [(1, "PROF_1")]
+    code, out, _ = info(capfd, store, capture)
+    assert code == 0
+    assert ": a store, " in out
+    assert "  run 1: PROF_1, complete" in out
+    assert "a capture of the NPU runtime: whole" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nothing", "there is no such file or folder"),
+        ("text.txt", "is no log of the NPU runtime"),
+        ("empty", "the folder is empty"),
+        ("false.duckdb", "can't open"),
+    ],
+)
+def test_anything_else_is_one_line(capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "text.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "false.duckdb").write_bytes(bytes(8) + b"DUCK" + bytes(100))
+    code, out, err = info(capfd, tmp_path / name)
+    assert (code, out) == (1, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_names_from_the_log_do_not_reach_the_terminal_raw(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    builder = CaptureBuilder(tmp_path / "PROF_1")
+    builder.add("capture", model_name="\x1b[2J\x07", writer="a\nb", epoch_ns=-(1 << 63))
+    builder.add("device", 0, name="\u202edeviced")
+    code, out, _ = info(capfd, builder.close())
+    assert code == 0
+    assert all(line.isprintable() for line in out.splitlines())
+    assert "a\\x0ab" in out
