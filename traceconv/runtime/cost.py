@@ -8,6 +8,7 @@ ratios stay within 0..1, no pipe works longer than the op, and no transfer is fa
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from traceconv.runtime.spec import DeviceSpec
 
@@ -74,11 +75,15 @@ class Pmu:
 
     def values(self) -> tuple[int, ...]:
         """The counters, in the order of the record's fields."""
-        return tuple(getattr(self, f.name) for f in fields(Pmu))
+        counters: tuple[int, ...] = _COUNTERS(self)
+        return counters
 
     def merged(self, other: Pmu) -> Pmu:
         """Both together: of a mixed op, the cube's part and the vector's."""
-        return Pmu(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Pmu)))
+        return Pmu(*map(sum, zip(self.values(), other.values(), strict=True)))
+
+
+_COUNTERS = attrgetter(*(field.name for field in fields(Pmu)))
 
 
 @dataclass(frozen=True, slots=True)
