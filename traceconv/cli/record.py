@@ -19,25 +19,39 @@ Examples:
   traceconv record resnet50 -o raw/
   traceconv record model.onnx -o raw/ --iterations 20 --warmup 3
   traceconv record model.onnx -o raw/ --batch 8 --input data.npz
-  traceconv record mini_resnet -o raw/ --deterministic --seed 7   the same bytes each time
+  traceconv record mini_resnet -o raw/ --deterministic --seed 7
 
 Then: traceconv ingest raw/
 """
 
 
 def record(
-    model: str = typer.Argument(..., metavar="MODEL", help="An .onnx file, or the name of a network.", show_default=False),
-    output: Path = typer.Option(..., "--output", "-o", metavar="DIR", help="Folder for the capture; made if need be.", show_default=False),
+    model: str = typer.Argument(
+        ..., metavar="MODEL", help="An .onnx file, or the name of a network.", show_default=False
+    ),
+    output: Path = typer.Option(
+        ..., "--output", "-o", metavar="DIR", help="Folder for the capture; made if need be.", show_default=False
+    ),
     iterations: int = typer.Option(5, "--iterations", "-n", help="Inferences to record."),
     warmup: int = typer.Option(0, "--warmup", help="Inferences before them, marked as warm-up and in no step."),
-    batch: int | None = typer.Option(None, "--batch", help="First extent of every input, instead of the model's.", show_default=False),
-    input_path: Path | None = typer.Option(None, "--input", metavar="FILE.npz", help="Input arrays by name; without it they are random.", show_default=False),
+    batch: int | None = typer.Option(
+        None, "--batch", help="First extent of every input, instead of the model's.", show_default=False
+    ),
+    input_path: Path | None = typer.Option(
+        None,
+        "--input",
+        metavar="FILE.npz",
+        help="Input arrays by name; without it they are random.",
+        show_default=False,
+    ),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs, and of --deterministic."),
-    deterministic: bool = typer.Option(False, "--deterministic", help="Model the host's times too: same options, same bytes."),
+    deterministic: bool = typer.Option(
+        False, "--deterministic", help="Model the host's times too: same options, same bytes."
+    ),
 ) -> None:
     import sys
 
-    from traceconv.runtime.record import RecordOptions, Recorded
+    from traceconv.runtime.record import Recorded, RecordOptions
     from traceconv.runtime.record import record as run
 
     options = RecordOptions(model, output, iterations, warmup, batch, input_path, seed, deterministic)
@@ -55,4 +69,3 @@ def record(
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
     typer.echo(f"{done.model_name}: {done.op_count} ops × {runs} recorded", err=True)
     typer.echo(str(done.folder))
-
