@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from traceconv.diagnostics import Accounts, ImportLog, LogEntry, Severity
+from traceconv.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
 from traceconv.errors import DataLossError, InputError
 from traceconv.normalize.raw_log import RawLogNormalizer, RunFacts
 from traceconv.normalize.rows import rows_from_tuples
@@ -108,13 +108,20 @@ def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, 
     log, accounts = ImportLog(), Accounts()
     reader = CaptureReader(capture, log, accounts, observer.advance)
     normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
+    step_count = 0
     try:
         for name, batches in normalizer.tables(reader.events()):
-            writer.insert(name, run_id, batches)
+            row_count = writer.insert(name, run_id, batches)
+            step_count += row_count if name == "step" else 0
         facts = normalizer.facts
     finally:
         normalizer.close()
-    _check_books(capture, accounts, log)
+    for device_id, streams in normalizer.unordered_streams.items():
+        overlaps = writer.set_waits(run_id, device_id, streams)
+        if overlaps:
+            message = f"task: device {device_id}: begins before the task before it on its stream ends"
+            log.add(Code.OVERLAP, message, event_count=overlaps)
+    _check_books(capture, accounts, log, step_count)
     complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
     _insert_run(writer, run_id, label, digest, capture, facts, complete)
     _insert_provenance(writer, run_id, reader, log, accounts)
@@ -132,11 +139,11 @@ def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, 
     )
 
 
-def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog) -> None:
+def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog, step_count: int) -> None:
     """InputError when nothing of the capture could be used; AssertionError when the books don't balance."""
     for record, account in accounts.by_record.items():
         assert account.balanced, f"the books of {record} don't balance: {account}"
-    if not any(account.rows for account in accounts.by_record.values()):
+    if not step_count and not any(account.rows for account in accounts.by_record.values()):
         reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
         reason = f" ({reasons[-1]})" if reasons else ""
         raise InputError(f"{capture.path}: nothing in it can be used{reason}; see: traceconv info {capture.path}")

@@ -137,7 +137,7 @@ class DeviceClock:
 
 
 def _multiply_divide(distance: Int64, rest: Int64, steps: Int64) -> Int64:
-    """⌊distance · rest / steps⌋ for 0 ≤ rest < steps ≤ 2^62 and |distance| ≤ 2^62, where the product has up to 124 bits.
+    """⌊distance · rest / steps⌋ for 0 ≤ rest < steps ≤ 2^62, |distance| ≤ 2^62; the product has up to 124 bits.
 
     Long division in base 2^bits, the base chosen so that each digit's sum, below 2 · steps · 2^bits, fits 64 bits.
     """

@@ -91,6 +91,13 @@ class RunContext:
                 null = over if null is None else null | over
         return Nullable(values.astype(np.int64), null)
 
+    def small(self, number: int) -> int | None:
+        """A single number for a signed 64-bit column; None, and counted, where it does not fit."""
+        if number <= int(_INT64_MAX):
+            return number
+        self._out_of_range += 1
+        return None
+
     def lose(self, record: str, code: Code, count: int, message: str) -> None:
         """Books `count` records as lost, with the reason."""
         if count:

@@ -84,7 +84,10 @@ class TaskPass:
         )
         #: task_id → id of its row.
         self.rows_by_task = SpillIndex(("id",))
-        self._overlaps = 0
+        #: Streams whose tasks did not come in the order of their start, so that `wait_ns` must be made anew.
+        self.unordered: set[int] = set()
+        self._last_start: dict[int, int] = {}
+        self._overlaps: dict[int, int] = {}
         self._negative = 0
 
     def rows(self, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -107,9 +110,8 @@ class TaskPass:
         context.note("task", Code.UNFINISHED, len(rest), where + "started, and no end when the log stops")
         context.note("task", Code.UNMATCHED_END, unmatched, where + "ends without a start")
         context.note("task", Code.NEGATIVE_DURATION, self._negative, where + "ends before the start")
-        context.note(
-            "task", Code.OVERLAP, self._overlaps, where + "begins before the task before it on its stream ends"
-        )
+        overlaps = sum(count for stream, count in self._overlaps.items() if stream not in self.unordered)
+        context.note("task", Code.OVERLAP, overlaps, where + "begins before the task before it on its stream ends")
         report_unknown(context, "task", {"task_type": self._types})
 
     def _batch(self, starts: RecordArray, ids: Int64, ends: RecordArray | None) -> pa.RecordBatch:
@@ -120,7 +122,7 @@ class TaskPass:
         if ends is not None:
             end_ns, end_valid = context.device_times(self._device_id, ends["ticks"])
             valid = end_valid if valid is None else valid if end_valid is None else valid & end_valid
-        order = np.argsort(start_ns, kind="stable")
+        order = _by_start(start_ns, ids)
         if valid is not None:
             order = order[valid[order]]
             lost = len(starts) - len(order)
@@ -196,12 +198,24 @@ class TaskPass:
         lasts = np.append(firsts[1:], len(order)) - 1
         for first, last in zip(order[firsts].tolist(), order[lasts].tolist(), strict=True):
             number = int(stream[first])
+            if int(start_ns[first]) < self._last_start.get(number, int(start_ns[first])):
+                self.unordered.add(number)
+            self._last_start[number] = int(start_ns[last])
             before = self._last_end.get(number, int(start_ns[first]))
             wait[first] = 0 if before is None else int(start_ns[first]) - before
             unknown[first] = before is None
             self._last_end[number] = None if end_unknown[last] else int(end_ns[last])
-        self._overlaps += int(np.count_nonzero((wait < 0) & ~unknown))
+        late = stream[(wait < 0) & ~unknown]
+        for number, count in zip(*(part.tolist() for part in np.unique(late, return_counts=True)), strict=True):
+            self._overlaps[number] = self._overlaps.get(number, 0) + count
         return Nullable(wait, unknown)
+
+
+def _by_start(start_ns: Int64, ids: Int64) -> NDArray[np.intp]:
+    """The order of start; those that start together come in the order of the log."""
+    order = np.argsort(start_ns, kind="stable")
+    ordered = start_ns[order]
+    return order if np.all(ordered[1:] > ordered[:-1]) else np.lexsort((ids, start_ns))
 
 
 def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -256,26 +270,34 @@ _MARKS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns")
 
 
 def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
-    """step_mark records of one device → step: a row when the end mark comes, or when the log stops."""
+    """step_mark records of one device → step: a row some time after its end mark, or when the log stops."""
     account = context.accounts["step_mark"]
-    waiting = np.zeros(0, dtype_of(record("step_mark")))
+    marks = np.zeros(0, dtype_of(record("step_mark")))
+    ended = emitted = np.zeros(0, np.uint32)
     for batch in batches:
         account.records += len(batch.records)
         known = keep_valid(
             context, batch, batch.records["mark"] < len(_MARKS), Code.UNKNOWN_VALUE, "a mark without a name"
         )
         _, valid = context.device_times(device_id, known.records["ticks"])
-        marks = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range").records
-        account.consumed += len(marks)
-        marks = join([waiting, marks])
-        ended = np.unique(marks["step_id"][marks["mark"] == len(_MARKS) - 1])
+        timed = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range")
+        on_time = ~np.isin(timed.records["step_id"], emitted)
+        timed = keep_valid(context, timed, on_time, Code.REPEATED_RECORDS, "marks long after the end of their step")
+        marks = join([marks, timed.records])
+        # A step waits one batch more after its end mark, for marks that come a little later.
         whole = np.isin(marks["step_id"], ended)
-        waiting = marks[~whole]
         yield _step_rows(context, device_id, marks[whole])
-    yield _step_rows(context, device_id, waiting)
+        emitted, marks = np.union1d(emitted, ended), marks[~whole]
+        ended = np.unique(marks["step_id"][marks["mark"] == len(_MARKS) - 1])
+    yield _step_rows(context, device_id, marks)
 
 
 def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.RecordBatch:
+    _, firsts = np.unique(marks[["step_id", "mark"]], return_index=True)
+    repeated = len(marks) - len(firsts)
+    context.lose("step_mark", Code.REPEATED_RECORDS, repeated, "marks that their step has already")
+    context.accounts["step_mark"].consumed += len(firsts)
+    marks = marks[np.sort(firsts)]
     ns, _ = context.device_times(device_id, marks["ticks"])
     context.note_times(ns)
     step_ids, first, place = np.unique(marks["step_id"], return_index=True, return_inverse=True)

@@ -248,13 +248,15 @@ def _put_memory_counters(context: RunContext, records: RecordArray, ns: Int64) -
 
 def json_objects(texts: pa.DictionaryArray) -> pa.Array:
     """Args as plain text; what is not the text of a JSON object is kept as the value of a key `text`."""
-    distinct = [
-        text if text is None or _is_object(text) else json.dumps({"text": text})
-        for text in texts.dictionary.to_pylist()
-    ]
+    distinct = [json_object(text) for text in texts.dictionary.to_pylist()]
     if not distinct:
         return pa.nulls(len(texts), pa.string())
     return pa.DictionaryArray.from_arrays(texts.indices, pa.array(distinct, pa.string())).dictionary_decode()
+
+
+def json_object(text: str | None) -> str | None:
+    """The text of a JSON object: `text` itself where it is one, else an object with it under the key `text`."""
+    return text if text is None or _is_object(text) else json.dumps({"text": text})
 
 
 def _is_object(text: str) -> bool:

@@ -56,6 +56,7 @@ class RawLogNormalizer:
         self._clock_hz = dict(clock_hz)
         self._devices: dict[int, tuple[object, ...]] = {}
         self._rows_by_task: dict[int, SpillIndex] = {}
+        self._unordered: dict[int, set[int]] = {}
         self._capture: tuple[str | None, ...] = (None, None, None, None)
 
     def tables(self, events: Iterable[EventBatch]) -> Iterator[TableRows]:
@@ -78,7 +79,13 @@ class RawLogNormalizer:
         """What is known of the run, after `tables` has come to its end."""
         context = self._context
         host, model_name, writer, options = self._capture
+        options = host_passes.json_object(options)
         return RunFacts(context.first_ns, context.last_ns, context.epoch_known, host, writer, model_name, options)
+
+    @property
+    def unordered_streams(self) -> Mapping[int, frozenset[int]]:
+        """device_id → streams whose tasks did not come in the order of their start: their wait_ns is not right yet."""
+        return {device_id: frozenset(streams) for device_id, streams in self._unordered.items() if streams}
 
     def _pass(self, kind: str, device_id: int | None, batches: Iterator[EventBatch]) -> Iterator[TableRows]:
         context = self._context
@@ -102,6 +109,7 @@ class RawLogNormalizer:
         if kind == "task":
             tasks = device_passes.TaskPass(context, device_id)
             self._rows_by_task[device_id] = tasks.rows_by_task
+            self._unordered[device_id] = tasks.unordered
             yield "task", tasks.rows(timed)
         elif kind in device_passes.METRIC_GROUPS:
             index = self._rows_by_task.setdefault(device_id, SpillIndex(("id",)))
@@ -164,7 +172,7 @@ class RawLogNormalizer:
                     context.tracks.describe_stream(device_id, int(row["stream_id"]), name)
                     continue
                 texts = tuple(context.texts.get(int(row[name])) for name in ("kind", "name"))
-                numbers = tuple(int(row[name]) if int(row[name]) < 1 << 63 else None for name in _DEVICE_NUMBERS)
+                numbers = tuple(context.small(int(row[name])) for name in _DEVICE_NUMBERS)
                 self._devices[device_id] = texts + numbers
                 if row["clock_hz"]:
                     self._clock_hz[device_id] = int(row["clock_hz"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -115,6 +115,20 @@ class StoreWriter:
         finally:
             self._connection.unregister("incoming_rows")
         return count
+
+    def set_waits(self, run_id: int, device_id: int, streams: Iterable[int]) -> int:
+        """Makes task.wait_ns anew for some streams of a device; returns how many tasks overlap the one before."""
+        numbers = ", ".join(str(int(stream)) for stream in streams)
+        where = f"run_id = ? AND device_id = ? AND stream_id IN ({numbers})"
+        self._execute(
+            "UPDATE task SET wait_ns = found.wait_ns FROM ("  # noqa: S608 - whole numbers only
+            "SELECT id, CASE WHEN lag(id) OVER before IS NULL THEN 0 "
+            "ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS wait_ns "
+            f"FROM task WHERE {where} WINDOW before AS (PARTITION BY stream_id ORDER BY start_ns, id)"
+            ") AS found WHERE task.run_id = ? AND task.id = found.id",
+            [run_id, device_id, run_id],
+        )
+        return int(self._fetch(f"SELECT count(*) FROM task WHERE {where} AND wait_ns < 0", [run_id, device_id])[0][0])  # noqa: S608
 
     def commit(self) -> None:
         """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log."""

@@ -1,0 +1,95 @@
+"""What the tests of ingest share: run it, read the store back, and hold the books against the bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from traceconv.pipeline import IngestedRun, ingest
+from traceconv.schema import record_by_tag, tables
+from traceconv.schema.dtypes import dtype_of
+from traceconv.store.database import open_store
+from traceconv.wire.frames import Block, FrameDecoder
+
+
+def ingested(store: Path, *folders: Path, **options: Any) -> list[IngestedRun]:
+    """Ingests captures into `store`, and checks what holds for every ingest: the books, the provenance."""
+    runs = ingest(list(folders), store, **options)
+    for run in runs:
+        check_books(store, run)
+    return runs
+
+
+def query(store: Path, sql: str) -> list[tuple[Any, ...]]:
+    """The rows of a statement on the store."""
+    with open_store(store) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def all_rows(store: Path, *, leave_out: tuple[str, ...] = ()) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table, sorted, so that two stores can be compared."""
+    with open_store(store) as connection:
+        found = {name: connection.execute(f"FROM {name}").fetchall() for name in tables() if name not in leave_out}
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def check_books(store: Path, run: IngestedRun) -> None:
+    """records = rows + merged + consumed + lost for each type; the tables hold as many rows as the books say."""
+    for name, account in run.accounts.by_record.items():
+        assert account.balanced, (name, account)
+        assert min(account.records, account.rows, account.merged, account.consumed, account.lost) >= 0, (name, account)
+    if run.action == "kept":
+        return
+    with open_store(store) as connection:
+        in_books = _rows(connection, "SELECT record, * EXCLUDE (run_id, record) FROM import_account", run)
+        assert {name: tuple(counts) for name, *counts in in_books} == {
+            name: (a.records, a.rows, a.merged, a.consumed, a.lost) for name, a in run.accounts.by_record.items()
+        }
+        for table, record in (("task", "task"), ("api", "api"), ("range", "range"), ("memory", "memory")):
+            expected = run.accounts.by_record[record].rows if record in run.accounts.by_record else 0
+            assert _rows(connection, f"SELECT count(*) FROM {table}", run) == [(expected,)], table
+        # Every id lies in exactly one block.
+        ids = "SELECT id FROM task WHERE run_id = $run UNION ALL SELECT id FROM api WHERE run_id = $run"
+        ids += " UNION ALL SELECT id FROM range WHERE run_id = $run"
+        lost = f"""SELECT count(*) FROM ({ids}) AS e WHERE 1 <> (SELECT count(*) FROM source_block AS b
+            WHERE b.run_id = $run AND e.id >= b.first_id AND e.id < b.first_id + b.event_count)"""
+        assert connection.execute(lost, {"run": run.run_id}).fetchall() == [(0,)]
+        twice = f"SELECT count(*) - count(DISTINCT id) FROM ({ids})"
+        assert connection.execute(twice, {"run": run.run_id}).fetchall() == [(0,)]
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str, run: IngestedRun) -> list[tuple[Any, ...]]:
+    return connection.execute(f"{sql} WHERE run_id = ?", [run.run_id]).fetchall()
+
+
+def raw_records(folder: Path) -> Iterator[tuple[str, int | None, np.void]]:
+    """(record type, device, record) of everything in a sound capture, by a loop of its own."""
+    for path in sorted(folder.rglob("*.bin"), key=lambda p: (p.parent, int(p.name.split("slice_")[1][:-4]))):
+        owner = path.parent.parent.name
+        decoder = FrameDecoder()
+        for item in [*decoder.feed(path.read_bytes()), *decoder.finish()]:
+            assert isinstance(item, Block), item
+            schema = record_by_tag()[item.tag]
+            for row in np.frombuffer(item.payload, dtype_of(schema)):
+                yield schema.name, None if owner == "host" else int(owner.removeprefix("device_")), row
+
+
+def raw_texts(folder: Path) -> dict[int, str]:
+    """The dictionary of a sound capture."""
+    parts: dict[int, dict[int, bytes]] = {}
+    for name, _, row in raw_records(folder):
+        if name == "dictionary":
+            parts.setdefault(int(row["hash"]), {})[int(row["part"])] = bytes(row["text_bytes"])[
+                : int(row["size_bytes"])
+            ]
+    return {key: b"".join(found[part] for part in sorted(found)).decode() for key, found in parts.items()}
+
+
+def record_counts(folder: Path) -> Counter[str]:
+    """How many records of each type a sound capture holds."""
+    return Counter(name for name, _, _ in raw_records(folder))
