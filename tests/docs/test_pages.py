@@ -1,0 +1,139 @@
+"""Every command in the docs runs and prints what its page says; the reference pages are up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from traceconv.cli import app
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("tutorial/*.md")) + sorted(DOCS.glob("how-to/*.md"))
+SHELL = ROOT / ".shells" / "newest" / "bin"
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+_EXIT_CODE = re.compile(r"\s*# exit code (\d+)$")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands of one block, and what they print together: lines, or None when the page doesn't say."""
+
+    commands: tuple[str, ...]
+    prints: tuple[str, ...] | None
+
+
+def steps(page: Path) -> Iterator[Step]:
+    blocks = [(kind, text.splitlines()) for kind, text in _BLOCK.findall(page.read_text("utf-8"))]
+    for index, (kind, lines) in enumerate(blocks):
+        assert kind in ("sh", "text"), f"{page.name}: a block must be sh or text"
+        if kind == "sh":
+            following = blocks[index + 1] if index + 1 < len(blocks) else ("", [])
+            yield Step(tuple(lines), tuple(following[1]) if following[0] == "text" else None)
+
+
+def run(command: str, folder: Path, capture: pytest.CaptureFixture[str]) -> str:
+    """What a command prints on stdout and then on stderr; its exit code must be the page's."""
+    match = _EXIT_CODE.search(command)
+    words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
+    if words[0] == "traceconv" and not {"|", "<", ">", "&", ";"} & set(words):
+        # In this process: most of what such a command takes is loading what is loaded here already.
+        code = app.run(shlex.split(command, comments=True)[1:])
+        printed = "".join(capture.readouterr())
+    else:
+        path = os.pathsep.join([str(Path(sys.executable).parent), str(SHELL), os.environ["PATH"]])
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        code, printed = done.returncode, done.stdout + done.stderr
+    assert code == (int(match[1]) if match else 0), f"{command}\n{printed}"
+    return printed
+
+
+def assert_prints(printed: str, expected: tuple[str, ...], page: str) -> None:
+    """Each line of the page is found in order. Numbers and spaces may differ; … stands for anything."""
+    rest = iter(_loose(printed))
+    for line in expected:
+        if line.strip() == "…":
+            continue
+        pattern = ".*".join(re.escape(part) for part in _loose(line)[0].split("…"))
+        assert any(re.fullmatch(pattern, shown) for shown in rest), f"{page}: not printed: {line}\n{printed}"
+
+
+def _loose(text: str) -> list[str]:
+    lines = [re.sub(r"\d[\d.,]*", "0", line) for line in text.splitlines()]
+    lines = [re.sub(r"─+", "─", line) for line in lines]
+    return [" ".join(line.split()) for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_the_page_do_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRACECONV_DB", raising=False)
+    for step in steps(page):
+        commands = [command for command in step.commands if SHELL.exists() or not command.startswith("duckdb ")]
+        printed = "".join(run(command, tmp_path, capfd) for command in commands)
+        if step.prints is not None:
+            assert_prints(printed, step.prints, page.name)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *DOCS.rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_up_to_date() -> None:
+    assert generator().stale() == []
+
+
+def test_reference_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = generator()
+    wide = module.pages()
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "dumb")
+    assert module.pages() == wide
+
+
+def test_the_check_sees_a_page_that_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = generator()
+    shutil.copytree(module.FOLDER, tmp_path / "reference")
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "reference")
+    assert module.main(["--check"]) == 0
+    with (tmp_path / "reference" / "tables.md").open("a") as page:
+        page.write("more\n")
+    (tmp_path / "reference" / "old.md").write_text("")
+    assert module.main(["--check"]) == 1
+    assert module.stale() == ["old.md", "tables.md"]
