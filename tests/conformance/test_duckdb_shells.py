@@ -1,0 +1,102 @@
+"""A store opens in the DuckDB shells that people have: the oldest and the newest on PyPI.
+
+`make` installs them (pip install --target .shells/oldest duckdb-cli==…); without them the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from traceconv.reports.catalog import reports
+from traceconv.store.database import open_store
+
+SHELLS = Path(os.environ.get("TRACECONV_SHELLS") or Path(__file__).parents[2] / ".shells")
+MAGICS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
+
+
+def find_shell(version: str) -> Path | None:
+    """The program itself: packages differ in where it lies, and beside it may be a script of the same name."""
+    for place in ("duckdb_cli/duckdb", "bin/duckdb"):
+        path = SHELLS / version / place
+        if path.is_file() and path.open("rb").read(4).startswith(MAGICS):
+            return path
+    return None
+
+
+@pytest.fixture(params=["oldest", "newest"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    found = find_shell(request.param)
+    if found is None:
+        pytest.skip(f"no duckdb shell in {SHELLS / request.param}")
+    # Some packages lack the permission to run it.
+    if not os.access(found, os.X_OK):
+        found = Path(shutil.copy(found, tmp_path / "duckdb"))
+        found.chmod(0o755)
+    return found
+
+
+@pytest.fixture
+def store(make_store: Callable[..., Path]) -> Path:
+    return make_store(
+        op=[{"op_id": 1, "op_type": "Conv2D", "name": "conv", "model_id": 1, "input_bytes": 2}],
+        device=[{"core_clock_hz": 10**9, "ai_core_count": 4, "ai_vector_core_count": 4}],
+        task=[
+            {"id": 1, "op_id": 1, "start_ns": 10, "dur_ns": 2**60 + 1, "block_count": 4, "core_type": "AI_CORE"},
+            {"id": 2, "kind": "collective", "step_id": 1, "start_ns": 5, "dur_ns": 6},
+            {"id": 3, "run_id": 2, "op_id": 1, "dur_ns": 1},
+        ],
+        task_pmu=[{"id": 1, "metric_group": "PipeUtilization", "aic_total_cycles": 10, "aic_mac_cycles": 5}],
+        step=[{"step_id": 1, "iteration": 1, "fp_start_ns": 1, "bp_end_ns": 4, "end_ns": 9}],
+        fusion=[{"fusion_id": 1, "op_id": 1, "original_index": 0, "original_name": "a"}],
+        api=[{"id": 9, "level": "acl", "name": "x", "dur_ns": 3}, {"id": 10, "level": "acl", "name": "x", "dur_ns": 8}],
+        range=[{"id": 20, "name": "r", "args": '{"k": 1}'}],
+    )
+
+
+def ask(shell: Path, store: Path, sql: str) -> list[list[str]]:
+    done = subprocess.run(
+        [shell, "-init", os.devnull, "-readonly", "-csv", "-noheader", store, "-c", sql],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(csv.reader(io.StringIO(done.stdout)))
+
+
+def test_reports_as_view_and_as_macro(shell: Path, store: Path) -> None:
+    assert len(ask(shell, store, "FROM op_statistic")) == 2
+    ((run, *_, ratio),) = ask(shell, store, "FROM op_statistic(run := 1)")
+    assert (run, ratio) == ("1", "100.0")
+    summary = "SELECT dur_ns, aicore_time_ns, aic_mac_ratio FROM op_summary WHERE dur_ns > 5"
+    assert ask(shell, store, summary) == [[str(2**60 + 1), "3", "0.5"]]
+
+
+def test_every_report_gives_the_rows_that_our_duckdb_gives(shell: Path, store: Path) -> None:
+    with open_store(store) as connection:
+        for name, report in reports().items():
+            columns = ", ".join(f"{column.name}::VARCHAR" for column in report.columns)
+            order = ", ".join(f"{term.column} {'DESC' if term.descending else ''}" for term in report.order)
+            sql = f"SELECT {columns} FROM {name} ORDER BY {order}"
+            ours = [["" if v is None else v for v in row] for row in connection.execute(sql).fetchall()]
+            theirs = [["" if v == "NULL" else v for v in row] for row in ask(shell, store, sql)]
+            assert theirs == ours, name
+
+
+def test_tables_and_comments_are_there(shell: Path, store: Path) -> None:
+    assert ask(shell, store, "DESCRIBE task")[1][:2] == ["id", "BIGINT"]
+    assert ask(shell, store, "SELECT count(*) FROM slice") == [["6"]]
+    column = "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'dur_ns'"
+    for place in ("task", "op_summary"):
+        ((comment,),) = ask(shell, store, column.format(place))
+        assert comment.startswith("[ns] How long it ran")
+    ((comment,),) = ask(shell, store, "SELECT comment FROM duckdb_views() WHERE view_name = 'op_statistic'")
+    assert comment.startswith("Operators by type.")

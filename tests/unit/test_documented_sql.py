@@ -1,0 +1,88 @@
+"""The headers of SQL files: what is refused, and that those of the reports say the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from traceconv.reports.catalog import reports
+from traceconv.schema import tables
+from traceconv.store.database import open_store, views
+from traceconv.store.documented_sql import HeaderError, OrderTerm, parse
+
+GOOD = """\
+-- title = "Tasks"
+-- doc = "Which tasks are there?"
+-- needs = ["task"]
+-- when_empty = "Record some."
+-- order = ["run_id", "n DESC"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "The run." }
+-- n = { type = "BIGINT", unit = "ns", msprof = "N(us)", msprof_as = "us", doc = "How long." }
+SELECT run_id, n FROM t;
+"""
+
+
+def test_a_good_header() -> None:
+    found = parse("tasks", GOOD)
+    assert found.body == "SELECT run_id, n FROM t"
+    assert found.order == (OrderTerm("run_id", False), OrderTerm("n", True))
+    assert found.shown == ("run_id", "n")
+    assert found.column("n").msprof == "N(us)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('title = "Tasks"', 'titel = "Tasks"'),
+        ('-- title = "Tasks"\n', ""),
+        ("there?", "there"),
+        ('unit = "ns", ', ""),
+        ('unit = "ns"', 'unit = "fortnight"'),
+        (', doc = "How long."', ""),
+        ('type = "BIGINT", unit = "ns"', 'type = "INT", unit = "ns"'),
+        ('"n DESC"', '"m DESC"'),
+        ('"n DESC"', '"n DESC; DROP TABLE t"'),
+        ('msprof = "N(us)", ', ""),
+        ('msprof_as = "us"', 'msprof_as = "furlongs"'),
+        ("-- run = {", "-- n = {"),
+        ("-- run_id =", "-- id ="),
+        ('-- when_empty = "Record some."\n', ""),
+        ("SELECT run_id, n FROM t;", ""),
+        ("-- [columns]", "-- [columns"),
+    ],
+)
+def test_a_bad_header_is_refused(old: str, new: str) -> None:
+    assert old in GOOD
+    with pytest.raises(HeaderError):
+        parse("tasks", GOOD.replace(old, new))
+
+
+@pytest.mark.parametrize("name", list(reports()))
+def test_a_report_has_the_columns_and_parameters_that_its_header_says(
+    name: str, make_store: Callable[..., Path]
+) -> None:
+    report = reports()[name]
+    described = [(column.name, column.type) for column in report.columns]
+    with open_store(make_store()) as connection:
+        assert [row[:2] for row in connection.execute(f"DESCRIBE {name}").fetchall()] == described
+        given = ", ".join(f"{parameter.name} := 1" for parameter in report.parameters)
+        assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {name}({given})").fetchall()] == described
+        for place in report.early:
+            # The first rows of an order are looked for there: what names have in common must mean the same.
+            columns = {row[0]: row[1] for row in connection.execute(f"DESCRIBE {place}").fetchall()}
+            assert {"run_id", "id"} <= set(columns)
+            assert all(columns[n] == kind for n, kind in described if n in columns)
+
+
+def test_headers_name_tables_and_parameters_that_there_are() -> None:
+    for report in reports().values():
+        assert set(report.needs) <= set(tables())
+        assert set(report.early) <= {*tables(), *views()}
+        assert report.order[0] == OrderTerm("run_id", False)
+        assert {parameter.name for parameter in report.parameters} <= {"run", "device", "step"}
+        assert report.parameters[0].name == "run"

@@ -1,0 +1,98 @@
+"""`traceconv query`: any SQL, on a store that it can only read."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from store_builder import build_store
+
+from traceconv.cli.app import run as run_command
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("query") / "s.duckdb"
+    return build_store(path, task=[{"id": n, "name": f"k{n}", "dur_ns": 2**62} for n in range(3)])
+
+
+def query(capfd: pytest.CaptureFixture[str], store: Path, *arguments: str) -> tuple[int, str, str]:
+    code = run_command(["query", *arguments, "--db", str(store)])
+    return code, *capfd.readouterr()
+
+
+def test_formats(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+    sql = "SELECT sum(dur_ns) AS total, 'a,b' AS text, NULL AS nothing, [1, 2] AS list FROM task"
+    total = 3 * 2**62
+    assert query(capfd, store, sql, "--format", "csv")[1] == f'total,text,nothing,list\n{total},"a,b",,"[1, 2]"\n'
+    assert json.loads(query(capfd, store, sql, "--format", "json")[1]) == [
+        {"total": total, "text": "a,b", "nothing": None, "list": [1, 2]}
+    ]
+    assert query(capfd, store, sql)[1].splitlines()[2].split() == [str(total), "a,b", "-", "1,", "2"]
+
+
+def test_values_of_every_kind_are_json(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+    sql = (
+        "SELECT 1.50::DECIMAL(9,2) AS a, 'nan'::DOUBLE AS b, DATE '2024-01-02' AS c, {'k': [true]} AS d, "
+        "MAP {'x': 1} AS e, '\\xAA'::BLOB AS f, 1 AS g, 2 AS g, INTERVAL 1 DAY AS h"
+    )
+    code, out, _ = query(capfd, store, sql, "--format", "ndjson")
+    assert code == 0
+    found = json.loads(out)
+    assert '"a": 1.50,' in out
+    assert {key: found[key] for key in "bcdefg"} == {
+        "b": "nan", "c": "2024-01-02", "d": {"k": [True]}, "e": {"x": 1}, "f": "aa", "g": 1,
+    }  # fmt: skip
+    assert found["g_2"] == 2
+
+
+def test_reports_are_views(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+    assert query(capfd, store, "SELECT name FROM task_time(run := 1) LIMIT 1", "--format", "csv")[1] == "name\nk0\n"
+
+
+def test_sql_from_standard_input(
+    capfd: pytest.CaptureFixture[str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 1 AS a; -- done\n"))
+    assert query(capfd, store, "-", "--format", "csv")[1] == "a\n1\n"
+
+
+def test_parquet_keeps_wide_integers_exact(capfd: pytest.CaptureFixture[str], store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "o.parquet"
+    code, *_ = query(capfd, store, "SELECT sum(dur_ns) AS total FROM task -- all", "-o", str(target))
+    assert code == 0
+    assert duckdb.sql(f"FROM '{target}'").fetchall() == [(3 * 2**62,)]
+
+
+def test_many_rows_come_in_batches(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+    _, out, _ = query(capfd, store, "SELECT range AS n FROM range(20000)", "--format", "csv")
+    assert out == "n\n" + "".join(f"{n}\n" for n in range(20000))
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT * FROM tsk", "Did you mean"),
+        ("SELEC 1", "syntax error"),
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("", "no SQL"),
+        ("/* nothing */", "one statement"),
+        ("CREATE TABLE x (a INTEGER)", "read-only"),
+        ("DROP TABLE task", "read-only"),
+        ("COPY task TO '/tmp/traceconv-x.csv'", "disabled"),
+        ("SELECT * FROM read_text('/etc/hostname')", "disabled"),
+        ("SELECT 'a'::INTEGER", "Conversion"),
+        ("SELECT CASE WHEN range > 10000 THEN error('late\x1b[2J') END FROM range(20000)", "late"),
+    ],
+)
+def test_what_is_wrong_is_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql: str, says: str) -> None:
+    code, out, err = query(capfd, store, sql, "--format", "csv")
+    assert code == 2
+    assert err.startswith("traceconv: ")
+    assert says in err
+    assert len(err.splitlines()) == 1
+    assert err.strip().isprintable()
+    assert "late" in says or out == ""

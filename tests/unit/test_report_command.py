@@ -1,0 +1,295 @@
+"""`traceconv report`: what is asked for is what comes out, and what can't be is one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+from store_builder import build_store
+
+from traceconv.cli.app import run as run_command
+from traceconv.reports.catalog import reports
+
+MakeStore = Callable[..., Path]
+
+
+class Ran:
+    """What a command did: its exit code, and what it wrote."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Command = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    def ran(*arguments: object) -> Ran:
+        code = run_command([str(argument) for argument in arguments])
+        return Ran(code, *capfd.readouterr())
+
+    return ran
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    op = {"op_id": 1, "op_type": "Conv2D", "name": "conv", "model_id": 1, "input_shapes": "1,3;2"}
+    start = 1_720_000_000_123_456_789
+    return build_store(
+        tmp_path_factory.mktemp("report") / "s.duckdb",
+        run=[
+            {"run_id": 1, "label": "base", "start_ns": start},
+            {"run_id": 2, "label": "twice", "start_ns": start},
+            {"run_id": 3, "label": "twice", "start_ns": start},
+            {"run_id": 4, "label": "newest", "start_ns": start},
+        ],
+        op=[{"run_id": 4, **op}, {"run_id": 4, **op, "op_id": 2, "op_type": "Relu", "name": "re[bold]lu|\x1b[31m,"}],
+        task=[
+            {"run_id": 1, "id": 1, "name": "old", "start_ns": start, "dur_ns": 5},
+            *(
+                {
+                    "run_id": 4,
+                    "id": 2**40 + n,
+                    "op_id": 1 + n % 2,
+                    "name": f"k{n}",
+                    "task_type": "AI_CORE",
+                    "start_ns": start + 1_000 * n,
+                    "dur_ns": [1_584_000, 700, None, 1_584_000, 42][n],
+                    "device_id": n // 4,
+                    "hf32_eligible": n == 0,
+                    "wait_ns": -n,
+                }
+                for n in range(5)
+            ),
+        ],
+        step=[
+            {
+                "run_id": 4,
+                "step_id": n,
+                "iteration": n,
+                "fp_start_ns": 10 * n,
+                "bp_end_ns": 10 * n + 4,
+                "end_ns": 10 * n + 5,
+            }
+            for n in (1, 2)
+        ],
+        fusion=[{"run_id": 4, "fusion_id": 1, "op_id": 1, "original_index": 0, "original_name": "a"}],
+    )
+
+
+def rows(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text)))
+
+
+def test_list_names_every_report(command: Command) -> None:
+    listed = command("report", "--list")
+    assert [line.split()[0].replace("-", "_") for line in listed.out.splitlines()] == list(reports())
+
+
+@pytest.mark.parametrize("name", list(reports()))
+def test_help_of_a_report_comes_from_its_header(command: Command, name: str) -> None:
+    helped = command("report", name.replace("_", "-"), "--help")
+    assert helped.code == 0
+    for column in reports()[name].columns:
+        assert f"  {column.name}  {column.type}" in helped.out
+
+
+def test_help_of_the_command(command: Command) -> None:
+    helped = command("report", "--help")
+    assert helped.code == 0
+    assert "--order-by" in helped.out
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "ndjson", "markdown", "msprof-csv"])
+def test_every_report_in_every_format(command: Command, store: Path, form: str) -> None:
+    counts = {"api_statistic": 0, "fusion_op": 2, "op_statistic": 3, "op_summary": 5, "step_trace": 2, "task_time": 6}
+    headings = {"table": 2, "markdown": 2, "csv": 1, "msprof-csv": 1, "json": 0, "ndjson": 0}
+    for name, count in counts.items():
+        done = command("report", name, "--db", store, "--format", form, "--run", "all")
+        assert done.code == 0
+        assert bool(done.err) == (count == 0)
+        if form == "json":
+            found = json.loads(done.out)
+            assert all(list(row) == [c.name for c in reports()[name].columns] for row in found)
+        else:
+            found = done.out.splitlines()[headings[form] :]
+        assert len(found) == count, name
+
+
+def test_the_latest_run_is_taken_and_said(command: Command, store: Path) -> None:
+    done = command("report", "task-time", "--db", store, "--format", "csv", "--columns", "run_id,name")
+    assert {row[0] for row in rows(done.out)[1:]} == {"4"}
+    assert "run 4 (newest), the latest of 4" in done.err
+    assert command("report", "task-time", "--db", store, "--run", "4").err == ""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [("1", ["old"]), ("base", ["old"]), ("2", []), ("all", ["old", "k0", "k1", "k2", "k3", "k4"])]
+)
+def test_runs_by_number_label_or_all(command: Command, store: Path, wanted: str, found: list[str]) -> None:
+    done = command("report", "task-time", "--db", store, "--run", wanted, "--columns", "name", "--format", "csv")
+    assert (done.code, rows(done.out)[1:]) == (0, [[name] for name in found])
+
+
+def test_top_order_filter_and_columns(command: Command, store: Path) -> None:
+    def names(*arguments: str) -> list[str]:
+        done = command("report", "task_time", "--db", store, "--format", "csv", "--columns", "name", *arguments)
+        assert done.code == 0, done.err
+        return [row[0] for row in rows(done.out)[1:]]
+
+    assert names("--top", "2") == ["k0", "k1"]
+    # Largest first, ties in the report's own order, what is not known last.
+    assert names("--order-by", "dur_ns") == ["k0", "k3", "k1", "k4", "k2"]
+    assert names("--order-by", "dur_ns", "--ascending") == ["k4", "k1", "k0", "k3", "k2"]
+    assert names("--order-by", "name", "--top", "1") == ["k0"]
+    assert names("--order-by", "name", "--descending", "--top", "1") == ["k4"]
+    assert names("--filter", "dur_ns=1584000", "--filter", "name=k3") == ["k3"]
+    assert names("--filter", "dur_ns=NULL") == ["k2"]
+    assert names("--filter", "name=' OR 1=1 --") == []
+    assert names("--device", "1") == ["k4"]
+
+
+@pytest.mark.parametrize("order", ["start_ns", "dur_ns", "wait_ns", "op_name", "aic_mac_ratio", "op_type", "device_id"])
+@pytest.mark.parametrize("direction", ["--ascending", "--descending"])
+def test_top_is_the_beginning_of_all(command: Command, store: Path, order: str, direction: str) -> None:
+    ask = ("report", "op-summary", "--db", store, "--format", "csv", "--order-by", order, direction)
+    all_rows = command(*ask).out.splitlines()
+    assert command(*ask, "--top", "2").out.splitlines() == all_rows[:3]
+    filtered = command(*ask, "--top", "1", "--filter", "op_type=Relu", "--run", "newest").out.splitlines()
+    assert filtered == [all_rows[0], next(line for line in all_rows if "Relu" in line)]
+
+
+def test_exact_numbers_in_json_and_csv(command: Command, store: Path) -> None:
+    ask = ("report", "op-summary", "--db", store, "--columns", "id,start_ns,dur_ns,op_name,hf32_eligible", "--top", "2")
+    first, second = json.loads(command(*ask, "--format", "json").out)
+    assert first["start_ns"] == 1_720_000_000_123_456_789
+    assert second["op_name"] == "re[bold]lu|\x1b[31m,"
+    assert [json.loads(line) for line in command(*ask, "--format", "ndjson").out.splitlines()] == [first, second]
+    table = rows(command(*ask, "--format", "csv").out)
+    assert table[1:] == [
+        [str(2**40), "1720000000123456789", "1584000", "conv", "true"],
+        [str(2**40 + 1), "1720000000123457789", "700", "re[bold]lu|\x1b[31m,", "false"],
+    ]
+
+
+def test_tables_read_like_people_talk_and_nothing_in_a_name_acts(command: Command, store: Path) -> None:
+    done = command("report", "op-summary", "--db", store)
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["device_id", "op_name", "op_type", "task_type", "start", "dur", "wait"]
+    assert lines[2].endswith(" 0 ns")
+    assert "1.584 ms" in lines[2]
+    assert "re[bold]lu|\\x1b[31m," in lines[3]
+    assert "1.000 µs    700 ns  -1 ns" in lines[3]
+    marked = command("report", "op-summary", "--db", store, "--format", "markdown").out.splitlines()
+    assert "re\\[bold\\]lu\\|\\\\x1b\\[31m," in marked[3]
+
+
+def test_msprof_labels_and_numbers(command: Command, store: Path) -> None:
+    header, *found = rows(command("report", "op-summary", "--db", store, "--format", "msprof-csv").out)
+    expected = [column.msprof for column in reports()["op_summary"].columns if column.msprof]
+    assert header == expected
+    first = dict(zip(header, found[0], strict=True))
+    assert first["Task Start Time(us)"] == "1720000000123456.789"
+    assert first["Task Duration(us)"] == "1584.000"
+    assert first["HF32 Eligible"] == "YES"
+    assert first["Input Shapes"] == '"1,3;2"'
+    assert first["aic_mac_ratio"] == first["Context ID"] == "N/A"
+    third = dict(zip(header, found[2], strict=True))
+    assert (third["Task Duration(us)"], third["Task Wait Time(us)"]) == ("N/A", "-0.002")
+
+
+def test_msprof_step_trace_has_a_pair_of_columns_for_each_reduce(command: Command, make_store: MakeStore) -> None:
+    store = make_store(
+        step=[{"step_id": n, "iteration": n, "fp_start_ns": 1000 * n, "end_ns": 1000 * n + 5} for n in (1, 2)],
+        task=[{"id": n, "kind": "collective", "step_id": 2, "start_ns": n, "dur_ns": 10 * n} for n in (7, 8)],
+    )
+    header, *found = rows(command("report", "step-trace", "--db", store, "--format", "msprof-csv").out)
+    assert header[-5:] == ["Model ID", *["Reduce Start(us)", "Reduce Duration(us)"] * 2]
+    assert found[0] == ["0", "1", "1.000", "N/A", "1.005", "0.005", *["N/A"] * 8]
+    assert found[1][-4:] == ["0.007", "0.070", "0.008", "0.080"]
+    assert found[1][8] == "0.995"
+
+
+def test_msprof_api_statistic_is_of_the_host(command: Command, make_store: MakeStore) -> None:
+    store = make_store(api=[{"id": n, "level": "acl", "name": "x", "dur_ns": d} for n, d in enumerate([1000, 2001])])
+    assert command("report", "api-statistic", "--db", store, "--format", "msprof-csv").out.splitlines() == [
+        "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance",
+        "host,acl,x,3.001,2,1.501,1.000,2.001,0.251",
+    ]
+
+
+def test_parquet_holds_what_csv_holds(command: Command, store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    done = command("report", "task-time", "--db", store, "-o", target, "--filter", "dur_ns=1584000")
+    assert (done.code, done.out) == (0, "")
+    assert duckdb.sql(f"SELECT name, start_ns FROM '{target}'").fetchall() == [
+        ("k0", 1_720_000_000_123_456_789),
+        ("k3", 1_720_000_000_123_459_789),
+    ]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_file_is_written_whole_in_the_format_of_its_name(command: Command, store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("old")
+    assert command("report", "op-statistic", "--db", store, "-o", target).out == ""
+    assert len(json.loads(target.read_text())) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["op-statstic"], 2, "Did you mean 'op-statistic'?"),
+        ([], 2, "--list"),
+        (["op-statistic", "--top", "-1"], 2, "--top"),
+        (["op-statistic", "--top", "0"], 2, "--top"),
+        (["op-statistic", "--order-by", "totl_ns"], 2, "Did you mean 'total_ns'?"),
+        (["op-statistic", "--ascending"], 2, "--order-by"),
+        (["op-statistic", "--columns", "op_typ"], 2, "Did you mean 'op_type'?"),
+        (["op-statistic", "--columns", "op_type,op_type"], 2, "twice"),
+        (["op-statistic", "--columns", "op_type", "--format", "msprof-csv"], 2, "--columns"),
+        (["op-statistic", "--filter", "op_type"], 2, "COLUMN=VALUE"),
+        (["op-statistic", "--filter", "op_typ=x"], 2, "Did you mean 'op_type'?"),
+        (["op-statistic", "--filter", "total_ns=fast"], 2, "BIGINT"),
+        (["op-statistic", "--filter", f"total_ns={2**63}"], 2, "BIGINT"),
+        (["step-trace", "--filter", "reduce_dur_ns=1"], 2, "lists"),
+        (["op-statistic", "--run", "9"], 2, "1, 2, 3, 4"),
+        (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),
+        (["op-statistic", "--run", "twice"], 2, "2, 3"),
+        (["api-statistic", "--device", "0"], 2, "no --device"),
+        (["op-statistic", "--format", "cvs"], 2, "Did you mean 'csv'?"),
+        (["op-statistic", "--format", "parquet"], 2, "-o FILE"),
+        (["op-statistic", "-o", "."], 1, "folder"),
+        (["op-statistic", "-o", "/no/such/folder/x.csv"], 1, "can't write"),
+        (["op-statistic", "-o", "/no/such/folder/x.parquet"], 1, "can't write"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    command: Command, store: Path, arguments: Sequence[str], code: int, says: str
+) -> None:
+    done = command("report", *arguments, "--db", store)
+    assert (done.code, done.out) == (code, "")
+    last = done.err.splitlines()[-1]
+    assert last.startswith("traceconv: ")
+    assert says in last
+    assert "Traceback" not in done.err
+
+
+def test_a_report_without_rows_says_what_to_record(command: Command, store: Path) -> None:
+    done = command("report", "api-statistic", "--db", store, "--format", "csv", "--run", "4")
+    assert (done.code, len(done.out.splitlines())) == (0, 1)
+    assert "run 4 has no rows in api. Record a model" in done.err
+    assert "no row of run 4 matches" in command("report", "task-time", "--db", store, "--run", 4, "--device", 9).err
+    assert "has no rows in step" in command("report", "step-trace", "--db", store, "--run", "base").err
+
+
+def test_a_store_without_runs_says_so(command: Command, make_store: MakeStore) -> None:
+    done = command("report", "op-statistic", "--db", make_store(run=[]), "--format", "json")
+    assert (done.code, json.loads(done.out)) == (0, [])
+    assert "holds no run" in done.err

@@ -1,0 +1,108 @@
+"""Values as text: durations as people say them, microseconds to the digit, JSON that is JSON."""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_HALF_UP, Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.cli.tables import lines, shortened
+from traceconv.reports.values import human, human_bytes, human_duration, json_text, msprof_cell, thousandths
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (-999, "-999 ns"),
+        (1_000, "1.000 µs"),
+        (1_584_123, "1.584 ms"),
+        (999_999, "999.999 µs"),
+        (999_999_499, "999.999 ms"),
+        (999_999_500, "1.000 s"),
+        (-1_584_000, "-1.584 ms"),
+        (59_999_000_000, "59.999 s"),
+        (125_000_000_000, "2 min 05.000 s"),
+        (3_723_004_000_000, "1 h 02 min 03.004 s"),
+    ],
+)
+def test_human_duration(ns: int, text: str) -> None:
+    assert human_duration(ns) == text
+    assert human_duration(Decimal(ns)) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (2**20 - 1, "1.0 MiB"),
+        (-(2**30), "-1.0 GiB"),
+        (2**60, "1048576.0 TiB"),
+    ],
+)
+def test_human_bytes(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from([1000, 10**6, 10**9]))
+def test_thousandths_are_exact(value: int, unit: int) -> None:
+    exact = (Decimal(value) / unit).quantize(Decimal("0.001"), ROUND_HALF_UP)
+    assert Decimal(thousandths(value, unit)) == exact
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_msprof_microseconds_keep_every_nanosecond(ns: int) -> None:
+    assert int(Decimal(msprof_cell(ns, "us")) * 1000) == ns
+
+
+def test_msprof_cells() -> None:
+    assert msprof_cell(None, "us") == "N/A"
+    assert msprof_cell(588, "kb") == "0.57421875"
+    assert msprof_cell(1024, "kb") == "1"
+    assert msprof_cell(0.98765, "ratio") == "0.988"
+    assert msprof_cell(False, "flag") == "NO"
+    assert msprof_cell("1,3;2", "shapes") == '"1,3;2"'
+    assert msprof_cell(Decimal("1500.500"), "us") == "1.501"
+
+
+@given(st.text())
+def test_json_text_is_json_and_never_acts_on_a_terminal(text: str) -> None:
+    shown = json_text(text)
+    assert shown.isprintable()
+    assert json.loads(shown) == text
+
+
+@given(st.text(), st.integers(1, 30))
+def test_shortened_fits_and_keeps_what_fits(text: str, width: int) -> None:
+    from rich.cells import cell_len
+
+    shown = shortened(text, width)
+    assert cell_len(shown) <= width
+    assert shown == text if cell_len(text) <= width else "…" in shown
+
+
+def test_moments_count_from_the_start_of_the_run() -> None:
+    assert human(1_720_000_000_000_001_000, "ns", moment=True, origin_ns=1_720_000_000_000_000_000) == "1.000 µs"
+    assert human(5, "ns", moment=True) == "5 ns"
+
+
+def test_a_table_fits_its_width_and_numbers_are_whole() -> None:
+    rows = [["12345", "a/very/long/name/of/an/op/in/a/deep/model", "7 ns"], ["1", "b", "1.584 ms"]]
+    drawn = [line for _, line in lines(["id", "name", "dur"], rows, [True, False, True], 40, first=True)]
+    assert drawn == [
+        "   id  name                          dur",
+        "─────  ───────────────────────  ────────",
+        "12345  a/very/long…/deep/model      7 ns",
+        "    1  b                        1.584 ms",
+    ]
+
+
+def test_a_row_that_can_not_fit_becomes_a_block() -> None:
+    drawn = [line for _, line in lines(["id", "name"], [["1234567890", "x" * 50]], [True, False], 15, first=True)]
+    assert drawn == ["id    1234567890", f"name  {'x' * 50}", ""]
