@@ -279,6 +279,21 @@ def test_any_record_is_shown_exactly(
                 assert shown == value
 
 
+def test_a_large_block_comes_in_parts_with_the_right_places(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = record("sync")
+    data = np.zeros(10, dtype_of(schema))
+    data["ticks"] = np.arange(10)
+    path = write_file(tmp_path / "sync.bin", schema, encode_block(schema, data, 0))
+    whole = rows(capfd, path)
+    monkeypatch.setattr("traceconv.readers.npulog.dump._PART_RECORDS", 3)
+    assert rows(capfd, path) == whole
+    assert rows(capfd, path, "--limit", "7") == whole[:7]
+    assert [row["_sequence"] for row in whole] == list(range(10))
+    assert len(dump(capfd, path)[1]) == 12
+
+
 def test_slices_are_read_in_order(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={}, slice_bytes=1, block_bytes=24)
     for number in range(12):

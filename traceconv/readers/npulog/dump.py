@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, Damage, FileHeader,
 from traceconv.wire.text import TextCollector
 
 _CHUNK_BYTES = 1 << 20
+_PART_RECORDS = 1 << 14
 _TEXT_LIMIT_BYTES = 256 << 20
 _SHOWN_TEXT = 60
 _DICTIONARY = record("dictionary")
@@ -130,27 +131,39 @@ def _dump_file(
             schema = schema_of(item, decoder.header)
             if options.record is not None and schema.name != options.record:
                 continue
-            data = item.payload
-            if limit is not None:
-                data = data[: limit * item.record_size]
-            rows = np.frombuffer(data, dtype_of(schema, item.record_size))
-            if options.as_json:
-                yield len(rows), _json_lines(rows, schema, item, file, texts)
-            else:
-                cells = _text_cells(rows, schema, item, texts)
-                head = ""
-                if columns is None or columns.schema != schema:
-                    columns = _Columns.fit(schema, cells)
-                    head = f"# {name}: {schema.name}\n{columns.head()}\n"
-                yield len(rows), head + columns.lines(cells)
-            if limit is not None:
-                limit -= len(rows)
-                if limit == 0:
-                    return
+            for part in _parts(item, limit):
+                rows = np.frombuffer(part.payload, dtype_of(schema, part.record_size))
+                if options.as_json:
+                    yield len(rows), _json_lines(rows, schema, part, file, texts)
+                else:
+                    cells = _text_cells(rows, schema, part, texts)
+                    head = ""
+                    if columns is None or columns.schema != schema:
+                        columns = _Columns.fit(schema, cells)
+                        head = f"# {name}: {schema.name}\n{columns.head()}\n"
+                    yield len(rows), head + columns.lines(cells)
+                if limit is not None:
+                    limit -= len(rows)
+            if limit == 0:
+                return
     except OSError as error:
         options.on_damage(f"{name}: can't be read: {error.strerror or error}")
     except InputError as error:
         options.on_damage(f"{name}: {error}")
+
+
+def _parts(block: Block, limit: int | None) -> Iterator[Block]:
+    """The first `limit` records of a block, as blocks of at most `_PART_RECORDS`: text takes more room than records."""
+    count = block.record_count if limit is None else min(limit, block.record_count)
+    for first in range(0, count, _PART_RECORDS):
+        end = min(first + _PART_RECORDS, count)
+        yield replace(
+            block,
+            record_count=end - first,
+            sequence=block.sequence + first,
+            payload=block.payload[first * block.record_size : end * block.record_size],
+            byte_offset=block.byte_offset + first * block.record_size,
+        )
 
 
 def schema_of(block: Block, header: FileHeader | None) -> RecordSchema:
