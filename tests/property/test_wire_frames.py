@@ -108,7 +108,7 @@ def test_a_byte_at_a_time_gives_the_same_blocks(log: Log) -> None:
     assert read(log.data, range(1, len(log.data))) == read(log.data)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(log=LOGS, data=st.data())
 def test_damage_never_makes_up_records_and_any_split_finds_the_same(log: Log, data: st.DataObject) -> None:
     hurt = data.draw(damaged(log))
@@ -124,7 +124,7 @@ def test_damage_never_makes_up_records_and_any_split_finds_the_same(log: Log, da
     assert read(hurt, data.draw(cuts_of(hurt))) == got
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(log=LOGS, data=st.data())
 def test_every_byte_is_in_a_block_or_in_damage(log: Log, data: st.DataObject) -> None:
     hurt = data.draw(damaged(log))
@@ -140,7 +140,7 @@ def test_every_byte_is_in_a_block_or_in_damage(log: Log, data: st.DataObject) ->
     assert position == len(hurt)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(log=LOGS, data=st.data())
 def test_records_are_accounted_for_when_header_and_tail_are_whole(log: Log, data: st.DataObject) -> None:
     """Read + known lost = written, whatever happens between the file header and the last block."""
@@ -228,7 +228,7 @@ def test_blocks_of_unknown_types_are_stepped_over_and_counted(counts: list[int],
     assert len(got) == len(counts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(data=st.binary(max_size=300))
 def test_bytes_that_are_no_log_are_damage(data: bytes) -> None:
     (damage,) = read(data)
