@@ -90,7 +90,7 @@ def token_networks(draw: st.DrawFn) -> onnx.ModelProto:
     return b.model({"x": [draw(st.integers(1, 3)), tokens, width]}, [x])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.one_of(image_networks(), token_networks()), st.integers(0, 1 << 32))
 def test_a_random_network_computes_and_logs_right(proto: onnx.ModelProto, seed: int) -> None:
     model = compile_model(FoundModel("random", proto))

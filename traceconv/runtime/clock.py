@@ -57,6 +57,12 @@ class LiveClock:
         with self._lock:
             return time.monotonic_ns() - self._stopped_ns
 
+    def readings(self) -> tuple[int, int, int]:
+        """Three readings one directly after another: something can be read at the second, between the others."""
+        with self._lock:
+            times = (time.monotonic_ns(), time.monotonic_ns(), time.monotonic_ns())
+            return times[0] - self._stopped_ns, times[1] - self._stopped_ns, times[2] - self._stopped_ns
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Stops the clock for all threads: what is done inside takes no time."""
@@ -77,6 +83,7 @@ class LiveThread:
         self.thread_id = thread_id
         self.name = name
         self.now = clock.now
+        self.readings = clock.readings
 
     def spend(self, ns: int) -> None:
         """Work takes the time that it takes."""

@@ -42,7 +42,7 @@ _PRICE_NS = (500, 250)  # any other call
 _HANDOVER_NS = 800  # until the worker has what the channel hands it
 _ALLOC_NS = 140  # the allocator's work on one block
 _SYNC_PERIOD_NS = 1_000_000
-_SYNC_GOOD_NS = 4_000  # a reading is taken again, some times, when it took longer
+_SYNC_GOOD_NS = 1_000  # a reading is taken again, some times, when it took longer
 _SYNC_ATTEMPTS = 8
 _SYNC_READ_NS = (120, 400)  # reading the counter takes so long, and up to so much more
 
@@ -128,14 +128,19 @@ class Host:
     # Clocks
 
     def compare_clocks(self, device: Device, thread: HostThread, *, now: bool = False) -> None:
-        """Reads both clocks when the period is over (or `now`) and logs the readings."""
+        """Reads both clocks when the period is over and logs the readings.
+
+        `now`: does so whether it is over or not, but no sooner than half a period after the last time: the
+        rate between two readings is only as good as the distance between them.
+        """
         if isinstance(thread, ModelledThread):
             while self._next_sync_ns <= thread.now():
                 self._modelled_reading(device, self._next_sync_ns)
             if now:
-                earliest = self._next_sync_ns - _SYNC_PERIOD_NS + 4 * sum(_SYNC_READ_NS)
-                self._modelled_reading(device, max(thread.now(), earliest))
+                self._modelled_reading(device, max(thread.now(), self._next_sync_ns - _SYNC_PERIOD_NS // 2))
             return
+        if now:
+            thread.wait_until(self._next_sync_ns - _SYNC_PERIOD_NS // 2)
         with self._sync_lock:
             before = thread.now()
             if before < self._next_sync_ns and not now:
@@ -165,11 +170,10 @@ class Host:
             thread.wait_until(min(host_ns, self._next_sync_ns))
 
 
-def _live_reading(device: Device, thread: HostThread) -> tuple[int, int, int]:
+def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
     """(ticks, host before, host after)."""
-    before = thread.now()
-    ticks = device.clock.ticks_at(thread.now())
-    return ticks, before, thread.now()
+    before, read, after = thread.readings()
+    return device.clock.ticks_at(read), before, after
 
 
 class Call:

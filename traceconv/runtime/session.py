@@ -104,7 +104,7 @@ class Session:
         host, thread, recorder = self._host, self._host.channel, self._host.recorder
         recorder.device(self.model.spec, self._device.device_id, STREAM_NAMES)
         recorder.model(self.model.program, MODEL_ID)
-        host.compare_clocks(self._device, thread, now=True)
+        host.compare_clocks(self._device, thread)
         with host.call(thread, "acl", "aclInit"):
             pass
         with host.call(thread, "acl", "aclrtSetDevice"):
@@ -123,6 +123,7 @@ class Session:
         host, thread = self._host, self._host.channel
         with host.call(thread, "acl", "aclmdlUnload"):
             for block in self._weights:
+                host.compare_clocks(self._device, thread)
                 self._memory.free(block, host.price_alloc(thread))
             self._weights.clear()
             self._memory.release(host.price_alloc(thread))
@@ -139,6 +140,7 @@ class Session:
         host, graph = self._host, self.model.program.graph
         total = 0
         for name in graph.constants:
+            host.compare_clocks(self._device, thread)
             size = graph.tensors[name].size_bytes
             total += size
             self._weights.append(
