@@ -123,11 +123,11 @@ def matrix_cost(spec: DeviceSpec, work: MatrixWork, out_elem_bytes: int, unique_
 
 
 def _tiled_matrix(spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem_bytes: int, unique_bytes: int) -> Cost:
-    tiles = work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0)
+    tiles = max(1, work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0))
     blocks = min(spec.cube_cores, tiles)
     k_fractals = ceil_div(work.k * work.elem_bytes, 32)
     k_bytes = k_fractals * 32
-    rounds = ceil_div(work.k, _K_ROUND)
+    rounds = max(1, ceil_div(work.k, _K_ROUND))
     rate = min(spec.cube_mte2_bytes_per_cycle, spec.l2_bytes_per_cycle // blocks)
 
     edge = spec.mac_fractal

@@ -267,10 +267,10 @@ def _matrix_work(graph: Graph, node: Node) -> tuple[str, MatrixWork]:
     if node.op_type == "MatMul":
         k = a.shape[-1]
         n = b.shape[-1] if len(b.shape) > 1 else 1
-        rows = out.count // n
+        rows = out.count // max(1, n)
         if len(b.shape) > 2 and math.prod(b.shape[:-2]) > 1:
             batch = math.prod(out.shape[: -2 if len(a.shape) > 1 else -1])
-            return "BatchMatMulV2", MatrixWork(batch, rows // batch, n, k, size)
+            return "BatchMatMulV2", MatrixWork(batch, rows // max(1, batch), n, k, size)
         return "MatMulV2", MatrixWork(1, rows, n, k, size)
     groups = node.int("group", 1)
     kernel = math.prod(b.shape[2:])
