@@ -10,7 +10,11 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from traceconv.diagnostics import Accounts, ImportLog
+from traceconv.normalize.raw_log import RawLogNormalizer
 from traceconv.pipeline import IngestedRun, ingest
+from traceconv.readers.npulog.discover import find_captures
+from traceconv.readers.npulog.reader import CaptureReader
 from traceconv.schema import record_by_tag, tables
 from traceconv.schema.dtypes import dtype_of
 from traceconv.store.database import open_store
@@ -93,3 +97,22 @@ def raw_texts(folder: Path) -> dict[int, str]:
 def record_counts(folder: Path) -> Counter[str]:
     """How many records of each type a sound capture holds."""
     return Counter(name for name, _, _ in raw_records(folder))
+
+
+def normalized(folder: Path) -> tuple[Accounts, ImportLog, dict[str, int]]:
+    """Reads one capture as ingest does, but into no store, which is fast: the books, the log, rows by table."""
+    (capture,) = find_captures([folder])
+    log, accounts = ImportLog(), Accounts()
+    reader = CaptureReader(capture, log, accounts)
+    normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
+    counts: Counter[str] = Counter()
+    try:
+        for table, batches in normalizer.tables(reader.events()):
+            counts[table] += sum(batch.num_rows for batch in batches)
+    finally:
+        normalizer.close()
+    for name, account in accounts.by_record.items():
+        assert account.balanced, (name, account)
+        if name in ("task", "api", "range", "memory"):
+            assert account.rows == counts[name]
+    return accounts, log, dict(counts)

@@ -93,8 +93,10 @@ class RawLogNormalizer:
             if kind in _HOST_TABLES:
                 table, rows = _HOST_TABLES[kind]
                 yield table, rows(context, batches)
-            else:
+            elif kind in _HOST_METADATA:
                 self._read_metadata(kind, batches)
+            else:
+                self._refuse(kind, "the host", batches)
             return
         self._devices.setdefault(device_id, ())
         clock_hz = self._clock_hz.get(device_id, 0)
@@ -118,6 +120,14 @@ class RawLogNormalizer:
             yield "counter", device_passes.counters(context, device_id, timed)
         elif kind == "step_mark":
             yield "step", device_passes.steps(context, device_id, timed)
+        else:
+            self._refuse(kind, f"device {device_id}", batches)
+
+    def _refuse(self, kind: str, owner: str, batches: Iterable[EventBatch]) -> None:
+        """Books records that a log of this owner can't hold as lost."""
+        count = sum(len(batch.records) for batch in batches)
+        self._context.accounts[kind].records += count
+        self._context.lose(kind, Code.UNKNOWN_RECORD, count, f"records that have no place in a log of {owner}")
 
     def _read_metadata(self, kind: str, batches: Iterable[EventBatch]) -> None:
         """Records of the host that become no rows of their own: few, so that a Python loop serves."""
@@ -218,6 +228,7 @@ _HOST_TABLES = {
     "range": ("range", host_passes.ranges),
     "memory": ("memory", host_passes.memory),
 }
+_HOST_METADATA = ("dictionary", "capture", "thread", "model")
 _DEVICE_NUMBERS = (
     "peak_flops",
     "peak_bytes_per_s",

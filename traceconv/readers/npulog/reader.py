@@ -55,7 +55,8 @@ class CaptureReader:
             record = header.schemas[0].name if header and header.schemas else file.record
             if header and header.device_id is not None:
                 self.clock_hz.setdefault(header.device_id, header.clock_hz)
-            self.sources.append(SourceFile(number, file, record))
+            device_id = header.device_id if header else file.device_id
+            self.sources.append(SourceFile(number, file, record, device_id))
 
     def events(self) -> Iterator[EventBatch]:
         """The events of all files, one record type of one owner after another."""
@@ -68,9 +69,10 @@ class CaptureReader:
         for source in files:
             reading = _FileReading(source, self._log, self._accounts)
             yield from self._read_file(reading)
-            header = reading.decoder.header
-            if header is not None and header.first_sequence > end and not self._counted:
-                missing = header.first_sequence - end
+            first = reading.first if reading.first is not None else end
+            known_to = max(first + reading.read + reading.lost, reading.end)
+            if first > end and not self._counted:
+                missing = first - end
                 reading.lose(Code.MISSING_RECORDS, f"{missing} records are missing before this file", missing, 0, 0)
             counted = self._counted.get(source.file.relative_path)
             if counted is not None:
@@ -79,7 +81,7 @@ class CaptureReader:
                     message = f"{missing} records that the manifest counts are not there"
                     reading.lose(Code.MISSING_RECORDS, message, missing)
             reading.report()
-            end = reading.end
+            end = max(end, known_to)
 
     def _read_file(self, reading: _FileReading) -> Iterator[tuple[int, RecordArray]]:
         source = reading.source
@@ -121,7 +123,8 @@ class _FileReading:
         self.decoder = FrameDecoder()
         self.read = 0
         self.lost = 0
-        #: Sequence number after the last record that is known of.
+        self._first_block: int | None = None
+        #: Sequence number after the last whole block.
         self.end = 0
         self._log = log
         self._accounts = accounts
@@ -135,6 +138,8 @@ class _FileReading:
             self.lose(item.code, item.message, item.event_count, item.byte_offset, item.byte_count)
             return
         self.end = item.sequence + item.record_count
+        if self._first_block is None:
+            self._first_block = item.sequence
         self.read += item.record_count
         first_id = self.source.add_block(item)
         known = record_by_tag().get(item.tag)
@@ -155,6 +160,12 @@ class _FileReading:
         self._shorter += item.record_count if missing_fields(written, known) else 0
         yield first_id, records
 
+    @property
+    def first(self) -> int | None:
+        """Sequence number of the file's first record; None when nothing tells."""
+        header = self.decoder.header
+        return self._first_block if header is None else header.first_sequence
+
     def lose(
         self,
         code: Code,
@@ -173,7 +184,7 @@ class _FileReading:
             event_count=event_count,
         )
         if event_count:
-            self.lost += event_count
+            self.lost += event_count if code is not Code.REPEATED_RECORDS else 0  # those were read before
             self._accounts[self.source.record].records += event_count
             self._accounts[self.source.record].lost += event_count
 
@@ -211,12 +222,12 @@ def _joined(parts: list[tuple[int, RecordArray]], record: str, device_id: int | 
 
 
 def _stream(source: SourceFile) -> tuple[int | None, str]:
-    return source.file.device_id, source.record
+    return source.device_id, source.record
 
 
 def _place(source: SourceFile) -> tuple[int, int, str, int]:
     order = _ORDER.index(source.record) if source.record in _ORDER else len(_ORDER)
-    owner = -1 if source.file.device_id is None else source.file.device_id
+    owner = -1 if source.device_id is None else source.device_id
     return owner, order, source.record, source.file.slice_index
 
 

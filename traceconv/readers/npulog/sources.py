@@ -17,6 +17,7 @@ _SMALL_BYTES = 64 << 10
 class SourceFile:
     """A file that is read: its number in the run, what it holds, and the blocks that were found whole.
 
+    device_id    whose records these are: as the file's header says, by its folder where that can't be read
     blocks       (first id, events, byte offset, bytes) of each, in the order of the file
     digest       CRC-32 of the block CRCs, chained
     """
@@ -24,6 +25,7 @@ class SourceFile:
     source_id: int
     file: LogFile
     record: str
+    device_id: int | None
     blocks: list[tuple[int, int, int, int]] = field(default_factory=list)
     digest: int = 0
 
