@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import typer.core
-import typer.main
+import typer
+from typer.models import ArgumentInfo, OptionInfo
 
-from traceconv.cli.app import app
+from traceconv.cli.app import COMMANDS, app
 from traceconv.diagnostics import Code
 from traceconv.reports.catalog import Report, reports
 from traceconv.schema import RecordSchema, records, tables
@@ -28,45 +28,44 @@ from traceconv.store.documented_sql import SqlColumn
 FOLDER = Path(__file__).parent / "reference"
 _MADE = "<!-- Made by docs/generate.py; `make docs` makes it again. -->"
 
-#: Options that each command has, and those of the argument parser itself, whose texts change with its version.
-_COMMON_OPTIONS = frozenset({"--help", "--install-completion", "--show-completion"})
-
 
 def commands_page() -> Iterator[str]:
-    """The command line, from the tree of commands."""
-    root = typer.main.get_command(app)
-    assert isinstance(root, typer.core.TyperGroup)
+    """The command line, from what the functions of the commands declare."""
     yield "# Commands"
-    yield from _command(root, "traceconv", [])
-    yield from _walk(root, "traceconv")
+    yield from _help_text(str(app.info.help))
+    yield from _walk(app, "traceconv")
 
 
-def _walk(group: typer.core.TyperGroup, path: str) -> Iterator[str]:
-    for name in group.list_commands(typer.Context(group)):
-        command = group.commands[name]
+def _walk(group: typer.Typer, path: str) -> Iterator[str]:
+    found = {command.name: command for command in group.registered_commands}
+    groups = {inner.name: inner for inner in group.registered_groups}
+    order = list(COMMANDS)
+    for name in sorted({**found, **groups}, key=lambda name: (order.index(name) if name in order else 0, name)):
         yield f"## {path} {name}"
-        yield from _command(command, f"{path} {name}", command.params)
-        if isinstance(command, typer.core.TyperGroup):
-            yield from _walk(command, f"{path} {name}")
+        if name in groups:
+            inner = groups[name].typer_instance
+            assert inner is not None
+            yield from _help_text(str(inner.info.help))
+            yield from _walk(inner, f"{path} {name}")
+        else:
+            callback = found[name].callback
+            assert callback is not None
+            yield from _help_text(inspect.cleandoc(str(found[name].help or callback.__doc__)))
+            yield from _parameters(callback)
 
 
-def _command(command: object, path: str, parameters: Sequence[object]) -> Iterator[str]:
-    yield from _help_text(inspect.cleandoc(str(getattr(command, "help", "") or "")))
-    arguments = [p for p in parameters if getattr(p, "param_type_name", "") == "argument"]
-    options = [
-        p
-        for p in parameters
-        if getattr(p, "param_type_name", "") == "option"
-        and not getattr(p, "hidden", False)
-        and not _COMMON_OPTIONS & set(getattr(p, "opts", []))
-    ]
+def _parameters(callback: Callable[..., object]) -> Iterator[str]:
+    arguments, options = [], []
+    for name, parameter in inspect.signature(callback).parameters.items():
+        declared = parameter.default
+        if isinstance(declared, ArgumentInfo):
+            arguments.append([f"`{declared.metavar or name.upper()}`", _parameter_text(declared)])
+        elif isinstance(declared, OptionInfo):
+            options.append([_spelling(name, declared, str(parameter.annotation)), _parameter_text(declared)])
     if arguments:
-        yield _table(
-            ["argument", "what it is"],
-            ([f"`{_metavar(p)}`", _parameter_text(p)] for p in arguments),
-        )
+        yield _table(["argument", "what it is"], arguments)
     if options:
-        yield _table(["option", "what it does"], ([_spelling(p), _parameter_text(p)] for p in options))
+        yield _table(["option", "what it does"], options)
 
 
 def _help_text(text: str) -> Iterator[str]:
@@ -80,29 +79,21 @@ def _help_text(text: str) -> Iterator[str]:
             yield " ".join(line.strip() for line in lines)
 
 
-def _metavar(parameter: object) -> str:
-    return str(getattr(parameter, "metavar", None) or str(getattr(parameter, "name", "")).upper())
+def _spelling(name: str, option: OptionInfo, annotation: str) -> str:
+    """`--output FILE`, `-o FILE`: every way to write an option, its value's name where it takes one."""
+    names = [part for spelt in option.param_decls or ("--" + name.replace("_", "-"),) for part in spelt.split("/")]
+    if not annotation.startswith("bool"):
+        value = option.metavar or ("N" if annotation.startswith("int") else "VALUE")
+        names = [f"{part} {value}" for part in names]
+    return ", ".join(f"`{part}`" for part in names)
 
 
-def _spelling(parameter: object) -> str:
-    names: list[str] = [*getattr(parameter, "opts", []), *getattr(parameter, "secondary_opts", [])]
-    if getattr(parameter, "is_flag", False):
-        return ", ".join(f"`{name}`" for name in names)
-    metavar = getattr(parameter, "metavar", None) or _type_name(parameter)
-    return ", ".join(f"`{name} {metavar}`" for name in names)
-
-
-def _type_name(parameter: object) -> str:
-    kind = str(getattr(getattr(parameter, "type", None), "name", "value")).lower().strip("<>")
-    return {"integer": "N", "int": "N", "integer range": "N", "float": "X"}.get(kind, "VALUE")
-
-
-def _parameter_text(parameter: object) -> str:
-    text = str(getattr(parameter, "help", "") or "")
-    default = getattr(parameter, "default", None)
-    if getattr(parameter, "required", False):
+def _parameter_text(parameter: ArgumentInfo | OptionInfo) -> str:
+    text = parameter.help or ""
+    default = parameter.default
+    if default is ...:
         text += " Required."
-    elif isinstance(default, (int, str)) and not isinstance(default, bool) and default != "":
+    elif isinstance(default, (int, str)) and not isinstance(default, bool):
         text += f" Default: {default}."
     return text.strip()
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("duckdb", "pyarrow", "numpy", "onnx", "onnxruntime", "rich")
+HEAVY = ("duckdb", "pyarrow", "numpy", "onnx", "onnxruntime")
 COMMANDS = ("", "record", "ingest", "report", "query", "export", "export chrome", "schema", "info", "dump")
 
 _PROGRAM = """

@@ -27,7 +27,7 @@ can't be done, 2 the call is wrong, 3 done but data was lost on the way (stderr 
 """
 
 #: The commands in the order in which a newcomer meets them, with a line on each.
-_COMMANDS = {
+COMMANDS = {
     "record": "Run a model on the reference NPU and log it.",
     "ingest": "Read logs into the store.",
     "report": "Answer a question from the store.",
@@ -43,22 +43,22 @@ _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class _Walk(typer.core.TyperGroup):
-    """Lists the commands in the order of `_COMMANDS`."""
+    """Lists the commands in the order of `COMMANDS`."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # its base has no public name
-        return sorted(super().list_commands(ctx), key=list(_COMMANDS).index)
+        return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
 
 
 # Without rich: paragraphs are wrapped, examples are not, and the help of a command takes half the time.
 app = typer.Typer(cls=_Walk, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-app.command("dump", help=dump.HELP, short_help=_COMMANDS["dump"])(dump.dump)
-app.add_typer(export.app, name="export", short_help=_COMMANDS["export"])
-app.command("info", help=info.HELP, short_help=_COMMANDS["info"])(info.info)
-app.command("ingest", short_help=_COMMANDS["ingest"])(ingest.ingest)
-app.command("query", short_help=_COMMANDS["query"])(query.query)
-app.command("record", help=record.HELP, short_help=_COMMANDS["record"])(record.record)
-app.command("report", add_help_option=False, short_help=_COMMANDS["report"])(report.report)
-app.command("schema", short_help=_COMMANDS["schema"])(schema.schema)
+app.command("dump", help=dump.HELP, short_help=COMMANDS["dump"])(dump.dump)
+app.add_typer(export.app, name="export", short_help=COMMANDS["export"])
+app.command("info", help=info.HELP, short_help=COMMANDS["info"])(info.info)
+app.command("ingest", short_help=COMMANDS["ingest"])(ingest.ingest)
+app.command("query", short_help=COMMANDS["query"])(query.query)
+app.command("record", help=record.HELP, short_help=COMMANDS["record"])(record.record)
+app.command("report", add_help_option=False, short_help=COMMANDS["report"])(report.report)
+app.command("schema", short_help=COMMANDS["schema"])(schema.schema)
 
 
 def _show_version(wanted: bool) -> None:
