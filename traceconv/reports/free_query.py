@@ -42,14 +42,7 @@ def _batches(connection: duckdb.DuckDBPyConnection, first: Sequence[Row]) -> Ite
 
 def _column(name: str, kind: object) -> SqlColumn:
     # Values of a free query are shown as they are: what they mean is known to who wrote it.
-    return SqlColumn(name=name, type=_plain_type(str(kind)), unit="text", doc="")
-
-
-def _plain_type(kind: str) -> str:
-    numbers = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
-    if kind.endswith("]"):
-        return "VARCHAR[]"
-    return "DOUBLE" if any(word in kind.upper() for word in numbers) else "VARCHAR"
+    return SqlColumn(name=name, type=str(kind), unit="text", doc="")
 
 
 @contextmanager

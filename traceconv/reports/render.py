@@ -6,10 +6,17 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from traceconv.errors import UsageError
 from traceconv.reports.values import Cell, human, json_text, msprof_cell, plain
 from traceconv.store.documented_sql import DocumentedSql, SqlColumn
+
+_INTEGER_TYPES = frozenset(
+    f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+)
+#: Types whose values are text, integers or floats in Python.
+_PLAIN_TYPES = _INTEGER_TYPES | {"VARCHAR", "DOUBLE", "FLOAT"}
 
 Row = Sequence[Cell]
 Batches = Iterable[Sequence[Row]]
@@ -70,8 +77,17 @@ def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
 def to_csv(table: Table) -> Iterator[str]:
     """CSV as RFC 4180 has it, but with line feeds; NULL is an empty cell."""
     yield _csv_lines([table.names])
+    # The csv module writes None, integers, floats and texts as they are to be, and faster than we could.
+    others = [i for i, column in enumerate(table.columns) if column.type not in _PLAIN_TYPES]
     for batch in table.batches:
-        yield _csv_lines([[plain(value) for value in row] for row in batch])
+        if others:
+            lines = [list(row) for row in batch]
+            for line in lines:
+                for i in others:
+                    line[i] = plain(line[i])
+            yield _csv_lines(lines)
+        else:
+            yield _csv_lines(batch)
 
 
 def to_ndjson(table: Table) -> Iterator[str]:
@@ -148,17 +164,33 @@ TEXT_FORMATS: Mapping[str, Callable[[Table], Iterator[str]]] = {
 
 def is_number(column: SqlColumn) -> bool:
     """Whether a column's cells are numbers, which stand to the right."""
-    return column.type not in ("VARCHAR", "BOOLEAN") and not column.type.endswith("[]")
+    return column.type in _INTEGER_TYPES or column.type in ("DOUBLE", "FLOAT") or _is_decimal(column)
+
+
+def _is_decimal(column: SqlColumn) -> bool:
+    return column.type.startswith("DECIMAL(") and column.type.endswith(")")
 
 
 def _json_objects(table: Table) -> Iterator[str]:
     keys = [json_text(name) + ": " for name in table.names]
+    cells = [_json_cell(column) for column in table.columns]
     for batch in table.batches:
         for row in batch:
-            yield "{" + ", ".join(key + json_text(value) for key, value in zip(keys, row, strict=True)) + "}"
+            yield "{" + ", ".join([key + cell(v) for key, cell, v in zip(keys, cells, row, strict=True)]) + "}"
 
 
-def _csv_lines(rows: list[list[str]]) -> str:
+def _json_cell(column: SqlColumn) -> Callable[[Cell], str]:
+    if column.type in _INTEGER_TYPES:
+        return _json_integer
+    # Names come again and again, and a look-up is faster than a look at each character.
+    return lru_cache(1 << 14)(json_text) if column.type == "VARCHAR" else json_text
+
+
+def _json_integer(value: Cell) -> str:
+    return "null" if value is None else str(value)
+
+
+def _csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -19,6 +19,13 @@ _UNITS = ((10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _BYTE_UNITS = ((1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
 
 
+def microseconds(ns: int) -> str:
+    """Nanoseconds as microseconds with three decimals: `thousandths(ns, 1000)`, which needs no rounding."""
+    if ns < 0:
+        return f"-{-ns // 1000}.{-ns % 1000:03}"
+    return f"{ns // 1000}.{ns % 1000:03}"
+
+
 def thousandths(value: int, unit: int) -> str:
     """`value / unit` with three decimals, rounded half away from zero, in integers.
 
@@ -118,7 +125,7 @@ def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None
         return ", ".join(human(item, unit, moment=moment, origin_ns=origin_ns) for item in value)
     if unit == "ns" and isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         if moment and isinstance(value, int):
-            return f"{value} ns" if origin_ns is None else f"{thousandths(value - origin_ns, 1000)} µs"
+            return f"{value} ns" if origin_ns is None else f"{microseconds(value - origin_ns)} µs"
         return human_duration(value)
     if unit == "byte" and isinstance(value, int):
         return human_bytes(value)
@@ -133,9 +140,9 @@ def msprof_cell(value: Cell, conversion: str) -> str:
         return "N/A"
     if conversion == "us":
         if isinstance(value, Decimal):
-            return thousandths(int(value.to_integral_value(ROUND_HALF_UP)), 1000)
+            return microseconds(int(value.to_integral_value(ROUND_HALF_UP)))
         if isinstance(value, int):
-            return thousandths(value, 1000)
+            return microseconds(value)
     if conversion == "kb" and isinstance(value, int):
         # Exact: a 1024th has ten decimals at most.
         return format((Decimal(value) / 1024).normalize(), "f")

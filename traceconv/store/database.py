@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -30,6 +31,8 @@ STORE_NAME = "trace.duckdb"
 
 #: Name under which the store's file is attached.
 _ALIAS = "store"
+#: What a connection may use before it spills to disk; whoever loads a store sets a limit of their own.
+_MEMORY_LIMIT = "1GB"
 #: Where the magic bytes of a DuckDB file lie, and what they are.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
@@ -138,8 +141,8 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     try:
         # A name in SQL is never a variable of this program.
         connection.execute("SET python_enable_replacements = false")
-        # What does not fit into memory goes beside the store, not into the current folder.
-        connection.execute(f"SET temp_directory = {quote_text(file + '.tmp')}")
+        connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
+        connection.execute(f"SET temp_directory = {quote_text(_spill_folder(path))}")
         connection.execute(f"ATTACH {quote_text(file)} AS {_ALIAS} ({options})")
         connection.execute(f"USE {_ALIAS}")
     except duckdb.Error as error:
@@ -149,6 +152,16 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     return connection
+
+
+def _spill_folder(path: Path) -> str:
+    """Where what does not fit into memory goes: beside the store, or where temporary files go if that can't be.
+
+    DuckDB makes the folder when it needs it, and removes it.
+    """
+    if os.access(path.absolute().parent, os.W_OK):
+        return f"{path.absolute()}.tmp"
+    return str(Path(tempfile.gettempdir()) / f"traceconv-{os.getpid()}.tmp")
 
 
 def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
