@@ -159,6 +159,21 @@ def check_memory(capture: Capture) -> None:
         assert sum(n for _, n in used.values()) == row["used_bytes"]
         assert sum(n for _, n in reserved.values()) == row["reserved_bytes"]
     assert not used and not reserved
+    check_life_of_inputs_and_outputs(capture)
+
+
+def check_life_of_inputs_and_outputs(capture: Capture) -> None:
+    """What is copied from and to the host is there until the host has waited for the copies."""
+    calls, ends = capture.pairs("api", "correlation_id")
+    names = capture.text(calls["name"])
+    waits = [int(end["host_ns"]) for name, end in zip(names, ends, strict=True) if name == "aclrtSynchronizeStream"]
+    rows = capture["memory"]
+    rows = rows[rows["kind"] == 0]
+    frees = {int(row["block_id"]): int(row["host_ns"]) for row in rows if row["event"] == 1}
+    copied = [row for row in rows if row["event"] == 0 and row["alloc_by"] in (2, 3)]
+    assert copied
+    for row in copied:
+        assert any(int(row["host_ns"]) < wait <= frees[int(row["block_id"])] for wait in waits)
 
 
 def check_names(capture: Capture) -> None:

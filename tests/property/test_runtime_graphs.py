@@ -14,6 +14,7 @@ from onnx_models import ModelBuilder, onnxruntime_values
 from runtime_reader import Capture
 
 from traceconv.runtime.inputs import random_inputs
+from traceconv.runtime.lower import Program
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import compile_model
 from traceconv.runtime.zoo import FoundModel
@@ -90,6 +91,19 @@ def token_networks(draw: st.DrawFn) -> onnx.ModelProto:
     return b.model({"x": [draw(st.integers(1, 3)), tokens, width]}, [x])
 
 
+def check_last_uses(program: Program) -> None:
+    """Memory is given up after the last op that reads it, and all of it is."""
+    given_up: set[str] = set()
+    last = program.last_uses()
+    for op in program.ops:
+        touched = {program.root(tensor.name) for tensor in (*op.reads, *op.writes)}
+        assert not touched & given_up
+        given_up.update(last.get(op.index, ()))
+        assert touched - given_up <= {
+            program.root(tensor.name) for later in program.ops[op.index + 1 :] for tensor in later.reads
+        }
+
+
 @settings(max_examples=25)
 @given(st.one_of(image_networks(), token_networks()), st.integers(0, 1 << 32))
 def test_a_random_network_computes_and_logs_right(proto: onnx.ModelProto, seed: int) -> None:
@@ -101,6 +115,7 @@ def test_a_random_network_computes_and_logs_right(proto: onnx.ModelProto, seed: 
         np.testing.assert_allclose(ours[name], theirs, rtol=2e-4, atol=2e-4)
     originals = sorted(node.name for op in model.program.ops for node in op.originals)
     assert originals == sorted(node.name for node in proto.graph.node)
+    check_last_uses(model.program)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.onnx"
         onnx.save(proto, path)

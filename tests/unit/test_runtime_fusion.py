@@ -58,6 +58,14 @@ def test_conv_norm_activation_become_one_op() -> None:
     assert rules(proto) == {"fold-affine": 1, "conv-add-act": 1}
 
 
+def test_the_epsilon_of_a_normalisation_is_folded_too() -> None:
+    b = ModelBuilder()
+    parameters = [b.weight((4,)) for _ in range(3)] + [b.weight((4,), positive=True)]
+    y = b.node("BatchNormalization", [conv(b, "x", 3, 4), *parameters], epsilon=0.25)
+    (op,) = ops(b.model({"x": [1, 3, 8, 8]}, [y]))
+    assert len(op.originals) == 2
+
+
 def test_scale_and_shift_per_channel_are_folded_others_not() -> None:
     b = ModelBuilder()
     x = b.node("Add", [b.node("Mul", [conv(b, "x", 3, 4), b.weight((4, 1, 1))]), b.weight((1, 4, 1, 1))])
