@@ -135,6 +135,18 @@ def test_an_op_that_cannot_run_leaves_nothing(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "raw").exists()
 
 
+def test_an_input_that_an_op_refuses_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    b = ModelBuilder()
+    proto = b.model({"ids": [1, 4]}, [b.node("Gather", [b.weight((10, 4)), "ids"])], elem_types={"ids": 7})
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", ids=np.array([[0, 1, 2, 99]]))
+    arguments = [str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw"), "--input", str(tmp_path / "in.npz")]
+    assert run(["record", *arguments]) == 1
+    said = capsys.readouterr().err
+    assert "op Gather (node 'gather_0', opset 17) fails" in said and said.count("\n") == 1
+    assert not (tmp_path / "raw").exists()
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run(["record", "mini_resnet", "-o", str(tmp_path / "file")]) == 1

@@ -38,11 +38,18 @@ class Kernel:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     signature: tuple[Tensor, ...]
+    what: str
 
     def run(self, values: Mapping[str, Array]) -> list[Array]:
-        """Outputs, in order of `outputs`, from `values`, which must hold every input."""
+        """Outputs, in order of `outputs`, from `values`, which must hold every input.
+
+        Raises ModelError when the values are none that the op takes, such as an index out of bounds.
+        """
         feeds = {f"i{k}": values[name] for k, name in enumerate(self.inputs)}
-        results: list[Array] = self.session.run(None, feeds)
+        try:
+            results: list[Array] = self.session.run(None, feeds)
+        except _ORT_ERRORS as error:
+            raise ModelError(f"{self.what} fails: {printable(first_line(error))}") from error
         return results
 
 
@@ -73,7 +80,8 @@ class KernelCompiler:
         signature = tuple(
             self._tensor(name, entry, nodes) for name, entry in zip(outputs, session.get_outputs(), strict=True)
         )
-        return Kernel(session, inputs, tuple(outputs), signature)
+        what = " + ".join(describe(node, self._opsets) for node in nodes)
+        return Kernel(session, inputs, tuple(outputs), signature, what)
 
     def _model(
         self,

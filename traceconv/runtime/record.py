@@ -85,6 +85,8 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
         inputs = random_inputs(model, options.seed)
     else:
         inputs = inputs_from_file(model, options.input_path)
+    # Some ops find fault with their inputs only when they run: better now than in the middle of a capture.
+    model.executor.run(inputs)
     identity = _modelled_identity(options.seed) if options.deterministic else _real_identity(options.output_dir)
     folder = options.output_dir / identity.folder_name
     if folder.exists():
