@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -70,6 +72,18 @@ def test_parquet_keeps_wide_integers_exact(capfd: pytest.CaptureFixture[str], st
 def test_many_rows_come_in_batches(capfd: pytest.CaptureFixture[str], store: Path) -> None:
     _, out, _ = query(capfd, store, "SELECT range AS n FROM range(20000)", "--format", "csv")
     assert out == "n\n" + "".join(f"{n}\n" for n in range(20000))
+
+
+def test_a_reader_that_leaves_is_no_error(store: Path) -> None:
+    sql = "SELECT range AS n FROM range(1000000)"
+    command = [sys.executable, "-c", "from traceconv.cli.app import main; main()"]
+    arguments = ["query", sql, "--format", "csv", "--db", str(store)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"n\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
 
 
 @pytest.mark.parametrize(

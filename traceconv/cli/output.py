@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> 
         if not complete:
             say(f"the first {drawn} rows; for others: --top N, --filter, or --format csv -o FILE")
         return
-    with open_output(output) as file:
+    with _reader_may_leave(output), open_output(output) as file:
         show(table, file, row_limit=row_limit)
 
 
@@ -42,7 +42,7 @@ def write_text(chunks: Iterable[str], output: Path | None) -> None:
     from traceconv.export.output import open_output
 
     escape = output is None and sys.stdout.isatty()
-    with open_output(output) as file:
+    with _reader_may_leave(output), open_output(output) as file:
         for chunk in chunks:
             # On a terminal, nothing of a trace may act on it; a file gets what the format says.
             file.write((_harmless(chunk) if escape else chunk).encode())
@@ -75,6 +75,16 @@ def parquet_partial(output: Path) -> Path:
 def print_lines(lines: Iterable[str]) -> None:
     """Prints our own text to standard output."""
     write_text((line + "\n" for line in lines), None)
+
+
+@contextmanager
+def _reader_may_leave(output: Path | None) -> Iterator[None]:
+    """Whoever reads our standard output may stop (`| head`): that ends the work, and is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        if output is not None:
+            raise
 
 
 def _harmless(text: str) -> str:
