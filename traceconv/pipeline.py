@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from traceconv.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
-from traceconv.errors import DataLossError, InputError
+from traceconv.errors import DataLossError, InputError, printable
 from traceconv.normalize.raw_log import RawLogNormalizer, RunFacts
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.readers.npulog.discover import CaptureFolder, find_captures, fingerprint
@@ -48,6 +48,7 @@ class IngestedRun:
 
     run_id: int
     label: str
+    was_lossy  of a run that was kept: something could not be read when it was ingested
     source_path: str
     action: str
     seconds: float = 0.0
@@ -60,10 +61,12 @@ class IngestedRun:
     @property
     def record_count(self) -> int:
         return sum(account.records for account in self.accounts.by_record.values())
+    was_lossy: bool = False
 
     @property
     def lossy(self) -> bool:
-        return any(entry.severity is not Severity.INFO for entry in self.log)
+        """Whether the store lacks something of the source."""
+        return self.was_lossy or any(entry.severity is not Severity.INFO for entry in self.log)
 
 
 def ingest(
@@ -86,8 +89,10 @@ def ingest(
         runs = [_ingest_capture(capture, writer, replace, observer or _Silent()) for capture in captures]
         lossy = [run for run in runs if run.lossy]
         if strict and lossy:
-            first = next(entry for entry in lossy[0].log if entry.severity is not Severity.INFO)
-            raise DataLossError(f"{lossy[0].label}: {first.message}; nothing was stored, since --strict was given")
+            messages = [entry.message for entry in lossy[0].log if entry.severity is not Severity.INFO]
+            first = messages[0] if messages else f"is in the store already, as run {lossy[0].run_id}, with losses"
+            label = printable(lossy[0].label)
+            raise DataLossError(f"{label}: {printable(first)}; nothing was stored, since --strict was given")
         if any(run.action != "kept" for run in runs):
             writer.commit()
     return runs
@@ -95,11 +100,11 @@ def ingest(
 
 def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, observer: Observer) -> IngestedRun:
     started = time.perf_counter()
-    label = capture.path.resolve().name
+    label, source_path = _text(capture.path.resolve().name), _text(str(capture.path))
     digest = fingerprint(capture)
     known = writer.run_of(digest)
     if known is not None and not replace:
-        return IngestedRun(known[0], known[1], str(capture.path), "kept")
+        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
     if known is not None:
         writer.delete_run(known[0])
     run_id = known[0] if known is not None else writer.next_run_id()
@@ -123,12 +128,12 @@ def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, 
             log.add(Code.OVERLAP, message, event_count=overlaps)
     _check_books(capture, accounts, log, step_count)
     complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
-    _insert_run(writer, run_id, label, digest, capture, facts, complete)
+    _insert_run(writer, run_id, label, digest, source_path, facts, complete)
     _insert_provenance(writer, run_id, reader, log, accounts)
     return IngestedRun(
         run_id,
         label,
-        str(capture.path),
+        source_path,
         "ingested" if known is None else "replaced",
         time.perf_counter() - started,
         size_bytes,
@@ -146,7 +151,7 @@ def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog, ste
     if not step_count and not any(account.rows for account in accounts.by_record.values()):
         reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
         reason = f" ({reasons[-1]})" if reasons else ""
-        raise InputError(f"{capture.path}: nothing in it can be used{reason}; see: traceconv info {capture.path}")
+        raise InputError(f"{shown}: nothing in it can be used{reason}; see: traceconv info {shown}")
 
 
 def _insert_run(
@@ -154,14 +159,15 @@ def _insert_run(
     run_id: int,
     label: str,
     digest: str,
-    capture: CaptureFolder,
+    source_path: str,
     facts: RunFacts,
     complete: bool,
 ) -> None:
     row = {
         "label": label,
         "host": facts.host,
-        "source_path": str(capture.path),
+        shown = printable(str(capture.path))
+        "source_path": source_path,
         "source_format": "npulog",
         "source_digest": digest,
         "writer": facts.writer,
@@ -181,7 +187,7 @@ def _insert_provenance(
 ) -> None:
     """Where the rows came from, what was lost on the way, and the books."""
     sources = [
-        (one.source_id, one.file.relative_path, f"npulog {one.record}", one.file.size_bytes, f"{one.digest:08x}")
+        (one.source_id, _text(one.file.relative_path), f"npulog {one.record}", one.file.size_bytes, f"{one.digest:08x}")
         for one in reader.sources
     ]
     blocks = [(one.source_id, *block) for one in reader.sources for block in one.blocks]
@@ -202,3 +208,8 @@ def _insert_provenance(
 
 def _one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return iter([batch])
+def _text(path: str) -> str:
+    """A path as text: bytes that are no UTF-8 are spelled out."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+

@@ -101,6 +101,8 @@ def run(arguments: list[str]) -> int:
         # The reader of our output went away (`| head`): that is no error, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    if code == 130:  # Ctrl-C, as typer passes it on
+        return _fail("stopped", 130)
     return code if isinstance(code, int) else 0
 
 

@@ -59,11 +59,12 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
     from traceconv.diagnostics import Severity
     from traceconv.errors import printable
 
-    name = printable(run.label)
+    name, shown = printable(run.label), printable(str(store))
     if run.action == "kept":
-        yield f"{name} is in {store} already, as run {run.run_id}; nothing done (--replace reads it again)"
+        lossy = ", with losses" if run.lossy else ""
+        yield f"{name} is in {shown} already, as run {run.run_id}{lossy}; nothing done (--replace reads it again)"
         return
-    yield f"{name} {run.action} as run {run.run_id} in {store}"
+    yield f"{name} {run.action} as run {run.run_id} in {shown}"
     heads = ("records", "rows", "merged", "consumed", "lost")
     yield f"  {'type':<22}" + "".join(f"{head:>12}" for head in heads)
     books = sorted(run.accounts.by_record.items())

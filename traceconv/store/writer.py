@@ -37,10 +37,16 @@ class StoreWriter:
         self._partial: Path | None = None
         if path.exists():
             self._connection = open_store(path, read_only=False)
+            _remove_temporary(path)
         else:
             self._partial = path.with_name(path.name + ".partial")
             _remove_orphan(self._partial)
-            self._connection = create_store(self._partial)
+            try:
+                self._connection = create_store(self._partial)
+            except (KeyboardInterrupt, RuntimeError) as error:
+                _unlink(self._partial)
+                _raise_interrupt(error)
+                raise
         try:
             self._configure()
             self._connection.execute("BEGIN TRANSACTION")
@@ -51,6 +57,7 @@ class StoreWriter:
             self._undo()
             if isinstance(error, duckdb.Error):
                 raise self._refused(error) from error
+            _raise_interrupt(error)
             raise
 
     def __enter__(self) -> StoreWriter:
@@ -65,6 +72,11 @@ class StoreWriter:
         """(run_id, label) of the run that was read from the source with this digest; None when there is none."""
         found = self._fetch("SELECT run_id, label FROM run WHERE source_digest = ? ORDER BY run_id LIMIT 1", [digest])
         return (int(found[0][0]), str(found[0][1])) if found else None
+
+    def lossy(self, run_id: int) -> bool:
+        """Whether something of a run was lost when it was read."""
+        lost = "SELECT count(*) FROM import_log WHERE run_id = ? AND severity <> 'info'"
+        return bool(self._fetch(lost, [run_id])[0][0])
 
     def next_run_id(self) -> int:
         """The number for a new run."""
@@ -107,13 +119,12 @@ class StoreWriter:
             f"SELECT ?::BIGINT, {names} FROM incoming_rows"
         )
         try:
-            self._connection.execute(statement, [run_id])
-        except duckdb.Error as error:
+            self._execute(statement, [run_id])
+        except (StoreError, KeyboardInterrupt):
             if failure:
                 raise failure[0] from None
-            raise self._refused(error) from error
-        finally:
-            self._connection.unregister("incoming_rows")
+            raise
+        self._connection.unregister("incoming_rows")
         return count
 
     def set_waits(self, run_id: int, device_id: int, streams: Iterable[int]) -> int:
@@ -133,7 +144,14 @@ class StoreWriter:
     def commit(self) -> None:
         """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log."""
         self._execute("COMMIT", [])
-        self._execute("CHECKPOINT", [])
+        try:
+            self._execute("CHECKPOINT", [])
+        except StoreError as error:
+            if self._partial is None:  # the rows are safe in the write-ahead log, which must stay beside the file
+                shown = printable(str(self._path))
+                message = f"{shown} has all rows, but its log {shown}.wal could not be merged; make room and open it"
+                raise StoreError(message) from error
+            raise
         self._connection.close()
         if self._partial is None:
             return
@@ -151,16 +169,17 @@ class StoreWriter:
         execute(f"SET threads = {LOAD_THREADS}")
 
     def _fetch(self, statement: str, parameters: list[object]) -> list[Any]:
-        try:
-            return self._connection.execute(statement, parameters).fetchall()
-        except duckdb.Error as error:
-            raise self._refused(error) from error
+        self._execute(statement, parameters)
+        return self._connection.fetchall()
 
     def _execute(self, statement: str, parameters: list[object]) -> None:
         try:
             self._connection.execute(statement, parameters)
         except duckdb.Error as error:
             raise self._refused(error) from error
+        except RuntimeError as error:
+            _raise_interrupt(error)
+            raise
 
     def _undo(self) -> None:
         """Takes back what was not committed; nothing to do after a commit."""
@@ -174,6 +193,12 @@ class StoreWriter:
     def _refused(self, error: duckdb.Error) -> StoreError:
         line = printable(str(error).splitlines()[0], 300)
         return StoreError(f"can't write {printable(str(self._path))}: {line}; the store is as it was before")
+
+
+def _raise_interrupt(error: BaseException) -> None:
+    """KeyboardInterrupt when `error` is DuckDB's way of saying that Ctrl-C was pressed."""
+    if isinstance(error, RuntimeError) and "interrupted" in str(error):
+        raise KeyboardInterrupt from None
 
 
 def _remove_orphan(partial: Path) -> None:
@@ -193,6 +218,16 @@ def _unlink(file: Path) -> None:
     for path in (file, file.with_name(file.name + ".wal")):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+    _remove_temporary(file)
+
+
+def _remove_temporary(file: Path) -> None:
+    """Removes what a killed program left of DuckDB's temporary files; the file itself must be ours alone."""
+    folder = file.with_name(file.name + ".tmp")
+    with contextlib.suppress(OSError):
+        for path in folder.glob("duckdb_temp_*"):
+            path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _sync(path: Path) -> None:
