@@ -34,7 +34,15 @@ _TASK_KINDS = {
     "EVENT_WAIT": ("sync", None),
 }
 #: PMU record → the metric group that it holds.
-METRIC_GROUPS = {"pmu_pipe_utilization": "PipeUtilization"}
+METRIC_GROUPS = {
+    "pmu_pipe_utilization": "PipeUtilization",
+    "pmu_arithmetic_utilization": "ArithmeticUtilization",
+    "pmu_memory": "Memory",
+    "pmu_memory_l0": "MemoryL0",
+    "pmu_memory_ub": "MemoryUB",
+    "pmu_resource_conflict_ratio": "ResourceConflictRatio",
+    "pmu_l2_cache": "L2Cache",
+}
 _NO_PMU_FIELDS = frozenset({"ticks", "task_id", "stream_id"})
 
 

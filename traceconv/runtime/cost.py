@@ -7,7 +7,7 @@ ratios stay within 0..1, no pipe works longer than the op, and no transfer is fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from traceconv.runtime.spec import DeviceSpec
@@ -42,8 +42,26 @@ class MatrixWork:
 
 
 @dataclass(frozen=True, slots=True)
+class InstructionMix:
+    """What the cycles of a register are spent on: elements of the kind `lanes` (fp32, fp16, int32 or misc), but for
+    `misc_cycles`, such as casts; in `pair_cycles` of them a second operand is read.
+    """
+
+    lanes: str = "fp32"
+    misc_cycles: int = 0
+    pair_cycles: int = 0
+
+
+FP32_ONLY = InstructionMix()
+
+
+@dataclass(frozen=True, slots=True)
 class VectorWork:
-    """`count` elements are worked on, each for `cycles` cycles a register; bytes in and out, all together."""
+    """`count` elements are worked on, each for `cycles` cycles a register; bytes in and out, all together.
+
+    What follows matters to the counters alone: `cached_bytes` of the input are in L2 already, and `mix` says what
+    instructions the cycles are made of.
+    """
 
     count: int
     cycles: int
@@ -51,6 +69,8 @@ class VectorWork:
     in_bytes: int
     out_bytes: int
     scattered: bool = False
+    cached_bytes: int = 0
+    mix: InstructionMix = FP32_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +107,49 @@ _COUNTERS = attrgetter(*(field.name for field in fields(Pmu)))
 
 
 @dataclass(frozen=True, slots=True)
+class CubePart:
+    """How a matrix op was tiled: `tiles` of m₀ × n₀, each `mac_cycles` long on the cube, and the bytes that device
+    memory gives and takes.
+    """
+
+    work: MatrixWork
+    m0: int
+    n0: int
+    k_fractals: int
+    tiles: int
+    mac_cycles: int
+    out_elem_bytes: int
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPart:
+    """How a vector op was tiled: `tiles` of `tile` elements, each `step_cycles` long, `vec_cycles` of them in the
+    vector unit.
+    """
+
+    work: VectorWork
+    tile: int
+    tiles: int
+    vec_cycles: int
+    step_cycles: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """Cycles from the first block's start to the last one's end, cores used, counters, scratch memory."""
+    """Cycles from the first block's start to the last one's end, cores used, counters, scratch memory.
+
+    `cube` and `vector` say how it was tiled, where these cores have a part in it: `counters.py` counts from them.
+    """
 
     cycles: int
     block_count: int
     mix_block_count: int
     workspace_bytes: int
     pmu: Pmu | None
+    cube: CubePart | None = None
+    vector: VectorPart | None = None
 
 
 def ceil_div(value: int, by: int) -> int:
@@ -108,21 +163,34 @@ def memory_cycles(spec: DeviceSpec, size_bytes: int) -> int:
     return ceil_div(size_bytes * spec.core_clock_hz * 100, per_s)
 
 
-def matrix_cost(spec: DeviceSpec, work: MatrixWork, out_elem_bytes: int, unique_bytes: int) -> Cost:
-    """Cost on the cube cores, with the fastest tiling. `unique_bytes`: all that is read and written, once."""
+def matrix_cost(
+    spec: DeviceSpec, work: MatrixWork, out_elem_bytes: int, unique_bytes: int, written_bytes: int = 0
+) -> Cost:
+    """Cost on the cube cores, with the fastest tiling.
+
+    `unique_bytes`: all that is read and written, once; `written_bytes`: those of them that are written.
+    """
     best: Cost | None = None
     for m0 in reversed(_CUBE_TILES):
         for n0 in reversed(_CUBE_TILES):
             if m0 * n0 * 4 > spec.l0c_bytes:
                 continue
-            cost = _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes)
+            cost = _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes, written_bytes)
             if best is None or cost.cycles < best.cycles:
                 best = cost
     assert best is not None
     return best
 
 
-def _tiled_matrix(spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem_bytes: int, unique_bytes: int) -> Cost:
+def _tiled_matrix(
+    spec: DeviceSpec,
+    work: MatrixWork,
+    m0: int,
+    n0: int,
+    out_elem_bytes: int,
+    unique_bytes: int,
+    written_bytes: int = 0,
+) -> Cost:
     tiles = max(1, work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0))
     blocks = min(spec.cube_cores, tiles)
     k_fractals = ceil_div(work.k * work.elem_bytes, 32)
@@ -160,7 +228,9 @@ def _tiled_matrix(spec: DeviceSpec, work: MatrixWork, m0: int, n0: int, out_elem
         aic_icache_miss_count=blocks * _COLD_MISSES,
         aic_icache_request_count=requests,
     )
-    return Cost(cycles, blocks, 0, blocks * m0 * n0 * 4, pmu)
+    read_bytes = unique_bytes - written_bytes
+    part = CubePart(work, m0, n0, k_fractals, tiles, mac, out_elem_bytes, read_bytes, written_bytes)
+    return Cost(cycles, blocks, 0, blocks * m0 * n0 * 4, pmu, cube=part)
 
 
 def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
@@ -203,18 +273,27 @@ def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
         aiv_icache_miss_count=blocks * _COLD_MISSES,
         aiv_icache_request_count=blocks * _FETCHES[0] + tiles * _FETCHES[1],
     )
-    return Cost(cycles, blocks, 0, 0, pmu)
+    return Cost(cycles, blocks, 0, 0, pmu, vector=VectorPart(work, tile, tiles, vec, step))
 
 
 def mixed_cost(cube: Cost, vector: Cost) -> Cost:
-    """Cube and vector cores side by side, tile by tile: the slower of them, and one handover."""
+    """Cube and vector cores side by side, tile by tile: the slower of them, and one handover.
+
+    What the cube makes stays in L2: it writes nothing to device memory, and the vector part's own operands are
+    not read by it.
+    """
     assert cube.pmu is not None and vector.pmu is not None
+    assert cube.cube is not None and vector.vector is not None
+    own_bytes = vector.vector.work.in_bytes - vector.vector.work.cached_bytes
+    part = replace(cube.cube, read_bytes=max(0, cube.cube.read_bytes - own_bytes), written_bytes=0)
     return Cost(
         max(cube.cycles, vector.cycles) + _HANDOVER_CYCLES,
         cube.block_count,
         vector.block_count,
         cube.workspace_bytes,
         cube.pmu.merged(vector.pmu),
+        part,
+        vector.vector,
     )
 
 

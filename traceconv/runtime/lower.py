@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traceconv.runtime.cost import (
     Cost,
+    InstructionMix,
     MatrixWork,
     VectorWork,
     cpu_cost,
@@ -23,6 +24,12 @@ from traceconv.runtime.spec import DeviceSpec
 _IMAGE_OPS = frozenset(
     {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool"}
     | {"BatchNormalization", "InstanceNormalization", "LRN", "Resize", "Upsample"}
+)
+#: Kinds of lanes that the vector unit computes in, and the types that are computed in them.
+_LANES = (
+    ("fp32", frozenset({"FLOAT", "DOUBLE"})),
+    ("fp16", frozenset({"FLOAT16", "BFLOAT16"})),
+    ("int32", frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"})),
 )
 _SCATTERED = frozenset({"Transpose", "Gather", "GatherElements", "DepthToSpace", "SpaceToDepth", "Slice"})
 
@@ -197,6 +204,7 @@ def _price_vector(
         sum(t.size_bytes for t in operands),
         sum(t.size_bytes for t in writes),
         group.nodes[0].op_type in _SCATTERED,
+        mix=_instructions(graph, group.nodes),
     )
     return _vector_type(group), "AI_VECTOR_CORE", vector_cost(spec, work), flops
 
@@ -212,6 +220,22 @@ def _worked_on(graph: Graph, node: Node, traits: OpTraits) -> int:
     return out
 
 
+def _instructions(graph: Graph, nodes: Sequence[Node]) -> InstructionMix:
+    """What the vector unit's instructions are: by the types of all operands and results, floats before integers."""
+    types, casts, pairs = set(), 0, 0
+    for node in nodes:
+        operands = [graph.tensors[name] for name in node.inputs if name]
+        types |= {tensor.dtype for tensor in operands}
+        types |= {graph.tensors[name].dtype for name in node.outputs if name}
+        traits = traits_of(node)
+        casts += traits.vector_cycles if traits.flops == 0 else 0
+        if traits.kind is OpKind.ELEMENTWISE:
+            whole = sum(tensor.count > 1 for tensor in operands)
+            pairs += whole - 1 if node.op_type == "Sum" else whole > 1
+    lanes = next((name for name, of in _LANES if types & of), "misc")
+    return InstructionMix(lanes, casts, max(0, pairs))
+
+
 def _vector_type(group: Group) -> str:
     if len(group.nodes) == 1:
         return traits_of(group.nodes[0]).device_type
@@ -224,11 +248,11 @@ def _price_matrix(
     matrix, *epilogue = group.nodes
     op_type, work = _matrix_work(graph, matrix)
     flops = 2 * work.groups * work.m * work.n * work.k
-    cube = matrix_cost(spec, work, out.elem_bytes, unique_bytes)
+    cube = matrix_cost(spec, work, out.elem_bytes, unique_bytes, out.size_bytes)
     on_vector = [node for node in epilogue if not _fixpipe_does(graph, node)]
     flops += sum(traits_of(node).flops * out.count for node in epilogue)
     if not on_vector:
-        return op_type, "AI_CORE", Cost(cube.cycles, cube.block_count, 0, 0, cube.pmu), flops
+        return op_type, "AI_CORE", replace(cube, workspace_bytes=0), flops
     made = {name for node in group.nodes for name in node.outputs}
     extra = {name for node in on_vector for name in node.inputs if name and name not in made}
     vector = vector_cost(
@@ -240,6 +264,8 @@ def _price_matrix(
             # What the cube made comes by way of L2, and the rest of the operands from device memory.
             out.size_bytes + sum(graph.tensors[name].size_bytes for name in extra),
             out.size_bytes,
+            cached_bytes=out.size_bytes,
+            mix=_instructions(graph, on_vector),
         ),
     )
     return op_type, "MIX_AIC", mixed_cost(cube, vector), flops
