@@ -44,11 +44,11 @@ class IngestedRun:
 
     action     ingested, replaced, or kept (it was in the store already, and was left alone)
     seconds    wall time; with `record_count` it gives the rate
+    was_lossy  of a run that was kept: something could not be read when it was ingested
     """
 
     run_id: int
     label: str
-    was_lossy  of a run that was kept: something could not be read when it was ingested
     source_path: str
     action: str
     seconds: float = 0.0
@@ -57,11 +57,11 @@ class IngestedRun:
     accounts: Accounts = field(default_factory=Accounts)
     log: tuple[LogEntry, ...] = ()
     source_names: Mapping[int, str] = field(default_factory=dict)
+    was_lossy: bool = False
 
     @property
     def record_count(self) -> int:
         return sum(account.records for account in self.accounts.by_record.values())
-    was_lossy: bool = False
 
     @property
     def lossy(self) -> bool:
@@ -150,6 +150,7 @@ def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog, ste
         assert account.balanced, f"the books of {record} don't balance: {account}"
     if not step_count and not any(account.rows for account in accounts.by_record.values()):
         reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
+        shown = printable(str(capture.path))
         reason = f" ({reasons[-1]})" if reasons else ""
         raise InputError(f"{shown}: nothing in it can be used{reason}; see: traceconv info {shown}")
 
@@ -166,7 +167,6 @@ def _insert_run(
     row = {
         "label": label,
         "host": facts.host,
-        shown = printable(str(capture.path))
         "source_path": source_path,
         "source_format": "npulog",
         "source_digest": digest,
@@ -206,10 +206,10 @@ def _insert_provenance(
         writer.insert(name, run_id, _one(rows_from_tuples(name, columns, rows)))
 
 
-def _one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    return iter([batch])
 def _text(path: str) -> str:
     """A path as text: bytes that are no UTF-8 are spelled out."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 
+def _one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return iter([batch])
