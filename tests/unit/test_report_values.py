@@ -103,6 +103,19 @@ def test_a_table_fits_its_width_and_numbers_are_whole() -> None:
     ]
 
 
+def test_headings_are_broken_before_texts_are_cut() -> None:
+    headings, rows = ["iteration_time", "op_name"], [["7 ns", "a_name_of_an_op"]]
+    wide = [line for _, line in lines(headings, rows, [True, False], 31, first=True)]
+    assert wide[0] == "iteration_time  op_name"
+    narrow = [line for _, line in lines(headings, rows, [True, False], 27, first=True)]
+    assert narrow == [
+        "iteration_",
+        "      time  op_name",
+        "──────────  ───────────────",
+        "      7 ns  a_name_of_an_op",
+    ]
+
+
 def test_a_row_that_can_not_fit_becomes_a_block() -> None:
     drawn = [line for _, line in lines(["id", "name"], [["1234567890", "x" * 50]], [True, False], 15, first=True)]
     assert drawn == ["id    1234567890", f"name  {'x' * 50}", ""]

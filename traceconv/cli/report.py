@@ -87,7 +87,7 @@ def report(
         raise UsageError("--ascending and --descending say how --order-by sorts; name a column with --order-by")
     chosen_format = options.row_format(form, output, _FORMATS)
     given = {"device": device, "step": step}
-    from traceconv.reports.run import Question, parse_filter
+    from traceconv.reports.run import Question, parse_filter, reading
     from traceconv.store.database import open_store
 
     shown = _columns(wanted, columns, chosen_format, all_runs=run == "all")
@@ -99,7 +99,7 @@ def report(
         order=_order(wanted, order_by, ascending),
         top=top,
     )
-    with open_store(options.store_path(db)) as connection:
+    with open_store(options.store_path(db)) as connection, reading():
         _run(connection, question, run, chosen_format, output)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import IO
 
 from rich.cells import cell_len, set_cell_size
@@ -14,7 +13,7 @@ from rich.text import Text
 from traceconv.reports.render import Table, heading, human_rows, is_number
 
 _GAP = 2
-#: A text column is not made narrower than this, or than its heading.
+#: A text column is not made narrower than this, or than a word of its heading.
 _NARROWEST = 10
 #: Rows that a terminal shows unless it is asked for more; a pipe gets all.
 TERMINAL_ROWS = 1000
@@ -63,13 +62,22 @@ def lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool], width: int | None, *, first: bool
 ) -> Iterator[tuple[bool, str]]:
     """The lines of a table, each with whether it is the heading; `width` None lets it be as wide as it needs."""
-    natural = [max(map(cell_len, chain([title], cells))) for title, cells in _by_column(headings, rows)]
-    widths = natural if width is None else _fitted(natural, headings, numbers, width)
+    cells = [max((cell_len(row[i]) for row in rows), default=0) for i in range(len(headings))]
+    titles = [[title] for title in headings]
+    widths: list[int] | None = [max(size, cell_len(title)) for size, title in zip(cells, headings, strict=True)]
+    if width is not None and _total(widths or []) > width:
+        # First the headings give way, on several lines; then the texts do.
+        titles = [_broken(title, size) for title, size in zip(headings, cells, strict=True)]
+        floors = [max(map(cell_len, title)) for title in titles]
+        widths = _fitted([max(pair) for pair in zip(cells, floors, strict=True)], floors, numbers, width)
     if widths is None:
         yield from _blocks(headings, rows)
         return
     if first:
-        yield True, _line(headings, widths, numbers)
+        height = max(map(len, titles))
+        for place in range(-height, 0):
+            line = [title[place] if len(title) >= -place else "" for title in titles]
+            yield True, _line(line, widths, numbers)
         yield False, (" " * _GAP).join("─" * size for size in widths)
     for row in rows:
         yield False, _line(row, widths, numbers)
@@ -86,24 +94,30 @@ def shortened(text: str, width: int) -> str:
     return set_cell_size(text, width - 1 - cell_len(tail)) + "…" + tail
 
 
-def _by_column(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, Iterator[str]]]:
-    for i, title in enumerate(headings):
-        yield title, (row[i] for row in rows)
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _fitted(natural: Sequence[int], headings: Sequence[str], numbers: Sequence[bool], width: int) -> list[int] | None:
+def _broken(title: str, width: int) -> list[str]:
+    """A heading on several lines, broken after underscores, each at most `width` cells wide where that can be."""
+    broken: list[str] = []
+    for part in title.replace("_", "_\n").split("\n"):
+        if broken and cell_len(broken[-1] + part) <= width:
+            broken[-1] += part
+        else:
+            broken.append(part)
+    return broken
+
+
+def _fitted(natural: Sequence[int], floors: Sequence[int], numbers: Sequence[bool], width: int) -> list[int] | None:
     """Widths that fit: numbers as they are, texts made narrower, the widest first; None when that is not enough."""
     widths = list(natural)
-    texts = [i for i, number in enumerate(numbers) if not number]
-    floors = [min(size, max(_NARROWEST, cell_len(title))) for size, title in zip(natural, headings, strict=True)]
-    over = sum(widths) + _GAP * (len(widths) - 1) - width
-    while over > 0:
-        candidates = [i for i in texts if widths[i] > floors[i]]
+    least = [max(floor, min(size, _NARROWEST)) for size, floor in zip(natural, floors, strict=True)]
+    while _total(widths) > width:
+        candidates = [i for i, number in enumerate(numbers) if not number and widths[i] > least[i]]
         if not candidates:
             return None
-        widest = max(candidates, key=lambda i: widths[i])
-        widths[widest] -= 1
-        over -= 1
+        widths[max(candidates, key=lambda i: widths[i])] -= 1
     return widths
 
 

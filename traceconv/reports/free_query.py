@@ -9,7 +9,7 @@ import duckdb
 
 from traceconv.errors import UsageError, printable
 from traceconv.reports.render import Row, Table
-from traceconv.reports.run import BATCH_ROWS
+from traceconv.reports.run import BATCH_ROWS, reading
 from traceconv.store.documented_sql import SqlColumn
 
 
@@ -52,6 +52,10 @@ def _explained() -> Iterator[None]:
         yield
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
+    except (duckdb.IOException, duckdb.FatalException, duckdb.InternalException) as error:
+        # Not what was asked for is wrong, but what it was asked of.
+        with reading():
+            raise error
     except duckdb.Error as error:
         said = [line for line in str(error).splitlines() if line.strip()]
         kept = said[:1] + [line for line in said[1:] if line.startswith(("Did you mean", "Candidate"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -124,19 +125,30 @@ def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> Iterato
 
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value]) -> Iterator[Sequence[Row]]:
     """Runs a statement and yields its rows in batches; the whole is never in memory."""
-    try:
+    with reading():
         connection.execute(sql, list(values))
         while batch := connection.fetchmany(BATCH_ROWS):
             yield batch
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turns what DuckDB says when a store can't be read into a StoreError, and its interrupt into Ctrl-C's."""
+    try:
+        yield
     except duckdb.CatalogException as error:
         raise StoreError(
-            f"the store was made by another version of traceconv ({printable(str(error).splitlines()[0])}); "
+            f"the store was made by another version of traceconv ({_first_line(error)}); "
             "ingest its sources again into a new one"
         ) from error
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except duckdb.Error as error:
-        raise StoreError(f"the store can't be read: {printable(str(error).splitlines()[0])}") from error
+        raise StoreError(f"the store can't be read, it may be damaged: {_first_line(error)}") from error
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return printable(next(iter(str(error).splitlines()), "unknown error"), 300)
 
 
 def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value], path: Path) -> None:
@@ -155,7 +167,7 @@ def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Seque
             list(values),
         )
     except (duckdb.IOException, duckdb.PermissionException) as error:
-        raise OutputError(f"can't write {printable(str(path))}: {printable(str(error).splitlines()[0])}") from error
+        raise OutputError(f"can't write {printable(str(path))}: {_first_line(error)}") from error
 
 
 def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
