@@ -16,15 +16,17 @@ from typing import IO
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv import __version__
 from traceconv.errors import StoreError, printable
+from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.chrome_events import (
     Clock,
     Events,
     counter_events,
     flow_end_query,
-    flow_events,
+    flow_query,
     flow_source,
     marker_events,
     memory_counter_events,
@@ -34,14 +36,17 @@ from traceconv.export.chrome_events import (
     step_events,
     step_source,
 )
-from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
+from traceconv.export.chrome_layout import SLICE_TABLES, Layout, make_layout, metadata_events
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
+from traceconv.export.row_order import in_order
 from traceconv.export.windows import condition, time_windows
 
 #: Rows that are fetched at once: some MB of text.
 _BATCH_ROWS = 16_384
+#: Flows of a window: only ids and times of them are held, not texts.
+FLOW_WINDOW_ROWS = 400_000
 #: DuckDB's share of the memory; beyond it, it spills to disk.
 _MEMORY_LIMIT = "200MB"
 #: From here on (ns) times are computed with more than 64 bits.
@@ -182,10 +187,12 @@ def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Ev
 def _write_rows(connection: duckdb.DuckDBPyConnection, text: _TextFile, events: Events) -> int:
     """Writes all events of one kind; returns how many. Raises StoreError when the store has more of them."""
     assert events.time is not None
-    windows = time_windows(connection, events.source, events.time)
-    written = sum(
-        text.write_query(connection, events.query(condition(f"s.{events.time}", window))) for window in windows
-    )
+    if events.table in SLICE_TABLES and in_order(connection, f"{events.source} AS s {events.joins}"):
+        written = text.write_query(connection, events.query(ordered=False))
+    else:
+        windows = time_windows(connection, events.source, events.time)
+        conditions = [condition(f"s.{events.time}", window) for window in windows]
+        written = sum(text.write_query(connection, events.query(where)) for where in conditions)
     [(expected,)] = connection.execute(f"SELECT count(*) FROM {events.source}").fetchall()
     if written != expected:
         raise StoreError(
@@ -198,22 +205,19 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, text: _TextFile, events: 
 def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: _Trace) -> int:
     """Writes the flows after the slices that they bind to; returns how many."""
     source = flow_source(trace.sources["flow"], trace.clock)
-    query = flow_events(connection, trace.sources["flow"], trace.clock).query()
+    query = flow_query(connection, trace.sources["flow"], trace.clock)
     written, unbound = 0, False
-    for window in time_windows(connection, source, "at_ns"):
+    for window in time_windows(connection, source, "at_ns", FLOW_WINDOW_ROWS):
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE export_flow AS SELECT * FROM {source} WHERE {condition('at_ns', window)}"
-        )
-        connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_flow_id AS SELECT DISTINCT id FROM "
-            "(SELECT unnest([src_id, dst_id]) AS id FROM export_flow) WHERE id IS NOT NULL"
+            f"CREATE OR REPLACE TEMP TABLE export_flow AS SELECT * FROM {source} "
+            f"WHERE {condition('at_ns', window)} ORDER BY at_ns, flow_id"
         )
         connection.execute(f"CREATE OR REPLACE TEMP TABLE export_flow_end AS {flow_end_query(trace.sources)}")
         if trace.filtered:
             connection.execute(_DROP_FOREIGN_FLOWS)
-        written += text.write_query(connection, query)
-        [(loose,)] = connection.execute(_COUNT_UNBOUND).fetchall()
-        unbound = unbound or loose > 0
+        for batch in arrow_batches(connection, query, _BATCH_ROWS):
+            written += text.write_column(batch.column(0))
+            unbound = unbound or pc.any(batch.column(1)).as_py() is True
     if unbound:
         text.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)))
     return written
@@ -223,11 +227,6 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: 
 _DROP_FOREIGN_FLOWS = """
 DELETE FROM export_flow WHERE (src_id IS NOT NULL AND src_id NOT IN (SELECT id FROM export_flow_end))
 OR (dst_id IS NOT NULL AND dst_id NOT IN (SELECT id FROM export_flow_end))
-"""
-_COUNT_UNBOUND = """
-SELECT count(*) FROM export_flow
-WHERE src_id IS NULL OR src_id NOT IN (SELECT id FROM export_flow_end)
-OR (dst_ns IS NOT NULL AND (dst_id IS NULL OR dst_id NOT IN (SELECT id FROM export_flow_end)))
 """
 
 
@@ -245,22 +244,14 @@ class _TextFile:
 
     def write_query(self, connection: duckdb.DuckDBPyConnection, query: str) -> int:
         """Writes the one text column of a query, row after row; returns the number of rows."""
-        rows = 0
-        for batch in _arrow_batches(connection, query):
-            column = batch.column(0)
-            _, offsets, data = column.buffers()
-            if len(column) == 0 or data is None:
-                continue
+        return sum(self.write_column(batch.column(0)) for batch in arrow_batches(connection, query, _BATCH_ROWS))
+
+    def write_column(self, column: pa.StringArray) -> int:
+        """Writes the texts of a column, one after another; returns how many."""
+        _, offsets, data = column.buffers()
+        if len(column) and data is not None:
             ends = np.frombuffer(offsets, np.int32)
             first, last = int(ends[column.offset]), int(ends[column.offset + len(column)])
             self._file.write(memoryview(data)[first:last])
             self.size_bytes += last - first
-            rows += len(column)
-        return rows
-
-
-def _arrow_batches(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    result = connection.sql(query)
-    # Called fetch_arrow_reader before DuckDB 1.5.
-    reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader
-    yield from reader(_BATCH_ROWS)
+        return len(column)

@@ -57,9 +57,10 @@ class Events:
     order: str
     text: str
 
-    def query(self, where: str = "true") -> str:
-        """SELECT of the texts in order, of the rows that fulfil a condition."""
-        return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
+    def query(self, where: str = "true", *, ordered: bool = True) -> str:
+        """SELECT of the texts of the rows that fulfil a condition; not `ordered`: as they lie in the store."""
+        order = f" ORDER BY {self.order}" if ordered else ""
+        return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where}{order}"
 
 
 def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
@@ -187,31 +188,35 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
     return Events("memory", totals, None, joins, "t.tid, s.ts_ns", event.literal("}}").build())
 
 
-def flow_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
-    """Flows of the temporary table `export_flow`, whose ends are in `export_flow_end`: a start and a finish each.
+def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
+    """SELECT of the text of each flow of the temporary table `export_flow`, a start and a finish, as they lie there.
 
-    An end whose event is not known lies on the thread for such; a flow without a known end has no finish.
+    Their ends are in `export_flow_end`. An end whose event is not known lies on the thread for such, and the second
+    column says so; a flow without a known end has no finish.
     """
     facts = look_at(connection, source, table("flow"))
     titles = _flow_titles(facts)
-    event = Concat().sql("coalesce(a.head, u.head)").literal('s","ts":').sql(clock.at("s.at_ns"))
+    event = Concat().sql("a.head").literal('s","ts":').sql(clock.at("s.at_ns"))
     event.extend(titles)
     _args(event, "flow", {"src_ns", "dst_ns"}, facts)
     if facts["src_ns"].some_null:
         event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
     event.literal("}}")
     if not facts["dst_ns"].all_null:
-        finish = Concat().sql("coalesce(b.head, u.head)").literal('f","bp":"e","ts":').sql(clock.at("s.dst_ns"))
+        finish = Concat().sql("b.head").literal('f","bp":"e","ts":').sql(clock.at("s.dst_ns"))
         finish.extend(titles).literal("}")
         if facts["dst_ns"].some_null:
             event.sql(f"CASE WHEN s.dst_ns IS NOT NULL THEN {finish.build()} END")
         else:
             event.extend(finish)
-    joins = (
-        "LEFT JOIN export_flow_end AS a ON a.id = s.src_id LEFT JOIN export_flow_end AS b ON b.id = s.dst_id "
-        "LEFT JOIN export_thread AS u ON u.source = 'flow'"
+    loose = "(SELECT tid FROM export_thread WHERE source = 'flow')"
+    joins = " ".join(
+        f"LEFT JOIN export_flow_end AS {end}_end ON {end}_end.id = s.{column} "
+        f"JOIN export_thread AS {end} ON {end}.source <> 'marker' AND {end}.tid = coalesce({end}_end.tid, {loose})"
+        for end, column in (("a", "src_id"), ("b", "dst_id"))
     )
-    return Events("flow", "export_flow", None, joins, "s.at_ns, s.flow_id", event.build())
+    unbound = "a_end.tid IS NULL OR (s.dst_ns IS NOT NULL AND b_end.tid IS NULL)"
+    return f"SELECT {event.build()} AS text, {unbound} AS unbound FROM export_flow AS s {joins}"
 
 
 def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
@@ -238,8 +243,9 @@ def flow_end_query(sources: Mapping[str, str]) -> str:
     slices = " UNION ALL ".join(
         f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range")
     )
+    ends = "SELECT src_id FROM export_flow UNION ALL SELECT dst_id FROM export_flow"
     return (
-        f"SELECT s.id, t.head FROM ({slices}) AS s JOIN export_flow_id AS w ON w.id = s.id "
+        f"SELECT s.id, t.tid FROM (SELECT * FROM ({slices}) WHERE id IN ({ends})) AS s "
         "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
         "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
         "AND t.lane = coalesce(l.lane, 0)"

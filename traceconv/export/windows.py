@@ -41,8 +41,9 @@ def _cut(
     if count <= rows or whole.from_ns == whole.to_ns:
         return [whole]
     width = (whole.to_ns - whole.from_ns) // _BUCKETS + 1
+    wide = "::HUGEINT" if whole.to_ns - whole.from_ns >= 1 << 63 else ""
     buckets = connection.execute(
-        f"SELECT (({time})::HUGEINT - {whole.from_ns}) // {width} AS bucket, count(*) FROM {source} "
+        f"SELECT ({time}{wide} - {_literal(whole.from_ns)}) // {width} AS bucket, count(*) FROM {source} "
         f"WHERE {condition(time, whole)} GROUP BY bucket ORDER BY bucket"
     ).fetchall()
     windows: list[Window] = []

@@ -1,0 +1,16 @@
+"""The rows of a query as Arrow batches, as they come: nothing holds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+
+
+def arrow_batches(connection: duckdb.DuckDBPyConnection, query: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of at most about `rows` rows. The connection can't be used otherwise until they are at an end."""
+    result = connection.sql(query)
+    # Called fetch_arrow_reader before DuckDB 1.5.
+    reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader
+    yield from reader(rows)
