@@ -42,6 +42,7 @@ def record(
     input_path: PathLike | None = None,
     seed: int = 0,
     deterministic: bool = False,
+    aic_metrics: str = "PipeUtilization",
 ) -> Path:
     """Runs a model on the reference NPU and logs it; returns the capture's folder.
 
@@ -49,6 +50,7 @@ def record(
     output_dir     where the PROF_… folder goes
     input_path     .npz file with the inputs by name; None: random ones, by `seed`
     deterministic  the same arguments give the same bytes, on any machine
+    aic_metrics    group of counters to record of each task, such as "Memory"
 
     Raises ModelError when the model can't be run, OutputError when the folder can't be written.
     """
@@ -63,6 +65,7 @@ def record(
         input_path=None if input_path is None else Path(input_path),
         seed=seed,
         deterministic=deterministic,
+        aic_metrics=aic_metrics,
     )
     return recording.record(options).folder
 

@@ -20,6 +20,7 @@ Examples:
   traceconv record model.onnx -o raw/ --iterations 20 --warmup 3
   traceconv record model.onnx -o raw/ --batch 8 --input data.npz
   traceconv record mini_resnet -o raw/ --deterministic --seed 7
+  traceconv record resnet50 -o raw/ --aic-metrics Memory
 
 Then: traceconv ingest raw/
 """
@@ -48,13 +49,20 @@ def record(
     deterministic: bool = typer.Option(
         False, "--deterministic", help="Model the host's times too: same options, same bytes."
     ),
+    aic_metrics: str = typer.Option(
+        "PipeUtilization",
+        "--aic-metrics",
+        metavar="GROUP",
+        help="Counters to record of each task: PipeUtilization, ArithmeticUtilization, Memory, MemoryL0, MemoryUB, "
+        "ResourceConflictRatio or L2Cache.",
+    ),
 ) -> None:
     import sys
 
     from traceconv.runtime.record import Recorded, RecordOptions
     from traceconv.runtime.record import record as run
 
-    options = RecordOptions(model, output, iterations, warmup, batch, input_path, seed, deterministic)
+    options = RecordOptions(model, output, iterations, warmup, batch, input_path, seed, deterministic, aic_metrics)
     done: Recorded
     if sys.stderr.isatty():
         from rich.console import Console

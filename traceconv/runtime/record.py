@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traceconv import __version__
-from traceconv.errors import OutputError, UsageError, printable
+from traceconv.errors import OutputError, UsageError, printable, suggestion
+from traceconv.runtime import counters
 from traceconv.runtime.clock import DeviceClock, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
@@ -35,7 +36,8 @@ _FLUSH_RECORDS = 256
 class RecordOptions:
     """What to run and how. `model`: a path, or a name of `zoo.model_names()`.
 
-    `input_path`: an .npz file, or None for random inputs.
+    `input_path`: an .npz file, or None for random inputs. `aic_metrics`: which group of counters the device keeps,
+    one of `counters.RECORDS`.
     """
 
     model: str
@@ -46,6 +48,7 @@ class RecordOptions:
     input_path: Path | None = None
     seed: int = 0
     deterministic: bool = False
+    aic_metrics: str = counters.DEFAULT_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,12 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
     folder = options.output_dir / identity.folder_name
     if folder.exists():
         raise OutputError(f"{printable(str(folder))} is there already: give another folder, or remove it")
-    recorder = Recorder(folder, writer_id=identity.writer_id, device_clock_hz={0: model.spec.clock_hz})
+    recorder = Recorder(
+        folder,
+        writer_id=identity.writer_id,
+        device_clock_hz={0: model.spec.clock_hz},
+        metric_group=options.aic_metrics,
+    )
     host: Host | None = None
     try:
         if identity.host_ns is None:
@@ -123,6 +131,11 @@ def _check(options: RecordOptions) -> None:
         raise UsageError(f"--warmup {options.warmup}: must not be negative")
     if not 0 <= options.seed < 1 << 63:
         raise UsageError(f"--seed {options.seed}: must be from 0 to 2^63 - 1")
+    if options.aic_metrics not in counters.RECORDS:
+        near = suggestion(options.aic_metrics, list(counters.RECORDS))
+        raise UsageError(
+            f"--aic-metrics '{printable(options.aic_metrics)}': no such group.{near} All: {', '.join(counters.RECORDS)}"
+        )
 
 
 def _record(
@@ -179,7 +192,7 @@ def _options(options: RecordOptions) -> dict[str, object]:
         "deterministic": options.deterministic,
         "input": "random" if options.input_path is None else "file",
         "iterations": options.iterations,
-        "metric_group": "PipeUtilization",
+        "metric_group": options.aic_metrics,
         "seed": options.seed,
         "warmup": options.warmup,
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.runtime.cost import Pmu
+from traceconv.runtime import counters
 from traceconv.runtime.device import Slot
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.memory import MemoryEvent
@@ -45,9 +45,18 @@ class Recorder:
     """Collects the records of one capture and writes them to `folder`, if there is one."""
 
     def __init__(
-        self, folder: Path | None, *, writer_id: int = 0, device_clock_hz: Mapping[int, int] | None = None
+        self,
+        folder: Path | None,
+        *,
+        writer_id: int = 0,
+        device_clock_hz: Mapping[int, int] | None = None,
+        metric_group: str = counters.DEFAULT_GROUP,
     ) -> None:
         self.folder = folder
+        self._metric_group = metric_group
+        self._spec: DeviceSpec | None = None
+        #: Index of an op → its counters, in the order of the record's fields; ops without some are not here.
+        self._counters: dict[int, tuple[int, ...]] = {}
         self._writer = (
             CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {}) if folder else None
         )
@@ -131,6 +140,7 @@ class Recorder:
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
         """A device and its streams."""
+        self._spec = spec
         row = (
             self.text(spec.kind),
             self.text(spec.name),
@@ -149,7 +159,13 @@ class Recorder:
             self._list("stream", device_id).append((self.text(name), stream_id, 0))
 
     def model(self, program: Program, model_id: int) -> None:
-        """A loaded model, its ops and their fusions."""
+        """A loaded model, its ops and their fusions. After `device`, whose counters are counted in advance here."""
+        assert self._spec is not None
+        self._counters = {
+            op.index: counters.values(self._spec, op.cost, self._metric_group)
+            for op in program.ops
+            if op.cost.pmu is not None
+        }
         graph = program.graph
         row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(program.ops))
         self._list("model", None).append(row)
@@ -298,11 +314,10 @@ class Recorder:
         rows.append(
             (slot.end, 0, 0, _NONE64, slot.task_id, stream_id, NONE32, NONE32, NONE32, NONE32, 0, 0, kind, 1, 0, 0)
         )
-        if op is not None and op.cost.pmu is not None:
-            self._pmu(device_id, slot, stream_id, op.cost.pmu)
-
-    def _pmu(self, device_id: int, slot: Slot, stream_id: int, pmu: Pmu) -> None:
-        self._list("pmu_pipe_utilization", device_id).append((slot.end, slot.task_id, stream_id, *pmu.values()))
+        counted = None if op is None else self._counters.get(op.index)
+        if counted is not None:
+            rows = self._list(counters.RECORDS[self._metric_group], device_id)
+            rows.append((slot.end, slot.task_id, stream_id, *counted))
 
     def counter(self, device_id: int, ticks: int, name: str, unit: str, value: int) -> None:
         """A sampled value."""
