@@ -58,6 +58,4 @@ def insert(connection: duckdb.DuckDBPyConnection, name: str, entries: Rows) -> N
             schema.column(column)
         columns = ", ".join(quote_identifier(column) for column in row)
         marks = ", ".join("?" for _ in row)
-        connection.execute(
-            f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES ({marks})", list(row.values())
-        )
+        connection.execute(f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES ({marks})", list(row.values()))
