@@ -1,0 +1,153 @@
+"""Random captures: what an independent reader adds up from the records is what the store says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capture_builder import NS_PER_TICK, CaptureBuilder
+from ingest_checks import ingested, normalized, query, raw_records, raw_texts
+
+from traceconv.diagnostics import Code
+from traceconv.schema import record
+from traceconv.wire.log_writer import CaptureWriter, new_records
+from traceconv.wire.text import encode_text
+
+TYPES = record("task").field("task_type").values or {}
+
+
+def random_capture(folder: Path, seed: int) -> Path:
+    """Two devices with drifting clocks, nested calls on two threads, tasks on three streams; small blocks."""
+    rng = np.random.default_rng(seed)
+    b = CaptureBuilder(folder, devices=(0, 1), block_bytes=512, slice_bytes=4096)
+    b.add("capture", host_ns=0, epoch_ns=1_720_000_000_123_456_789)
+    ns, key = 0, 0
+    stacks: dict[int, list[int]] = {1: [], 2: []}
+    for _ in range(400):
+        ns += int(rng.integers(0, 1000))
+        thread = int(rng.integers(1, 3))
+        if stacks[thread] and rng.random() < 0.5:
+            b.end(stacks[thread].pop(), ns, thread_id=thread)
+        else:
+            key += 1
+            stacks[thread].append(key)
+            b.begin(key, ns, f"call {rng.integers(5)}", thread_id=thread)
+    for device in (0, 1):
+        tick, host = int(rng.integers(0, 1 << 50)), 0
+        ends = dict.fromkeys(range(3), tick)
+        for number in range(120):
+            if number % 10 == 0:
+                b.sync(max(ends.values()) + number, host, int(rng.integers(0, 50)), device)
+                host += int(rng.integers(60_000, 61_000)) * NS_PER_TICK
+            stream = int(rng.integers(3))
+            start = ends[stream] + int(rng.integers(0, 500))
+            ends[stream] = start + int(rng.integers(0, 900))
+            kind = int(rng.integers(len(TYPES)))
+            b.task(number, start, ends[stream], f"k{kind}", device, task_type=kind, stream_id=stream)
+    return b.close()
+
+
+def mapped(readings: list[tuple[int, int]], tick: int) -> int:
+    place = max(0, min(sum(ticks <= tick for ticks, _ in readings) - 1, len(readings) - 2))
+    (t0, h0), (t1, h1) = readings[place : place + 2]
+    return floor(h0 + Fraction(tick - t0) * Fraction(h1 - h0, t1 - t0))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_store_adds_up_to_what_the_records_add_up_to(tmp_path: Path, seed: int) -> None:
+    folder = random_capture(tmp_path / "PROF_1", seed)
+    texts = raw_texts(folder)
+    readings: dict[int | None, list[tuple[int, int]]] = {0: [], 1: []}
+    halves: dict[tuple[int | None, int], list[np.void]] = {}
+    begins: dict[int, np.void] = {}
+    calls: Counter[str] = Counter()
+    halfwidths: dict[int | None, list[int]] = {0: [], 1: []}
+    for name, device, row in raw_records(folder):
+        if name == "sync":
+            before, after = int(row["host_before_ns"]), int(row["host_after_ns"])
+            readings[device].append((int(row["ticks"]), before + (after - before) // 2))
+            halfwidths[device].append((after - before + 1) // 2)
+        elif name == "task":
+            halves.setdefault((device, int(row["task_id"])), []).append(row)
+        elif name == "api" and row["event"] == 0:
+            begins[int(row["correlation_id"])] = row
+        elif name == "api":
+            begin = begins.pop(int(row["correlation_id"]))
+            calls[texts[int(begin["name"])]] += int(row["host_ns"]) - int(begin["host_ns"])
+    for device, widths in halfwidths.items():  # readings four times as uncertain as the median one are not used
+        limit = max(4 * int(np.median(widths)), 1)
+        readings[device] = [one for one, width in zip(readings[device], widths, strict=True) if width <= limit]
+    tasks: Counter[str] = Counter()
+    for (device, _), (start, end) in halves.items():
+        assert (start["event"], end["event"]) == (0, 1)
+        dur = mapped(readings[device], int(end["ticks"])) - mapped(readings[device], int(start["ticks"]))
+        tasks[TYPES[int(start["task_type"])]] += dur
+    (run,) = ingested(tmp_path / "s.duckdb", folder)
+    assert not run.lossy
+    assert dict(query(tmp_path / "s.duckdb", "SELECT task_type, sum(dur_ns) FROM task GROUP BY 1")) == tasks
+    found = query(tmp_path / "s.duckdb", "SELECT name, sum(dur_ns) FROM api WHERE dur_ns IS NOT NULL GROUP BY 1")
+    assert dict(found) == calls
+    # Self times of finished calls without unfinished ones inside add up to the roots among them.
+    unequal = """SELECT count(*) FROM api AS a WHERE dur_ns <> self_ns + coalesce(
+        (SELECT sum(c.dur_ns) FROM api AS c WHERE c.parent_id = a.id), 0)"""
+    assert query(tmp_path / "s.duckdb", unequal) == [(0,)]
+
+
+def tiny_blocks(folder: Path, count: int) -> Path:
+    writer = CaptureWriter(folder, writer_id=1, device_clock_hz={0: 10**8}, block_bytes=1)
+    tasks = new_records("task", count)
+    tasks["task_id"], tasks["event"] = np.arange(count) // 2, np.arange(count) % 2
+    tasks["ticks"] = np.arange(count)
+    writer.append("task", tasks, 0)
+    writer.close({})
+    return folder
+
+
+def test_blocks_of_one_record_are_no_other_records(tmp_path: Path) -> None:
+    accounts, _, counts = normalized(tiny_blocks(tmp_path / "PROF_1", 20_000))
+    assert (counts["task"], accounts["task"].merged) == (10_000, 10_000)
+
+
+def test_task_ids_in_random_order_find_their_counters(tmp_path: Path) -> None:
+    """Counters and launches of tasks lie anywhere in their files: the worst case of what is put aside."""
+    count = 100_000
+    rng = np.random.default_rng(2)
+    writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={0: 10**8})
+    calls = new_records("api", 2 * count)
+    for half in (0, 1):
+        calls["correlation_id"][half::2] = rng.permutation(count) + 1 if half == 0 else calls["correlation_id"][0::2]
+        calls["host_ns"][half::2], calls["event"][half::2] = np.arange(count) * 2 + half, half
+    writer.append("api", calls)
+    tasks = new_records("task", 2 * count)
+    numbers = rng.permutation(count)
+    for half in (0, 1):
+        tasks["task_id"][half::2], tasks["event"][half::2] = numbers, half
+        tasks["ticks"][half::2] = np.arange(count) * 10 + half * 5
+        tasks["correlation_id"][half::2] = numbers + 1
+    writer.append("task", tasks, 0)
+    counters = new_records("pmu_pipe_utilization", count)
+    counters["task_id"] = rng.permutation(count)
+    writer.append("pmu_pipe_utilization", counters, 0)
+    writer.close({})
+    accounts, log, counts = normalized(tmp_path / "PROF_1")
+    assert counts["task_pmu"] == counts["task"] == counts["flow"] == counts["api"] == count
+    assert accounts["pmu_pipe_utilization"].lost == 0
+    assert {entry.code for entry in log} == {Code.NO_CLOCK_SYNC}
+
+
+def test_more_text_than_the_limit_is_named_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traceconv.normalize.raw_log.TEXT_LIMIT_BYTES", 10_000)
+    b = CaptureBuilder(tmp_path / "PROF_1")
+    b.call(1, 0, 5, "first").call(2, 6, 7, "x" * 9_000).call(3, 8, 9, "y" * 9_000)
+    (run,) = ingested(tmp_path / "s.duckdb", b.close())
+    assert query(tmp_path / "s.duckdb", "SELECT length(name) FROM api ORDER BY start_ns") == [(5,), (9_000,), (None,)]
+    lost = {entry.code: entry.event_count for entry in run.log}
+    assert lost[Code.MISSING_TEXT] == 1
+    assert lost[Code.TOO_MUCH_TEXT] + lost.get(Code.BAD_TEXT, 0) == len(encode_text(1, "y" * 9_000))
+    assert run.accounts["dictionary"].balanced
