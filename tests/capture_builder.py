@@ -20,7 +20,7 @@ class CaptureBuilder:
         self, folder: Path, *, devices: tuple[int, ...] = (0,), block_bytes: int = 1 << 20, **options: Any
     ) -> None:
         self.folder = folder
-        hz = {device_id: CLOCK_HZ for device_id in devices}
+        hz = dict.fromkeys(devices, CLOCK_HZ)
         self.writer = CaptureWriter(folder, writer_id=7, device_clock_hz=hz, block_bytes=block_bytes, **options)
 
     def add(self, record_name: str, owner: int | None = None, /, **values: Any) -> CaptureBuilder:
