@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -14,12 +14,16 @@ from traceconv.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
 from traceconv.errors import DataLossError, InputError, printable
 from traceconv.normalize.raw_log import RawLogNormalizer, RunFacts
 from traceconv.normalize.rows import rows_from_tuples
+from traceconv.readers import choose_reader
 from traceconv.readers.npulog.discover import CaptureFolder, find_captures, fingerprint
 from traceconv.readers.npulog.reader import CaptureReader
 from traceconv.reports.catalog import install
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from traceconv.pipeline_trace import TraceOptions
 
 
 class Observer(Protocol):
@@ -76,17 +80,29 @@ def ingest(
     replace: bool = False,
     strict: bool = False,
     observer: Observer | None = None,
+    reader: str | None = None,
+    trace_options: TraceOptions | None = None,
 ) -> list[IngestedRun]:
-    """Normalises all captures in `paths` into the store, in one transaction. Returns what became of each.
+    """Normalises all captures and trace files in `paths` into the store, in one transaction: captures first.
+
+    Returns what became of each.
 
     replace   a capture that is in the store already is read again and takes the place of its run
     strict    any loss raises DataLossError, and the store stays as it was
+    reader    the reader to use for all paths; None: the one that knows the file's first bytes
 
     Raises InputError when a path holds nothing that can be read, StoreError when the store can't be written.
     """
-    captures = find_captures(paths)
+    readers = [choose_reader(path, reader) for path in paths]
+    captures = find_captures([path for path, name in zip(paths, readers, strict=True) if name == "npulog"])
+    traces = [path for path, name in zip(paths, readers, strict=True) if name == "chrome_json"]
     with StoreWriter(store_path, install) as writer:
         runs = [_ingest_capture(capture, writer, replace, observer or _Silent()) for capture in captures]
+        if traces:
+            from traceconv.pipeline_trace import TraceOptions, ingest_trace  # with all that it alone needs
+
+            options = trace_options or TraceOptions()
+            runs += [ingest_trace(path, writer, replace, observer or _Silent(), options) for path in traces]
         lossy = [run for run in runs if run.lossy]
         if strict and lossy:
             messages = [entry.message for entry in lossy[0].log if entry.severity is not Severity.INFO]

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from traceconv.pipeline import IngestedRun, Observer
+    from traceconv.pipeline_trace import TraceOptions
 
 #: Losses that are shown one by one; the store has them all.
 _SHOWN_LOSSES = 10
@@ -19,15 +20,30 @@ _SHOWN_LOSSES = 10
 
 def ingest(
     paths: list[Path] = typer.Argument(
-        ..., metavar="PATH…", help="Captures (PROF_…), folders that hold some at any depth, or single .bin files."
+        ...,
+        metavar="PATH…",
+        help="Captures (PROF_…), folders that hold some at any depth, single .bin files; traces in JSON (.gz, .zst), "
+        "- for standard input.",
     ),
     db: Path | None = typer.Option(
         None, "--db", metavar="FILE", envvar="TRACECONV_DB", help="The store. Default: trace.duckdb"
     ),
     replace: bool = typer.Option(False, "--replace", help="Read captures again that are in the store already."),
     strict: bool = typer.Option(False, "--strict", help="Store nothing if anything at all would be lost."),
+    reader: str | None = typer.Option(
+        None, "--reader", metavar="NAME", help="Read all paths with this reader: npulog or chrome_json."
+    ),
+    rules: list[Path] = typer.Option(
+        [], "--rules", metavar="FILE", help="Rules (TOML) for events of trace files, tried before the built-in ones."
+    ),
+    max_event_mb: int = typer.Option(
+        256, "--max-event-mb", min=1, help="Of a trace file: give up an event that is larger than this."
+    ),
+    max_ratio: int = typer.Option(
+        1000, "--max-ratio", min=1, help="Of a packed file: stop when it unfolds to more than so many times its size."
+    ),
 ) -> None:
-    """Normalise logs into a DuckDB store.
+    """Normalise logs and traces into a DuckDB store.
 
     All paths go in as one transaction: the store has all of them, or is as it was. A damaged capture gives all
     that is intact; what was lost is said, and kept in the table import_log.
@@ -39,6 +55,10 @@ def ingest(
       traceconv ingest raw/
       traceconv ingest raw/PROF_000001_20260101000000_ABCDEF --db night.duckdb
       traceconv ingest raw/ --replace --strict
+
+      traceconv ingest worker0.pt.trace.json.gz
+
+      curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
     from traceconv.errors import EXIT_DATA_LOSS
     from traceconv.pipeline import ingest as ingest_captures
@@ -46,12 +66,31 @@ def ingest(
 
     store = db or default_store_path()
     with _progress() as observer:
-        runs = ingest_captures(paths, store, replace=replace, strict=strict, observer=observer)
+        runs = ingest_captures(
+            paths,
+            store,
+            replace=replace,
+            strict=strict,
+            observer=observer,
+            reader=reader,
+            trace_options=_trace_options(rules, max_event_mb, max_ratio),
+        )
     for run in runs:
         for line in _summary(run, store):
             typer.echo(line, err=True)
     if any(run.lossy for run in runs):
         raise typer.Exit(EXIT_DATA_LOSS)
+
+
+def _trace_options(rules: list[Path], max_event_mb: int, max_ratio: int) -> TraceOptions | None:
+    """How trace files are to be read; None when all is as by default, so that nothing is loaded for it."""
+    if not rules and (max_event_mb, max_ratio) == (256, 1000):
+        return None
+    from traceconv.normalize.trace_json.classify import read_rules
+    from traceconv.pipeline_trace import TraceOptions
+    from traceconv.readers.chrome_json.limits import Limits
+
+    return TraceOptions(Limits(max_event_mb << 20, max_ratio), tuple(map(read_rules, rules)))
 
 
 def _summary(run: IngestedRun, store: Path) -> Iterator[str]:

@@ -25,6 +25,7 @@ class _Track:
     name: str | None = None
     unit: str | None = None
     sort_index: int | None = None
+    scope: str | None = None
 
 
 class Tracks:
@@ -33,6 +34,7 @@ class Tracks:
     def __init__(self) -> None:
         self._processes: dict[str, tuple[int, str | None]] = {}
         self._tracks: dict[tuple[object, ...], _Track] = {}
+        self._in_order: list[_Track] = []
 
     def process(self, pid_text: str, name: str | None) -> int:
         """The id of a process, which is made when it is new."""
@@ -44,7 +46,11 @@ class Tracks:
         full = (kind, *key)
         if full not in self._tracks:
             self._tracks[full] = _Track(len(self._tracks) + 1, kind)
+            self._in_order.append(self._tracks[full])
         return self._tracks[full]
+
+    def _by_id(self, track_id: int) -> _Track:
+        return self._in_order[track_id - 1]
 
     def describe_thread(self, thread_id: int, process_id: int, name: str | None, sort_index: int | None) -> None:
         """What is known of a thread."""
