@@ -1,1 +1,41 @@
-"""Into events: one module per source format."""
+"""Readers, one package for each source format, and which one is to read a path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from traceconv.errors import InputError, UsageError, printable, suggestion
+from traceconv.readers.chrome_json import sniff as chrome_json_sniff
+from traceconv.readers.chrome_json.containers import STDIN, head_of
+from traceconv.readers.npulog import sniff as npulog_sniff
+
+_TRACE_NAME = re.compile(r"\.(json|jsonl|pfw)(\.gz|\.zst)?$", re.IGNORECASE)
+
+#: All readers. Each has a `name`, and `sniff(head) -> confidence` (0 to 100) for the first bytes of a file's text.
+READERS = (npulog_sniff, chrome_json_sniff)
+
+
+def choose_reader(path: Path, wanted: str | None = None) -> str:
+    """The name of the reader for a path; `wanted` is taken as it is.
+
+    A folder is a capture, or holds some. Raises UsageError for a reader that there is not, InputError for a file
+    that can't be read.
+    """
+    names = [reader.name for reader in READERS]
+    if wanted is not None:
+        if wanted not in names:
+            near = suggestion(wanted, names)
+            raise UsageError(f"no reader is called '{printable(wanted)}'.{near} There are: {', '.join(names)}")
+        return wanted
+    if path == STDIN:
+        return chrome_json_sniff.name
+    if not path.is_file():
+        return npulog_sniff.name
+    head = head_of(path)
+    best = max(READERS, key=lambda reader: reader.sniff(head))
+    if best.sniff(head) == 0 and _TRACE_NAME.search(path.name):
+        what = "is empty" if not head.strip() else "does not begin as a trace in JSON does"
+        raise InputError(f"{printable(str(path))} {what}; --reader chrome_json reads it all the same")
+    # Of what no reader knows, the reader of logs says what it lacks.
+    return best.name if best.sniff(head) else npulog_sniff.name

@@ -16,7 +16,7 @@ from traceconv.events import EventBatch
 from traceconv.readers.npulog.discover import CaptureFolder, LogFile
 from traceconv.readers.npulog.sources import SourceFile
 from traceconv.schema import record_by_tag
-from traceconv.schema.dtypes import RecordArray, join
+from traceconv.schema.dtypes import RecordArray, dtype_of, join
 from traceconv.wire.codec import decode_block, missing_fields, unknown_fields
 from traceconv.wire.frames import MAX_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder
 
@@ -128,6 +128,7 @@ class _FileReading:
         self.end = 0
         self._log = log
         self._accounts = accounts
+        self._layouts: dict[tuple[int, int], np.dtype[np.void]] = {}
         self._unknown: dict[str, int] = {}
         self._longer = 0
         self._shorter = 0
@@ -142,6 +143,10 @@ class _FileReading:
             self._first_block = item.sequence
         self.read += item.record_count
         first_id = self.source.add_block(item)
+        layout = self._layouts.get((item.tag, item.record_size))
+        if layout is not None:  # as this version writes them: nothing to look at block by block
+            yield first_id, np.frombuffer(item.payload, layout)
+            return
         known = record_by_tag().get(item.tag)
         header = self.decoder.header
         written = next((schema for schema in header.schemas if schema.tag == item.tag), known) if header else known
@@ -156,8 +161,11 @@ class _FileReading:
             message = f"records of {item.record_size} bytes where the header says {written.size_bytes}"
             self.lose(Code.DAMAGED_BLOCK, message, item.record_count, item.byte_offset, item.byte_count)
             return
-        self._longer += item.record_count if unknown_fields(item, written, known) else 0
-        self._shorter += item.record_count if missing_fields(written, known) else 0
+        longer, shorter = unknown_fields(item, written, known), missing_fields(written, known)
+        self._longer += item.record_count if longer else 0
+        self._shorter += item.record_count if shorter else 0
+        if not longer and [(f.name, f.type) for f in written.fields] == [(f.name, f.type) for f in known.fields]:
+            self._layouts[item.tag, item.record_size] = dtype_of(known)
         yield first_id, records
 
     @property

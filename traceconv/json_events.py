@@ -1,0 +1,158 @@
+"""Events of trace JSON as they stand in the text: what the reader yields and the normaliser takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+
+#: A number or a name; None when the key is not there.
+Label: TypeAlias = int | float | str | None
+
+ABSENT = Raw(b"")
+
+
+class TraceEvent(msgspec.Struct, gc=False):
+    """One event. Times, ids and args are the bytes of the text (`ABSENT`: no such key), so that nothing is rounded.
+
+    extra  all other top-level keys, with the bytes of their values; None when there are none
+    """
+
+    name: str | None = None
+    ph: str | None = None
+    cat: str | None = None
+    pid: Label = None
+    tid: Label = None
+    bp: str | None = None
+    s: str | None = None
+    scope: str | None = None
+    ts: Raw = ABSENT
+    dur: Raw = ABSENT
+    args: Raw = ABSENT
+    id: Raw = ABSENT
+    tts: Raw = ABSENT
+    tdur: Raw = ABSENT
+    extra: dict[str, Raw] | None = None
+
+
+LABEL_FIELDS = ("name", "ph", "cat", "pid", "tid", "bp", "s", "scope")
+RAW_FIELDS = ("ts", "dur", "args", "id", "tts", "tdur")
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class EventColumns:
+    """Events as columns of one length.
+
+    labels  field → its values; a field that is not there is None in all events
+    raw     field → binary array of the text of its values, empty where the event has no such key; likewise
+    extra   None when no event has keys beyond the fields
+    """
+
+    count: int
+    labels: Mapping[str, Sequence[Any]]
+    raw: Mapping[str, pa.Array]
+    extra: Sequence[dict[str, Raw] | None] | None
+
+    def label(self, field: str) -> Sequence[Any]:
+        """The values of a label field."""
+        return self.labels.get(field) or (None,) * self.count
+
+
+def binary_column(values: Sequence[Any]) -> pa.Array:
+    """A binary array of bytes-like values."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=ends[1:])
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))], null_count=0
+    )
+
+
+def columns_of(events: Sequence[TraceEvent], fields: Sequence[str] | None = None) -> EventColumns:
+    """The events as columns. `fields`: those that any of them may have (None: any), `extra` among them."""
+    wanted = (*LABEL_FIELDS, *RAW_FIELDS, "extra") if fields is None else fields
+    labels = {field: [getattr(event, field) for event in events] for field in LABEL_FIELDS if field in wanted}
+    raw = {field: binary_column([getattr(event, field) for event in events]) for field in RAW_FIELDS if field in wanted}
+    extra = [event.extra for event in events] if "extra" in wanted else None
+    return EventColumns(len(events), labels, raw, extra if extra is not None and any(extra) else None)
+
+
+def join_columns(parts: Sequence[EventColumns]) -> EventColumns:
+    """The events of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    count = sum(part.count for part in parts)
+    labels = {
+        field: [value for part in parts for value in part.label(field)]
+        for field in LABEL_FIELDS
+        if any(field in part.labels for part in parts)
+    }
+    raw = {
+        field: pa.concat_arrays(
+            [part.raw[field] if field in part.raw else binary_column([b""] * part.count) for part in parts]
+        )
+        for field in RAW_FIELDS
+        if any(field in part.raw for part in parts)
+    }
+    extra = [value for part in parts for value in (part.extra or (None,) * part.count)]
+    return EventColumns(count, labels, raw, extra if any(extra) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the decompressed text with `count` events."""
+
+    byte_offset: int
+    text: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceBatch:
+    """Events in the order of the text; `segments` say where each one stands.
+
+    byte_offset, byte_count  the stretch of the decompressed text that holds them all
+    """
+
+    first_ordinal: int
+    byte_offset: int
+    byte_count: int
+    columns: EventColumns
+    segments: tuple[Segment, ...]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Offset and size in bytes of event `index`: found anew in the text, so meant for the odd ones only."""
+        for segment in self.segments:
+            if index < segment.count:
+                return _place(segment, index)
+            index -= segment.count
+        raise IndexError(index)
+
+
+def _place(segment: Segment, index: int) -> tuple[int, int]:
+    if segment.count == 1:
+        lead = len(segment.text) - len(segment.text.lstrip(b" \t\r\n,"))
+        return segment.byte_offset + lead, len(segment.text.strip(b" \t\r\n,"))
+    at = 0
+    for element in _elements(segment.text):
+        start = segment.text.index(element, at)
+        at = start + len(element)
+        if not element.startswith(b"{"):
+            continue
+        if index == 0:
+            return segment.byte_offset + start, len(element)
+        index -= 1
+    return segment.byte_offset, len(segment.text)
+
+
+def _elements(text: bytes) -> Iterator[bytes]:
+    try:
+        found = [bytes(element) for element in _ELEMENTS.decode(b"[" + text.strip(b" \t\r\n,") + b"]")]
+    except msgspec.DecodeError:
+        found = text.splitlines()
+    return (element.strip(b" \t\r\n,") for element in found)

@@ -1,0 +1,239 @@
+"""Complete slices in the order of their start → depth, parent, self time and what encloses a moment, window by window.
+
+A slice encloses another of its track that starts no earlier and ends no later. The parent is the nearest earlier
+one that does: rows are sorted by (track, start, longest first), each starts from the row before it, and follows the
+pointers of the candidates that end too early until one encloses it (all rows in a few vectorised rounds).
+Only slices that reach beyond the window are carried into the next.
+
+- A slice without duration lies inside of one that begins with it, not inside of one that ends with it; two at the
+  same time lie inside of each other in the order of the source.
+- An unfinished slice (its end is unknown) encloses all that comes after it on its track.
+- Slices that overlap without one enclosing the other are not each other's parents; they are counted.
+- A moment (a flow's end) is enclosed like a slice without duration that comes last at its time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.schema.dtypes import RecordArray, gather, join
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+#: What a row is.
+SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT = 0, 1, 2, 3, 4
+#: parent_id of a row that nothing encloses.
+NO_PARENT = -1
+
+#: PAIR: a slice of a begin and an end. BEFORE_NEXT: a moment that belongs to the next slice that starts on its track.
+#: link: a number of the caller's own, that comes back with the row.
+SPAN_DTYPE = np.dtype(
+    [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("link", "<i8"), ("track", "<i4"), ("kind", "<i4")]
+)
+#: gap_ns: start less the end of the slice before it on its track, 0 for the first. overlap: 1 when it overlaps another.
+NESTED_DTYPE = np.dtype(
+    {
+        "names": ["id", "parent_id", "dur_ns", "self_ns", "gap_ns", "link", "depth", "kind", "overlap"],
+        "formats": ["<i8", "<i8", "<i8", "<i8", "<i8", "<i8", "<i4", "<i2", "<i2"],
+    }
+)
+_FOREVER = np.int64(2**62)
+_OPEN_DTYPE = np.dtype(
+    {
+        "names": ["row", "end_ns", "parent", "parent_id", "child_ns", "gap_ns", "depth", "overlap"],
+        "formats": [SPAN_DTYPE, "<i8", "<i8", "<i8", "<i8", "<i8", "<i4", "<i4"],
+    }
+)
+
+
+class CompleteNester:
+    """Feed it windows of spans, sorted by start (all rows of one start in one window); then `finish`."""
+
+    def __init__(self) -> None:
+        self._open = np.zeros(0, _OPEN_DTYPE)
+        self._last_end: dict[int, int] = {}
+        self._waiting = np.zeros(0, SPAN_DTYPE)
+        self.overlaps = 0
+        self.first_overlap_id: int | None = None
+
+    def feed(self, spans: RecordArray, horizon_ns: int | None) -> RecordArray:
+        """Nests the spans of a window; all later ones start at `horizon_ns` or after it (None: there are none).
+
+        Returns NESTED rows of slices that are done and of moments, in no set order.
+        """
+        if len(self._waiting):
+            spans = join([self._waiting, spans])
+            self._waiting = self._waiting[:0]
+        carried = len(self._open)
+        rows = join([np.ascontiguousarray(self._open["row"]), spans]) if carried else spans
+        count = len(rows)
+        kind = rows["kind"]
+        start = np.ascontiguousarray(rows["start_ns"])
+        is_slice = kind <= UNFINISHED
+        end = start + np.where(is_slice, rows["dur_ns"], 0)
+        end[kind == UNFINISHED] = _FOREVER
+        # Of one start: moments that wait for the next slice, slices (the longest first), moments.
+        rank = np.where(kind == BEFORE_NEXT, 0, np.where(kind == MOMENT, 2, 1))
+        order = np.lexsort((rows["id"], -end, rank, start, rows["track"]))
+        if carried:
+            # What was carried keeps its place before all that is new on its track, outermost first.
+            is_new = np.arange(count) >= carried
+            order = order[np.lexsort((np.where(is_new[order], 0, order), is_new[order], rows["track"][order]))]
+        rows, start, end, is_slice = gather(rows, order), start[order], end[order], is_slice[order]
+        kind, ids, track = rows["kind"], np.ascontiguousarray(rows["id"]), np.ascontiguousarray(rows["track"])
+        new = order >= carried
+        first = np.ones(count, np.bool_)
+        first[1:] = track[1:] != track[:-1]
+        parent = np.arange(-1, count - 1)
+        parent[first] = -1
+        old = np.flatnonzero(~new)
+        place_of = np.full(carried, -1, np.int64)
+        place_of[order[old]] = old
+        if carried:
+            was = self._open["parent"][order[old]]
+            parent[old] = np.where(was >= 0, place_of[was], -1)
+        overlap = np.zeros(count, np.bool_)
+        self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, ids, kind, is_slice, overlap)
+        depth = self._depths(parent, new, old, order)
+        child_ns = np.zeros(count, np.int64)
+        gap = np.zeros(count, np.int64)
+        parent_id = np.where(parent >= 0, ids[parent], NO_PARENT)
+        if carried:
+            source = order[old]
+            child_ns[old] = self._open["child_ns"][source]
+            gap[old] = self._open["gap_ns"][source]
+            overlap[old] = self._open["overlap"][source] != 0
+            parent_id[old] = self._open["parent_id"][source]
+        counted = np.flatnonzero(new & (parent >= 0) & is_slice & (kind != UNFINISHED))
+        np.add.at(child_ns, parent[counted], rows["dur_ns"][counted])
+        self._gaps(track, start, end, new & is_slice, gap)
+        self._count_overlaps(ids, new & overlap)
+        resolved, waits = self._next_slices(rows, ids, track, is_slice & new, kind, horizon_ns)
+        stays = is_slice & (end > (_FOREVER if horizon_ns is None else horizon_ns))
+        self._carry(np.flatnonzero(stays), rows, end, parent, parent_id, child_ns, gap, depth, overlap)
+        self._waiting = gather(rows, waits)
+        done = ~stays & ~np.isin(np.arange(count), waits)
+        out = np.zeros(count, NESTED_DTYPE)
+        out["id"], out["parent_id"], out["depth"], out["kind"] = ids, parent_id, depth, kind
+        out["self_ns"] = rows["dur_ns"] - child_ns
+        out["gap_ns"], out["overlap"] = gap, overlap
+        out["dur_ns"], out["link"] = rows["dur_ns"], rows["link"]
+        out["parent_id"][resolved[0]] = resolved[1]
+        return out[done]
+
+    def finish(self) -> RecordArray:
+        """What still waits: unfinished slices, and moments that no slice follows."""
+        return self.feed(np.zeros(0, SPAN_DTYPE), None)
+
+    @staticmethod
+    def _find_parents(
+        parent: Int64,
+        active: Int64,
+        start: Int64,
+        end: Int64,
+        ids: Int64,
+        kind: NDArray[np.int32],
+        is_slice: Mask,
+        overlap: Mask,
+    ) -> None:
+        """Moves each candidate in `parent` on until it encloses its row (or there is none)."""
+        while len(active):
+            candidate = parent[active]
+            same_start = start[candidate] == start[active]
+            zero = end[active] == start[active]
+            inside = is_slice[candidate] & (end[candidate] >= end[active])
+            # What begins and ends at one time is not inside of what ends there, unless that too has no duration.
+            inside &= ~zero | (end[candidate] > start[active]) | (same_start & is_slice[active])
+            inside |= ~is_slice[active] & is_slice[candidate] & same_start
+            # A begin that comes later in the source does not enclose what was there at its time before it.
+            late = zero & is_slice[active] & same_start & (kind[candidate] != SLICE) & (ids[candidate] > ids[active])
+            inside &= ~late
+            crossing = is_slice[active] & is_slice[candidate] & ~inside & ~late & (end[candidate] > start[active])
+            overlap[active[crossing]] = True
+            active, candidate, late = active[~inside], candidate[~inside], late[~inside]
+            # All between a candidate and its own candidate end before it does: none of them encloses this row.
+            following = parent[candidate]
+            parent[active] = following
+            active = active[following >= 0]
+
+    def _depths(self, parent: Int64, new: Mask, old: Int64, order: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Depth by doubling: each row looks twice as far up in each round."""
+        count = len(parent)
+        depth = np.where(parent >= 0, 1, 0).astype(np.int32)
+        depth[old] = self._open["depth"][order[old]]
+        above = parent.copy()
+        above[old] = -1
+        active = np.flatnonzero((above >= 0) & new) if count else np.zeros(0, np.intp)
+        while len(active):
+            through = above[active]
+            depth[active] += depth[through]
+            above[active] = above[through]
+            active = active[above[active] >= 0]
+        return depth
+
+    def _gaps(self, track: NDArray[np.int32], start: Int64, end: Int64, slices: Mask, gap: Int64) -> None:
+        """Start less the end of the slice before it on its track."""
+        at = np.flatnonzero(slices)
+        if not len(at):
+            return
+        tracks, starts, ends = track[at], start[at], end[at]
+        first = np.ones(len(at), np.bool_)
+        first[1:] = tracks[1:] != tracks[:-1]
+        before = np.concatenate([[0], ends[:-1]])
+        for place in np.flatnonzero(first).tolist():  # tracks, not slices
+            before[place] = self._last_end.get(int(tracks[place]), int(starts[place]))
+        last = np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1)
+        self._last_end.update(zip(tracks[last].tolist(), ends[last].tolist(), strict=True))
+        gap[at] = starts - before
+
+    def _count_overlaps(self, ids: Int64, overlap: Mask) -> None:
+        count = int(np.count_nonzero(overlap))
+        self.overlaps += count
+        if count and self.first_overlap_id is None:
+            self.first_overlap_id = int(ids[overlap].min())
+
+    @staticmethod
+    def _next_slices(
+        rows: RecordArray,
+        ids: Int64,
+        track: NDArray[np.int32],
+        slices: Mask,
+        kind: NDArray[np.int32],
+        horizon_ns: int | None,
+    ) -> tuple[tuple[NDArray[np.intp], Int64], NDArray[np.intp]]:
+        """The slices that moments of kind BEFORE_NEXT wait for; and the moments that must wait for the next window."""
+        asks = np.flatnonzero(kind == BEFORE_NEXT)
+        if not len(asks):
+            return (asks, np.zeros(0, np.int64)), asks
+        at = np.flatnonzero(slices)
+        place = np.searchsorted(at, asks)
+        found = place < len(at)
+        target = at[np.minimum(place, max(0, len(at) - 1))] if len(at) else asks
+        found &= track[target] == track[asks]
+        answers = np.where(found, ids[target], NO_PARENT)
+        keep = found if horizon_ns is not None else np.ones(len(asks), np.bool_)
+        return (asks[keep], answers[keep]), asks[~keep]
+
+    def _carry(
+        self,
+        at: NDArray[np.intp],
+        rows: RecordArray,
+        end: Int64,
+        parent: Int64,
+        parent_id: Int64,
+        child_ns: Int64,
+        gap: Int64,
+        depth: NDArray[np.int32],
+        overlap: Mask,
+    ) -> None:
+        """Keeps the slices that reach beyond the window; parents that don't are left out of the chain."""
+        kept = np.zeros(len(at), _OPEN_DTYPE)
+        place = np.full(len(rows) + 1, -1, np.int64)
+        place[at] = np.arange(len(at))
+        kept["row"], kept["end_ns"], kept["parent_id"] = rows[at], end[at], parent_id[at]
+        kept["child_ns"], kept["gap_ns"], kept["depth"], kept["overlap"] = child_ns[at], gap[at], depth[at], overlap[at]
+        # A parent reaches at least as far as its child: it is kept too.
+        kept["parent"] = place[parent[at]]
+        self._open = kept

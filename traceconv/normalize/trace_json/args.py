@@ -1,0 +1,79 @@
+"""The `args` column: what an event says beyond its columns, as the text of one JSON object, digit by digit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+from numpy.typing import NDArray
+
+#: Key under which args holds what stands beside `args` in an event, and no column holds.
+BESIDE = "trace_event"
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+
+
+def args_column(raw: pa.Array | None, count: int) -> pa.Array:
+    """Args as they stand in the text; NULL for none and for an empty object. Other values than objects are wrapped."""
+    if raw is None:
+        return pa.nulls(count, pa.string())
+    _, ends, data = raw.buffers()
+    offsets = np.frombuffer(ends, np.int32)[raw.offset : raw.offset + len(raw) + 1]
+    empty = np.diff(offsets) <= 2
+    if data is not None and len(data):
+        first = np.frombuffer(data, np.uint8)[np.minimum(offsets[:-1], len(data) - 1)]
+        odd = ~empty & (first != ord("{"))
+        if odd.any():
+            texts = [_wrapped(value) if value else None for value in raw.to_pylist()]
+            return pa.array(texts, pa.string())
+    bitmap = pa.py_buffer(np.packbits(~empty, bitorder="little").tobytes())
+    return pa.Array.from_buffers(
+        pa.string(), len(raw), [bitmap, pa.py_buffer(np.ascontiguousarray(offsets)), data], int(empty.sum())
+    )
+
+
+def _wrapped(value: bytes) -> str | None:
+    text = value.decode("utf-8", "replace").strip()
+    if text in ("null", "{}") or not text:
+        return None
+    return text if text.startswith("{") else f'{{"args":{text}}}'
+
+
+def with_beside(args: pa.Array, beside: Mapping[int, Mapping[str, bytes]]) -> pa.Array:
+    """Args with what stands beside them put in: row → key → text of the value."""
+    if not beside:
+        return args
+    texts = args.to_pylist()
+    for row, keys in beside.items():
+        inner = ",".join(f"{json.dumps(key)}:{bytes(value).decode('utf-8', 'replace')}" for key, value in keys.items())
+        texts[row] = _with_key(texts[row], f'"{BESIDE}":{{{inner}}}')
+    return pa.array(texts, pa.string())
+
+
+def _with_key(text: str | None, member: str) -> str:
+    if text is None:
+        return "{" + member + "}"
+    body = text.rstrip()[:-1].rstrip()
+    return f"{body}{',' if body != '{' else ''}{member}}}"
+
+
+def merged(begin: str | None, end: str | None) -> str | None:
+    """The args of a begin and its end as one object; of a key that both have, the end's value counts."""
+    if begin is None or end is None or begin == end:
+        return begin if end is None else end
+    keys = _OBJECT.decode(begin.encode())
+    keys.update(_OBJECT.decode(end.encode()))
+    return "{" + ",".join(f"{json.dumps(key)}:{bytes(value).decode()}" for key, value in keys.items()) + "}"
+
+
+def joined_objects(args: Iterable[str | None]) -> bytes:
+    """The objects as one JSON array, `{}` for none."""
+    return ("[" + ",".join(text or "{}" for text in args) + "]").encode()
+
+
+def places(mask: NDArray[np.bool_]) -> pa.Array:
+    """The places where a mask is set, to take rows by."""
+    return pa.array(np.flatnonzero(mask))

@@ -1,0 +1,235 @@
+"""What an event is by the words of its writer: rules in TOML, one file a writer, the first rule that fits counts.
+
+A rule file has a `title`, a `priority` (files are tried in its order), `[detect]` (by which words the writer is
+known) and `[[rule]]` tables. What no rule knows is a range of kind annotation.
+
+    [[rule]]
+    doc = "Kernels"
+    categories = ["kernel"]                  # any of them, exactly; left out: any category
+    process = "GPU .*"                       # patterns of whole names; left out: any
+    thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
+    name = "…"
+    table = "task"                           # task, api or range
+    set = { kind = "compute" }               # columns with one value
+    args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
+    op = true                                # the task executes an op: its name, and its type unless op_type says
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.errors import InputError, printable
+from traceconv.schema import table as table_schema
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TABLES = ("task", "api", "range")
+#: Columns that a rule may take from args for the op of a task.
+OP_COLUMNS = (
+    "op_type",
+    "input_shapes",
+    "input_dtypes",
+    "input_formats",
+    "output_shapes",
+    "output_dtypes",
+    "output_formats",
+)
+_RULE_KEYS = frozenset(("doc", "categories", "process", "thread", "name", "table", "set", "args", "op", "step"))
+_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind"))
+_DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads"))
+_NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule; None and empty: whatever it is."""
+
+    table: str
+    categories: frozenset[str] | None = None
+    process: re.Pattern[str] | None = None
+    thread: re.Pattern[str] | None = None
+    name: re.Pattern[str] | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    op: bool = False
+    step: bool = False
+
+    def fits_track(self, category: str | None, process: str | None, thread: str | None) -> dict[str, str] | None:
+        """The columns that the names say, if the rule fits but for the event's own name; else None."""
+        if self.categories is not None and category not in self.categories:
+            return None
+        found: dict[str, str] = {}
+        for pattern, text in ((self.process, process), (self.thread, thread)):
+            if pattern is None:
+                continue
+            match = pattern.fullmatch(text or "")
+            if match is None:
+                return None
+            found.update({key: value for key, value in match.groupdict().items() if value is not None})
+        return found
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules for one writer."""
+
+    title: str
+    priority: int
+    detect: Mapping[str, tuple[str, ...]]
+    rules: tuple[Rule, ...]
+    device_kind: str | None = None
+
+    def knows(
+        self, keys: Iterable[str], categories: Iterable[str], processes: Iterable[str], threads: Iterable[str]
+    ) -> bool:
+        """Whether a trace with these words is this writer's."""
+        words = {"keys": keys, "categories": categories, "processes": processes, "threads": threads}
+        return any(
+            re.fullmatch(pattern, word)
+            for what, patterns in self.detect.items()
+            for pattern in patterns
+            for word in words[what]
+        )
+
+
+#: What is used when no writer is known.
+PLAIN = RuleSet("", 1000, {}, ())
+
+
+@cache
+def built_in() -> tuple[RuleSet, ...]:
+    """The rule files of the package, in order of priority."""
+    folder = resources.files("traceconv.normalize") / "rules"
+    sets = [parse_rules(file.read_text("utf-8"), file.name) for file in folder.iterdir() if file.name.endswith(".toml")]
+    return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
+
+
+def read_rules(path: Path) -> RuleSet:
+    """The rules in a file of the user's. InputError when it can't be read, or breaks the rules for rules."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't read the rules in {printable(str(path))}: {error}") from error
+    return parse_rules(text, str(path))
+
+
+def parse_rules(text: str, where: str) -> RuleSet:
+    """Rules from TOML. InputError, with the place, for anything that is not as the module says."""
+    try:
+        raw = tomllib.loads(text)
+        _known(raw, _FILE_KEYS, where)
+        detect = raw.get("detect", {})
+        _known(detect, _DETECT_KEYS, f"{where}: detect")
+        rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
+        found = {key: tuple(values) for key, values in detect.items()}
+        for patterns in found.values():
+            for pattern in patterns:
+                re.compile(pattern)
+        return RuleSet(str(raw["title"]), int(raw.get("priority", 0)), found, rules, raw.get("device_kind"))
+    except (tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _rule(entry: Mapping[str, Any], where: str) -> Rule:
+    _known(entry, _RULE_KEYS, where)
+    table = entry["table"]
+    if table not in TABLES:
+        raise ValueError(f"{where}: table must be one of {', '.join(TABLES)}")
+    columns = {column.name for column in table_schema(table).columns} - _NOT_SETTABLE
+    patterns = {key: re.compile(entry[key]) for key in ("process", "thread", "name") if key in entry}
+    named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
+    wanted = set(entry.get("set", {})) | named | set(entry.get("args", {}))
+    unknown = wanted - columns - (set(OP_COLUMNS) if entry.get("op") else set())
+    if unknown:
+        raise ValueError(f"{where}: {table} has no {', '.join(sorted(unknown))}")
+    return Rule(
+        table,
+        frozenset(entry["categories"]) if "categories" in entry else None,
+        patterns.get("process"),
+        patterns.get("thread"),
+        patterns.get("name"),
+        dict(entry.get("set", {})),
+        {column: tuple(keys) for column, keys in entry.get("args", {}).items()},
+        bool(entry.get("op", False)),
+        bool(entry.get("step", False)),
+    )
+
+
+def _known(entry: Mapping[str, Any], keys: frozenset[str], where: str) -> None:
+    unknown = entry.keys() - keys
+    if unknown:
+        raise ValueError(f"{where}: unknown key {sorted(unknown)[0]}")
+
+
+class Classifier:
+    """Finds the rule of each event; remembers what it found for a category on a track."""
+
+    def __init__(self, rules: Sequence[Rule], names_of_track: Mapping[int, tuple[str | None, str | None]]) -> None:
+        self._rules = rules
+        self._names = names_of_track
+        self._fitting: dict[tuple[int, str | None], list[int]] = {}
+
+    def _candidates(self, track: int, category: str | None) -> list[int]:
+        key = (track, category)
+        found = self._fitting.get(key)
+        if found is None:
+            process, thread = self._names[track]
+            found = []
+            for number, rule in enumerate(self._rules):
+                if rule.fits_track(category, process, thread) is not None:
+                    found.append(number)
+                    if rule.name is None:
+                        break
+            self._fitting[key] = found
+        return found
+
+    def codes(self, track: NDArray[np.int32], categories: pa.Array, names: pa.Array) -> NDArray[np.int16]:
+        """The number of the rule for each event, −1 for none."""
+        codes = np.full(len(track), -1, np.int16)
+        if not self._rules or not len(track):
+            return codes
+        encoded = categories.dictionary_encode()
+        texts = [*encoded.dictionary.to_pylist(), None]
+        category = encoded.indices.fill_null(len(texts) - 1).to_numpy().astype(np.int64)
+        both = track.astype(np.int64) * len(texts) + category
+        distinct, inverse = np.unique(both, return_inverse=True)
+        for number, pair in enumerate(distinct.tolist()):
+            candidates = self._candidates(pair // len(texts), texts[pair % len(texts)])
+            if not candidates:
+                continue
+            rows = np.flatnonzero(inverse == number)
+            if self._rules[candidates[0]].name is None:
+                codes[rows] = candidates[0]
+            else:
+                codes[rows] = self._by_name(candidates, names.take(pa.array(rows)))
+        return codes
+
+    def _by_name(self, candidates: Sequence[int], names: pa.Array) -> NDArray[np.int16]:
+        encoded = names.dictionary_encode()
+        found = [self._of_name(candidates, name) for name in encoded.dictionary.to_pylist()]
+        found.append(self._of_name(candidates, ""))
+        indices = encoded.indices.fill_null(len(found) - 1).to_numpy()
+        codes: NDArray[np.int16] = np.array(found, np.int16)[indices]
+        return codes
+
+    def _of_name(self, candidates: Sequence[int], name: str) -> int:
+        for number in candidates:
+            pattern = self._rules[number].name
+            if pattern is None or pattern.fullmatch(name):
+                return number
+        return -1

@@ -1,0 +1,136 @@
+"""Ends of flows → arrows: per (category, name, id), each step and end with the last start or step before it in time.
+
+Where an id has one start, it comes first whatever its time says: clocks of hosts and devices may disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.normalize.complete_nesting import NO_PARENT
+from traceconv.normalize.external_sort import ExternalSort
+from traceconv.normalize.names import constant
+from traceconv.normalize.rows import Nullable, row_batch
+from traceconv.normalize.trace_json.lanes import Lane
+from traceconv.schema.dtypes import RecordArray, gather
+
+Int64 = NDArray[np.int64]
+START, STEP, END = 0, 1, 2
+
+MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
+_POINT_DTYPE = np.dtype(
+    [("key", "<i8"), ("ts_ns", "<i8"), ("id", "<i8"), ("slice_id", "<i8"), ("step", "<i4"), ("_", "<i4")]
+)
+_ARROW_DTYPE = np.dtype(
+    [("id", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8"), ("point", "<i8")]
+)
+
+
+class Flows:
+    """Makes the rows of flow. `loose_*`: ends without a start, and starts that nothing follows."""
+
+    def __init__(self) -> None:
+        self._points = ExternalSort(_POINT_DTYPE, "key")
+        self._arrows = ExternalSort(_ARROW_DTYPE, "id")
+        self.loose_ends = 0
+        self.loose_starts = 0
+        #: Per ph (s, t, f): events that became arrows, and those that only went into one.
+        self.rows: dict[str, int] = {"s": 0, "t": 0, "f": 0}
+
+    def bind(self, lane: Lane, moments: Iterator[RecordArray]) -> None:
+        """Gives each end of a flow the slice that it stands on. `moments`: id → slice, in the order of ids."""
+        held = np.zeros(0, MOMENT_DTYPE)
+        for _, batch in lane.batches():
+            ids = batch.column("id").to_numpy()
+            bound = batch.column("bound").to_numpy().copy()
+            asks = np.flatnonzero(bound < 0)
+            while len(asks) and (not len(held) or held["id"][-1] < ids[asks[-1]]):
+                more = next(moments, None)
+                if more is None:
+                    break
+                held = np.concatenate([held, more])
+            place = np.searchsorted(held["id"], ids[asks])
+            bound[asks] = held["slice_id"][place]
+            held = held[int(place[-1]) + 1 :] if len(asks) else held
+            points = np.zeros(len(ids), _POINT_DTYPE)
+            points["key"], points["ts_ns"] = batch.column("key").to_numpy(), batch.column("ts_ns").to_numpy()
+            points["id"], points["slice_id"], points["step"] = ids, bound, batch.column("step").to_numpy()
+            self._points.add(points)
+
+    def match(self) -> None:
+        """Finds the arrows."""
+        for window in self._points.windows():
+            self._arrows.add(self._match(window))
+
+    def _match(self, points: RecordArray) -> RecordArray:
+        key, step = points["key"], points["step"]
+        distinct, inverse = np.unique(key, return_inverse=True)
+        single = np.bincount(inverse[step == START], minlength=len(distinct))[inverse] == 1
+        rank = np.where(single, step, 0)
+        order = np.lexsort((points["id"], step, points["ts_ns"], rank, key))
+        points = gather(points, order)
+        key, step = points["key"], points["step"]
+        count = len(points)
+        first = np.ones(count, np.bool_)
+        first[1:] = key[1:] != key[:-1]
+        segment = np.cumsum(first) - 1
+        place = np.arange(count)
+        # The last start or step before each point; an end does not take the place of one.
+        source = np.where(step != END, place, -1)
+        before = np.concatenate([[-1], np.maximum.accumulate(source)[:-1]])
+        found = (before >= 0) & (segment[np.maximum(before, 0)] == segment) & (step != START)
+        target = np.flatnonzero(found)
+        origin = before[target]
+        arrows = np.zeros(len(target), _ARROW_DTYPE)
+        arrows["id"], arrows["point"] = points["id"][target], points["id"][origin]
+        arrows["src_id"], arrows["src_ns"] = points["slice_id"][origin], points["ts_ns"][origin]
+        arrows["dst_id"], arrows["dst_ns"] = points["slice_id"][target], points["ts_ns"][target]
+        self.loose_ends += int(np.count_nonzero((step == END) & ~found))
+        used = np.zeros(count, np.bool_)
+        used[origin] = True
+        self.loose_starts += int(np.count_nonzero((step != END) & ~used & ~found))
+        return arrows
+
+    def batches(self, lane: Lane) -> Iterator[pa.RecordBatch]:
+        """The rows of flow, in the order in which their ends stand in the source."""
+        held = np.zeros(0, _ARROW_DTYPE)
+        windows = self._arrows.windows()
+        flow_id = 1
+        for _, batch in lane.batches():
+            ids = batch.column("id").to_numpy()
+            while not len(held) or held["id"][-1] < ids[-1]:
+                more = next(windows, None)
+                if more is None:
+                    break
+                held = np.concatenate([held, more])
+            cut = int(np.searchsorted(held["id"], ids[-1], side="right"))
+            arrows, held = held[:cut], held[cut:]
+            if not len(arrows):
+                continue
+            rows = batch.take(pa.array(np.searchsorted(ids, arrows["id"])))
+            count = len(arrows)
+            yield row_batch(
+                "flow",
+                {
+                    "flow_id": np.arange(flow_id, flow_id + count, dtype=np.int64),
+                    "kind": constant("other", count),
+                    **{name: rows.column(name).dictionary_encode() for name in ("category", "name", "external_id")},
+                    **{name: _nullable(arrows[name]) for name in ("src_id", "dst_id")},
+                    "src_ns": arrows["src_ns"].copy(),
+                    "dst_ns": arrows["dst_ns"].copy(),
+                },
+            )
+            flow_id += count
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._points.close()
+        self._arrows.close()
+
+
+def _nullable(ids: Int64) -> Nullable:
+    return Nullable(ids.copy(), ids == NO_PARENT)

@@ -1,0 +1,117 @@
+"""Rows put aside between the two passes: Arrow batches in a temporary file, packed, read back in order or by id."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.errors import OutputError
+
+Int64 = NDArray[np.int64]
+
+#: Rows of a batch, at least: small ones are joined.
+_BATCH_ROWS = 8192
+_CACHED = 4
+
+
+class Lane:
+    """Rows of one schema whose first column is a rising id."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.count = 0
+        self._file: BinaryIO | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._reader: pa.ipc.RecordBatchFileReader | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._first_ids: list[int] = []
+        self._first_rows: list[int] = []
+        self._cache: dict[int, pa.RecordBatch] = {}
+
+    def append(self, columns: Sequence[pa.Array]) -> None:
+        """Adds rows, given column by column."""
+        batch = pa.RecordBatch.from_arrays(list(columns), schema=self.schema)
+        if not batch.num_rows:
+            return
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        if self._waiting_rows >= _BATCH_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        try:
+            if self._writer is None:
+                self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writer = pa.ipc.new_file(self._file, self.schema, options=options)
+            table = pa.Table.from_batches(self._waiting).combine_chunks()
+            for batch in table.to_batches():
+                self._first_ids.append(batch.column(0)[0].as_py())
+                self._first_rows.append(self.count)
+                self.count += batch.num_rows
+                self._writer.write_batch(batch)
+        except OSError as error:
+            raise OutputError(
+                f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
+            ) from error
+        self._waiting, self._waiting_rows = [], 0
+
+    def end(self) -> None:
+        """No more rows come: from now on they are read."""
+        self._write()
+        if self._writer is not None and self._file is not None:
+            self._writer.close()
+            self._writer = None
+            self._file.seek(0)
+            self._reader = pa.ipc.open_file(self._file)
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """All rows, in batches, each with the number of the rows before it."""
+        if self._reader is None:
+            return
+        for number, first in enumerate(self._first_rows):
+            yield first, self._reader.get_batch(number)
+
+    def find(self, ids: Int64) -> list[tuple[Int64, pa.RecordBatch]]:
+        """The rows with these ids (those that are there): places in `ids`, and the rows for them."""
+        if self._reader is None or not len(ids):
+            return []
+        numbers = np.searchsorted(np.array(self._first_ids, np.int64), ids, side="right") - 1
+        found = []
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            batch = self._cached(number)
+            own = batch.column(0).to_numpy()
+            places = np.flatnonzero(numbers == number)
+            at = np.searchsorted(own, ids[places])
+            hit = (at < len(own)) & (own[np.minimum(at, len(own) - 1)] == ids[places])
+            found.append((places[hit], batch.take(pa.array(at[hit]))))
+        return found
+
+    def _cached(self, number: int) -> pa.RecordBatch:
+        batch = self._cache.pop(number, None)
+        if batch is None:
+            assert self._reader is not None
+            batch = self._reader.get_batch(number)
+            while len(self._cache) >= _CACHED:
+                del self._cache[next(iter(self._cache))]
+        self._cache[number] = batch
+        return batch
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._reader = None
+        self._cache.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,57 @@
+"""Metadata events: names and places of processes and threads."""
+
+from __future__ import annotations
+
+import msgspec
+
+from traceconv.json_events import Label
+from traceconv.normalize.trace_json.tracks import TraceTracks
+
+_OBJECT = msgspec.json.Decoder(dict[str, object])
+
+
+def _object(text: bytes) -> dict[str, object]:
+    try:
+        return _OBJECT.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label, args: bytes) -> bool:
+    """Uses a metadata event; False when it says something that no column holds."""
+    if name not in ("process_name", "thread_name", "process_sort_index", "thread_sort_index"):
+        return False
+    value = _object(args).get("name" if name.endswith("name") else "sort_index")
+    if name.endswith("name"):
+        if not isinstance(value, (str, int, float)):
+            return False
+        if name == "process_name":
+            tracks.name_process(pid, str(value))
+        else:
+            tracks.name_thread(pid, tid, str(value))
+        return pid is not None
+    index = _whole(value)
+    if index is None:
+        return False
+    if name == "process_sort_index":
+        tracks.sort_process(pid, index)
+    else:
+        tracks.sort_thread(pid, tid, index)
+    return pid is not None
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, str) and len(value) < 20 and value.lstrip("+-").isdigit():
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
+
+
+def id2_parts(text: bytes) -> tuple[str, str]:
+    """An `id2` object as (id, `global` or `local`)."""
+    for scope in ("global", "local"):
+        value = _object(text).get(scope)
+        if value is not None:
+            return str(value), scope
+    return "", ""

@@ -1,0 +1,174 @@
+"""Second pass: begins find their ends, slices their parents, flows their slices; then every row is made, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.diagnostics import Code
+from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, NESTED_DTYPE, CompleteNester
+from traceconv.normalize.external_sort import ExternalSort
+from traceconv.normalize.rows import row_batch
+from traceconv.normalize.spool import Spool
+from traceconv.normalize.trace_json.begin_end import BeginEndMatcher
+from traceconv.normalize.trace_json.classify import PLAIN, Classifier, RuleSet
+from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.normalize.trace_json.flows import MOMENT_DTYPE, Flows
+from traceconv.normalize.trace_json.slice_rows import SliceRows
+from traceconv.schema.dtypes import RecordArray
+
+TableRows = tuple[str, Iterator[pa.RecordBatch]]
+
+_CODE_DTYPE = np.dtype([("rule", "<i2")])
+
+
+class SecondPass:
+    """Makes the rows of one trace. `prepare`, then `tables`, then `close`."""
+
+    def __init__(self, first: FirstPass, keys: Mapping[str, bytes], rule_sets: tuple[RuleSet, ...]) -> None:
+        """`keys`: what stands around the events. `rule_sets`: tried in their order."""
+        self._first = first
+        self._keys = keys
+        self._nested = Spool(NESTED_DTYPE)
+        self._codes = Spool(_CODE_DTYPE)
+        self._by_id = ExternalSort(NESTED_DTYPE, "id")
+        self._moments = ExternalSort(MOMENT_DTYPE, "id")
+        self._flows = Flows()
+        self._names = first.tracks.names()
+        self.rules = self._choose(rule_sets)
+        self._slices: SliceRows | None = None
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        for part in (self._nested, self._codes, self._by_id, self._moments, self._flows):
+            part.close()
+        if self._slices is not None:
+            self._slices.close()
+
+    def _choose(self, rule_sets: tuple[RuleSet, ...]) -> RuleSet:
+        processes = {process for process, _ in self._names.values() if process}
+        threads = {thread for _, thread in self._names.values() if thread}
+        for rules in rule_sets:
+            if rules.knows(self._keys, self._first.categories, processes, threads):
+                return rules
+        return PLAIN
+
+    def prepare(self) -> None:
+        """All that needs the events in another order than that of the source."""
+        self._match_ends()
+        self._nest()
+        for window in self._by_id.windows():
+            self._nested.append(window)
+        self._bind_flows()
+        self._classify()
+
+    def _match_ends(self) -> None:
+        """Begins and ends that do not stand next to each other."""
+        first = self._first
+        matcher = BeginEndMatcher()
+        for points in first.points.windows():
+            first.spans.add(matcher.feed(points))
+        unfinished = matcher.finish()
+        first.spans.add(unfinished)
+        for ph, (matched, alone) in matcher.ends.items():
+            account = first.accounts[f"{ph} events"]
+            account.rows -= matched + alone
+            account.merged += matched
+            account.consumed += alone
+        unmatched = sum(counts[1] for counts in matcher.ends.values())
+        if unmatched:
+            first.log.add(Code.END_WITHOUT_BEGIN, "ends without a begin", source_id=1, event_count=unmatched)
+        if len(unfinished):
+            first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=len(unfinished))
+
+    def _nest(self) -> None:
+        nester = CompleteNester()
+        windows = self._first.spans.windows()
+        window = next(windows, None)
+        while window is not None:
+            following = next(windows, None)
+            self._keep(nester.feed(window, int(following["start_ns"][0]) if following is not None else None))
+            window = following
+        self._keep(nester.finish())
+        self.overlaps = nester.overlaps
+        if nester.overlaps:
+            message = "slices that overlap one before them on their track without lying inside of it"
+            self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=nester.overlaps)
+
+    def _keep(self, rows: RecordArray) -> None:
+        moment = (rows["kind"] == MOMENT) | (rows["kind"] == BEFORE_NEXT)
+        if moment.any():
+            bound = np.zeros(int(np.count_nonzero(moment)), MOMENT_DTYPE)
+            bound["id"], bound["slice_id"] = rows["id"][moment], rows["parent_id"][moment]
+            self._moments.add(bound)
+            rows = rows[~moment]
+        self._by_id.add(rows)
+
+    def _bind_flows(self) -> None:
+        first, flows = self._first, self._flows
+        flows.bind(first.flows, self._moments.windows())
+        flows.match()
+        if flows.loose_ends or flows.loose_starts:
+            message = f"{flows.loose_ends} ends of flows without a start, {flows.loose_starts} starts without an end"
+            count = flows.loose_ends + flows.loose_starts
+            first.log.add(Code.LOOSE_FLOW, message, source_id=1, event_count=count)
+        # Flow events are used to make arrows, which are counted apart, as all derived rows are.
+        for ph in ("s", "t", "f"):
+            account = first.accounts.by_record.get(f"{ph} events")
+            if account is not None:
+                account.consumed += account.rows
+                account.rows = 0
+
+    def _classify(self) -> None:
+        classifier = Classifier(self.rules.rules, self._names)
+        for _, batch in self._first.slices.batches():
+            track = batch.column("track_id").to_numpy()
+            codes = classifier.codes(track, batch.column("category"), batch.column("name"))
+            self._codes.append(codes.astype(np.int16).view(_CODE_DTYPE))
+        self._slices = SliceRows(self._first, self.rules, self._names, self._nested, self._codes)
+
+    def tables(self) -> Iterator[TableRows]:
+        """All tables with their batches; each must be read to its end before the next is asked for."""
+        first, slices = self._first, self._slices
+        assert slices is not None
+        slices.find_steps()
+        for name in ("range", "api", "task"):
+            yield name, slices.batches(name)
+        yield "marker", self._markers()
+        yield "counter", self._counters()
+        yield "flow", self._flows.batches(first.flows)
+        yield "op", iter([slices.op_rows()])
+        yield "step", iter([slices.step_rows()])
+        yield "device", iter([slices.device_rows(_device_names(self._keys))])
+        yield "process", iter([first.tracks.process_rows()])
+        yield "track", iter([first.tracks.track_rows()])
+
+    def _markers(self) -> Iterator[pa.RecordBatch]:
+        for _, batch in self._first.markers.batches():
+            columns = {name: batch.column(name) for name in ("id", "track_id", "ts_ns", "args")}
+            for name in ("scope", "category", "name"):
+                columns[name] = batch.column(name).dictionary_encode()
+            yield row_batch("marker", columns)
+
+    def _counters(self) -> Iterator[pa.RecordBatch]:
+        for _, batch in self._first.counters.batches():
+            columns = {name: batch.column(name) for name in ("track_id", "ts_ns", "value", "value_int")}
+            columns["series"] = batch.column("series").dictionary_encode()
+            yield row_batch("counter", columns)
+
+
+def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
+    """Names of devices, where the text around the events lists them."""
+    for key in ("deviceProperties", "computeProperties"):
+        try:
+            listed = json.loads(keys.get(key, b"[]"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(listed, list):
+            entries = [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), int)]
+            if entries:
+                return {entry["id"]: str(entry.get("name", "")) for entry in entries}
+    return {}

@@ -1,0 +1,396 @@
+"""Slices put aside → rows of task, api and range, with the columns that the rules take from their args."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
+from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
+from traceconv.normalize.spool import SpillIndex, Spool
+from traceconv.normalize.trace_json.args import joined_objects, merged
+from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, RuleSet
+from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.schema import table as table_schema
+from traceconv.schema.dtypes import RecordArray
+
+Int64 = NDArray[np.int64]
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}")
+_DEFAULT = Rule("range", set={"kind": "annotation"})
+
+
+class SliceRows:
+    """Makes rows of slices, table by table; `range` is to be asked for first, then `api`, then `task`."""
+
+    def __init__(
+        self,
+        first: FirstPass,
+        rules: RuleSet,
+        names: Mapping[int, tuple[str | None, str | None]],
+        nested: Spool,
+        codes: Spool,
+    ) -> None:
+        self._first = first
+        self._set = rules
+        self._rules = [*rules.rules, _DEFAULT]
+        self._names = names
+        self._nested = nested
+        self._codes = codes
+        self._fills = {name: _filled(name, self._rules) for name in TABLES}
+        self._launches = SpillIndex(("id", "start_ns", "step_id"))
+        self._steps: list[tuple[int, int, int, int | None]] = []  # start, end, step_id, track
+        self._step_starts = np.zeros(0, np.int64)
+        self._step_ends = np.zeros(0, np.int64)
+        self._step_ids = np.zeros(0, np.int64)
+        self._step_devices: set[tuple[int, int | None]] = set()
+        self._ops: dict[tuple[str | None, ...], int] = {}
+        self._devices: set[int] = set()
+        self._decoders: dict[int, tuple[msgspec.json.Decoder[Any], dict[str, tuple[str, ...]]]] = {}
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._launches.close()
+
+    def _rule_codes(self, first_row: int, count: int) -> NDArray[np.int16]:
+        codes = self._codes.read(first_row, count)["rule"]
+        return np.where(codes < 0, len(self._rules) - 1, codes).astype(np.int16)
+
+    def find_steps(self) -> None:
+        """Slices that are steps: others are given the step that they lie in."""
+        numbers = [number for number, rule in enumerate(self._rules) if rule.step]
+        if not numbers:
+            return
+        for first_row, batch in self._first.slices.batches():
+            codes = self._rule_codes(first_row, batch.num_rows)
+            for row in np.flatnonzero(np.isin(codes, numbers)).tolist():
+                pattern = self._rules[codes[row]].name
+                name = batch.column("name")[row].as_py() or ""
+                match = pattern.fullmatch(name) if pattern is not None else None
+                dur = batch.column("dur_ns")[row].as_py()
+                if dur is None:
+                    nested = self._nested.read(first_row + row, 1)[0]
+                    dur = None if nested["kind"] == UNFINISHED else int(nested["dur_ns"])
+                if match is None or dur is None:
+                    continue
+                start = batch.column("start_ns")[row].as_py()
+                self._steps.append((start, start + dur, int(match["step"]), batch.column("track_id")[row].as_py()))
+        # The same step may stand on a host's and a device's track: the first in the source counts.
+        seen: dict[int, tuple[int, int, int, int | None]] = {}
+        for step in self._steps:
+            seen.setdefault(step[2], step)
+        self._steps = sorted(seen.values())
+        self._step_starts = np.array([step[0] for step in self._steps], np.int64)
+        self._step_ends = np.array([step[1] for step in self._steps], np.int64)
+        self._step_ids = np.array([step[2] for step in self._steps], np.int64)
+
+    def _step_of(self, ns: Int64) -> Nullable:
+        """The step in which each moment lies."""
+        if not len(self._step_starts):
+            return Nullable(np.zeros(len(ns), np.int64), np.ones(len(ns), np.bool_))
+        place = np.searchsorted(self._step_starts, ns, side="right") - 1
+        outside = (place < 0) | (ns >= self._step_ends[np.maximum(place, 0)])
+        return Nullable(np.where(outside, 0, self._step_ids[np.maximum(place, 0)]), outside)
+
+    def batches(self, table: str) -> Iterator[pa.RecordBatch]:
+        """The rows of one table."""
+        numbers = np.array([number for number, rule in enumerate(self._rules) if rule.table == table])
+        if not len(numbers):
+            return
+        for first_row, batch in self._first.slices.batches():
+            codes = self._rule_codes(first_row, batch.num_rows)
+            wanted = np.isin(codes, numbers)
+            if not wanted.any():
+                continue
+            nested = self._nested.read(first_row, batch.num_rows)
+            if not wanted.all():
+                rows = np.flatnonzero(wanted)
+                batch, codes, nested = batch.take(pa.array(rows)), codes[rows], nested[rows]
+            yield row_batch(table, self._columns(table, batch, codes, nested))
+
+    def _columns(
+        self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16], nested: RecordArray
+    ) -> dict[str, ColumnData]:
+        count = batch.num_rows
+        batch = self._with_ends(batch, nested)
+        unfinished = nested["kind"] == UNFINISHED
+        dur = batch.column("dur_ns")
+        no_dur = dur.is_null().to_numpy(zero_copy_only=False)
+        own = dur.fill_null(0).to_numpy()
+        paired = nested["link"] >= 0
+        dur_ns = np.where(paired, nested["dur_ns"], own)
+        no_dur = no_dur & ~paired
+        start = batch.column("start_ns").to_numpy()
+        parent = np.ascontiguousarray(nested["parent_id"])
+        columns: dict[str, ColumnData] = {
+            "id": batch.column("id"),
+            "track_id": batch.column("track_id").cast(pa.int64()),
+            "parent_id": Nullable(parent, parent == NO_PARENT),
+            "depth": np.ascontiguousarray(nested["depth"]),
+            "name": batch.column("name").dictionary_encode(),
+            "start_ns": start,
+            "dur_ns": Nullable(dur_ns, no_dur | unfinished),
+            "self_ns": Nullable(np.ascontiguousarray(nested["self_ns"]), no_dur | unfinished),
+            "args": batch.column("args"),
+        }
+        if table != "task":
+            columns["thread_start_ns"] = batch.column("thread_start_ns")
+            columns["thread_dur_ns"] = batch.column("thread_dur_ns")
+        if table == "range":
+            columns["category"] = batch.column("category").dictionary_encode()
+        said = self._said(table, batch, codes)
+        columns.update({name: column for name, column in said.items() if name not in OP_COLUMNS})
+        if table == "range":
+            columns["step_id"] = self._step_of(start)
+        elif table == "api":
+            steps = self._step_of(start)
+            columns["step_id"] = steps
+            self._put_aside(said.get("correlation_id"), batch.column("id").to_numpy(), start, steps)
+        else:
+            self._task(columns, batch, codes, nested, said, start, count)
+        return columns
+
+    def _with_ends(self, batch: pa.RecordBatch, nested: RecordArray) -> pa.RecordBatch:
+        """What the ends of begins say goes into the rows of the begins."""
+        links = np.ascontiguousarray(nested["link"])
+        paired = np.flatnonzero(links >= 0)
+        found = self._first.ends.find(links[paired]) if len(paired) else []
+        if not any(len(places) for places, _ in found):
+            return batch
+        args = batch.column("args").to_pylist()
+        starts = batch.column("thread_start_ns").to_pylist()
+        durs = batch.column("thread_dur_ns").to_pylist()
+        for places, ends in found:
+            rows = paired[places].tolist()
+            for row, end_ns, text in zip(rows, ends.column(1).to_pylist(), ends.column(2).to_pylist(), strict=True):
+                if text is not None:
+                    args[row] = merged(args[row], text)
+                if end_ns is not None and starts[row] is not None:
+                    durs[row] = end_ns - starts[row]
+        names = batch.schema.names
+        arrays = list(batch.columns)
+        arrays[names.index("args")] = pa.array(args, pa.string())
+        arrays[names.index("thread_dur_ns")] = pa.array(durs, pa.int64())
+        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+    # -- columns that rules fill --
+
+    def _said(self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16]) -> dict[str, ColumnData]:
+        """The columns that the rules of these rows take from words and args."""
+        types = {column.name: column.type for column in table_schema(table).columns}
+        types.update({name: "str" for name in OP_COLUMNS if table == "task"})
+        present = np.unique(codes).tolist()
+        tracks = batch.column("track_id").to_numpy()
+        values: dict[str, list[Any]] = {}
+        for number in present:
+            rule = self._rules[number]
+            rows = np.flatnonzero(codes == number).tolist()
+            for column, value in rule.set.items():
+                _fill(values, column, batch.num_rows, rows, [value] * len(rows))
+            if rule.thread is not None or rule.process is not None:
+                self._from_names(rule, batch.num_rows, rows, tracks, values)
+            if rule.args:
+                self._from_args(number, batch, rows, values)
+        # All batches of a table have the same columns, whichever rules they meet.
+        return {name: _column(values.get(name) or [None] * batch.num_rows, types[name]) for name in self._fills[table]}
+
+    def _from_names(
+        self, rule: Rule, count: int, rows: Sequence[int], tracks: NDArray[np.int32], values: dict[str, list[Any]]
+    ) -> None:
+        groups = [group for pattern in (rule.process, rule.thread) if pattern for group in pattern.groupindex]
+        if not groups:
+            return
+        by_track: dict[int, dict[str, str]] = {}
+        for track in np.unique(tracks[rows]).tolist():
+            process, thread = self._names[track]
+            by_track[track] = rule.fits_track(None, process, thread) or {} if rule.categories is None else {}
+        for group in groups:
+            _fill(values, group, count, rows, [by_track[int(tracks[row])].get(group) for row in rows])
+
+    def _from_args(self, number: int, batch: pa.RecordBatch, rows: Sequence[int], values: dict[str, list[Any]]) -> None:
+        decoder, fields = self._decoder(number)
+        args = batch.column("args")
+        texts = args.to_pylist() if len(rows) == batch.num_rows else args.take(pa.array(rows)).to_pylist()
+        try:
+            found = decoder.decode(joined_objects(texts))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = [_decode_one(decoder, text) for text in texts]
+        for column, names in fields.items():
+            taken = [getattr(one, names[0]) for one in found]
+            for name in names[1:]:
+                taken = [
+                    getattr(one, name) if value is None else value for one, value in zip(found, taken, strict=True)
+                ]
+            _fill(values, column, batch.num_rows, rows, taken)
+
+    def _decoder(self, number: int) -> tuple[msgspec.json.Decoder[Any], dict[str, tuple[str, ...]]]:
+        if number not in self._decoders:
+            keys = sorted({key for keys in self._rules[number].args.values() for key in keys})
+            names = {key: f"key_{place}" for place, key in enumerate(keys)}
+            members = [(name, object, None) for name in names.values()]
+            kind = msgspec.defstruct("RuleArgs", members, rename={name: key for key, name in names.items()}, gc=False)
+            fields = {column: tuple(names[key] for key in keys) for column, keys in self._rules[number].args.items()}
+            self._decoders[number] = msgspec.json.Decoder(list[kind]), fields  # type: ignore[valid-type] # made just now
+        return self._decoders[number]
+
+    # -- tasks --
+
+    def _put_aside(self, correlation: ColumnData | None, ids: Int64, start: Int64, steps: Nullable) -> None:
+        if not isinstance(correlation, Nullable):
+            return
+        known = ~_null(correlation)
+        step: Int64 = np.where(_null(steps), -1, steps.values).astype(np.int64)
+        self._launches.add(correlation.values[known].astype(np.uint64), ids[known], start[known], step[known])
+
+    def _task(
+        self,
+        columns: dict[str, ColumnData],
+        batch: pa.RecordBatch,
+        codes: NDArray[np.int16],
+        nested: RecordArray,
+        said: dict[str, ColumnData],
+        start: Int64,
+        count: int,
+    ) -> None:
+        correlation = said.get("correlation_id")
+        steps = self._step_of(start)
+        columns["submit_ns"] = Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_))
+        if isinstance(correlation, Nullable):
+            keys = correlation.values.astype(np.uint64)
+            found, launched = self._launches.look_up(keys)
+            if correlation.null is not None:
+                found &= ~correlation.null
+            columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
+            # A task belongs to the step in which it was launched.
+            known = found & (launched["step_id"] >= 0)
+            null = _null(steps)
+            steps = Nullable(
+                np.where(known, launched["step_id"], np.where(found, 0, steps.values)), np.where(found, ~known, null)
+            )
+        columns["step_id"] = steps
+        gap = np.ascontiguousarray(nested["gap_ns"])
+        columns["wait_ns"] = Nullable(gap, np.abs(gap) >= 2**60)
+        columns["op_id"] = self._op_ids(batch, codes, said)
+        self._note_devices(batch, said, steps)
+
+    def _op_ids(self, batch: pa.RecordBatch, codes: NDArray[np.int16], said: dict[str, ColumnData]) -> Nullable:
+        count = batch.num_rows
+        is_op = np.isin(codes, [number for number, rule in enumerate(self._rules) if rule.op])
+        ids = np.zeros(count, np.int64)
+        names = batch.column("name").to_pylist()
+        facts = []
+        for column in OP_COLUMNS:
+            data = said.get(column)
+            facts.append(data.to_pylist() if isinstance(data, pa.Array) else [None] * count)
+        for row in np.flatnonzero(is_op).tolist():
+            key = (names[row], *(values[row] for values in facts))
+            op_id = self._ops.get(key)
+            if op_id is None:
+                op_id = self._ops[key] = len(self._ops) + 1
+            ids[row] = op_id
+        return Nullable(ids, ~is_op)
+
+    def _note_devices(self, batch: pa.RecordBatch, said: dict[str, ColumnData], steps: Nullable) -> None:
+        devices = _numbers(said.get("device_id"), batch.num_rows)
+        streams = _numbers(said.get("stream_id"), batch.num_rows)
+        tracks = batch.column("track_id").to_pylist()
+        for track, device, stream in set(zip(tracks, devices, streams, strict=True)):
+            self._first.tracks.make_stream(track, device, stream)
+            if device is not None:
+                self._devices.add(device)
+        stepped = _numbers(steps, batch.num_rows)
+        self._step_devices.update(
+            (step, device) for step, device in set(zip(stepped, devices, strict=True)) if step is not None
+        )
+
+    # -- tables of few rows --
+
+    def op_rows(self) -> pa.RecordBatch:
+        """The table op."""
+        rows = [
+            (op_id, name, op_type if op_type is not None else name, *rest)
+            for (name, op_type, *rest), op_id in self._ops.items()
+        ]
+        return rows_from_tuples("op", ("op_id", "name", *OP_COLUMNS), rows)
+
+    def step_rows(self) -> pa.RecordBatch:
+        """The table step: a step on each device that ran some of it."""
+        rows = []
+        for start, end, step_id, _ in self._steps:
+            devices: list[int | None] = []
+            devices += sorted(device for step, device in self._step_devices if step == step_id and device is not None)
+            rows += [(step_id, device, step_id, start, end) for device in devices or [None]]
+        return rows_from_tuples("step", ("step_id", "device_id", "iteration", "start_ns", "end_ns"), rows)
+
+    def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
+        """The table device."""
+        rows = [(device, self._set.device_kind, names.get(device) or None) for device in sorted(self._devices)]
+        return rows_from_tuples("device", ("device_id", "kind", "name"), rows)
+
+
+def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The columns that rules for this table fill."""
+    found: set[str] = set(OP_COLUMNS) if table == "task" else set()
+    for rule in rules:
+        if rule.table == table:
+            patterns = [pattern for pattern in (rule.process, rule.thread) if pattern is not None]
+            found |= rule.set.keys() | rule.args.keys() | {group for one in patterns for group in one.groupindex}
+    return tuple(sorted(found))
+
+
+def _fill(values: dict[str, list[Any]], column: str, count: int, rows: Sequence[int], taken: Sequence[Any]) -> None:
+    if len(rows) == count and column not in values:
+        values[column] = list(taken)
+        return
+    target = values.setdefault(column, [None] * count)
+    for row, value in zip(rows, taken, strict=True):
+        if value is not None:
+            target[row] = value
+
+
+def _column(values: list[Any], kind: str) -> ColumnData:
+    if kind in ("i64", "i32", "u64"):
+        numbers = [value if type(value) is int and -(2**63) <= value < 2**63 else _whole(value) for value in values]
+        null = np.array([number is None for number in numbers], np.bool_)
+        return Nullable(np.array([0 if number is None else number for number in numbers], np.int64), null)
+    if kind == "bool":
+        return pa.array([value if isinstance(value, bool) else None for value in values], pa.bool_())
+    return pa.array([_text(value) for value in values], pa.string()).dictionary_encode()
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of 64 bits, also from text; None for anything else."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value, 0) if value[:2].lower() == "0x" else int(value)
+    elif isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _numbers(column: ColumnData | None, count: int) -> list[int | None]:
+    if not isinstance(column, Nullable):
+        return [None] * count
+    pairs = zip(column.values.tolist(), _null(column).tolist(), strict=True)
+    return [None if none else int(value) for value, none in pairs]
+
+
+def _null(column: Nullable) -> NDArray[np.bool_]:
+    return column.null if column.null is not None else np.zeros(len(column.values), np.bool_)
+
+
+def _decode_one(decoder: msgspec.json.Decoder[Any], text: str | None) -> Any:
+    try:
+        return decoder.decode(joined_objects([text]))[0]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decoder.decode(b"[{}]")[0]

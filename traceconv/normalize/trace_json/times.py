@@ -1,0 +1,99 @@
+"""Microseconds as text → whole nanoseconds, exactly: integers, decimals, exponents, quoted or not; never a double."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from traceconv.normalize.clock import TIME_LIMIT_NS
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+#: Numbers as JSON has them, and as people quote them: +1, .5, 5., 007 too.
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NS_TYPE = pa.decimal128(25, 3)
+#: Largest power of ten that a time may have: beyond it lies nothing that 64 bits hold.
+_MAX_EXPONENT = 40
+_FAR_US = Decimal(TIME_LIMIT_NS) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Nanoseconds (0 where not `valid`). `absent`: no such key, or null. `rounded`: how many were finer than a ns."""
+
+    ns: Int64
+    valid: Mask
+    absent: Mask
+    rounded: int
+
+
+def exact_ns(texts: pa.Array) -> Times:
+    """The times in a binary array of JSON values, in µs."""
+    lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    absent = lengths == 0
+    if absent.all():
+        return Times(np.zeros(len(texts), np.int64), ~absent, absent, 0)
+    try:
+        strings = texts.cast(pa.string())
+        numbers = strings if not absent.any() else pc.if_else(pa.array(absent), None, strings)
+        quick = _quickly(numbers)
+        if quick is None:
+            quick = _quickly(pc.utf8_trim(numbers, '"'))
+    except pa.ArrowInvalid:
+        quick = None
+    if quick is not None:
+        return Times(quick, ~absent, absent, 0)
+    return _one_by_one(texts, absent)
+
+
+def _quickly(numbers: pa.Array) -> Int64 | None:
+    """All of them at once; None when one is no number, too large, or finer than a nanosecond."""
+    try:
+        decimals = numbers.cast(_NS_TYPE)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    # The value in thousandths is the unscaled integer: 128 bits, of which the lower 64 hold every time.
+    words = np.frombuffer(decimals.buffers()[1], np.int64)[2 * decimals.offset :][: 2 * len(decimals)]
+    low, high = words[0::2], words[1::2]
+    if decimals.null_count:
+        valid = decimals.is_valid().to_numpy(zero_copy_only=False)
+        low, high = np.where(valid, low, 0), np.where(valid, high, 0)
+    if not np.array_equal(high, low >> 63) or (len(low) and max(-int(low.min()), int(low.max())) >= TIME_LIMIT_NS):
+        return None
+    return np.ascontiguousarray(low)
+
+
+def _one_by_one(texts: pa.Array, absent: Mask) -> Times:
+    """For batches with odd ones among them: a Python loop, and rare."""
+    ns = np.zeros(len(texts), np.int64)
+    valid = np.zeros(len(texts), np.bool_)
+    missing = absent.copy()
+    rounded = 0
+    for place, raw in enumerate(texts.to_pylist()):
+        if not raw or raw == b"null":
+            missing[place] = True
+            continue
+        value = exact_number(raw.decode("utf-8", "replace"))
+        if value is None or not -_FAR_US < value < _FAR_US:
+            continue
+        exact = value * 1000
+        whole = exact.to_integral_value(ROUND_HALF_EVEN)
+        rounded += exact != whole
+        ns[place], valid[place] = int(whole), True
+    return Times(ns, valid, missing, rounded)
+
+
+def exact_number(text: str) -> Decimal | None:
+    """A number that stands in JSON, quoted or not, exactly; None when it is no finite number of a sane size."""
+    plain = text.strip().strip('"').strip()
+    if len(plain) > 400 or not NUMBER.fullmatch(plain):
+        return None
+    value = Decimal(plain)
+    return value if value == 0 or abs(value.adjusted()) <= _MAX_EXPONENT else None

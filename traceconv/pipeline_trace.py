@@ -1,0 +1,172 @@
+"""Ingest of one trace file: two passes over its events, then its rows, table by table, into the open transaction."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from traceconv.diagnostics import Accounts, ImportLog, Severity
+from traceconv.errors import InputError, printable
+from traceconv.events import ORDINAL_BITS
+from traceconv.normalize.rows import rows_from_tuples
+from traceconv.normalize.trace_json.classify import RuleSet, built_in
+from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.normalize.trace_json.second_pass import SecondPass
+from traceconv.pipeline import IngestedRun, Observer
+from traceconv.readers.chrome_json.containers import STDIN
+from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.schema import table
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.writer import StoreWriter
+
+_EDGE_BYTES = 64 << 10
+_SAMPLES = 64
+#: Times in this range are taken for nanoseconds since 1970: from 2001-09-09 to 2096.
+_EPOCH_RANGE = (10**18, 4 * 10**18)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How trace files are read. `rules`: tried before those of the package."""
+
+    limits: Limits = field(default_factory=Limits)
+    rules: tuple[RuleSet, ...] = ()
+
+
+def ingest_trace(
+    path: Path, writer: StoreWriter, replace: bool, observer: Observer, options: TraceOptions
+) -> IngestedRun:
+    """Reads one trace file (`-`: standard input) into the store. InputError when nothing in it can be used."""
+    started = time.perf_counter()
+    label = "stdin" if path == STDIN else _text(path.resolve().name)
+    source_path = _text(str(path))
+    digest = None if path == STDIN else _fingerprint(path)
+    known = writer.run_of(digest) if digest is not None else None
+    if known is not None and not replace:
+        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
+    if known is not None:
+        writer.delete_run(known[0])
+    run_id = known[0] if known is not None else writer.next_run_id()
+    observer.start(label, 0 if path == STDIN else path.stat().st_size)
+    log, accounts = ImportLog(), Accounts()
+    reader = TraceFileReader(path, log, accounts, options.limits, observer.advance)
+    first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS)
+    second: SecondPass | None = None
+    try:
+        with _no_garbage_collection():
+            for batch in reader.batches():
+                first.take(batch)
+            first.end()
+            _check_usable(path, reader, accounts, log)
+            second = SecondPass(first, reader.keys, (*options.rules, *built_in()))
+            second.prepare()
+            for name, batches in second.tables():
+                writer.insert(name, run_id, batches)
+    finally:
+        first.close()
+        if second is not None:
+            second.close()
+    for record, account in accounts.by_record.items():
+        assert account.balanced, f"the books of {record} don't balance: {account}"
+    complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
+    start_ns, end_ns = first.first_ns, first.last_ns
+    run = {
+        "label": label,
+        "source_path": source_path,
+        "source_format": "chrome_json",
+        "source_digest": digest,
+        "writer": second.rules.title or None,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "epoch_known": start_ns is not None and _EPOCH_RANGE[0] <= start_ns < _EPOCH_RANGE[1],
+        "complete": complete,
+        "options": reader.options(),
+        "schema_version": SCHEMA_VERSION,
+    }
+    writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(run), [tuple(run.values())])]))
+    _insert_provenance(writer, run_id, label, reader, log, accounts)
+    return IngestedRun(
+        run_id,
+        label,
+        source_path,
+        "ingested" if known is None else "replaced",
+        time.perf_counter() - started,
+        reader.size_bytes,
+        complete,
+        accounts,
+        tuple(log),
+        {SOURCE_ID: label},
+    )
+
+
+def _check_usable(path: Path, reader: TraceFileReader, accounts: Accounts, log: ImportLog) -> None:
+    if any(account.records - account.lost for account in accounts.by_record.values()):
+        return
+    if reader.found_events and not log.lossy:
+        return  # a trace without events: that is what was recorded
+    reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
+    reason = printable(reasons[0]) if reasons else "there is no array of events in it"
+    raise InputError(f"{printable(str(path))}: nothing in it can be used ({reason}); is it a trace in JSON?")
+
+
+def _insert_provenance(
+    writer: StoreWriter, run_id: int, label: str, reader: TraceFileReader, log: ImportLog, accounts: Accounts
+) -> None:
+    container = "" if reader.container == "plain" else f" {reader.container}"
+    contents: tuple[tuple[str, list[tuple[object, ...]]], ...] = (
+        ("source", [(SOURCE_ID, label, f"chrome_json{container}", reader.size_bytes, reader.digest)]),
+        ("source_block", [(SOURCE_ID, *block) for block in reader.blocks]),
+        (
+            "import_log",
+            [
+                (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message)
+                for e in log
+            ],
+        ),
+        (
+            "import_account",
+            [(n, a.records, a.rows, a.merged, a.consumed, a.lost) for n, a in sorted(accounts.by_record.items())],
+        ),
+    )
+    for name, rows in contents:
+        columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
+        writer.insert(name, run_id, iter([rows_from_tuples(name, columns, rows)]))
+
+
+def _fingerprint(path: Path) -> str:
+    """A digest by which the same file is known again: its size, both ends, and samples from between."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            digest.update(size.to_bytes(8, "little"))
+            for number in range(_SAMPLES + 1):
+                stream.seek(max(0, size - _EDGE_BYTES) * number // _SAMPLES)
+                digest.update(stream.read(_EDGE_BYTES))
+    except OSError as error:
+        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _text(path: str) -> str:
+    """A path as text: bytes that are no UTF-8 are spelled out."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of short-lived values without cycles: looking for cycles among them would cost a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""Reader of trace JSON (Chrome's trace event format) in all its containers."""

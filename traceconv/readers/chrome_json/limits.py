@@ -1,0 +1,21 @@
+"""How large things in a trace file may be before they are given up: what keeps memory and time bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on hostile or broken input. Passing one loses what is beyond it, and says so.
+
+    event_bytes   one event, or the value of one key beside the events
+    ratio         bytes of text for one byte of a compressed file, once the text is larger than 256 MiB
+    """
+
+    event_bytes: int = 256 << 20
+    ratio: int = 1000
+
+
+#: Text that a compressed file may unfold to, whatever its ratio.
+FREE_BYTES = 256 << 20

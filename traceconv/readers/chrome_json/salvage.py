@@ -1,0 +1,190 @@
+"""A stretch of text that does not decode as a whole → the events in it that do, and word of those that don't.
+
+The stretch is halved again and again at places where an event seems to begin, so that sound halves go fast; what is
+left are single events, which are put right where that keeps all of them, and given up where it can't be done.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from traceconv.diagnostics import Code, ImportLog
+from traceconv.json_events import Segment
+from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
+from traceconv.readers.chrome_json.patch import Patched, patch
+from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, skip_space
+
+#: So many events that don't decode, and the rest of the stretch is put right as a whole before it is decoded.
+_MANY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Events that were decoded, and where they stand."""
+
+    decoded: Decoded
+    segment: Segment
+
+
+class Salvage:
+    """One run over `text[at:end]`, which begins with an event. `final`: nothing comes behind `end`."""
+
+    def __init__(self, log: ImportLog, base: int, text: bytes, at: int, end: int, final: bool, lines: bool) -> None:
+        self._log = log
+        self._base = base
+        self._text = text
+        self._at = at
+        self._end = end
+        self._final = final
+        self._starts = event_starts(text, at, end)
+        self._pieces: list[Piece] = []
+        self._failures = 0
+        self._ended = False
+        self.lines = lines
+        self.lost_events = 0
+
+    def run(self) -> tuple[list[Piece], int, bool]:
+        """The events, where to read on, and whether the array of events ended there."""
+        stack = [(0, len(self._starts))]
+        while stack and not self._ended:
+            low, high = stack.pop()
+            if self._at >= self._end:
+                break
+            low = max(low, bisect_left(self._starts, self._at))
+            if low >= high:
+                if high < len(self._starts) or stack:
+                    continue
+                self._single(self._end)
+                continue
+            if self._at < self._starts[low] and not self._blank(self._at, self._starts[low]):
+                self._single(self._starts[low])
+                stack.append((low, high))
+                continue
+            start, end = self._starts[low], self._starts[high] if high < len(self._starts) else self._end
+            if self._take(start, end):
+                continue
+            if high - low == 1:
+                self._at = start
+                self._single(end)
+                continue
+            if self._failures > _MANY and self._take_patched(start, end):
+                continue
+            middle = (low + high) // 2
+            stack += [(middle, high), (low, middle)]
+        return self._pieces, self._at, self._ended
+
+    def _blank(self, start: int, end: int) -> bool:
+        return not self._text[start:end].strip(BLANKS)
+
+    def _take(self, start: int, end: int) -> bool:
+        """Decodes `text[start:end]` as it is."""
+        text = self._text[start:end]
+        for lines in (self.lines, not self.lines):
+            try:
+                decoded = decode_events(text, lines)
+            except NotWhole:
+                continue
+            self._add(decoded, start, end)
+            return True
+        return False
+
+    def _add(self, decoded: Decoded, start: int, end: int) -> None:
+        self._pieces.append(Piece(decoded, Segment(self._base + start, self._text[start:end], decoded.columns.count)))
+        self._at = end
+
+    def _take_patched(self, start: int, end: int) -> bool:
+        patched = patch(self._text[start:end])
+        for lines in (self.lines, not self.lines):
+            try:
+                decoded = decode_events(patched.text, lines)
+            except NotWhole:
+                continue
+            self._add(decoded, start, end)
+            self._say(patched, start)
+            return True
+        return False
+
+    def _say(self, patched: Patched, start: int) -> None:
+        if patched.at is None:
+            return
+        code = Code.BAD_BYTES if patched.lost_bytes else Code.ODD_JSON
+        self._log.add(
+            code,
+            ", ".join(patched.what),
+            source_id=1,
+            byte_offset=self._base + start + patched.at,
+            byte_count=patched.lost_bytes or None,
+        )
+
+    def _single(self, next_start: int) -> None:
+        """Takes one element from `_at` on, wherever it ends, or gives up the text up to `next_start`."""
+        text, at = self._text, self._at
+        while at < next_start and text[at] in BLANKS:
+            at += 1
+        if at >= next_start:
+            self._at = next_start
+            return
+        self._at = at
+        if text[at] == ord("]"):
+            if self._ends_here(at):
+                self._ended = True
+            else:
+                self._lose(at, at + 1, "a bracket that closes nothing", events=0)
+            return
+        if text[at] == ord("{"):
+            end = end_of_bracketed(text, at, self._end)
+            if end is not None and (self._take_one(at, end) or (end > next_start and self._take_patched(at, end))):
+                return
+        elif self._stranger(at, next_start):
+            return
+        self._failures += 1
+        self._lose(at, next_start, "an event that can't be read", events=1)
+
+    def _take_one(self, start: int, end: int) -> bool:
+        """The element `text[start:end]`, as it is or put right, if behind it there is what may stand behind one."""
+        behind = skip_space(self._text, end)
+        if behind < self._end and self._text[behind] not in b",]{":
+            return False
+        if self._take(start, end):
+            return True
+        self._failures += 1
+        return self._take_patched(start, end)
+
+    def _ends_here(self, at: int) -> bool:
+        """Whether the bracket at `at` closes the events: then a comma and a key, a brace or nothing follow."""
+        behind = skip_space(self._text, at + 1)
+        following = self._text[behind : behind + 1]
+        if following == b",":
+            following = self._text[skip_space(self._text, behind + 1) :][:1]
+            return following in (b'"', b"")
+        return following in (b"", b"}", b"\0", b"[")
+
+    def _stranger(self, start: int, end: int) -> bool:
+        """Something among the events that is no object, such as null."""
+        text = self._text[start:end]
+        for stop in sorted({place for mark in (b",", b"]") if (place := text.find(mark)) > 0} | {len(text)}):
+            try:
+                decoded = decode_events(text[:stop], False)
+            except NotWhole:
+                continue
+            self._add(decoded, start, start + stop)
+            return True
+        return False
+
+    def _lose(self, start: int, end: int, message: str, events: int) -> None:
+        """Books `text[start:end]` as lost, separators behind it aside; the end of the text may cut an event off."""
+        size = len(self._text[start:end].rstrip(BLANKS if end < len(self._text) else b""))
+        cut = self._final and end == len(self._text)
+        if cut:
+            message = "the text ends inside an event"
+        self._log.add(
+            Code.CUT_EVENT if cut else Code.DAMAGED_EVENT,
+            message,
+            source_id=1,
+            byte_offset=self._base + start,
+            byte_count=size,
+            event_count=events,
+        )
+        self.lost_events += events
+        self._at = end

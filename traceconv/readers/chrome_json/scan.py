@@ -1,0 +1,72 @@
+"""Where things in JSON text end: objects, values, events; string-aware, and calm with text that is cut or damaged."""
+
+from __future__ import annotations
+
+import re
+
+#: What an event may begin with. It is sought in damaged text, and at the end of chunks.
+_KEYS = rb"ph|name|cat|pid|tid|ts|id|dur|args|tts|tdur|bp|s|scope|bind_id|id2"
+#: An event begins here: a brace behind a separator, and a key that events have.
+EVENT_START = re.compile(rb'(?<=[\s,\[}\x00])\{\s*"(?:' + _KEYS + rb')"\s*:')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"|[{}\[\]]')
+_STRING = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"')
+_SCALAR_END = re.compile(rb"[,}\]\s]")
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_BACK_BYTES = 1 << 16
+
+
+def skip_space(text: bytes, at: int) -> int:
+    """The place of the first byte from `at` on that is no blank."""
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def end_of_bracketed(text: bytes, at: int, limit: int | None = None) -> int | None:
+    """The end of the object or array that begins at `at`; None when it does not end before `limit`."""
+    depth = 0
+    for match in _TOKEN.finditer(text, at, len(text) if limit is None else limit):
+        token = match[0]
+        if token in b"{[":
+            depth += 1
+        elif token in b"}]":
+            depth -= 1
+            if depth <= 0:
+                return match.end()
+    return None
+
+
+def end_of_value(text: bytes, at: int, final: bool) -> int | None:
+    """The end of the value that begins at `at`; None when the text ends before it does."""
+    first = text[at : at + 1]
+    if first in (b"{", b"["):
+        return end_of_bracketed(text, at)
+    if first == b'"':
+        return end_of_string(text, at)
+    match = _SCALAR_END.search(text, at)
+    return match.start() if match else (len(text) if final else None)
+
+
+def end_of_string(text: bytes, at: int) -> int | None:
+    """The end of the string that begins at `at`; None when the text ends before it does."""
+    match = _STRING.match(text, at)
+    return match.end() if match else None
+
+
+def event_starts(text: bytes, at: int, end: int) -> list[int]:
+    """All places in `text[at:end]` where an event seems to begin."""
+    found = [match.start() for match in EVENT_START.finditer(text, at, end)]
+    return found if found and found[0] == at else [at, *found]
+
+
+def last_event_start(text: bytes, at: int) -> int | None:
+    """The last place after `at` where an event seems to begin; None when there is none."""
+    span = _BACK_BYTES
+    while True:
+        start = max(at + 1, len(text) - span)
+        found = None
+        for match in EVENT_START.finditer(text, start):
+            found = match.start()
+        if found is not None or start == at + 1:
+            return found
+        span *= 8

@@ -1,0 +1,20 @@
+"""Whether a text may be a trace in JSON."""
+
+from __future__ import annotations
+
+import re
+
+name = "chrome_json"
+
+_EVENTS = re.compile(rb'"traceEvents"\s*:')
+_EVENT = re.compile(rb'"ph"\s*:')
+_OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{|\]|$)|\{\s*(?:"|\}))')
+
+
+def sniff(head: bytes) -> int:
+    """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
+    if not _OPENING.match(head):
+        return 0
+    if _EVENTS.search(head):
+        return 95
+    return 90 if _EVENT.search(head) else 20
