@@ -22,7 +22,7 @@ def fused(proto: onnx.ModelProto) -> FusedGraph:
 
 
 def rules(proto: onnx.ModelProto) -> Counter[str]:
-    return Counter(rewrite.rule for rewrite in fused(proto).rewrites)
+    return Counter(rewrite.rule for rewrite in fused(proto).rewrites if rewrite.rule != "fold-constants")
 
 
 def ops(proto: onnx.ModelProto) -> list[DeviceOp]:
@@ -130,7 +130,7 @@ def test_gelu_written_out_is_one_op_and_joins_a_product() -> None:
     proto = b.model({"x": [2, 6]}, [gelu(b, b.node("MatMul", ["x", b.weight((6, 6))]))])
     (op,) = ops(proto)
     assert (op.op_type, len(op.originals)) == ("MatMulV2", 6)
-    assert rules(proto) == {"elementwise": 1, "matmul-elementwise": 1}
+    assert rules(proto) == {"gelu": 1, "matmul-elementwise": 1}
 
 
 def test_chains_stop_where_the_shape_changes() -> None:
@@ -148,7 +148,8 @@ def test_transposes_that_undo_each_other_are_gone() -> None:
     b = ModelBuilder()
     y = b.node("Transpose", [b.node("Transpose", [b.node("Relu", ["x"])], perm=[2, 0, 1])], perm=[2, 0, 1])
     proto = b.model({"x": [2, 3, 4]}, [b.node("Softmax", [y], axis=-1)])
-    assert [op.op_type for op in ops(proto)] == ["Relu", "Transpose", "Transpose", "SoftmaxV2"]
+    assert [op.op_type for op in ops(proto)] == ["Relu", "Transpose", "SoftmaxV2"]
+    assert rules(proto) == {"merge-transposes": 1}
 
 
 def test_views_are_no_tasks_and_are_kept_with_their_makers() -> None:

@@ -123,8 +123,8 @@ CASES: dict[str, tuple[Sequence[int], Callable[[ModelBuilder], Any], str, str]] 
     "quantized": (
         [4, 9],
         lambda b: b.node("QuantizeLinear", ["x", b.constant(np.float32(0.1)), b.constant(np.uint8(128))]),
-        "QuantizeLinear",
-        "AI_CPU",
+        "AscendQuant",
+        "AI_VECTOR_CORE",
     ),
 }
 

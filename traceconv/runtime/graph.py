@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -62,33 +62,76 @@ class Tensor:
     def numpy_dtype(self) -> np.dtype[np.generic]:
         return np.dtype(helper.tensor_dtype_to_np_dtype(self.elem_type))
 
-    def value_info(self, name: str | None = None) -> onnx.ValueInfoProto:
-        """The tensor as ONNX declares it, under another name when one is given."""
-        return helper.make_tensor_value_info(name or self.name, self.elem_type, self.shape)
+    def value_info(self, name: str | None = None, *, any_shape: bool = False) -> onnx.ValueInfoProto:
+        """The tensor as ONNX declares it, under another name when one is given; `any_shape` leaves only the rank."""
+        shape = [None] * len(self.shape) if any_shape else self.shape
+        return helper.make_tensor_value_info(name or self.name, self.elem_type, shape)
+
+
+def outer_names(body: onnx.GraphProto) -> list[str]:
+    """Tensors that a subgraph (a branch, the body of a loop) reads from the graph around it, each once."""
+    inside = {entry.name for entry in body.input} | {entry.name for entry in body.initializer}
+    found: dict[str, None] = {}
+    for proto in body.node:
+        read = [*proto.input, *(name for part in subgraphs(proto) for name in outer_names(part))]
+        found.update((name, None) for name in read if name and name not in inside)
+        inside.update(proto.output)
+    found.update((entry.name, None) for entry in body.output if entry.name not in inside)
+    return list(found)
+
+
+def subgraphs(proto: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs that a node holds as attributes: If, Loop and Scan have some."""
+    found = []
+    for attribute in proto.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            found.append(attribute.g)
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            found.extend(attribute.graphs)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator of the model. `name` is unique in the graph; an input or output left out is ''."""
+    """One operator of the model. `name` is unique in the graph; an input or output left out is ''.
+
+    `inputs` are those of the ONNX node, and behind them what its subgraphs read from outside (`captures`).
+    """
 
     name: str
     proto: onnx.NodeProto
+    op_type: str = field(init=False)
+    domain: str = field(init=False)
+    inputs: tuple[str, ...] = field(init=False)
+    outputs: tuple[str, ...] = field(init=False)
+    captures: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Read many times by the passes; reading them from protobuf each time took most of the time on big graphs.
+        proto = self.proto
+        own = tuple(proto.input)
+        outer = dict.fromkeys(name for part in subgraphs(proto) for name in outer_names(part))
+        set_field = object.__setattr__
+        set_field(self, "op_type", str(proto.op_type))
+        set_field(self, "domain", "" if proto.domain == "ai.onnx" else str(proto.domain))
+        set_field(self, "captures", tuple(name for name in outer if name not in own))
+        set_field(self, "inputs", own + self.captures)
+        set_field(self, "outputs", tuple(proto.output))
 
     @property
-    def op_type(self) -> str:
-        return str(self.proto.op_type)
+    def has_subgraph(self) -> bool:
+        """Whether it is control flow: it runs whole, as one op."""
+        return bool(subgraphs(self.proto))
 
-    @property
-    def domain(self) -> str:
-        return str(self.proto.domain)
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        return tuple(self.proto.input)
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return tuple(self.proto.output)
+    def rewired(self, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> Node:
+        """The same operator on other tensors."""
+        proto = onnx.NodeProto()
+        proto.CopyFrom(self.proto)
+        if inputs is not None:
+            proto.input[:] = inputs
+        if outputs is not None:
+            proto.output[:] = outputs
+        return Node(self.name, proto)
 
     def ints(self, name: str, default: Sequence[int]) -> list[int]:
         """Attribute `name` as a list of integers."""
@@ -117,7 +160,9 @@ class Graph:
     """A model that can be lowered: every node runs on the device, every shape is known.
 
     `nodes` are in an order in which they can run. `constants` holds weights and whatever was computed
-    from weights and shapes alone. `opsets` maps a domain to its version.
+    from weights and shapes alone. `opsets` maps a domain to its version. `folded` names the model's ops
+    that were computed at load. Shapes of the tensors in `dynamic` depend on values: those given here are what
+    `sample`, inputs of the model, leads to; other inputs may give others.
     """
 
     name: str
@@ -128,6 +173,9 @@ class Graph:
     constants: Mapping[str, Array]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    folded: tuple[str, ...] = ()
+    dynamic: frozenset[str] = frozenset()
+    sample: Mapping[str, Array] | None = None
 
     def consumers(self) -> dict[str, list[Node]]:
         """Tensor -> nodes that read it, each once, in order."""

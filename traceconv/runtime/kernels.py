@@ -6,7 +6,7 @@ inputs, so that two groups of the same nodes and shapes share one onnxruntime se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from onnx import helper, numpy_helper
 from traceconv.errors import ModelError, printable
 from traceconv.runtime.graph import DTYPES, Array, Node, Tensor, describe
 
-#: Constants up to this size are part of the kernel: shapes, axes and the like, which onnxruntime wants known.
+#: Integer constants up to this size are part of the kernel, and float ones up to that.
 _EMBED_BYTES = 1 << 10
+_EMBED_FLOAT_BYTES = 32
 
 #: Kernels are tiny models of a current format; what the nodes mean is settled by the opset alone.
 _IR_VERSION = 8
@@ -31,13 +32,23 @@ _ORT_TYPES = {f"tensor({name})": number for number, name in (
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What onnxruntime says of an output before it runs; the shape is None where it depends on values."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    elem_type: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A compiled group of nodes: run it with the arrays of `inputs`, in that order."""
+    """A compiled group of nodes. `inputs` are tensors of the graph, `feeds` their names in the session."""
 
     session: Any  # onnxruntime.InferenceSession, which has no types of its own
     inputs: tuple[str, ...]
+    feeds: tuple[str, ...]
     outputs: tuple[str, ...]
-    signature: tuple[Tensor, ...]
+    signature: tuple[Made, ...]
     what: str
 
     def run(self, values: Mapping[str, Array]) -> list[Array]:
@@ -45,7 +56,7 @@ class Kernel:
 
         Raises ModelError when the values are none that the op takes, such as an index out of bounds.
         """
-        feeds = {f"i{k}": values[name] for k, name in enumerate(self.inputs)}
+        feeds = {feed: values[name] for feed, name in zip(self.feeds, self.inputs, strict=True)}
         try:
             results: list[Array] = self.session.run(None, feeds)
         except _ORT_ERRORS as error:
@@ -67,21 +78,23 @@ class KernelCompiler:
         outputs: Sequence[str],
         tensors: Mapping[str, Tensor],
         constants: Mapping[str, Array],
+        dynamic: Collection[str] = (),
     ) -> Kernel:
         """The kernel that computes `outputs` with `nodes`; every tensor read from outside is in `tensors`.
 
-        Raises ModelError, naming the op, its node and its opset, when onnxruntime has no such kernel.
+        Tensors in `dynamic` may come in any shape. Raises ModelError, naming the op, its node and its opset,
+        when onnxruntime has no such kernel.
         """
-        model, inputs = self._model(nodes, outputs, tensors, constants)
+        model, inputs, feeds = self._model(nodes, outputs, tensors, constants, dynamic)
         data = model.SerializeToString(deterministic=True)
         session = self._sessions.get(data)
         if session is None:
             session = self._sessions[data] = self._session(data, nodes)
         signature = tuple(
-            self._tensor(name, entry, nodes) for name, entry in zip(outputs, session.get_outputs(), strict=True)
+            self._made(name, entry, nodes) for name, entry in zip(outputs, session.get_outputs(), strict=True)
         )
         what = " + ".join(describe(node, self._opsets) for node in nodes)
-        return Kernel(session, inputs, tuple(outputs), signature, what)
+        return Kernel(session, inputs, feeds, tuple(outputs), signature, what)
 
     def _model(
         self,
@@ -89,46 +102,50 @@ class KernelCompiler:
         outputs: Sequence[str],
         tensors: Mapping[str, Tensor],
         constants: Mapping[str, Array],
-    ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+        dynamic: Collection[str],
+    ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
+        # Names inside a subgraph are not ours to change, and may be any: such a node keeps all of them.
+        keep = any(node.has_subgraph for node in nodes)
         new_names: dict[str, str] = {"": ""}
         inputs: list[str] = []
         embedded: list[onnx.TensorProto] = []
         made = {name for node in nodes for name in node.outputs}
+        fixed = _fixed_inputs(nodes)
         protos = []
         for node in nodes:
             for name in node.inputs:
                 if name in new_names or name in made:
                     continue
                 constant = constants.get(name)
-                if constant is not None and constant.nbytes <= _EMBED_BYTES:
-                    new_names[name] = f"c{len(embedded)}"
-                    embedded.append(
-                        numpy_helper.from_array(np.ascontiguousarray(constant).reshape(constant.shape), new_names[name])
-                    )
+                if constant is not None and (name in fixed or _is_embedded(constant)):
+                    new_names[name] = name if keep else f"c{len(embedded)}"
+                    values = np.ascontiguousarray(constant).reshape(constant.shape)
+                    embedded.append(numpy_helper.from_array(values, new_names[name]))
                 else:
-                    new_names[name] = f"i{len(inputs)}"
+                    new_names[name] = name if keep else f"i{len(inputs)}"
                     inputs.append(name)
             for name in node.outputs:
                 if name:
-                    new_names[name] = f"v{len(new_names)}"
+                    new_names[name] = name if keep else f"v{len(new_names)}"
             proto = onnx.NodeProto()
             proto.CopyFrom(node.proto)
             proto.name = ""
             proto.doc_string = ""
+            own = list(proto.input)
             del proto.input[:], proto.output[:]
-            proto.input.extend(new_names[name] for name in node.inputs)
+            proto.input.extend(new_names[name] for name in own)
             proto.output.extend(new_names[name] for name in node.outputs)
             protos.append(proto)
         graph = helper.make_graph(
             protos,
             "kernel",
-            [tensors[name].value_info(new_names[name]) for name in inputs],
+            [tensors[name].value_info(new_names[name], any_shape=name in dynamic) for name in inputs],
             [onnx.ValueInfoProto(name=new_names[name]) for name in outputs],
             embedded,
         )
         model = helper.make_model(graph, opset_imports=self._imports, producer_name="")
         model.ir_version = _IR_VERSION
-        return model, tuple(inputs)
+        return model, tuple(inputs), tuple(new_names[name] for name in inputs)
 
     def _session(self, data: bytes, nodes: Sequence[Node]) -> Any:
         options = onnxruntime.SessionOptions()
@@ -142,17 +159,32 @@ class KernelCompiler:
             where = " + ".join(describe(node, self._opsets) for node in nodes)
             raise ModelError(f"{where} can't be run: {printable(first_line(error))}") from error
 
-    def _tensor(self, name: str, entry: Any, nodes: Sequence[Node]) -> Tensor:
-        where = describe(nodes[-1], self._opsets)
+    def _made(self, name: str, entry: Any, nodes: Sequence[Node]) -> Made:
         elem_type = _ORT_TYPES.get(entry.type)
         if elem_type not in DTYPES:
+            where = describe(nodes[-1], self._opsets)
             raise ModelError(f"{where}: output '{printable(name, 80)}' has type {entry.type}, which can't be run")
-        if not all(isinstance(extent, int) for extent in entry.shape):
-            raise ModelError(
-                f"{where}: the shape of its output '{printable(name, 80)}' depends on data, "
-                "and only static shapes can be run"
-            )
-        return Tensor(name, tuple(entry.shape), elem_type)
+        known = all(isinstance(extent, int) for extent in entry.shape)
+        # A scalar and a tensor of unknown rank look alike here: [] says nothing.
+        return Made(name, tuple(entry.shape) if known and entry.shape else None, elem_type)
+
+
+def _is_embedded(constant: Array) -> bool:
+    """Whether a constant is part of the kernel: shapes, axes and the like, which onnxruntime wants known.
+
+    Float vectors (biases, say) are inputs, so that layers that differ in nothing else share a kernel.
+    """
+    limit = _EMBED_BYTES if constant.dtype.kind in "iub" else _EMBED_FLOAT_BYTES
+    return constant.nbytes <= limit
+
+
+def _fixed_inputs(nodes: Sequence[Node]) -> set[str]:
+    """Scales and zero points, and weights that are dequantised: onnxruntime's integer kernels want them known."""
+    fixed: set[str] = set()
+    for node in nodes:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            fixed.update(node.inputs if len(nodes) > 1 else node.inputs[1:])
+    return fixed
 
 
 def _ort_errors() -> tuple[type[Exception], ...]:

@@ -2,50 +2,66 @@
 
 One walk over the nodes does it all: a node whose inputs are all known is computed and becomes a
 constant; any other gets the shapes of its outputs from ONNX's own inference (or from onnxruntime, for
-domains that ONNX does not know). So an error always has the node at hand that it is about.
+domains that ONNX does not know; or, where they depend on values, from running the model up to there). So
+an error always has the node at hand that it is about.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from traceconv.errors import ModelError, UsageError, printable
-from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe
+from traceconv.runtime.binding import InputBinder
+from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe, subgraphs
 from traceconv.runtime.kernels import KernelCompiler, first_line
+from traceconv.runtime.sample import Sampler, random_arrays
 
-#: Ops that give another result each time: never folded.
-_RANDOM = frozenset(
+#: Ops that give another result each time; and dequantisation, which would make integer weights float.
+_NOT_FOLDED = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+    | {"DequantizeLinear"}
 )
 
 #: Inputs up to this size are shown to shape inference by value: shapes, axes, repeats.
 _VALUE_LIMIT = 1 << 10
 
 
-def load_graph(model: onnx.ModelProto, name: str, batch: int | None = None) -> Graph:
+def load_graph(
+    model: onnx.ModelProto,
+    name: str,
+    batch: int | None = None,
+    *,
+    given: Mapping[str, Array] | None = None,
+    seed: int = 0,
+) -> Graph:
     """The graph of `model`, with `batch` as the first extent of every input when given.
 
-    Raises ModelError for what can't be run (unknown op, element type, dynamic shape), naming op, node
-    and opset; UsageError for a batch that is no positive number.
+    Dimensions that the model leaves open are those of the arrays in `given`. Where a shape depends on values, the
+    model is run up to there on `given`, or on inputs from `seed`. Raises ModelError for what can't be run (unknown
+    op, element type, open dimension), naming op, node and opset; UsageError for a batch that is no positive number.
     """
     if batch is not None and batch < 1:
         raise UsageError(f"--batch {batch}: must be at least 1")
-    return _Loader(model, name, batch).load()
+    return _Loader(model, name, batch, given, seed).load()
 
 
 class _Loader:
     """State of one walk: what is known of each tensor so far."""
 
-    def __init__(self, model: onnx.ModelProto, name: str, batch: int | None) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, name: str, batch: int | None, given: Mapping[str, Array] | None, seed: int
+    ) -> None:
         self.name = name
         self.batch = batch
-        self.old_batch: int | None = None
+        self.seed = seed
         self.model = self._inlined(model)
+        self.given = _named_as_input(self.model, given)
+        self.binder = InputBinder(name, batch, self.given)
         self.opsets = {
             ("" if o.domain == "ai.onnx" else str(o.domain)): int(o.version) for o in self.model.opset_import
         }
@@ -56,6 +72,12 @@ class _Loader:
         self.compiler = KernelCompiler(self.opsets)
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, Array] = {}
+        self.dynamic: set[str] = set()
+        self.inputs: tuple[str, ...] = ()
+        self.results = {entry.name for entry in self.model.graph.output}
+        self.sampler: Sampler | None = None
+        self.producers: dict[str, Node] = {}
+        self.readers: dict[str, list[Node]] = {}
         self._fills: dict[tuple[tuple[int, ...], bytes], Array] = {}
 
     def _inlined(self, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -68,14 +90,17 @@ class _Loader:
 
     def _check(self, node: Node) -> None:
         """Refuses a node that its opset does not have, or not with these inputs, outputs and attributes."""
-        for attribute in node.proto.attribute:
-            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                raise ModelError(f"{self.name}: {self._what(node)} has control flow, which can't be run")
-        if node.domain in ("", "ai.onnx"):
+        if not node.domain:
             try:
                 onnx.defs.get_schema(node.op_type, self.opsets.get("", 0), "")
             except onnx.defs.SchemaError as error:
                 raise ModelError(f"{self.name}: {self._what(node)} does not exist in this opset") from error
+        if node.has_subgraph:
+            # The checker knows no names from outside; onnxruntime checks the whole when it is compiled.
+            for body in subgraphs(node.proto):
+                for inner in _named(body.node, f"{node.name}/"):
+                    self._check(inner)
+            return
         try:
             onnx.checker.check_node(node.proto, self._context)
         except onnx.checker.ValidationError as error:
@@ -89,16 +114,25 @@ class _Loader:
             raise ModelError(f"{self.name}: sparse initializers can't be run")
         inputs = [entry for entry in graph.input if entry.name not in self.constants]
         for entry in inputs:
-            self.tensors[entry.name] = self._input(entry)
-        kept = []
+            self.tensors[entry.name] = self.binder.bind(entry)
+        self.inputs = tuple(entry.name for entry in inputs)
+        kept: list[Node] = []
+        folded: list[str] = []
         nodes = _named(graph.node)
         for node in nodes:
             self._check(node)
-        for node in _alive(nodes, [o.name for o in graph.output]):
+        alive = _alive(nodes, [o.name for o in graph.output])
+        for node in alive:
+            for name in dict.fromkeys(node.inputs):
+                self.readers.setdefault(name, []).append(node)
+        for node in map(self._without_unread, alive):
             if any(name in self.tensors for name in node.outputs if name):
                 raise ModelError(f"{self.name}: {self._what(node)} makes a tensor that is there already")
-            if not self._fold(node):
+            if self._fold(node):
+                folded.append(node.name)
+            else:
                 kept.append(self._infer(node))
+                self.producers.update((name, kept[-1]) for name in node.outputs if name)
         outputs = tuple(o.name for o in graph.output)
         for output in outputs:
             if output not in self.tensors:
@@ -113,8 +147,11 @@ class _Loader:
             tuple(kept),
             self.tensors,
             {key: value for key, value in self.constants.items() if key in used},
-            tuple(entry.name for entry in inputs),
+            self.inputs,
             outputs,
+            tuple(folded),
+            frozenset(self.dynamic),
+            self.sampler.inputs if self.sampler else None,
         )
 
     # Values from outside
@@ -127,39 +164,6 @@ class _Loader:
             )
         return numpy_helper.to_array(initializer)
 
-    def _input(self, entry: onnx.ValueInfoProto) -> Tensor:
-        where = f"{self.name}: input '{printable(entry.name, 80)}'"
-        if not entry.type.HasField("tensor_type"):
-            raise ModelError(f"{where} is no tensor ({entry.type.WhichOneof('value')}): it can't be run")
-        kind = entry.type.tensor_type
-        if kind.elem_type not in DTYPES:
-            raise ModelError(
-                f"{where} has element type {TensorProto.DataType.Name(kind.elem_type)}, which can't be run"
-            )
-        if not kind.HasField("shape"):
-            raise ModelError(f"{where} has no shape: only static shapes can be run")
-        shape: list[int] = []
-        for axis, dim in enumerate(kind.shape.dim):
-            fixed = int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
-            if axis == 0 and self.batch is not None:
-                self._note_old_batch(fixed, where)
-                fixed = self.batch
-            if fixed is None:
-                called = f"'{printable(dim.dim_param, 40)}'" if dim.dim_param else str(axis)
-                todo = "give --batch" if axis == 0 else "fix it in the model"
-                raise ModelError(f"{where}: dimension {called} is dynamic: {todo}")
-            shape.append(fixed)
-        return Tensor(entry.name, tuple(shape), kind.elem_type)
-
-    def _note_old_batch(self, fixed: int | None, where: str) -> None:
-        if fixed is None:
-            return
-        if self.old_batch not in (None, fixed):
-            raise ModelError(
-                f"{where} starts with {fixed}, another with {self.old_batch}: --batch can't tell which is the batch"
-            )
-        self.old_batch = fixed
-
     # Constants
 
     def _add_constant(self, name: str, value: Array) -> None:
@@ -168,17 +172,21 @@ class _Loader:
 
     def _fold(self, node: Node) -> bool:
         """Computes `node` when everything it reads is known; whether it did."""
-        if node.op_type == "Shape" and not node.domain and node.inputs[0] in self.tensors:
+        if node.op_type == "Shape" and node.inputs[0] in self.tensors and node.inputs[0] not in self.dynamic:
             extents = np.array(self.tensors[node.inputs[0]].shape, np.int64)
             start, end = node.int("start", 0), node.int("end", len(extents))
             self._add_constant(node.outputs[0], extents[start:end])
             return True
-        if node.op_type in _RANDOM or any(name not in self.constants for name in node.inputs if name):
+        if (
+            node.op_type in _NOT_FOLDED
+            or node.has_subgraph
+            or any(name not in self.constants for name in node.inputs if name)
+        ):
             return False
         if node.op_type == "ConstantOfShape":
             self._add_constant(node.outputs[0], self._fill(node))
             return True
-        if node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Identity") and not node.domain:
+        if node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Identity"):
             # These move no data; onnxruntime would copy weights.
             shape = self._outputs(node)[0].shape
             self._add_constant(node.outputs[0], self.constants[node.inputs[0]].reshape(shape))
@@ -203,6 +211,19 @@ class _Loader:
 
     # Shapes
 
+    def _without_unread(self, node: Node) -> Node:
+        """The node without optional outputs (a mask, say) that nothing reads."""
+        if len(node.outputs) < 2 or not onnx.defs.has(node.op_type, node.domain):
+            return node
+        declared = onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain).outputs
+        optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+        outputs = list(node.outputs)
+        while outputs[-1] not in self.readers and outputs[-1] not in self.results:
+            if declared[min(len(outputs), len(declared)) - 1].option != optional:
+                break
+            outputs.pop()
+        return node if len(outputs) == len(node.outputs) else node.rewired(outputs=outputs)
+
     def _infer(self, node: Node) -> Node:
         """Notes the shapes of what `node` makes; gives the node, rewritten where the batch asks for it."""
         for name in node.inputs:
@@ -214,19 +235,34 @@ class _Loader:
         return node
 
     def _outputs(self, node: Node) -> list[Tensor]:
-        """What `node` makes, by ONNX's inference; by onnxruntime's where ONNX has no such op or no answer."""
+        """What `node` makes: by ONNX's inference; by onnxruntime's where ONNX has no such op or no answer; by
+        running it where it depends on values."""
         names = [name for name in node.outputs if name]
         inferred: list[Tensor] | None = None
         if onnx.defs.has(node.op_type, node.domain):
             try:
                 inferred = self._inferred(node, names)
             except onnx.shape_inference.InferenceError as error:
-                hint = "; the model may not allow this --batch" if self.batch is not None else ""
-                reason = printable(first_line(error))
-                raise ModelError(f"{self.name}: {self._what(node)} has no valid shape: {reason}{hint}") from error
-        if inferred is None:
-            inferred = list(self.compiler.compile([node], names, self.tensors, self.constants).signature)
-        return inferred
+                if not node.has_subgraph:
+                    hint = "; the model may not allow this --batch" if self.batch is not None else ""
+                    reason = printable(first_line(error))
+                    raise ModelError(f"{self.name}: {self._what(node)} has no valid shape: {reason}{hint}") from error
+        if inferred is not None:
+            return inferred
+        made = self.compiler.compile([node], names, self.tensors, self.constants, self.dynamic).signature
+        known = [Tensor(one.name, one.shape, one.elem_type) for one in made if one.shape is not None]
+        if len(known) == len(made):
+            return known
+        self.dynamic.update(names)
+        values = self._sampler().run(node, self.producers, self.tensors, self.constants)
+        return [Tensor(one.name, tuple(values[one.name].shape), one.elem_type) for one in made]
+
+    def _sampler(self) -> Sampler:
+        """Runs the model on the inputs that are given, and on random ones where none are."""
+        if self.sampler is None:
+            inputs = random_arrays(self.inputs, self.tensors, self.readers, self.seed)
+            self.sampler = Sampler(self.compiler, {**inputs, **self.given})
+        return self.sampler
 
     def _inferred(self, node: Node, names: list[str]) -> list[Tensor] | None:
         read = [name for name in dict.fromkeys(node.inputs) if name]
@@ -238,7 +274,7 @@ class _Loader:
         graph = helper.make_graph(
             [node.proto],
             "one",
-            [self.tensors[name].value_info() for name in read],
+            [self.tensors[name].value_info(any_shape=name in self.dynamic) for name in read],
             [onnx.ValueInfoProto(name=name) for name in names],
             known,
         )
@@ -269,19 +305,17 @@ class _Loader:
         Only where the data begins with the batch and the target does: anything else keeps its meaning,
         or fails in the check of its element count.
         """
-        if node.op_type != "Reshape" or node.domain or node.inputs[1] not in self.constants:
+        if node.op_type != "Reshape" or node.inputs[1] not in self.constants or node.inputs[0] in self.dynamic:
             return node
         data = self.tensors[node.inputs[0]]
         target = [int(extent) for extent in self.constants[node.inputs[1]].tolist()]
-        old, new = self.old_batch, self.batch
+        old, new = self.binder.old_batch, self.batch
         if old is not None and new is not None and old != new and target and data.shape[:1] == (new,):
             if target[0] == old:
                 target[0] = new
-                proto = onnx.NodeProto()
-                proto.CopyFrom(node.proto)
-                proto.input[1] = f"{node.inputs[1]}@batch{new}"
-                self._add_constant(proto.input[1], np.array(target, np.int64))
-                node = Node(node.name, proto)
+                shape_name = f"{node.inputs[1]}@batch{new}"
+                self._add_constant(shape_name, np.array(target, np.int64))
+                node = node.rewired([node.inputs[0], shape_name])
             elif target[0] > 0 and target[0] % new:
                 raise ModelError(
                     f"{self.name}: {self._what(node)} has its batch written into its shape {target}: "
@@ -299,12 +333,21 @@ class _Loader:
         return describe(node, self.opsets)
 
 
-def _named(protos: Iterable[onnx.NodeProto]) -> list[Node]:
+def _named_as_input(model: onnx.ModelProto, given: Mapping[str, Array] | None) -> dict[str, Array]:
+    """The arrays that are given, by the names of the inputs: where there is one of each, its name does not matter."""
+    weights = {entry.name for entry in model.graph.initializer}
+    names = [entry.name for entry in model.graph.input if entry.name not in weights]
+    if given is not None and len(names) == len(given) == 1:
+        return {names[0]: next(iter(given.values()))}
+    return {name: value for name, value in (given or {}).items() if name in names}
+
+
+def _named(protos: Iterable[onnx.NodeProto], prefix: str = "") -> list[Node]:
     """Nodes with names that are unique: as the model has them, or made from type and place."""
     taken: set[str] = set()
     nodes = []
     for index, proto in enumerate(protos):
-        name = proto.name or f"{proto.op_type}_{index}"
+        name = prefix + (proto.name or f"{proto.op_type}_{index}")
         while name in taken:
             name = f"{name}_{index}"
         taken.add(name)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import onnx
+
 from traceconv.runtime.cost import (
     Cost,
     InstructionMix,
@@ -17,14 +19,25 @@ from traceconv.runtime.cost import (
     vector_cost,
 )
 from traceconv.runtime.fusion import FusedGraph, Group
-from traceconv.runtime.graph import FLOATS, Graph, Node, Tensor
-from traceconv.runtime.ops import FIXPIPE_ACTIVATIONS, OpKind, OpTraits, traits_of
+from traceconv.runtime.graph import FLOATS, Graph, Node, Tensor, subgraphs
+from traceconv.runtime.ops import FIXPIPE_ACTIVATIONS, INTEGER_MATRIX, KINDS, OpKind, OpTraits, traits_of
 from traceconv.runtime.spec import DeviceSpec
 
 _IMAGE_OPS = frozenset(
-    {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool"}
+    {
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "QLinearConv",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "LpPool",
+    }
     | {"BatchNormalization", "InstanceNormalization", "LRN", "Resize", "Upsample"}
 )
+_HOST_KINDS = frozenset({"host-quantize", "host-dequantize"})
 #: Kinds of lanes that the vector unit computes in, and the types that are computed in them.
 _LANES = (
     ("fp32", frozenset({"FLOAT", "DOUBLE"})),
@@ -40,7 +53,7 @@ class DeviceOp:
 
     `reads` are tensors that other ops or the user make, `weights` constants, `writes` what leaves the op.
     `core` is a value of the task record's `task_type`. `fusion_id` is None for an op that is in the
-    model as it is.
+    model as it is. `dynamic`: shapes depend on values; they, and the cost, are those of the inputs at load.
     """
 
     index: int
@@ -57,6 +70,7 @@ class DeviceOp:
     flops: int
     cost: Cost
     fusion_id: int | None
+    dynamic: bool
 
     @property
     def scope_path(self) -> str | None:
@@ -84,12 +98,35 @@ class DeviceOp:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOp:
+    """Work of the host on an input before it is copied to the device, or on an output after it came back.
+
+    `kind`: Quantize (float to the integers that the device takes), Lower (into the device's layout), Unlower
+    (out of it), Dequantize. `nodes` are the model's; Lower and Unlower have none, and change no value.
+    """
+
+    kind: str
+    name: str
+    source: Tensor
+    result: Tensor
+    nodes: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """A model ready to run: ops in order; `roots` maps a tensor to the one whose bytes it shares."""
+    """A model ready to run: ops in order; `roots` maps a tensor to the one whose bytes it shares.
+
+    `host_before` and `host_after` are what the host does in a run. `uploads` are the tensors that are copied to
+    the device, one for each input of the model; `downloads` those that are copied back, one for each output.
+    """
 
     graph: Graph
     ops: tuple[DeviceOp, ...]
     roots: Mapping[str, str]
+    host_before: tuple[HostOp, ...]
+    host_after: tuple[HostOp, ...]
+    uploads: tuple[str, ...]
+    downloads: tuple[str, ...]
 
     def root(self, name: str) -> str:
         """The tensor that owns the bytes of `name`: itself, unless it is a view."""
@@ -117,17 +154,47 @@ def lower(fused: FusedGraph, spec: DeviceSpec) -> Program:
         while roots[name] in roots:
             roots[name] = roots[roots[name]]
     ops: list[DeviceOp] = []
+    host: list[Group] = []
     names: set[str] = set()
     fusions = 0
     leaving = _read_outside(fused)
-    for index, group in enumerate(fused.groups):
-        op = _lower(fused.graph, group, index, leaving, spec, fusions if len(group.originals) > 1 else None)
+    for group in fused.groups:
+        if group.kind in _HOST_KINDS:
+            host.append(group)
+            continue
+        op = _lower(fused.graph, group, len(ops), leaving, spec, fusions if len(group.originals) > 1 else None)
         if op.name in names:
             raise AssertionError(f"two ops are called {op.name}")  # node names are unique, so this can't be
         names.add(op.name)
         fusions += len(group.originals) > 1
         ops.append(op)
-    return Program(fused.graph, tuple(ops), roots)
+    return _with_host(fused.graph, tuple(ops), roots, host)
+
+
+def _with_host(graph: Graph, ops: tuple[DeviceOp, ...], roots: Mapping[str, str], groups: Sequence[Group]) -> Program:
+    """The program, with what the host does before and after: per input Quantize, Lower; per output the reverse."""
+    by_input = {group.sink.inputs[0]: group for group in groups if group.kind == "host-quantize"}
+    by_output = {group.sink.outputs[0]: group for group in groups if group.kind == "host-dequantize"}
+    before: list[HostOp] = []
+    after: list[HostOp] = []
+    uploads, downloads = [], []
+    for name in graph.inputs:
+        tensor, group = graph.tensors[name], by_input.get(name)
+        if group is not None:
+            source, tensor = tensor, graph.tensors[group.sink.outputs[0]]
+            before.append(HostOp("Quantize", group.sink.name, source, tensor, group.nodes))
+        before.append(HostOp("Lower", tensor.name, tensor, tensor))
+        uploads.append(tensor.name)
+    for name in graph.outputs:
+        tensor, group = graph.tensors[name], by_output.get(name)
+        result = tensor
+        if group is not None:
+            tensor = graph.tensors[group.sink.inputs[0]]
+        after.append(HostOp("Unlower", tensor.name, tensor, tensor))
+        if group is not None:
+            after.append(HostOp("Dequantize", group.sink.name, tensor, result, group.nodes))
+        downloads.append(tensor.name)
+    return Program(graph, ops, roots, tuple(before), tuple(after), tuple(uploads), tuple(downloads))
 
 
 def _read_outside(fused: FusedGraph) -> set[str]:
@@ -167,6 +234,7 @@ def _lower(
         flops,
         cost,
         fusion_id,
+        any(tensor.name in graph.dynamic for tensor in (*operands, *writes)),
     )
 
 
@@ -176,14 +244,93 @@ def _price(
     """(op type, core, cost, flops) of a group."""
     unique_bytes = sum(t.size_bytes for t in operands) + sum(t.size_bytes for t in writes)
     first = group.nodes[0]
-    traits = traits_of(first)
-    if traits.kind is OpKind.MATRIX and writes[-1].elem_type in FLOATS:
+    if group.kind == "quantized":
+        return _price_quantized(graph, group, operands, writes, spec)
+    if group.kind == "attention":
+        return _price_attention(graph, group, writes[-1], unique_bytes, spec)
+    traits = KINDS[group.kind] if group.kind else traits_of(first)
+    if traits.kind is OpKind.MATRIX and (writes[-1].elem_type in FLOATS or first.op_type in INTEGER_MATRIX):
         return _price_matrix(graph, group, writes[-1], unique_bytes, spec)
-    elements = max((t.count for t in [*operands, *writes]), default=1)
     wide = all(t.elem_bytes == 8 for t in [*operands, *writes])
     if traits.kind in (OpKind.SCALAR, OpKind.MATRIX) or wide:
+        elements = _scalar_work(first, operands, writes)
         return traits.device_type, "AI_CPU", cpu_cost(spec, elements, unique_bytes), elements
     return _price_vector(graph, group, operands, writes, spec)
+
+
+def _scalar_work(node: Node, operands: Sequence[Tensor], writes: Sequence[Tensor]) -> int:
+    """Elements that the AI CPU goes through: all that go in and out, and the constants inside a subgraph.
+
+    A recurrent op goes through its weights at each step; how often a loop runs is not known before it does.
+    """
+    elements = sum(t.count for t in [*operands, *writes])
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        steps = operands[0].shape[1 if node.int("layout", 0) else 0]
+        elements += (steps - 1) * sum(t.count for t in operands[1:3])
+    return elements + sum(_constants_inside(body) for body in subgraphs(node.proto))
+
+
+def _constants_inside(body: onnx.GraphProto) -> int:
+    found = [*body.initializer, *(a.t for node in body.node for a in node.attribute if a.HasField("t"))]
+    inner = [_constants_inside(part) for node in body.node for part in subgraphs(node)]
+    return sum(math.prod(map(int, tensor.dims)) for tensor in found) + sum(inner)
+
+
+def _price_quantized(
+    graph: Graph, group: Group, operands: Sequence[Tensor], writes: Sequence[Tensor], spec: DeviceSpec
+) -> tuple[str, str, Cost, int]:
+    """An integer op: conversions cost nothing on the way into the cores and, with an activation, out of them."""
+    node = next(node for node in group.nodes if node.op_type not in ("QuantizeLinear", "DequantizeLinear"))
+    traits, out = traits_of(node), writes[-1]
+    in_bytes, out_bytes = (sum(t.size_bytes for t in tensors) for tensors in (operands, writes))
+    size = max((t.elem_bytes for t in operands if t.elem_type not in FLOATS), default=out.elem_bytes)
+    if traits.kind is OpKind.MATRIX:
+        op_type, work = _matrix_work(graph, node)
+        work = replace(work, elem_bytes=min(size, 2))  # a bias of 32 bits is added by fixpipe
+        cost = matrix_cost(spec, work, out.elem_bytes, in_bytes + out_bytes, out_bytes)
+        flops = 2 * work.groups * work.m * work.n * work.k
+        return f"Quant{op_type}", "AI_CORE", replace(cost, workspace_bytes=0), flops
+    count = _worked_on(graph, node, traits)
+    if traits.kind is OpKind.SCALAR:
+        return traits.device_type, "AI_CPU", cpu_cost(spec, count, in_bytes + out_bytes), count
+    work_v = VectorWork(
+        count,
+        traits.vector_cycles,
+        size,
+        in_bytes,
+        out_bytes,
+        node.op_type in _SCATTERED,
+        mix=_instructions(graph, [node]),
+    )
+    return f"Quant{traits.device_type}", "AI_VECTOR_CORE", vector_cost(spec, work_v), traits.flops * count
+
+
+def _price_attention(
+    graph: Graph, group: Group, out: Tensor, unique_bytes: int, spec: DeviceSpec
+) -> tuple[str, str, Cost, int]:
+    """Both products as one, tile by tile of the scores: k is that of the first and the columns of the second."""
+    first, last = group.nodes[0], group.nodes[-1]
+    between = group.nodes[1:-1]
+    scores, product = (_matrix_work(graph, node)[1] for node in (first, last))
+    work = replace(scores, k=scores.k + product.n)
+    count = graph.tensors[first.outputs[0]].count
+    scores_bytes = graph.tensors[first.outputs[0]].size_bytes
+    made = {name for node in group.nodes for name in node.outputs}
+    masks = {name for node in between for name in node.inputs if name and name not in made}
+    traits = KINDS["attention"]
+    scaling = [traits_of(node) for node in between if node.op_type != "Softmax"]
+    vector = VectorWork(
+        count,
+        traits.vector_cycles + sum(one.vector_cycles for one in scaling),
+        out.elem_bytes,
+        scores_bytes + sum(graph.tensors[name].size_bytes for name in masks),
+        out.size_bytes,
+        cached_bytes=scores_bytes,
+        mix=_instructions(graph, between),
+    )
+    cube = matrix_cost(spec, work, out.elem_bytes, unique_bytes, out.size_bytes)
+    flops = 2 * work.groups * work.m * work.n * work.k + count * (traits.flops + sum(one.flops for one in scaling))
+    return traits.device_type, "MIX_AIC", mixed_cost(cube, vector_cost(spec, vector)), flops
 
 
 def _price_vector(
@@ -191,7 +338,11 @@ def _price_vector(
 ) -> tuple[str, str, Cost, int]:
     cycles, flops = 0, 0
     count = max((t.count for t in writes), default=1)
-    for node in group.nodes:
+    if group.kind:
+        traits = KINDS[group.kind]
+        count = max(count, max(graph.tensors[name].count for node in group.nodes for name in node.outputs))
+        cycles, flops = traits.vector_cycles, traits.flops * count
+    for node in () if group.kind else group.nodes:
         traits = traits_of(node)
         worked = _worked_on(graph, node, traits)
         count = max(count, worked)
@@ -237,9 +388,9 @@ def _instructions(graph: Graph, nodes: Sequence[Node]) -> InstructionMix:
 
 
 def _vector_type(group: Group) -> str:
-    if len(group.nodes) == 1:
-        return traits_of(group.nodes[0]).device_type
-    return "Gelu" if any(node.op_type == "Erf" for node in group.nodes) else "FusedElementwise"
+    if group.kind:
+        return KINDS[group.kind].device_type
+    return traits_of(group.nodes[0]).device_type if len(group.nodes) == 1 else "FusedElementwise"
 
 
 def _price_matrix(
@@ -284,20 +435,22 @@ def _fixpipe_does(graph: Graph, node: Node) -> bool:
 
 def _matrix_work(graph: Graph, node: Node) -> tuple[str, MatrixWork]:
     """The matrix product that a Conv, ConvTranspose, Gemm or MatMul is."""
-    a, b = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[1]]
+    place = INTEGER_MATRIX.get(node.op_type, 1)
+    a, b = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[place]]
     out = graph.tensors[node.outputs[0]]
     size = a.elem_bytes
+    quant = "Quant" if node.op_type in INTEGER_MATRIX else ""
     if node.op_type == "Gemm":
         m, k = a.shape[::-1] if node.int("transA", 0) else a.shape
         return "MatMulV2", MatrixWork(1, m, out.shape[-1], k, size)
-    if node.op_type == "MatMul":
+    if "MatMul" in node.op_type:
         k = a.shape[-1]
         n = b.shape[-1] if len(b.shape) > 1 else 1
         rows = out.count // max(1, n)
         if len(b.shape) > 2 and math.prod(b.shape[:-2]) > 1:
             batch = math.prod(out.shape[: -2 if len(a.shape) > 1 else -1])
-            return "BatchMatMulV2", MatrixWork(batch, rows // max(1, batch), n, k, size)
-        return "MatMulV2", MatrixWork(1, rows, n, k, size)
+            return f"{quant}BatchMatMulV2", MatrixWork(batch, rows // max(1, batch), n, k, size)
+        return f"{quant}MatMulV2", MatrixWork(1, rows, n, k, size)
     groups = node.int("group", 1)
     kernel = math.prod(b.shape[2:])
     dims = len(b.shape) - 2
@@ -308,4 +461,4 @@ def _matrix_work(graph: Graph, node: Node) -> tuple[str, MatrixWork]:
     reuse = math.prod(max(1, k // s) for k, s in zip(b.shape[2:], strides, strict=True))
     m = out.shape[0] * math.prod(out.shape[2:])
     kind = f"DepthwiseConv{dims}D" if groups > 1 and b.shape[1] == 1 else f"Conv{dims}D"
-    return kind, MatrixWork(groups, m, b.shape[0] // groups, b.shape[1] * kernel, size, reuse)
+    return quant + kind, MatrixWork(groups, m, b.shape[0] // groups, b.shape[1] * kernel, size, reuse)

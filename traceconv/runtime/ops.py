@@ -44,9 +44,13 @@ TRAITS: dict[str, OpTraits] = {
         OpKind.MATRIX,
         {
             "Conv": ("Conv2D", 0, 2),
+            "ConvInteger": ("QuantConv2D", 0, 2),
             "ConvTranspose": ("Conv2DTranspose", 0, 2),
             "Gemm": ("MatMulV2", 0, 2),
             "MatMul": ("MatMulV2", 0, 2),
+            "MatMulInteger": ("QuantMatMulV2", 0, 2),
+            "QLinearConv": ("QuantConv2D", 0, 2),
+            "QLinearMatMul": ("QuantMatMulV2", 0, 2),
         },
     ),
     **_table(
@@ -60,6 +64,7 @@ TRAITS: dict[str, OpTraits] = {
             "Ceil": ("Ceil", 1, 1),
             "Clip": ("ClipByValueV2", 2, 2),
             "Cos": ("Cos", 12, 1),
+            "DequantizeLinear": ("AscendDequant", 2, 2),
             "Div": ("RealDiv", 4, 1),
             "Elu": ("Elu", 8, 3),
             "Equal": ("Equal", 1, 1),
@@ -87,6 +92,7 @@ TRAITS: dict[str, OpTraits] = {
             "Or": ("LogicalOr", 1, 1),
             "PRelu": ("PRelu", 2, 2),
             "Pow": ("Pow", 12, 1),
+            "QuantizeLinear": ("AscendQuant", 3, 3),
             "Reciprocal": ("Reciprocal", 4, 1),
             "Relu": ("Relu", 1, 1),
             "Round": ("Round", 1, 1),
@@ -172,6 +178,19 @@ TRAITS: dict[str, OpTraits] = {
         },
     ),
 }
+
+#: What groups of nodes are as a whole. An attention's cycles and flops are those of its softmax, for each score.
+KINDS: dict[str, OpTraits] = {
+    "attention": OpTraits("FlashAttentionScore", OpKind.MATRIX, 12, 5),
+    "fast-gelu": TRAITS["FastGelu"],
+    "gelu": TRAITS["Gelu"],
+    "layer-norm": TRAITS["LayerNormalization"],
+    "rms-norm": TRAITS["RMSNormalization"],
+    "swish": OpTraits("Swish", OpKind.ELEMENTWISE, 11, 4),
+}
+
+#: Matrix ops of integers alone, and the place of their right side among the inputs.
+INTEGER_MATRIX = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLinearMatMul": 3}
 
 #: Activations that fixpipe applies on the way out of the cube, at no cost to the vector cores.
 FIXPIPE_ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "PRelu"})

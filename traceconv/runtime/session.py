@@ -44,14 +44,22 @@ class CompiledModel:
         return self.program.graph.name
 
 
-def compile_model(model: str | FoundModel, batch: int | None = None) -> CompiledModel:
+def compile_model(
+    model: str | FoundModel,
+    batch: int | None = None,
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    seed: int = 0,
+) -> CompiledModel:
     """Loads, checks, fuses, lowers and compiles a model: a path, a name of `zoo.model_names()`, or one in memory.
 
-    Raises ModelError for a model that can't be run; nothing has been written then.
+    Dimensions that the model leaves open are those of `inputs`; shapes that depend on values are those that
+    `inputs` lead to, or random inputs from `seed`. Raises ModelError for a model that can't be run; nothing has
+    been written then.
     """
     found = find_model(model) if isinstance(model, str) else model
     spec = reference_npu()
-    program = lower(fuse(load_graph(found.proto, found.name, batch)), spec)
+    program = lower(fuse(load_graph(found.proto, found.name, batch, given=inputs, seed=seed)), spec)
     return CompiledModel(program, Executor(program), spec)
 
 
@@ -82,9 +90,8 @@ class Session:
         self._spans = 0
         self._open_spans: list[int] = []
         self._next_sample = 0
-        graph = model.program.graph
-        self._kept = {model.program.root(name) for name in (*graph.inputs, *graph.outputs)}
-        self._output_roots = {model.program.root(name) for name in graph.outputs}
+        self._kept = {model.program.root(name) for name in (*model.program.uploads, *model.program.downloads)}
+        self._output_roots = {model.program.root(name) for name in model.program.downloads}
         self._last_use = model.program.last_uses()
         self._ticks = [task_ticks(model.spec, op.cost) for op in model.program.ops]
         self._op_bytes = sum(tensor.size_bytes for op in model.program.ops for tensor in (*op.operands, *op.writes))
@@ -201,7 +208,7 @@ class Session:
     def _run(self, inputs: dict[str, Array], run: _Run) -> dict[str, Array]:
         host, thread, program = self._host, self._host.channel, self.model.program
         arrived: list[Slot] = []
-        for name in program.graph.inputs:
+        for name in program.uploads:
             self._hand_copy(thread, "InputCopy", run, partial(self._input, name, run))
         self._hand_event(thread, run, COPY_STREAM, COMPUTE_STREAM, arrived)
         with (
@@ -212,7 +219,7 @@ class Session:
                 with host.call(thread, "node", "OpDispatch", op_index=op.index, step_id=run.step_id):
                     host.hand_over(partial(self._launch, op, run))
         self._hand_event(thread, run, COMPUTE_STREAM, COPY_STREAM, arrived)
-        for name in program.graph.outputs:
+        for name in program.downloads:
             self._hand_copy(thread, "OutputCopy", run, partial(self._output, name, run))
         outputs = self._synchronize(thread, COPY_STREAM, run.step_id, lambda: self.model.executor.run(inputs))
         for block in run.blocks.values():

@@ -1,0 +1,78 @@
+"""Shapes of a model's inputs: fixed by the model, by `--batch`, or by the arrays that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import TensorProto
+
+from traceconv.errors import InputError, ModelError, printable
+from traceconv.runtime.graph import DTYPES, Array, Tensor
+
+
+class InputBinder:
+    """Makes the model's inputs one after another; a named dimension has one extent in all of them."""
+
+    def __init__(self, model_name: str, batch: int | None, given: Mapping[str, Array] | None) -> None:
+        self._model_name = model_name
+        self._batch = batch
+        self._given = given or {}
+        self._extents: dict[str, tuple[int, str]] = {}
+        #: The batch that the model itself states, where it states one.
+        self.old_batch: int | None = None
+
+    def bind(self, entry: onnx.ValueInfoProto) -> Tensor:
+        """The input as a tensor of known shape.
+
+        Raises ModelError for an element type that can't be run and for a dimension that nothing fixes, InputError
+        when two inputs give one dimension different extents.
+        """
+        where = f"{self._model_name}: input '{printable(entry.name, 80)}'"
+        if not entry.type.HasField("tensor_type"):
+            raise ModelError(f"{where} is no tensor ({entry.type.WhichOneof('value')}): it can't be run")
+        kind = entry.type.tensor_type
+        if kind.elem_type not in DTYPES:
+            raise ModelError(
+                f"{where} has element type {TensorProto.DataType.Name(kind.elem_type)}, which can't be run"
+            )
+        given = self._given.get(entry.name)
+        if not kind.HasField("shape"):
+            if given is None:
+                raise ModelError(f"{where} has no shape: give --input")
+            return Tensor(entry.name, tuple(given.shape), kind.elem_type)
+        dims = list(kind.shape.dim)
+        fits = given is not None and given.ndim == len(dims)
+        shape = [
+            self._extent(axis, dim, int(given.shape[axis]) if given is not None and fits else None, where)
+            for axis, dim in enumerate(dims)
+        ]
+        return Tensor(entry.name, tuple(shape), kind.elem_type)
+
+    def _extent(self, axis: int, dim: onnx.TensorShapeProto.Dimension, given: int | None, where: str) -> int:
+        fixed = int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
+        if axis == 0 and self._batch is not None:
+            self._note_old_batch(fixed, where)
+            fixed = self._batch
+        if fixed is None and given is None and dim.dim_param in self._extents:
+            return self._extents[dim.dim_param][0]
+        extent = given if fixed is None else fixed
+        if extent is None:
+            called = f"'{printable(dim.dim_param, 40)}'" if dim.dim_param else str(axis)
+            todo = "give --batch or --input" if axis == 0 else "give --input, or fix it in the model"
+            raise ModelError(f"{where}: dimension {called} is dynamic: {todo}")
+        if dim.dim_param:
+            first, place = self._extents.setdefault(dim.dim_param, (extent, where))
+            if first != extent:
+                name = printable(dim.dim_param, 40)
+                raise InputError(f"{where}: dimension '{name}' is {extent}, but {first} in {place}")
+        return extent
+
+    def _note_old_batch(self, fixed: int | None, where: str) -> None:
+        if fixed is None:
+            return
+        if self.old_batch not in (None, fixed):
+            raise ModelError(
+                f"{where} starts with {fixed}, another with {self.old_batch}: --batch can't tell which is the batch"
+            )
+        self.old_batch = fixed

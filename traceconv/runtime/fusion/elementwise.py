@@ -1,0 +1,79 @@
+"""elementwise and matmul-elementwise: ops of one shape that only feed each other run in one pass over the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from traceconv.runtime.fusion.state import State
+from traceconv.runtime.graph import Node
+from traceconv.runtime.ops import OpKind, traits_of
+
+#: A kernel holds no more ops than this: each operand needs room in the unified buffer.
+_MOST_MEMBERS = 32
+
+
+def elementwise(state: State) -> None:
+    """From each elementwise op backwards: takes in producers that are read inside the group alone."""
+    readers, producers = state.consumers(), state.producers()
+    for sink in reversed(list(state.nodes.values())):
+        if sink.name in state.group_of or not _is_elementwise(sink):
+            continue
+        members = _chain(state, sink, readers, producers)
+        if len(members) > 1:
+            state.join("elementwise", members)
+
+
+def _chain(state: State, sink: Node, readers: Mapping[str, list[Node]], producers: Mapping[str, Node]) -> list[Node]:
+    shape = state.tensors[sink.outputs[0]].shape
+    members = {sink.name: sink}
+    inside: dict[str, int] = {}  # producer → its readers that are members
+    pending = [sink]
+    while pending:
+        for name in dict.fromkeys(pending.pop().inputs):
+            node = producers.get(name)
+            if node is None or node.name in state.group_of or not _is_elementwise(node):
+                continue
+            if name in state.outputs or state.tensors[name].shape != shape:
+                continue
+            inside[node.name] = inside.get(node.name, 0) + 1
+            if inside[node.name] == len(readers[name]) and len(members) < _MOST_MEMBERS:
+                members[node.name] = node
+                pending.append(node)
+    return list(members.values())
+
+
+def _is_elementwise(node: Node) -> bool:
+    return traits_of(node).kind is OpKind.ELEMENTWISE and len(node.outputs) == 1 and not node.domain
+
+
+def matmul_elementwise(state: State) -> None:
+    """A matrix op whose output one elementwise group alone reads, beside constants: they become one op."""
+    readers = state.consumers()
+    for node in list(state.nodes.values()):
+        if traits_of(node).kind is not OpKind.MATRIX:
+            continue
+        key = state.group_of.get(node.name)
+        if key in state.kinds:
+            continue
+        last = node if key is None else state.nodes[state.groups[key][-1]]
+        output = last.outputs[0]
+        if output in state.outputs:
+            continue
+        chain = _one_group(state, readers.get(output, []))
+        if not chain or not all(_is_elementwise(member) for member in chain):
+            continue
+        inside = {name for member in chain for name in member.outputs} | {output}
+        outside = {name for member in chain for name in member.inputs if name} - inside
+        if not outside <= state.constants.keys():
+            continue
+        if state.tensors[chain[-1].outputs[0]].shape == state.tensors[output].shape:
+            state.join("matmul-elementwise", [last, *chain])
+
+
+def _one_group(state: State, nodes: list[Node]) -> list[Node]:
+    """All of the one group that `nodes` are in, or the one node that they are; nothing when they are several."""
+    if len(nodes) == 1 and nodes[0].name not in state.group_of:
+        return nodes
+    keys = {state.group_of.get(node.name) for node in nodes}
+    key = keys.pop() if len(keys) == 1 else None
+    return [] if key is None else [state.nodes[name] for name in state.groups[key]]

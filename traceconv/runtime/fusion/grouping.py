@@ -1,0 +1,115 @@
+"""What the passes leave, as groups: nodes that run as one op; views go to the group that makes their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from traceconv.runtime.fusion.state import Rewrite, State
+from traceconv.runtime.graph import Graph, Node
+from traceconv.runtime.ops import OpKind, traits_of
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that run as one op, the model's ops that they stand for, and views of what they make.
+
+    `views` are nodes that only give a tensor another shape; they are no part of the kernel. `kind` is a key of
+    `ops.KINDS` for a group that is known as a whole.
+    """
+
+    nodes: tuple[Node, ...]
+    originals: tuple[Node, ...]
+    views: tuple[Node, ...] = ()
+    kind: str | None = None
+
+    @property
+    def sink(self) -> Node:
+        """The node whose outputs leave the group."""
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGraph:
+    """Groups in an order in which they can run; `constants` has folded weights too. `rewrites` is the log."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+    rewrites: tuple[Rewrite, ...]
+
+
+def finish(state: State) -> FusedGraph:
+    """Single nodes become groups of one, views go to the group that makes their bytes."""
+    groups: list[tuple[list[Node], str | None]] = []
+    place: dict[str, int] = {}  # tensor → group that makes it
+    views: dict[int, list[Node]] = {}
+    homeless: list[Node] = []
+    last_of = {names[-1]: key for key, names in state.groups.items()}
+    read = {name for node in state.nodes.values() for name in node.inputs} | state.outputs
+    for node in state.nodes.values():
+        key = last_of.get(node.name)
+        if node.name in state.group_of and key is None:
+            continue  # comes with the last of its group
+        if key is None and is_view(node, read, state.graph.dynamic):
+            home = place.get(node.inputs[0])
+            if home is None:
+                homeless.append(node)
+            else:
+                views.setdefault(home, []).append(node)
+                place[node.outputs[0]] = home
+            continue
+        members = [node] if key is None else [state.nodes[name] for name in state.groups[key]]
+        for member in members:
+            place.update((name, len(groups)) for name in member.outputs if name)
+        groups.append((members, None if key is None else state.kinds.get(key)))
+    if not any(kind not in ("host-quantize", "host-dequantize") for _, kind in groups):
+        # Nothing but views: they become copies.
+        groups, homeless = [*groups, *(([node], None) for node in homeless)], []
+    early = _homes_of_early_views(homeless, groups)
+    finished = []
+    for index, (members, kind) in enumerate(groups):
+        mine = early.get(index, []) + views.get(index, [])
+        originals = [original for node in [*members, *mine] for original in state.originals[node.name]]
+        finished.append(Group(tuple(members), tuple(originals), tuple(mine), kind))
+        for view in mine:
+            state.log.append(Rewrite("view", (members[0].name, view.name)))
+    used = {name for members, _ in groups for node in members for name in node.inputs} | state.outputs
+    graph = replace(
+        state.graph,
+        nodes=tuple(state.nodes.values()),
+        tensors=state.tensors,
+        constants={name: value for name, value in state.constants.items() if name in used},
+    )
+    return FusedGraph(graph, tuple(finished), tuple(state.log))
+
+
+def is_view(node: Node, read: Collection[str], dynamic: Collection[str]) -> bool:
+    """Whether a node only renames bytes: its shape is known, nothing reads a mask of Dropout, it is not training."""
+    if traits_of(node).kind is not OpKind.VIEW or node.domain:
+        return False
+    if node.outputs[0] in dynamic or node.inputs[0] in dynamic:
+        return False
+    if any(name in read for name in node.outputs[1:] if name):
+        return False
+    return not (node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2])
+
+
+def _homes_of_early_views(
+    homeless: list[Node], groups: list[tuple[list[Node], str | None]]
+) -> Mapping[int, list[Node]]:
+    """Views of the model's inputs go to the first group that reads them, or the first of all on the device."""
+    first_reader: dict[str, int] = {}
+    for index, (members, _) in enumerate(groups):
+        for node in members:
+            for name in node.inputs:
+                first_reader.setdefault(name, index)
+    default = next((k for k, (_, kind) in enumerate(groups) if kind is None or not kind.startswith("host-")), 0)
+    readers: dict[str, list[Node]] = {}
+    for view in homeless:
+        readers.setdefault(view.inputs[0], []).append(view)
+    homes: dict[int, list[Node]] = {}
+    for view in homeless:
+        names = [view.outputs[0], *(other.outputs[0] for other in readers.get(view.outputs[0], []))]
+        home = min((first_reader[name] for name in names if name in first_reader), default=default)
+        homes.setdefault(home, []).append(view)
+    return homes
