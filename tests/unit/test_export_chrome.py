@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
@@ -335,3 +336,39 @@ def test_gz_is_the_same_document_and_the_same_bytes_each_time(everything: Path, 
     first, second, plain = (output.read_bytes() for output in outputs)
     assert first == second
     assert gzip.decompress(first) == plain
+
+
+@pytest.mark.parametrize("direction", ["rising", "falling"])
+def test_many_rows_are_in_order_whichever_way_they_lie(make_store: MakeStore, tmp_path: Path, direction: str) -> None:
+    """More rows than DuckDB gives to one thread: as they lie, or sorted in windows, the same bytes each time."""
+    count = 130_000
+    place = "i" if direction == "rising" else f"{count - 1} - i"
+    store = make_store(
+        run=[{"run_id": 1, "start_ns": 0}],
+        track=[{"track_id": n, "kind": "thread", "device_id": None} for n in (1, 2)],
+    )
+    with open_store(store, read_only=False) as connection:
+        connection.execute(
+            "INSERT INTO api BY NAME SELECT 1 AS run_id, n AS id, 1 + n % 2 AS track_id, 'x' AS name, "
+            f"n * 10 AS start_ns, 5 AS dur_ns, 0 AS depth FROM (SELECT {place} AS n FROM range({count}) AS t(i))"
+        )
+        connection.execute(
+            "INSERT INTO flow BY NAME SELECT 1 AS run_id, n AS flow_id, 'launch' AS kind, n AS src_id, "
+            f"n * 10 AS src_ns, {count} - 1 - n AS dst_id, ({count} - 1 - n) * 10 AS dst_ns "
+            f"FROM (SELECT {place} AS n FROM range({count}) AS t(i))"
+        )
+    outputs = [tmp_path / "first.json", tmp_path / "second.json"]
+    for output in outputs:
+        with open_store(store) as connection:
+            summary = export_chrome(connection, 1, output)
+    assert (summary.rows["api"], summary.rows["flow"]) == (count, count)
+    text = outputs[0].read_text()
+    assert text == outputs[1].read_text()
+    times = re.findall(r'"tid":(\d+),"ph":"X","ts":(\d+)\.(\d\d\d)', text)
+    by_thread: dict[str, list[int]] = defaultdict(list)
+    for thread, whole, rest in times:
+        by_thread[thread].append(int(whole + rest))
+    assert sorted(map(len, by_thread.values())) == [count // 2, count // 2]
+    assert all(found == sorted(found) for found in by_thread.values())
+    starts = [int(whole + rest) for whole, rest in re.findall(r'"ph":"s","ts":(\d+)\.(\d\d\d)', text)]
+    assert starts == [10 * n for n in range(count)]

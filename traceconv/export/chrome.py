@@ -36,7 +36,7 @@ from traceconv.export.chrome_events import (
     step_events,
     step_source,
 )
-from traceconv.export.chrome_layout import SLICE_TABLES, Layout, make_layout, metadata_events
+from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
@@ -187,8 +187,8 @@ def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Ev
 def _write_rows(connection: duckdb.DuckDBPyConnection, text: _TextFile, events: Events) -> int:
     """Writes all events of one kind; returns how many. Raises StoreError when the store has more of them."""
     assert events.time is not None
-    if events.table in SLICE_TABLES and in_order(connection, f"{events.source} AS s {events.joins}"):
-        written = text.write_query(connection, events.query(ordered=False))
+    if events.as_is is not None and in_order(connection, events.source):
+        written = text.write_query(connection, f"SELECT {events.as_is} AS text FROM {events.source} AS s")
     else:
         windows = time_windows(connection, events.source, events.time)
         conditions = [condition(f"s.{events.time}", window) for window in windows]
@@ -209,12 +209,15 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: 
     written, unbound = 0, False
     for window in time_windows(connection, source, "at_ns", FLOW_WINDOW_ROWS):
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE export_flow AS SELECT * FROM {source} "
-            f"WHERE {condition('at_ns', window)} ORDER BY at_ns, flow_id"
+            "CREATE OR REPLACE TEMP TABLE export_flow_window AS "
+            f"SELECT * FROM {source} WHERE {condition('at_ns', window)}"
         )
         connection.execute(f"CREATE OR REPLACE TEMP TABLE export_flow_end AS {flow_end_query(trace.sources)}")
-        if trace.filtered:
-            connection.execute(_DROP_FOREIGN_FLOWS)
+        foreign = _FOREIGN_FLOW if trace.filtered else "false"
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE export_flow AS {_FLOWS_WITH_ENDS} WHERE NOT ({foreign}) "
+            "ORDER BY f.at_ns, f.flow_id"
+        )
         for batch in arrow_batches(connection, query, _BATCH_ROWS):
             written += text.write_column(batch.column(0))
             unbound = unbound or pc.any(batch.column(1)).as_py() is True
@@ -223,11 +226,12 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: 
     return written
 
 
-#: With one device asked for, a flow to or from another has an end that is not in the trace.
-_DROP_FOREIGN_FLOWS = """
-DELETE FROM export_flow WHERE (src_id IS NOT NULL AND src_id NOT IN (SELECT id FROM export_flow_end))
-OR (dst_id IS NOT NULL AND dst_id NOT IN (SELECT id FROM export_flow_end))
+_FLOWS_WITH_ENDS = """
+SELECT f.*, a.tid AS src_tid, b.tid AS dst_tid FROM export_flow_window AS f
+LEFT JOIN export_flow_end AS a ON a.id = f.src_id LEFT JOIN export_flow_end AS b ON b.id = f.dst_id
 """
+#: With one device asked for, a flow to or from another has an end that is not in the trace.
+_FOREIGN_FLOW = "(f.src_id IS NOT NULL AND a.id IS NULL) OR (f.dst_id IS NOT NULL AND b.id IS NULL)"
 
 
 class _TextFile:

@@ -7,11 +7,13 @@ has the head of an event (its pid and tid) for each thread of the layout, `expor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
+from traceconv.errors import StoreError
 from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
+from traceconv.export.lookup import Lookup, make_lookup
 from traceconv.schema import table
 
 #: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
@@ -48,6 +50,7 @@ class Events:
     joins   what is joined to it: `t` is the thread of an event
     order   ORDER BY
     text    the event, as JSON text
+    as_is   the text without joins, for rows that lie in order; None when they may not, or that can't be had
     """
 
     table: str
@@ -56,18 +59,48 @@ class Events:
     joins: str
     order: str
     text: str
+    as_is: str | None = None
 
-    def query(self, where: str = "true", *, ordered: bool = True) -> str:
-        """SELECT of the texts of the rows that fulfil a condition; not `ordered`: as they lie in the store."""
-        order = f" ORDER BY {self.order}" if ordered else ""
-        return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where}{order}"
+    def query(self, where: str = "true") -> str:
+        """SELECT of the texts of the rows that fulfil a condition, in order."""
+        return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
 
 
 def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
     """Tasks, calls and ranges: complete events; begin events without an end where the duration is not known."""
     facts = look_at(connection, source, table(name))
+    joins = _join_thread(connection, name, "track_id", "id")
+    op = {"task": "described", "api": "named", "range": None}[name]
+    if op:
+        joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
+    joined = _slice_text(name, facts, clock, "t.head", op and f"o.{op}")
+    order = "t.tid, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
+    events = Events(name, source, "start_ns", joins, order, joined)
+    heads = _heads_by_track(connection, name, facts)
+    if heads is None:
+        return events
+    listed = None
+    if op:
+        ops = make_lookup(connection, f"export_{name}_op", f"SELECT op_id AS key, {op} AS value FROM export_op")
+        if ops is None:
+            return events
+        listed = ops.of("s.op_id")
+    return replace(events, as_is=_slice_text(name, facts, clock, heads.of("s.track_id"), listed))
+
+
+def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Mapping[str, Facts]) -> Lookup | None:
+    """The heads of a table's threads by track; None where a track has several, or a row none."""
+    [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [name]).fetchall()
+    if moved or facts["track_id"].some_null:
+        return None
+    query = f"SELECT track_id AS key, head AS value FROM export_thread WHERE source = '{name}'"
+    return make_lookup(connection, f"export_{name}_head", query)
+
+
+def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None) -> str:
+    """The text of a slice. `head` and `op` are the SQL of the head of its thread and of the members of its op."""
     category = {"task": "task_type", "api": "level", "range": "category"}[name]
-    event = Concat().sql("t.head")
+    event = Concat().sql(head)
     if facts["dur_ns"].some_null:
         event.sql("CASE WHEN s.dur_ns IS NULL THEN 'B' ELSE 'X' END").literal('","ts":')
     else:
@@ -79,13 +112,7 @@ def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, 
         event.literal(',"dur":').sql(clock.length("s.dur_ns"))
     _titles(event, name, category, facts)
     _args(event, name, {"track_id", "name", "start_ns", "dur_ns", category}, facts)
-    joins = _join_thread(connection, name, "track_id", "id")
-    if name in ("task", "api"):
-        event.sql("o.described" if name == "task" else "o.named")
-        joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
-    event.literal("}}")
-    order = "t.tid, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
-    return Events(name, source, "start_ns", joins, order, event.build())
+    return (event.sql(op) if op else event).literal("}}").build()
 
 
 def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
@@ -191,32 +218,32 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
 def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
     """SELECT of the text of each flow of the temporary table `export_flow`, a start and a finish, as they lie there.
 
-    Their ends are in `export_flow_end`. An end whose event is not known lies on the thread for such, and the second
-    column says so; a flow without a known end has no finish.
+    Its columns src_tid and dst_tid are the threads of its ends; NULL, where the event is not known, is the thread for
+    such, and the second column says so. A flow without a known end has no finish.
     """
     facts = look_at(connection, source, table("flow"))
+    heads = make_lookup(
+        connection, "export_head", "SELECT tid AS key, any_value(head) AS value FROM export_thread GROUP BY tid"
+    )
+    [(loose,)] = connection.execute("SELECT tid FROM export_thread WHERE source = 'flow'").fetchall()
+    if heads is None:
+        raise StoreError(f"{loose} threads are more than a Chrome trace can show")
     titles = _flow_titles(facts)
-    event = Concat().sql("a.head").literal('s","ts":').sql(clock.at("s.at_ns"))
+    event = Concat().sql(heads.of(f"coalesce(s.src_tid, {loose})")).literal('s","ts":').sql(clock.at("s.at_ns"))
     event.extend(titles)
     _args(event, "flow", {"src_ns", "dst_ns"}, facts)
     if facts["src_ns"].some_null:
         event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
     event.literal("}}")
     if not facts["dst_ns"].all_null:
-        finish = Concat().sql("b.head").literal('f","bp":"e","ts":').sql(clock.at("s.dst_ns"))
-        finish.extend(titles).literal("}")
+        finish = Concat().sql(heads.of(f"coalesce(s.dst_tid, {loose})")).literal('f","bp":"e","ts":')
+        finish.sql(clock.at("s.dst_ns")).extend(titles).literal("}")
         if facts["dst_ns"].some_null:
             event.sql(f"CASE WHEN s.dst_ns IS NOT NULL THEN {finish.build()} END")
         else:
             event.extend(finish)
-    loose = "(SELECT tid FROM export_thread WHERE source = 'flow')"
-    joins = " ".join(
-        f"LEFT JOIN export_flow_end AS {end}_end ON {end}_end.id = s.{column} "
-        f"JOIN export_thread AS {end} ON {end}.source <> 'marker' AND {end}.tid = coalesce({end}_end.tid, {loose})"
-        for end, column in (("a", "src_id"), ("b", "dst_id"))
-    )
-    unbound = "a_end.tid IS NULL OR (s.dst_ns IS NOT NULL AND b_end.tid IS NULL)"
-    return f"SELECT {event.build()} AS text, {unbound} AS unbound FROM export_flow AS s {joins}"
+    unbound = "s.src_tid IS NULL OR (s.dst_ns IS NOT NULL AND s.dst_tid IS NULL)"
+    return f"SELECT {event.build()} AS text, {unbound} AS unbound FROM export_flow AS s"
 
 
 def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
@@ -239,11 +266,11 @@ def flow_source(source: str, clock: Clock) -> str:
 
 
 def flow_end_query(sources: Mapping[str, str]) -> str:
-    """SELECT of the ends of the flows in `export_flow`: id and head, for those that are in the trace."""
+    """SELECT of the ends of the flows in `export_flow_window`: id and thread, for those that are in the trace."""
     slices = " UNION ALL ".join(
         f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range")
     )
-    ends = "SELECT src_id FROM export_flow UNION ALL SELECT dst_id FROM export_flow"
+    ends = "SELECT src_id FROM export_flow_window UNION ALL SELECT dst_id FROM export_flow_window"
     return (
         f"SELECT s.id, t.tid FROM (SELECT * FROM ({slices}) WHERE id IN ({ends})) AS s "
         "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "

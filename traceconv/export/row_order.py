@@ -1,6 +1,6 @@
 """Whether slices lie in the store in the order in which a trace wants them, so that no text must be sorted.
 
-Within a thread: what begins earlier first; of what begins together the longest first, and of what is as long the
+Within a track: what begins earlier first; of what begins together the longest first, and of what is as long the
 outermost. Ingest writes rows nearly so, and mostly exactly so; looking costs a tenth of sorting.
 """
 
@@ -21,15 +21,14 @@ _BATCH_ROWS = 65_536
 _Keys = list[NDArray[np.int64]]
 
 
-def in_order(connection: duckdb.DuckDBPyConnection, slices: str) -> bool:
-    """Whether the rows of `slices` are in order on each thread.
+def in_order(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
+    """Whether the slices of `source`, a FROM clause, lie in order on each track.
 
-    `slices` is a FROM clause with `s`, rows that have start_ns, dur_ns, depth and id, and `t`, whose tid is their
-    thread. An end that is not known is later than all.
+    An end that is not known is later than all.
     """
     query = (
-        f"SELECT t.tid, s.start_ns, -coalesce(s.dur_ns, {2**63 - 1}) AS shorter, "
-        f"coalesce(s.depth, 0)::BIGINT AS depth, s.id FROM {slices}"
+        f"SELECT track_id, start_ns, -coalesce(dur_ns, {2**63 - 1}) AS shorter, "
+        f"coalesce(depth, 0)::BIGINT AS depth, id FROM {source}"
     )
     return _rising(arrow_batches(connection, query, _BATCH_ROWS))
 
@@ -41,15 +40,15 @@ def _rising(batches: Iterable[pa.RecordBatch]) -> bool:
             continue
         keys = [column.to_numpy() for column in batch.columns]
         # Narrow numbers are sorted by radix, several times as fast.
-        narrow = keys[0].astype(np.uint16) if keys[0].max() < 1 << 16 else keys[0]
+        narrow = keys[0].astype(np.uint16) if keys[0].min() >= 0 and keys[0].max() < 1 << 16 else keys[0]
         order = np.argsort(narrow, kind="stable")
-        thread, *others = (key[order] for key in keys)
-        same = thread[1:] == thread[:-1]
+        track, *others = (key[order] for key in keys)
+        same = track[1:] == track[:-1]
         if _any_falls(others, same):
             return False
-        ends = np.append(np.flatnonzero(~same), len(thread) - 1)
+        ends = np.append(np.flatnonzero(~same), len(track) - 1)
         for first, end in zip(np.append(0, ends[:-1] + 1), ends, strict=True):
-            number = int(thread[first])
+            number = int(track[first])
             if number in last and tuple(int(key[first]) for key in others) < last[number]:
                 return False
             last[number] = tuple(int(key[end]) for key in others)
@@ -57,7 +56,7 @@ def _rising(batches: Iterable[pa.RecordBatch]) -> bool:
 
 
 def _any_falls(keys: _Keys, same: NDArray[np.bool_]) -> bool:
-    """Whether a row is less than the one before it, where `same` says that they are of one thread."""
+    """Whether a row is less than the one before it, where `same` says that they are of one track."""
     ties = same
     for key in keys:
         if bool((ties & (key[1:] < key[:-1])).any()):
