@@ -31,6 +31,7 @@ class Spool:
             if self._file is None:
                 self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
             self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
+            self._file.flush()  # a full disk says so here
         except OSError as error:
             raise OutputError(
                 f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
@@ -47,6 +48,11 @@ class Spool:
             self._file.seek(0, 2)
         return rows
 
+    def mapped(self) -> NDArray[np.void]:
+        """All rows (at least one), each read from disk when it is looked at. Not valid after `close`."""
+        assert self._file is not None
+        return np.memmap(self._file, self.dtype, mode="r", shape=(self.count,))
+
     def __iter__(self) -> Iterator[NDArray[np.void]]:
         for first in range(0, self.count, self.CHUNK_ROWS):
             yield self.read(first, min(self.CHUNK_ROWS, self.count - first))
@@ -62,7 +68,7 @@ class SpillIndex:
     """A map from unsigned 64-bit keys to a few int64 values, on disk, for keys that come nearly in order.
 
     Look-ups read the sorted runs whose key range they touch: cheap when the keys asked for are close together,
-    as the tasks of a batch are.
+    as the tasks of a batch are. When they are not, the runs are merged into one sorted file, once, and searched there.
     """
 
     RUN_ROWS = 1 << 16
@@ -71,6 +77,7 @@ class SpillIndex:
     def __init__(self, value_names: tuple[str, ...]) -> None:
         self._names = value_names
         self._spool = Spool(np.dtype([("key", "<u8"), *((name, "<i8") for name in value_names)]))
+        self._merged: tuple[Spool, Spool] | None = None  # keys and rows, both in the order of the keys
         self._pending: list[NDArray[np.void]] = []
         self._pending_count = 0
         self._low: list[int] = []
@@ -108,11 +115,15 @@ class SpillIndex:
         self._end_run()
         found = np.zeros(len(keys), np.bool_)
         values = {name: np.zeros(len(keys), np.int64) for name in self._names}
-        if not len(keys) or not self._low:
+        if not len(keys):
             return found, values
-        low, high = keys.min(), keys.max()
-        runs = np.flatnonzero((np.array(self._low, np.uint64) <= high) & (np.array(self._high, np.uint64) >= low))
-        for run in runs.tolist():
+        runs = self._runs(keys)
+        if len(runs) > self.CACHED_RUNS and self._merged is None:
+            self._merge()
+            runs = []
+        if self._merged is not None:
+            self._look_up_merged(keys, found, values)
+        for run in runs:
             run_keys, rows = self._run(run)
             place = np.searchsorted(run_keys, keys)
             np.minimum(place, len(run_keys) - 1, out=place)
@@ -123,11 +134,65 @@ class SpillIndex:
                     values[name][hit] = rows[name][place[hit]]
         return found, values
 
+    def _runs(self, keys: NDArray[np.uint64]) -> list[int]:
+        """The runs whose key range overlaps that of `keys`."""
+        if not self._low:
+            return []
+        low, high = keys.min(), keys.max()
+        touched = (np.array(self._low, np.uint64) <= high) & (np.array(self._high, np.uint64) >= low)
+        return np.flatnonzero(touched).tolist()
+
+    def _look_up_merged(
+        self, keys: NDArray[np.uint64], found: NDArray[np.bool_], values: dict[str, NDArray[np.int64]]
+    ) -> None:
+        assert self._merged is not None
+        all_keys, rows = (spool.mapped() for spool in self._merged)
+        order = np.argsort(keys)  # so that the file is read from its beginning to its end
+        asked = keys[order]
+        place = np.searchsorted(all_keys["key"], asked)
+        np.minimum(place, len(all_keys) - 1, out=place)
+        hit = all_keys["key"][place] == asked
+        found[order] = hit
+        for name in self._names:
+            values[name][order[hit]] = rows[name][place[hit]]
+
+    def _merge(self) -> None:
+        """Puts all rows in the order of their keys, range by range: memory holds about a run."""
+        count = len(self._low)
+        samples = [keys[:: max(1, len(keys) // 8)] for keys in map(self._run_keys, range(count))]
+        bounds = np.unique(np.sort(np.concatenate(samples))[::8])
+        cuts = [[0, *np.searchsorted(keys, bounds).tolist(), len(keys)] for keys in map(self._run_keys, range(count))]
+        keys_spool, rows_spool = Spool(np.dtype([("key", "<u8")])), Spool(self._spool.dtype)
+        self._merged = keys_spool, rows_spool
+        for part in range(len(bounds) + 1):
+            pieces = [
+                self._spool.read(self._first[run] + cut[part], cut[part + 1] - cut[part])
+                for run, cut in enumerate(cuts)
+                if cut[part + 1] > cut[part]
+            ]
+            if not pieces:
+                continue
+            rows = join(pieces)
+            keys = np.ascontiguousarray(rows["key"])
+            order = np.argsort(keys, kind="stable")
+            keys_spool.append(keys[order].view(keys_spool.dtype))
+            rows_spool.append(gather(rows, order))
+        self._spool.close()
+        self._spool = Spool(rows_spool.dtype)
+        self._cache.clear()
+        self._low, self._high, self._first = [], [], [0]
+
+    def _run_keys(self, run: int) -> NDArray[np.uint64]:
+        return np.ascontiguousarray(self._read_run(run)["key"])
+
+    def _read_run(self, run: int) -> NDArray[np.void]:
+        return self._spool.read(self._first[run], self._first[run + 1] - self._first[run])
+
     def _run(self, run: int) -> tuple[NDArray[np.uint64], NDArray[np.void]]:
         """The keys (contiguous, for searching) and the rows of a run, least recently used runs dropped."""
         cached = self._cache.pop(run, None)
         if cached is None:
-            rows = self._spool.read(self._first[run], self._first[run + 1] - self._first[run])
+            rows = self._read_run(run)
             cached = np.ascontiguousarray(rows["key"]), rows
             while len(self._cache) >= self.CACHED_RUNS:
                 del self._cache[next(iter(self._cache))]
@@ -137,4 +202,5 @@ class SpillIndex:
     def close(self) -> None:
         """Frees the disk space."""
         self._cache.clear()
-        self._spool.close()
+        for spool in (self._spool, *(self._merged or ())):
+            spool.close()
