@@ -51,21 +51,21 @@ class InputBinder:
 
     def _extent(self, axis: int, dim: onnx.TensorShapeProto.Dimension, given: int | None, where: str) -> int:
         fixed = int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
+        name = str(dim.dim_param) if any(sign.isalnum() for sign in dim.dim_param) else ""  # '?' names nothing
         if axis == 0 and self._batch is not None:
             self._note_old_batch(fixed, where)
             fixed = self._batch
-        if fixed is None and given is None and dim.dim_param in self._extents:
-            return self._extents[dim.dim_param][0]
+        if fixed is None and given is None and name in self._extents:
+            return self._extents[name][0]
         extent = given if fixed is None else fixed
         if extent is None:
-            called = f"'{printable(dim.dim_param, 40)}'" if dim.dim_param else str(axis)
+            called = f"'{printable(name, 40)}'" if name else str(axis)
             todo = "give --batch or --input" if axis == 0 else "give --input, or fix it in the model"
             raise ModelError(f"{where}: dimension {called} is dynamic: {todo}")
-        if dim.dim_param:
-            first, place = self._extents.setdefault(dim.dim_param, (extent, where))
+        if name:
+            first, place = self._extents.setdefault(name, (extent, where))
             if first != extent:
-                name = printable(dim.dim_param, 40)
-                raise InputError(f"{where}: dimension '{name}' is {extent}, but {first} in {place}")
+                raise InputError(f"{where}: dimension '{printable(name, 40)}' is {extent}, but {first} in {place}")
         return extent
 
     def _note_old_batch(self, fixed: int | None, where: str) -> None:

@@ -162,7 +162,8 @@ class Graph:
     `nodes` are in an order in which they can run. `constants` holds weights and whatever was computed
     from weights and shapes alone. `opsets` maps a domain to its version. `folded` names the model's ops
     that were computed at load. Shapes of the tensors in `dynamic` depend on values: those given here are what
-    `sample`, inputs of the model, leads to; other inputs may give others.
+    `sample`, inputs of the model, leads to; other inputs may give others. `sample_seed`: what they were made
+    from, None for inputs that were given.
     """
 
     name: str
@@ -176,6 +177,7 @@ class Graph:
     folded: tuple[str, ...] = ()
     dynamic: frozenset[str] = frozenset()
     sample: Mapping[str, Array] | None = None
+    sample_seed: int | None = None
 
     def consumers(self) -> dict[str, list[Node]]:
         """Tensor -> nodes that read it, each once, in order."""

@@ -17,6 +17,8 @@ from traceconv.runtime.session import CompiledModel, check_inputs
 def random_inputs(model: CompiledModel, seed: int) -> dict[str, Array]:
     """Inputs by name from a seed: normal floats; integers below what they index, where a Gather says so."""
     graph = model.program.graph
+    if graph.sample is not None and graph.sample_seed == seed:
+        return dict(graph.sample)  # the shapes of the program are what these lead to
     return random_arrays(graph.inputs, graph.tensors, graph.consumers(), seed)
 
 

@@ -85,6 +85,22 @@ class KernelCompiler:
         Tensors in `dynamic` may come in any shape. Raises ModelError, naming the op, its node and its opset,
         when onnxruntime has no such kernel.
         """
+        try:
+            return self._compile(nodes, outputs, tensors, constants, dynamic)
+        except ModelError:
+            # Exporters leave branches for other shapes inside a subgraph, which these shapes would make invalid.
+            if not any(node.has_subgraph for node in nodes):
+                raise
+            return self._compile(nodes, outputs, tensors, constants, tensors)
+
+    def _compile(
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        tensors: Mapping[str, Tensor],
+        constants: Mapping[str, Array],
+        dynamic: Collection[str],
+    ) -> Kernel:
         model, inputs, feeds = self._model(nodes, outputs, tensors, constants, dynamic)
         data = model.SerializeToString(deterministic=True)
         session = self._sessions.get(data)

@@ -152,6 +152,7 @@ class _Loader:
             tuple(folded),
             frozenset(self.dynamic),
             self.sampler.inputs if self.sampler else None,
+            None if self.given else self.seed,
         )
 
     # Values from outside

@@ -19,7 +19,7 @@ from traceconv.runtime.clock import DeviceClock, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host, live_host, modelled_host
-from traceconv.runtime.inputs import inputs_from_file, random_inputs
+from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.session import CompiledModel, Session, compile_model
 
@@ -83,11 +83,9 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
     can't be. Whatever ends it early, what was logged so far stays, without a manifest.
     """
     _check(options)
-    model = compile_model(options.model, options.batch)
-    if options.input_path is None:
-        inputs = random_inputs(model, options.seed)
-    else:
-        inputs = inputs_from_file(model, options.input_path)
+    given = None if options.input_path is None else read_arrays(options.input_path)
+    model = compile_model(options.model, options.batch, inputs=given, seed=options.seed)
+    inputs = random_inputs(model, options.seed) if given is None else fitting_inputs(model, given)
     # Some ops find fault with their inputs only when they run: better now than in the middle of a capture.
     model.executor.run(inputs)
     identity = _modelled_identity(options.seed) if options.deterministic else _real_identity(options.output_dir)

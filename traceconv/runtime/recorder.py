@@ -188,7 +188,7 @@ class Recorder:
             op.index,
             model_id,
             NONE32 if op.fusion_id is None else op.fusion_id,
-            0,
+            int(op.dynamic),
             0,
             0,
         )
