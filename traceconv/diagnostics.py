@@ -57,6 +57,7 @@ class Code(Enum):
     BAD_BYTES = ("bad_bytes", Severity.DATA_LOSS, "Bytes that are not UTF-8: U+FFFD in their place.")
     DAMAGED_EVENT = ("damaged_event", Severity.DATA_LOSS, "An event that can't be read; reading went on at the next.")
     CUT_EVENT = ("cut_event", Severity.DATA_LOSS, "The text ends inside an event.")
+    CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends where more was to come: behind a comma.")
     DAMAGED_TEXT = ("damaged_text", Severity.DATA_LOSS, "Text beside the events that can't be read.")
     REPEATED_KEY = ("repeated_key", Severity.DATA_LOSS, "An event has a key twice; the last value counts.")
     NOT_AN_EVENT = ("not_an_event", Severity.DATA_LOSS, "Elements among the events that are no objects.")

@@ -35,6 +35,7 @@ class TraceParser:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._need = CHUNK_BYTES
+        self._last = b""
         self._state = "start"
         self._in_object = False
         self._lines = False
@@ -60,12 +61,16 @@ class TraceParser:
         """Takes what is left when there is no more text."""
         rest = b"".join(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
+        comma = (rest or self._last).rstrip(b" \t\r\n").endswith(b",")
         yield from self._take(rest, final=True)
         if self._state in ("start", "trailer") and not self._open:
             return
         if self._state == "events" and self._lines and not self._in_object:
             return
-        self._info(Code.NO_END, "the text ends before its brackets close", len(self._text))
+        if comma and self._state == "events" and self._in_object:
+            self._info(Code.CUT_OFF, "the text ends behind a comma: more events were to come", len(self._text))
+        else:
+            self._info(Code.NO_END, "the text ends before its brackets close", len(self._text))
 
     @property
     def found_events(self) -> bool:
@@ -74,6 +79,7 @@ class TraceParser:
 
     def _take(self, chunk: bytes, *, final: bool) -> Iterator[TraceBatch]:
         self._text = self._text + chunk if self._text else chunk
+        self._last = chunk[-64:] or self._last
         before = len(self._text)
         while self._step(final):
             yield from self._emit()
