@@ -192,14 +192,15 @@ def test_tables_read_like_people_talk_and_nothing_in_a_name_acts(command: Comman
 
 def test_msprof_labels_and_numbers(command: Command, store: Path) -> None:
     header, *found = rows(command("report", "op-summary", "--db", store, "--format", "msprof-csv").out)
-    expected = [column.msprof for column in reports()["op_summary"].columns if column.msprof]
+    # The run has no counters, and no columns of them either.
+    expected = [column.msprof for column in reports()["op_summary"].columns if column.msprof and not column.group]
     assert header == expected
     first = dict(zip(header, found[0], strict=True))
     assert first["Task Start Time(us)"] == "1720000000123456.789"
     assert first["Task Duration(us)"] == "1584.000"
     assert first["HF32 Eligible"] == "YES"
     assert first["Input Shapes"] == '"1,3;2"'
-    assert first["aic_mac_ratio"] == first["Context ID"] == "N/A"
+    assert first["Context ID"] == "N/A"
     third = dict(zip(header, found[2], strict=True))
     assert (third["Task Duration(us)"], third["Task Wait Time(us)"]) == ("N/A", "-0.002")
 

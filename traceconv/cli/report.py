@@ -110,8 +110,8 @@ def _run(
     from itertools import chain
 
     from traceconv.cli.output import say, write_parquet_file, write_table, write_text
-    from traceconv.reports.render import TEXT_FORMATS, Table, to_msprof_csv
-    from traceconv.reports.run import answer, choose_run, run_origins, statement, why_empty
+    from traceconv.reports.render import TEXT_FORMATS, Table, msprof_columns, to_msprof_csv
+    from traceconv.reports.run import answer, choose_run, recorded_groups, run_origins, statement, why_empty
     from traceconv.store.database import lock_down
 
     choice = choose_run(connection, wanted_run)
@@ -125,6 +125,9 @@ def _run(
         write_parquet_file(connection, sql, values, output)
         return
     lock_down(connection)
+    if form == "msprof-csv" and any(column.group for column in question.columns):
+        groups = recorded_groups(connection, question.parameters.get("run"))
+        question = replace(question, columns=msprof_columns(question.report, groups))
     origins = run_origins(connection)
     if choice.run_id is not None:
         origins = {run_id: start for run_id, start in origins.items() if run_id == choice.run_id}

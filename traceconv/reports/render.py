@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -145,9 +145,17 @@ def to_msprof_csv(table: Table, report: DocumentedSql) -> Iterator[str]:
         yield _csv_lines(lines)
 
 
-def msprof_columns(report: DocumentedSql) -> tuple[SqlColumn, ...]:
-    """The columns of a report that msprof has too. Raises UsageError when it has no such report."""
-    columns = tuple(column for column in report.columns if column.msprof is not None)
+def msprof_columns(report: DocumentedSql, groups: Collection[str] | None = None) -> tuple[SqlColumn, ...]:
+    """The columns of a report that msprof has too, those of counters for the groups that were recorded (None: all).
+
+    Raises UsageError when msprof has no such report.
+    """
+    columns = tuple(
+        column
+        for column in report.columns
+        if column.msprof is not None
+        and (groups is None or column.group is None or column.group in groups or (column.group == "any" and groups))
+    )
     if not columns:
         raise UsageError(f"msprof has no report like {report.name}; choose another format")
     return columns

@@ -111,6 +111,12 @@ def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> Run
     raise UsageError(f"there is no run '{printable(wanted)}'.{near} The store has: {numbers or 'none'}")
 
 
+def recorded_groups(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> frozenset[str]:
+    """The groups of counters that a run has; None: that any run has. Raises StoreError when the store can't say."""
+    sql = "SELECT DISTINCT metric_group FROM task_pmu WHERE metric_group IS NOT NULL AND (?1 IS NULL OR run_id = ?1)"
+    return frozenset(str(group) for batch in fetch(connection, sql, [run_id]) for (group,) in batch)
+
+
 def run_origins(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
     """The start of each run, in ns, where it is known."""
     rows = connection.execute("SELECT run_id, start_ns FROM run WHERE start_ns IS NOT NULL").fetchall()

@@ -129,7 +129,7 @@ def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None
         return human_duration(value)
     if unit == "byte" and isinstance(value, int):
         return human_bytes(value)
-    if unit in ("percent", "ratio", "us²") and isinstance(value, float):
+    if unit in ("percent", "ratio", "us²", "GiB/s") and isinstance(value, float):
         return f"{value:.2f}" if unit == "percent" else f"{value:.3f}"
     return printable(plain(value), _LONGEST_TEXT)
 

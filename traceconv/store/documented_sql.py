@@ -31,7 +31,8 @@ else:
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
 _UNITS = frozenset(
-    ("id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "ratio", "percent", "text", "json", "enum", "flag")
+    {"id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "flop", "GiB/s"}
+    | {"ratio", "percent", "text", "json", "enum", "flag"}
 )
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: How a column is turned into what msprof prints: see reports/values.py.
@@ -58,7 +59,8 @@ class Parameter:
 class SqlColumn:
     """A column of a query. `msprof` is the label that msprof gives it, `msprof_as` how its value is printed.
 
-    A `moment` is a point in time; other columns of unit ns are durations.
+    A `moment` is a point in time; other columns of unit ns are durations. `group`: the group of counters that the
+    column is made of, `any` for what each of them has; msprof has the columns of the groups that were recorded.
     """
 
     name: str
@@ -68,6 +70,7 @@ class SqlColumn:
     msprof: str | None = None
     msprof_as: str = "plain"
     moment: bool = False
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     where = f"{where}.{name}"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is no column")
-    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "moment"}), where)
+    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "moment", "group"}), where)
     kind = _text(entry, "type", where)
     if not _TYPE.fullmatch(kind):
         raise HeaderError(f"{where}: unknown type {kind!r}")
@@ -183,7 +186,8 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
         raise HeaderError(f"{where}: msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}")
     label = entry.get("msprof")
     moment = entry.get("moment") is True
-    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, moment)
+    group = _text(entry, "group", where) if "group" in entry else None
+    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, moment, group)
 
 
 def _parameter(name: str, entry: object, where: str) -> Parameter:

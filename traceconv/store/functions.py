@@ -6,7 +6,8 @@ from traceconv.schema.ddl import quote_text
 
 _CYCLES_NS_DOC = (
     "[ns] Time of a number of cycles, summed over blocks, on cores of which each runs one block at a time: "
-    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL when an argument is, or when the clock, the blocks or the cores are 0."
+    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL when an argument is, or when the "
+    "clock, the blocks or the cores are 0."
 )
 
 # Both branches are the same formula: 2 · 10⁹ · ⌈…⌉ · cycles + clock · blocks over 2 · clock · blocks. The
@@ -24,7 +25,33 @@ ELSE
 END
 """
 
+_SHARE_DOC = "[ratio] part / whole as doubles; 0 when whole is 0, NULL when one of them is."
+_SHARE = """
+CREATE OR REPLACE MACRO share(part, whole) AS
+CASE WHEN whole = 0 THEN 0 ELSE part::DOUBLE / whole::DOUBLE END
+"""
+
+_GIB_PER_S_DOC = (
+    "[GiB/s] Rate at which bytes were moved in a number of cycles: size_bytes / (cycles / clock) / 2^30, as doubles; "
+    "0 when cycles are 0, NULL when an argument is. Cycles summed over blocks give the rate of one core."
+)
+_GIB_PER_S = """
+CREATE OR REPLACE MACRO gib_per_s(size_bytes, cycles, clock_hz) AS
+CASE WHEN cycles = 0 THEN 0
+     ELSE size_bytes::DOUBLE * clock_hz::DOUBLE / (cycles::DOUBLE * 1073741824) END
+"""
+
+_FUNCTIONS = (
+    ("cycles_ns", _CYCLES_NS, _CYCLES_NS_DOC),
+    ("share", _SHARE, _SHARE_DOC),
+    ("gib_per_s", _GIB_PER_S, _GIB_PER_S_DOC),
+)
+
 
 def function_statements() -> list[str]:
     """The statements that create the functions and their comments."""
-    return [_CYCLES_NS, f"COMMENT ON MACRO cycles_ns IS {quote_text(_CYCLES_NS_DOC)}"]
+    return [
+        statement
+        for name, create, doc in _FUNCTIONS
+        for statement in (create, f"COMMENT ON MACRO {name} IS {quote_text(doc)}")
+    ]

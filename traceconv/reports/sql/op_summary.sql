@@ -1,5 +1,5 @@
 -- title = "Every operator that ran"
--- doc = "How long did each execution of an op take, on what, and where did its cycles go? One row for each task with an op, with the op's shapes and its counters of PipeUtilization."
+-- doc = "How long did each execution of an op take, on what, and where did its cycles go? One row for each task with an op, with the op's shapes and its counters: those of the group that was recorded (traceconv record --aic-metrics)."
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
 -- order = ["run_id", "device_id", "start_ns", "id"]
@@ -37,75 +37,194 @@
 -- output_dtypes = { type = "VARCHAR", unit = "text", msprof = "Output Data Types", doc = "Data types of the outputs, joined by ';'; NULL when not known." }
 -- output_formats = { type = "VARCHAR", unit = "text", msprof = "Output Formats", doc = "Layouts of the outputs, joined by ';'; NULL when not known." }
 -- context_id = { type = "BIGINT", unit = "id", msprof = "Context ID", doc = "Context inside the task, where a device splits tasks; NULL otherwise." }
--- metric_group = { type = "VARCHAR", unit = "enum", doc = "Group of the counters that follow, PipeUtilization; NULL when the task has none, and so are they." }
--- aicore_time_ns = { type = "BIGINT", unit = "ns", msprof = "aicore_time(us)", msprof_as = "us", doc = "Time of cube cores on the task: aic_total_cycles / core clock / blocks · ⌈blocks / cube cores⌉, in integers, rounded half up to 1 ns; NULL when one of these is not known." }
--- aic_total_cycles = { type = "BIGINT", unit = "cycle", msprof = "aic_total_cycles", doc = "Cycles that cube cores were busy with the task, summed over its blocks." }
--- aic_mac_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mac_time(us)", msprof_as = "us", doc = "Time in which the cube's multiply-accumulate unit worked: as aicore_time_ns, of aic_mac_cycles." }
--- aic_mac_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mac_ratio", msprof_as = "ratio", doc = "aic_mac_cycles / aic_total_cycles; 0 when these are 0." }
--- aic_scalar_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_scalar_time(us)", msprof_as = "us", doc = "Time in which the cube core's scalar unit worked: as aicore_time_ns, of aic_scalar_cycles." }
--- aic_scalar_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_scalar_ratio", msprof_as = "ratio", doc = "aic_scalar_cycles / aic_total_cycles; 0 when these are 0." }
--- aic_mte1_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mte1_time(us)", msprof_as = "us", doc = "Time in which the transfers from L1 to L0A and L0B ran: as aicore_time_ns, of aic_mte1_cycles." }
--- aic_mte1_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mte1_ratio", msprof_as = "ratio", doc = "aic_mte1_cycles / aic_total_cycles; 0 when these are 0." }
--- aic_mte2_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mte2_time(us)", msprof_as = "us", doc = "Time in which the transfers from device memory to the cube core ran: as aicore_time_ns, of aic_mte2_cycles." }
--- aic_mte2_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mte2_ratio", msprof_as = "ratio", doc = "aic_mte2_cycles / aic_total_cycles; 0 when these are 0." }
--- aic_fixpipe_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_fixpipe_time(us)", msprof_as = "us", doc = "Time in which the transfers from L0C out of the cube core ran: as aicore_time_ns, of aic_fixpipe_cycles." }
--- aic_fixpipe_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_fixpipe_ratio", msprof_as = "ratio", doc = "aic_fixpipe_cycles / aic_total_cycles; 0 when these are 0." }
--- aic_icache_miss_rate = { type = "DOUBLE", unit = "ratio", msprof = "aic_icache_miss_rate", msprof_as = "ratio", doc = "Instruction fetches of cube cores that missed the cache / all; 0 when there are none." }
--- aiv_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_time(us)", msprof_as = "us", doc = "Time of vector cores on the task: aiv_total_cycles / core clock / blocks · ⌈blocks / vector cores⌉, in integers, rounded half up to 1 ns; NULL when one of these is not known." }
--- aiv_total_cycles = { type = "BIGINT", unit = "cycle", msprof = "aiv_total_cycles", doc = "Cycles that vector cores were busy with the task, summed over its blocks." }
--- aiv_vec_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_vec_time(us)", msprof_as = "us", doc = "Time in which the vector unit worked: as aiv_time_ns, of aiv_vec_cycles." }
--- aiv_vec_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_ratio", msprof_as = "ratio", doc = "aiv_vec_cycles / aiv_total_cycles; 0 when these are 0." }
--- aiv_scalar_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_scalar_time(us)", msprof_as = "us", doc = "Time in which the vector core's scalar unit worked: as aiv_time_ns, of aiv_scalar_cycles." }
--- aiv_scalar_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_scalar_ratio", msprof_as = "ratio", doc = "aiv_scalar_cycles / aiv_total_cycles; 0 when these are 0." }
--- aiv_mte2_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_mte2_time(us)", msprof_as = "us", doc = "Time in which the transfers from device memory to the vector core ran: as aiv_time_ns, of aiv_mte2_cycles." }
--- aiv_mte2_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_mte2_ratio", msprof_as = "ratio", doc = "aiv_mte2_cycles / aiv_total_cycles; 0 when these are 0." }
--- aiv_mte3_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_mte3_time(us)", msprof_as = "us", doc = "Time in which the transfers from the vector core to device memory ran: as aiv_time_ns, of aiv_mte3_cycles." }
--- aiv_mte3_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_mte3_ratio", msprof_as = "ratio", doc = "aiv_mte3_cycles / aiv_total_cycles; 0 when these are 0." }
--- aiv_icache_miss_rate = { type = "DOUBLE", unit = "ratio", msprof = "aiv_icache_miss_rate", msprof_as = "ratio", doc = "Instruction fetches of vector cores that missed the cache / all; 0 when there are none." }
--- cube_utilization_percent = { type = "DOUBLE", unit = "percent", msprof = "cube_utilization(%)", msprof_as = "ratio", doc = "100 aic_total_cycles / (core clock · cube cores · dur_ns); NULL when one of these is not known or 0." }
+-- metric_group = { type = "VARCHAR", unit = "text", doc = "Group of the counters that follow, such as PipeUtilization; several are joined by ';'. NULL when the task has none. Columns of groups that it has not are NULL." }
+-- aicore_time_ns = { type = "BIGINT", unit = "ns", msprof = "aicore_time(us)", msprof_as = "us", group = "any", doc = "Time of cube cores on the task: aic_total_cycles / core clock / blocks · ⌈blocks / cube cores⌉, in integers, rounded half up to 1 ns; NULL when one of these is not known." }
+-- aic_total_cycles = { type = "BIGINT", unit = "cycle", msprof = "aic_total_cycles", group = "any", doc = "Cycles that cube cores were busy with the task, summed over its blocks." }
+-- aic_mac_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mac_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the cube's multiply-accumulate unit worked: as aicore_time_ns, of aic_mac_cycles." }
+-- aic_mac_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mac_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aic_mac_cycles / aic_total_cycles; 0 when these are 0." }
+-- aic_scalar_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_scalar_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the cube core's scalar unit worked: as aicore_time_ns, of aic_scalar_cycles." }
+-- aic_scalar_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_scalar_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aic_scalar_cycles / aic_total_cycles; 0 when these are 0." }
+-- aic_mte1_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mte1_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the transfers from L1 to L0A and L0B ran: as aicore_time_ns, of aic_mte1_cycles." }
+-- aic_mte1_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mte1_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aic_mte1_cycles / aic_total_cycles; 0 when these are 0." }
+-- aic_mte2_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mte2_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the transfers from device memory to the cube core ran: as aicore_time_ns, of aic_mte2_cycles." }
+-- aic_mte2_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mte2_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aic_mte2_cycles / aic_total_cycles; 0 when these are 0." }
+-- aic_fixpipe_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_fixpipe_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the transfers from L0C out of the cube core ran: as aicore_time_ns, of aic_fixpipe_cycles." }
+-- aic_fixpipe_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_fixpipe_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aic_fixpipe_cycles / aic_total_cycles; 0 when these are 0." }
+-- aic_icache_miss_rate = { type = "DOUBLE", unit = "ratio", msprof = "aic_icache_miss_rate", msprof_as = "ratio", group = "PipeUtilization", doc = "Instruction fetches of cube cores that missed the cache / all; 0 when there are none." }
+-- aic_mac_fp16_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mac_fp16_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the multiply-accumulate unit on elements of 2 bytes / aic_total_cycles; 0 when these are 0." }
+-- aic_mac_int8_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aic_mac_int8_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the multiply-accumulate unit on elements of 1 byte / aic_total_cycles; 0 when these are 0." }
+-- aic_mac_fp32_ratio = { type = "DOUBLE", unit = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the multiply-accumulate unit on elements of 4 bytes and more / aic_total_cycles; 0 when these are 0." }
+-- aic_cube_fops = { type = "BIGINT", unit = "flop", msprof = "aic_cube_fops", group = "ArithmeticUtilization", doc = "Operations of the cube, 2 a multiply-accumulate; those on padding count too." }
+-- aic_l1_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l1_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Read out of L1 of a cube core: aic_l1_read_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_l1_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l1_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Written into L1 of a cube core: aic_l1_write_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_main_mem_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_main_mem_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Read from device memory by a cube core: aic_main_mem_read_bytes / (aic_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aic_main_mem_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_main_mem_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Written to device memory by a cube core: aic_main_mem_write_bytes / (aic_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aic_l2_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l2_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Read from L2 by a cube core: aic_l2_read_bytes / (aic_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aic_l2_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l2_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Written to L2 by a cube core: aic_l2_write_bytes / (aic_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aic_l0a_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l0a_read_bw(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Read out of L0A of a cube core: aic_l0a_read_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_l0a_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l0a_write_bw(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Written into L0A of a cube core: aic_l0a_write_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_l0b_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l0b_read_bw(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Read out of L0B of a cube core: aic_l0b_read_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_l0b_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l0b_write_bw(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Written into L0B of a cube core: aic_l0b_write_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_l0c_read_cube_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l0c_read_bw_cube(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Read out of L0C of a cube core by its multiply-accumulate unit: aic_l0c_read_cube_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_l0c_write_cube_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_l0c_write_bw_cube(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Written into L0C of a cube core by its multiply-accumulate unit: aic_l0c_write_cube_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_ub_read_scalar_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_ub_read_bw_scalar(GB/s)", msprof_as = "ratio", group = "MemoryUB", doc = "Read out of a unified buffer by the scalar unit of a cube core: aic_ub_read_scalar_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_ub_write_scalar_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aic_ub_write_bw_scalar(GB/s)", msprof_as = "ratio", group = "MemoryUB", doc = "Written into a unified buffer by the scalar unit of a cube core: aic_ub_write_scalar_bytes / (aic_total_cycles / core clock) / 2^30." }
+-- aic_write_cache_hit = { type = "BIGINT", unit = "count", msprof = "aic_write_cache_hit", group = "L2Cache", doc = "Writes of cube cores, a cache line or a part of one each, that found their line in L2." }
+-- aic_write_cache_miss_allocate = { type = "BIGINT", unit = "count", msprof = "aic_write_cache_miss_allocate", group = "L2Cache", doc = "Writes of cube cores whose line was not in L2: it was allocated." }
+-- aic_r0_read_cache_hit = { type = "BIGINT", unit = "count", msprof = "aic_r0_read_cache_hit", group = "L2Cache", doc = "Cache lines that cube cores read through channel 0 and that L2 had." }
+-- aic_r0_read_cache_miss_allocate = { type = "BIGINT", unit = "count", msprof = "aic_r0_read_cache_miss_allocate", group = "L2Cache", doc = "Cache lines that cube cores read through channel 0 and that L2 had to get from device memory." }
+-- aic_r1_read_cache_hit = { type = "BIGINT", unit = "count", msprof = "aic_r1_read_cache_hit", group = "L2Cache", doc = "Cache lines that cube cores read through channel 1 and that L2 had." }
+-- aic_r1_read_cache_miss_allocate = { type = "BIGINT", unit = "count", msprof = "aic_r1_read_cache_miss_allocate", group = "L2Cache", doc = "Cache lines that cube cores read through channel 1 and that L2 had to get from device memory." }
+-- aic_l2_read_hit_rate = { type = "DOUBLE", unit = "ratio", group = "L2Cache", doc = "Hits / all reads of cube cores, of both channels; 0 when there are none." }
+-- aic_l2_write_hit_rate = { type = "DOUBLE", unit = "ratio", group = "L2Cache", doc = "Hits / all writes of cube cores; 0 when there are none." }
+-- aiv_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_time(us)", msprof_as = "us", group = "any", doc = "Time of vector cores on the task: aiv_total_cycles / core clock / blocks · ⌈blocks / vector cores⌉, in integers, rounded half up to 1 ns; NULL when one of these is not known." }
+-- aiv_total_cycles = { type = "BIGINT", unit = "cycle", msprof = "aiv_total_cycles", group = "any", doc = "Cycles that vector cores were busy with the task, summed over its blocks." }
+-- aiv_vec_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_vec_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the vector unit worked: as aiv_time_ns, of aiv_vec_cycles." }
+-- aiv_vec_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aiv_vec_cycles / aiv_total_cycles; 0 when these are 0." }
+-- aiv_scalar_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_scalar_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the vector core's scalar unit worked: as aiv_time_ns, of aiv_scalar_cycles." }
+-- aiv_scalar_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_scalar_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aiv_scalar_cycles / aiv_total_cycles; 0 when these are 0." }
+-- aiv_mte2_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_mte2_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the transfers from device memory to the vector core ran: as aiv_time_ns, of aiv_mte2_cycles." }
+-- aiv_mte2_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_mte2_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aiv_mte2_cycles / aiv_total_cycles; 0 when these are 0." }
+-- aiv_mte3_time_ns = { type = "BIGINT", unit = "ns", msprof = "aiv_mte3_time(us)", msprof_as = "us", group = "PipeUtilization", doc = "Time in which the transfers from the vector core to device memory ran: as aiv_time_ns, of aiv_mte3_cycles." }
+-- aiv_mte3_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_mte3_ratio", msprof_as = "ratio", group = "PipeUtilization", doc = "aiv_mte3_cycles / aiv_total_cycles; 0 when these are 0." }
+-- aiv_icache_miss_rate = { type = "DOUBLE", unit = "ratio", msprof = "aiv_icache_miss_rate", msprof_as = "ratio", group = "PipeUtilization", doc = "Instruction fetches of vector cores that missed the cache / all; 0 when there are none." }
+-- aiv_vec_fp32_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_fp32_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the vector unit on floats of 4 bytes and more / aiv_total_cycles; 0 when these are 0." }
+-- aiv_vec_fp16_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_fp16_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the vector unit on floats of 2 bytes / aiv_total_cycles; 0 when these are 0." }
+-- aiv_vec_int32_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_int32_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the vector unit on integers / aiv_total_cycles; 0 when these are 0." }
+-- aiv_vec_misc_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_misc_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Cycles of the vector unit's other instructions, such as casts, / aiv_total_cycles; 0 when these are 0." }
+-- aiv_vector_fops = { type = "BIGINT", unit = "flop", msprof = "aiv_vector_fops", group = "ArithmeticUtilization", doc = "Operations of the vector unit, one a lane and cycle; those on padding count too." }
+-- aiv_ub_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Read out of the unified buffer of a vector core by transfers: aiv_ub_read_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_ub_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Written into the unified buffer of a vector core by transfers: aiv_ub_write_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_main_mem_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_main_mem_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Read from device memory by a vector core: aiv_main_mem_read_bytes / (aiv_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aiv_main_mem_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_main_mem_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Written to device memory by a vector core: aiv_main_mem_write_bytes / (aiv_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aiv_l2_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_l2_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Read from L2 by a vector core: aiv_l2_read_bytes / (aiv_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aiv_l2_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_l2_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Written to L2 by a vector core: aiv_l2_write_bytes / (aiv_total_cycles / core clock) / 2^30, an average over its cores." }
+-- aiv_l0c_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_l0c_read_bw(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Read out of L0C by a vector core: aiv_l0c_read_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_l0c_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_l0c_write_bw(GB/s)", msprof_as = "ratio", group = "MemoryL0", doc = "Written into L0C by a vector core: aiv_l0c_write_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_ub_read_vector_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_read_bw_vector(GB/s)", msprof_as = "ratio", group = "MemoryUB", doc = "Read out of the unified buffer of a vector core by its vector unit: aiv_ub_read_vector_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_ub_write_vector_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_write_bw_vector(GB/s)", msprof_as = "ratio", group = "MemoryUB", doc = "Written into the unified buffer of a vector core by its vector unit: aiv_ub_write_vector_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_ub_read_scalar_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_read_bw_scalar(GB/s)", msprof_as = "ratio", group = "MemoryUB", doc = "Read out of the unified buffer of a vector core by its scalar unit: aiv_ub_read_scalar_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_ub_write_scalar_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_write_bw_scalar(GB/s)", msprof_as = "ratio", group = "MemoryUB", doc = "Written into the unified buffer of a vector core by its scalar unit: aiv_ub_write_scalar_bytes / (aiv_total_cycles / core clock) / 2^30." }
+-- aiv_vec_bankgroup_cflt_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_bankgroup_cflt_ratio", msprof_as = "ratio", group = "ResourceConflictRatio", doc = "Cycles in which the vector unit waited for an operand in the bank group of another / aiv_total_cycles; 0 when these are 0." }
+-- aiv_vec_bank_cflt_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_bank_cflt_ratio", msprof_as = "ratio", group = "ResourceConflictRatio", doc = "Cycles in which the vector unit waited for a bank that it read and wrote at once / aiv_total_cycles; 0 when these are 0." }
+-- aiv_vec_resc_cflt_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_resc_cflt_ratio", msprof_as = "ratio", group = "ResourceConflictRatio", doc = "Cycles in which the vector unit waited for transfers that used the unified buffer / aiv_total_cycles; 0 when these are 0." }
+-- aiv_write_cache_hit = { type = "BIGINT", unit = "count", msprof = "aiv_write_cache_hit", group = "L2Cache", doc = "Writes of vector cores, a cache line or a part of one each, that found their line in L2." }
+-- aiv_write_cache_miss_allocate = { type = "BIGINT", unit = "count", msprof = "aiv_write_cache_miss_allocate", group = "L2Cache", doc = "Writes of vector cores whose line was not in L2: it was allocated." }
+-- aiv_r0_read_cache_hit = { type = "BIGINT", unit = "count", msprof = "aiv_r0_read_cache_hit", group = "L2Cache", doc = "Cache lines that vector cores read through channel 0 and that L2 had." }
+-- aiv_r0_read_cache_miss_allocate = { type = "BIGINT", unit = "count", msprof = "aiv_r0_read_cache_miss_allocate", group = "L2Cache", doc = "Cache lines that vector cores read through channel 0 and that L2 had to get from device memory." }
+-- aiv_r1_read_cache_hit = { type = "BIGINT", unit = "count", msprof = "aiv_r1_read_cache_hit", group = "L2Cache", doc = "Cache lines that vector cores read through channel 1 and that L2 had." }
+-- aiv_r1_read_cache_miss_allocate = { type = "BIGINT", unit = "count", msprof = "aiv_r1_read_cache_miss_allocate", group = "L2Cache", doc = "Cache lines that vector cores read through channel 1 and that L2 had to get from device memory." }
+-- aiv_l2_read_hit_rate = { type = "DOUBLE", unit = "ratio", group = "L2Cache", doc = "Hits / all reads of vector cores, of both channels; 0 when there are none." }
+-- aiv_l2_write_hit_rate = { type = "DOUBLE", unit = "ratio", group = "L2Cache", doc = "Hits / all writes of vector cores; 0 when there are none." }
+-- cube_utilization_percent = { type = "DOUBLE", unit = "percent", msprof = "cube_utilization(%)", msprof_as = "ratio", group = "PipeUtilization", doc = "100 aic_total_cycles / (core clock · cube cores · dur_ns); NULL when one of these is not known or 0." }
+-- main_mem_gib_per_s = { type = "DOUBLE", unit = "GiB/s", group = "Memory", doc = "Read from and written to device memory by all cores together, while the task ran: the four main_mem bytes / dur_ns / 2^30; NULL when that is not known or 0." }
 SELECT r.run_id, r.id, r.device_id, r.model_id, r.op_id, r.step_id, r.source_task_id, r.stream_id,
        r.op_name, r.op_type, r.op_state, r.task_type, r.core_type, r.start_ns, r.dur_ns, r.wait_ns,
        r.block_count, r.mix_block_count, r.hf32_eligible, r.input_shapes, r.input_dtypes, r.input_formats,
        r.output_shapes, r.output_dtypes, r.output_formats, r.context_id,
-       p.metric_group,
-       cycles_ns(p.aic_total_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aicore_time_ns,
-       p.aic_total_cycles,
+       nullif(concat_ws(';', p.metric_group, a.metric_group, m.metric_group, l.metric_group,
+                 u.metric_group, c.metric_group, h.metric_group), '') AS metric_group,
+       cycles_ns(coalesce(p.aic_total_cycles, a.aic_total_cycles, m.aic_total_cycles, l.aic_total_cycles,
+                          u.aic_total_cycles, c.aic_total_cycles, h.aic_total_cycles),
+                 r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aicore_time_ns,
+       coalesce(p.aic_total_cycles, a.aic_total_cycles, m.aic_total_cycles, l.aic_total_cycles,
+                u.aic_total_cycles, c.aic_total_cycles, h.aic_total_cycles) AS aic_total_cycles,
        cycles_ns(p.aic_mac_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_mac_time_ns,
-       CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_mac_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
-         AS aic_mac_ratio,
+       share(p.aic_mac_cycles, p.aic_total_cycles) AS aic_mac_ratio,
        cycles_ns(p.aic_scalar_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_scalar_time_ns,
-       CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_scalar_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
-         AS aic_scalar_ratio,
+       share(p.aic_scalar_cycles, p.aic_total_cycles) AS aic_scalar_ratio,
        cycles_ns(p.aic_mte1_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_mte1_time_ns,
-       CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_mte1_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
-         AS aic_mte1_ratio,
+       share(p.aic_mte1_cycles, p.aic_total_cycles) AS aic_mte1_ratio,
        cycles_ns(p.aic_mte2_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_mte2_time_ns,
-       CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_mte2_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
-         AS aic_mte2_ratio,
+       share(p.aic_mte2_cycles, p.aic_total_cycles) AS aic_mte2_ratio,
        cycles_ns(p.aic_fixpipe_cycles, r.core_clock_hz, r.aic_blocks, r.ai_core_count) AS aic_fixpipe_time_ns,
-       CASE WHEN p.aic_total_cycles = 0 THEN 0 ELSE p.aic_fixpipe_cycles::DOUBLE / p.aic_total_cycles::DOUBLE END
-         AS aic_fixpipe_ratio,
-       CASE WHEN p.aic_icache_request_count = 0 THEN 0
-            ELSE p.aic_icache_miss_count::DOUBLE / p.aic_icache_request_count::DOUBLE END AS aic_icache_miss_rate,
-       cycles_ns(p.aiv_total_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_time_ns,
-       p.aiv_total_cycles,
+       share(p.aic_fixpipe_cycles, p.aic_total_cycles) AS aic_fixpipe_ratio,
+       share(p.aic_icache_miss_count, p.aic_icache_request_count) AS aic_icache_miss_rate,
+       share(a.aic_mac_fp16_cycles, a.aic_total_cycles) AS aic_mac_fp16_ratio,
+       share(a.aic_mac_int8_cycles, a.aic_total_cycles) AS aic_mac_int8_ratio,
+       share(a.aic_mac_fp32_cycles, a.aic_total_cycles) AS aic_mac_fp32_ratio,
+       a.aic_cube_flops AS aic_cube_fops,
+       gib_per_s(m.aic_l1_read_bytes, m.aic_total_cycles, r.core_clock_hz) AS aic_l1_read_gib_per_s,
+       gib_per_s(m.aic_l1_write_bytes, m.aic_total_cycles, r.core_clock_hz) AS aic_l1_write_gib_per_s,
+       gib_per_s(m.aic_main_mem_read_bytes, m.aic_total_cycles, r.core_clock_hz) AS aic_main_mem_read_gib_per_s,
+       gib_per_s(m.aic_main_mem_write_bytes, m.aic_total_cycles, r.core_clock_hz) AS aic_main_mem_write_gib_per_s,
+       gib_per_s(m.aic_l2_read_bytes, m.aic_total_cycles, r.core_clock_hz) AS aic_l2_read_gib_per_s,
+       gib_per_s(m.aic_l2_write_bytes, m.aic_total_cycles, r.core_clock_hz) AS aic_l2_write_gib_per_s,
+       gib_per_s(l.aic_l0a_read_bytes, l.aic_total_cycles, r.core_clock_hz) AS aic_l0a_read_gib_per_s,
+       gib_per_s(l.aic_l0a_write_bytes, l.aic_total_cycles, r.core_clock_hz) AS aic_l0a_write_gib_per_s,
+       gib_per_s(l.aic_l0b_read_bytes, l.aic_total_cycles, r.core_clock_hz) AS aic_l0b_read_gib_per_s,
+       gib_per_s(l.aic_l0b_write_bytes, l.aic_total_cycles, r.core_clock_hz) AS aic_l0b_write_gib_per_s,
+       gib_per_s(l.aic_l0c_read_cube_bytes, l.aic_total_cycles, r.core_clock_hz) AS aic_l0c_read_cube_gib_per_s,
+       gib_per_s(l.aic_l0c_write_cube_bytes, l.aic_total_cycles, r.core_clock_hz) AS aic_l0c_write_cube_gib_per_s,
+       gib_per_s(u.aic_ub_read_scalar_bytes, u.aic_total_cycles, r.core_clock_hz) AS aic_ub_read_scalar_gib_per_s,
+       gib_per_s(u.aic_ub_write_scalar_bytes, u.aic_total_cycles, r.core_clock_hz) AS aic_ub_write_scalar_gib_per_s,
+       h.aic_write_cache_hit_count AS aic_write_cache_hit,
+       h.aic_write_cache_miss_count AS aic_write_cache_miss_allocate,
+       h.aic_r0_read_cache_hit_count AS aic_r0_read_cache_hit,
+       h.aic_r0_read_cache_miss_count AS aic_r0_read_cache_miss_allocate,
+       h.aic_r1_read_cache_hit_count AS aic_r1_read_cache_hit,
+       h.aic_r1_read_cache_miss_count AS aic_r1_read_cache_miss_allocate,
+       share(h.aic_r0_read_cache_hit_count::DOUBLE + h.aic_r1_read_cache_hit_count,
+             h.aic_r0_read_cache_hit_count::DOUBLE + h.aic_r1_read_cache_hit_count
+             + h.aic_r0_read_cache_miss_count + h.aic_r1_read_cache_miss_count) AS aic_l2_read_hit_rate,
+       share(h.aic_write_cache_hit_count,
+             h.aic_write_cache_hit_count::DOUBLE + h.aic_write_cache_miss_count) AS aic_l2_write_hit_rate,
+       cycles_ns(coalesce(p.aiv_total_cycles, a.aiv_total_cycles, m.aiv_total_cycles, l.aiv_total_cycles,
+                          u.aiv_total_cycles, c.aiv_total_cycles, h.aiv_total_cycles),
+                 r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_time_ns,
+       coalesce(p.aiv_total_cycles, a.aiv_total_cycles, m.aiv_total_cycles, l.aiv_total_cycles,
+                u.aiv_total_cycles, c.aiv_total_cycles, h.aiv_total_cycles) AS aiv_total_cycles,
        cycles_ns(p.aiv_vec_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_vec_time_ns,
-       CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_vec_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
-         AS aiv_vec_ratio,
+       share(p.aiv_vec_cycles, p.aiv_total_cycles) AS aiv_vec_ratio,
        cycles_ns(p.aiv_scalar_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_scalar_time_ns,
-       CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_scalar_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
-         AS aiv_scalar_ratio,
+       share(p.aiv_scalar_cycles, p.aiv_total_cycles) AS aiv_scalar_ratio,
        cycles_ns(p.aiv_mte2_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_mte2_time_ns,
-       CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_mte2_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
-         AS aiv_mte2_ratio,
+       share(p.aiv_mte2_cycles, p.aiv_total_cycles) AS aiv_mte2_ratio,
        cycles_ns(p.aiv_mte3_cycles, r.core_clock_hz, r.aiv_blocks, r.ai_vector_core_count) AS aiv_mte3_time_ns,
-       CASE WHEN p.aiv_total_cycles = 0 THEN 0 ELSE p.aiv_mte3_cycles::DOUBLE / p.aiv_total_cycles::DOUBLE END
-         AS aiv_mte3_ratio,
-       CASE WHEN p.aiv_icache_request_count = 0 THEN 0
-            ELSE p.aiv_icache_miss_count::DOUBLE / p.aiv_icache_request_count::DOUBLE END AS aiv_icache_miss_rate,
+       share(p.aiv_mte3_cycles, p.aiv_total_cycles) AS aiv_mte3_ratio,
+       share(p.aiv_icache_miss_count, p.aiv_icache_request_count) AS aiv_icache_miss_rate,
+       share(a.aiv_vec_fp32_cycles, a.aiv_total_cycles) AS aiv_vec_fp32_ratio,
+       share(a.aiv_vec_fp16_cycles, a.aiv_total_cycles) AS aiv_vec_fp16_ratio,
+       share(a.aiv_vec_int32_cycles, a.aiv_total_cycles) AS aiv_vec_int32_ratio,
+       share(a.aiv_vec_misc_cycles, a.aiv_total_cycles) AS aiv_vec_misc_ratio,
+       a.aiv_vector_flops AS aiv_vector_fops,
+       gib_per_s(m.aiv_ub_read_bytes, m.aiv_total_cycles, r.core_clock_hz) AS aiv_ub_read_gib_per_s,
+       gib_per_s(m.aiv_ub_write_bytes, m.aiv_total_cycles, r.core_clock_hz) AS aiv_ub_write_gib_per_s,
+       gib_per_s(m.aiv_main_mem_read_bytes, m.aiv_total_cycles, r.core_clock_hz) AS aiv_main_mem_read_gib_per_s,
+       gib_per_s(m.aiv_main_mem_write_bytes, m.aiv_total_cycles, r.core_clock_hz) AS aiv_main_mem_write_gib_per_s,
+       gib_per_s(m.aiv_l2_read_bytes, m.aiv_total_cycles, r.core_clock_hz) AS aiv_l2_read_gib_per_s,
+       gib_per_s(m.aiv_l2_write_bytes, m.aiv_total_cycles, r.core_clock_hz) AS aiv_l2_write_gib_per_s,
+       gib_per_s(l.aiv_l0c_read_bytes, l.aiv_total_cycles, r.core_clock_hz) AS aiv_l0c_read_gib_per_s,
+       gib_per_s(l.aiv_l0c_write_bytes, l.aiv_total_cycles, r.core_clock_hz) AS aiv_l0c_write_gib_per_s,
+       gib_per_s(u.aiv_ub_read_vector_bytes, u.aiv_total_cycles, r.core_clock_hz) AS aiv_ub_read_vector_gib_per_s,
+       gib_per_s(u.aiv_ub_write_vector_bytes, u.aiv_total_cycles, r.core_clock_hz) AS aiv_ub_write_vector_gib_per_s,
+       gib_per_s(u.aiv_ub_read_scalar_bytes, u.aiv_total_cycles, r.core_clock_hz) AS aiv_ub_read_scalar_gib_per_s,
+       gib_per_s(u.aiv_ub_write_scalar_bytes, u.aiv_total_cycles, r.core_clock_hz) AS aiv_ub_write_scalar_gib_per_s,
+       share(c.aiv_vec_bankgroup_cflt_cycles, c.aiv_total_cycles) AS aiv_vec_bankgroup_cflt_ratio,
+       share(c.aiv_vec_bank_cflt_cycles, c.aiv_total_cycles) AS aiv_vec_bank_cflt_ratio,
+       share(c.aiv_vec_resc_cflt_cycles, c.aiv_total_cycles) AS aiv_vec_resc_cflt_ratio,
+       h.aiv_write_cache_hit_count AS aiv_write_cache_hit,
+       h.aiv_write_cache_miss_count AS aiv_write_cache_miss_allocate,
+       h.aiv_r0_read_cache_hit_count AS aiv_r0_read_cache_hit,
+       h.aiv_r0_read_cache_miss_count AS aiv_r0_read_cache_miss_allocate,
+       h.aiv_r1_read_cache_hit_count AS aiv_r1_read_cache_hit,
+       h.aiv_r1_read_cache_miss_count AS aiv_r1_read_cache_miss_allocate,
+       share(h.aiv_r0_read_cache_hit_count::DOUBLE + h.aiv_r1_read_cache_hit_count,
+             h.aiv_r0_read_cache_hit_count::DOUBLE + h.aiv_r1_read_cache_hit_count
+             + h.aiv_r0_read_cache_miss_count + h.aiv_r1_read_cache_miss_count) AS aiv_l2_read_hit_rate,
+       share(h.aiv_write_cache_hit_count,
+             h.aiv_write_cache_hit_count::DOUBLE + h.aiv_write_cache_miss_count) AS aiv_l2_write_hit_rate,
        1e11 * p.aic_total_cycles / nullif(r.core_clock_hz::DOUBLE * r.ai_core_count * r.dur_ns, 0)
-         AS cube_utilization_percent
+         AS cube_utilization_percent,
+       gib_per_s(m.aic_main_mem_read_bytes::DOUBLE + m.aic_main_mem_write_bytes + m.aiv_main_mem_read_bytes
+                 + m.aiv_main_mem_write_bytes, nullif(r.dur_ns, 0), 1000000000) AS main_mem_gib_per_s
 FROM op_task AS r
 LEFT JOIN task_pmu AS p ON p.run_id = r.run_id AND p.id = r.id AND p.metric_group = 'PipeUtilization'
+LEFT JOIN task_pmu AS a ON a.run_id = r.run_id AND a.id = r.id AND a.metric_group = 'ArithmeticUtilization'
+LEFT JOIN task_pmu AS m ON m.run_id = r.run_id AND m.id = r.id AND m.metric_group = 'Memory'
+LEFT JOIN task_pmu AS l ON l.run_id = r.run_id AND l.id = r.id AND l.metric_group = 'MemoryL0'
+LEFT JOIN task_pmu AS u ON u.run_id = r.run_id AND u.id = r.id AND u.metric_group = 'MemoryUB'
+LEFT JOIN task_pmu AS c ON c.run_id = r.run_id AND c.id = r.id AND c.metric_group = 'ResourceConflictRatio'
+LEFT JOIN task_pmu AS h ON h.run_id = r.run_id AND h.id = r.id AND h.metric_group = 'L2Cache'
 WHERE (run IS NULL OR r.run_id = run) AND (device IS NULL OR r.device_id = device)
   AND (step IS NULL OR r.step_id = step)
