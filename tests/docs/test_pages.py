@@ -58,7 +58,8 @@ def run(command: str, folder: Path, capture: pytest.CaptureFixture[str]) -> str:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=folder,
-            env={**os.environ, "PATH": path},
+            # What `pip install --target` puts beside the shell is found by PYTHONPATH only.
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(SHELL.parent)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -28,7 +28,7 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slices that are closed (or given up), in no set order; arrays of one length.
+    """Slices that are closed (or given up), in the order of their start; arrays of one length.
 
     begins     the begin records; ids theirs
     start_ns, dur_ns, self_ns   times; the last two are meaningless where `unfinished`
@@ -159,15 +159,17 @@ class Nester:
             child_ns[parent[first_child]] += sums
         self.negative += int(np.count_nonzero(negative))
         open_order = source[opens]  # thread by thread, the outermost first
+        by_start = np.argsort(events.ns[begins], kind="stable")
+        begins, dur = begins[by_start], dur[by_start]
         slices = Slices(
             gather(events.records, begins),
             events.ids[begins],
             events.ns[begins],
             dur,
             dur - child_ns[begins],
-            depth[by_group[begin_closed]].astype(np.int32),
-            parent_id,
-            negative,
+            depth[by_group[begin_closed[by_start]]].astype(np.int32),
+            parent_id[by_start],
+            negative[by_start],
             len(begins),
         )
         self._keep(
@@ -208,6 +210,7 @@ class Nester:
             elif stack:
                 child_ns[stack[-1]] = min(child_ns[stack[-1]] + dur, _INT64_MAX)
             rows.append((begin, dur, dur - child_ns[begin], depth, parent_id, dur < 0))
+        rows.sort(key=lambda row: ns[row[0]])
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         begins, dur_ns, self_ns, depths, parents, unfinished = columns
         slices = Slices(

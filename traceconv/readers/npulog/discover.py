@@ -97,9 +97,12 @@ def fingerprint(capture: CaptureFolder) -> str:
     """A digest by which the same capture is known again, wherever it lies and whatever it is called.
 
     Covers each file's relative path, its size and the first and last 4 KiB: the file header has the writer's
-    id, and block headers have the CRC-32 of what they hold. Files that can't be read count by path and size.
+    id, and block headers have the CRC-32 of what they hold; and whether there is a manifest. Files that can't be
+    read count by path and size. Bytes in the middle of a file are not looked at: a copy in which they were mended
+    is known as the same capture.
     """
     digest = hashlib.blake2b(digest_size=16)
+    digest.update(b"whole" if capture.manifest is not None else b"cut off")
     for file in capture.files:
         name = file.relative_path.encode("utf-8", "surrogateescape")
         digest.update(len(name).to_bytes(8, "little") + name + file.size_bytes.to_bytes(8, "little"))
