@@ -63,8 +63,9 @@ def test_every_named_model_is_lowered_whole(name: str) -> None:
     originals += [node.name for op in (*model.program.host_before, *model.program.host_after) for node in op.nodes]
     assert sorted(originals) == sorted(node.name for node in graph.nodes)
     assert not {"Constant", "ConstantOfShape", "Shape"} & {node.op_type for node in graph.nodes}
-    assert all(traits_of(op.nodes[0]).kind is not OpKind.VIEW for op in model.program.ops)
-    assert not any(op.core == "AI_CPU" for op in model.program.ops)
+    assert all(op.dynamic or traits_of(op.nodes[0]).kind is not OpKind.VIEW for op in model.program.ops)
+    irregular = {op.nodes[0].op_type for op in model.program.ops if op.core == "AI_CPU"}
+    assert irregular <= {"LSTM", "NonMaxSuppression", "Gather", "Identity"}  # Gather and Identity of 8-byte integers
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50", "mini_resnet", "mini_transformer"])

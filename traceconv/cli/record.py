@@ -9,8 +9,10 @@ import typer
 HELP = """Run a model on the reference NPU and log what the device and the host do.
 
 MODEL is an .onnx file, or the name of a network: bvlc_alexnet, densenet121, inception_v1, inception_v2,
-resnet50, shufflenet, squeezenet, vgg19, zfnet512 (inside the onnx package), mini_resnet, mini_transformer
-(built in). Any float network with static shapes runs; its outputs are those of onnxruntime.
+resnet50, shufflenet, squeezenet, vgg19, zfnet512 (inside the onnx package), mini_decoder, mini_detector,
+mini_half, mini_lstm, mini_quantized, mini_resnet, mini_transformer (built in). Networks in floats of 16, 32 and
+64 bits and in 8-bit integers run; open dimensions are those of --batch and --input, and outputs are those of
+onnxruntime.
 
 The log is a folder PROF_… under DIR, whose path is printed.
 

@@ -18,7 +18,7 @@ _OPSET = 17
 _IR_VERSION = 8
 
 
-class _Builder:
+class Builder:
     """Collects nodes and weights of one graph; `scope` is the module path that node names begin with."""
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class _Builder:
         self.weights.append(numpy_helper.from_array(values.astype(np.float32), name))
         return name
 
-    def constant(self, name: str, values: NDArray[np.int64] | NDArray[np.float32]) -> str:
+    def constant(self, name: str, values: NDArray[np.generic]) -> str:
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
-    def node(self, op_type: str, scope: str, inputs: list[str], **attributes: int | float | list[int]) -> str:
+    def node(self, op_type: str, scope: str, inputs: list[str], **attributes: int | float | str | list[int]) -> str:
         self._count += 1
         output = f"t{self._count}"
         name = f"/{scope}/{op_type}"
@@ -46,19 +46,29 @@ class _Builder:
         self.nodes.append(node)
         return output
 
-    def model(self, name: str, inputs: dict[str, list[int]], result: str, shape: list[int]) -> onnx.ModelProto:
-        self.nodes.append(helper.make_node("Identity", [result], ["output"], name="/output/Identity"))
+    def graph(
+        self, name: str, inputs: dict[str, tuple[int, list[int]]], outputs: dict[str, tuple[int, list[int | str]]]
+    ) -> onnx.ModelProto:
+        """The model; inputs and outputs are given as (element type, shape)."""
         graph = helper.make_graph(
             self.nodes,
             name,
-            [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in inputs.items()],
-            [helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(key, *value) for key, value in inputs.items()],
+            [helper.make_tensor_value_info(key, *value) for key, value in outputs.items()],
             self.weights,
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
         model.ir_version = _IR_VERSION
         model.producer_name = "traceconv"
         return model
+
+    def model(self, name: str, inputs: dict[str, list[int]], result: str, shape: list[int]) -> onnx.ModelProto:
+        self.nodes.append(helper.make_node("Identity", [result], ["output"], name="/output/Identity"))
+        return self.graph(
+            name,
+            {key: (TensorProto.FLOAT, extents) for key, extents in inputs.items()},
+            {"output": (TensorProto.FLOAT, [*shape])},
+        )
 
 
 def _uniform(stream: int, count: int) -> NDArray[np.float64]:
@@ -74,7 +84,7 @@ def _uniform(stream: int, count: int) -> NDArray[np.float64]:
 
 def mini_resnet() -> onnx.ModelProto:
     """A residual network: stem, four blocks in two stages, pooled, one dense layer; input 1×3×64×64."""
-    b = _Builder()
+    b = Builder()
 
     def conv(scope: str, x: str, c_in: int, c_out: int, k: int, stride: int, relu: bool) -> str:
         w = b.weight(f"{scope}.weight", (c_out, c_in, k, k), math.sqrt(3.0 / (c_in * k * k)))
@@ -112,7 +122,7 @@ def mini_resnet() -> onnx.ModelProto:
 
 def mini_transformer(layers: int = 2, tokens: int = 64, width: int = 64, heads: int = 4) -> onnx.ModelProto:
     """Pre-norm transformer encoder blocks with GELU written out with Erf; input 1×tokens×width."""
-    b = _Builder()
+    b = Builder()
     head = width // heads
     split = b.constant("split_heads", np.array([0, tokens, heads, head], np.int64))
     join = b.constant("join_heads", np.array([0, tokens, width], np.int64))

@@ -1,4 +1,4 @@
-"""Models by name: the networks inside the installed `onnx` package, and two small ones built here."""
+"""Models by name: the networks inside the installed `onnx` package, and small ones built here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from traceconv.errors import ModelError, printable, suggestion
-from traceconv.runtime import reference_models
+from traceconv.runtime import reference_kinds, reference_models
 
 #: Networks in `onnx/backend/test/data/light`: real graphs whose weights are filled with one value.
 LIGHT_MODELS = (
@@ -27,6 +27,11 @@ LIGHT_MODELS = (
 
 #: Small models that are built on the spot, the same on every machine and with every version of `onnx`.
 BUILT_MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mini_decoder": reference_kinds.mini_decoder,
+    "mini_detector": reference_kinds.mini_detector,
+    "mini_half": reference_kinds.mini_half,
+    "mini_lstm": reference_kinds.mini_lstm,
+    "mini_quantized": reference_kinds.mini_quantized,
     "mini_resnet": reference_models.mini_resnet,
     "mini_transformer": reference_models.mini_transformer,
 }
