@@ -19,7 +19,7 @@ class Executor:
         self._program = program
         graph = program.graph
         compiler = KernelCompiler(graph.opsets)
-        self._kernels = [self._compile(compiler, op.nodes, [tensor.name for tensor in op.writes]) for op in program.ops]
+        self.kernels = [self._compile(compiler, op.nodes, [tensor.name for tensor in op.writes]) for op in program.ops]
         self._before = [self._compile(compiler, op.nodes, [op.result.name]) for op in program.host_before if op.nodes]
         self._after = [self._compile(compiler, op.nodes, [op.result.name]) for op in program.host_after if op.nodes]
         self._last_use = program.last_uses()
@@ -32,7 +32,7 @@ class Executor:
         keep = {*wanted.values(), *(program.root(name) for kernel in self._after for name in kernel.inputs)}
         for kernel in self._before:
             self._run_kernel(kernel, values)
-        for index, kernel in enumerate(self._kernels):
+        for index, kernel in enumerate(self.kernels):
             self._run_kernel(kernel, values)
             for name in self._last_use.get(index, ()):
                 if name not in keep:

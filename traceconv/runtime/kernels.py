@@ -169,6 +169,8 @@ class KernelCompiler:
         # One thread: each of the dozens of sessions would have a pool, and the idle ones would spin.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
+        # Nor an arena of memory each, which keeps what it once had.
+        options.enable_cpu_mem_arena = False
         # Without it, products of 8-bit integers saturate on x86 processors that lack VNNI.
         options.add_session_config_entry("session.x64quantprecision", "1")
         try:

@@ -120,7 +120,7 @@ class State:
     def absorb(self, gone: Node, home: Node) -> None:
         """Takes a node out of the graph; the ops that it stood for are with `home` from now on."""
         del self.nodes[gone.name]
-        self.originals[home.name] = self.originals[home.name] + self.originals.pop(gone.name)
+        self.originals[home.name] += self.originals.pop(gone.name)
 
     def note(self, rule: str, names: Iterable[str]) -> None:
         """Logs a rewrite of these nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceconv.runtime.fusion.state import State
+from traceconv.runtime.fusion.state import Rewrite, State
 from traceconv.runtime.graph import Node
 
 
@@ -30,9 +30,9 @@ def transposes(state: State) -> None:
         else:
             merged = _transpose(second, source, both)
             state.replace(merged)
+            state.log.append(Rewrite("merge-transposes", (first.name, second.name)))
             state.absorb(first, merged)
             readers[source] = [second.name if name == first.name else name for name in readers[source]]
-            state.note("merge-transposes", [merged.name])
     state.order_changed()
 
 
@@ -65,4 +65,4 @@ def _cancel(state: State, first: Node, second: Node, producers: dict[str, str], 
     readers[source] = list(dict.fromkeys([name for name in readers[source] if name != first.name] + after))
     for gone in (first, second):
         state.absorb(gone, state.nodes[home])
-    state.note("cancel-transposes", [home])
+    state.log.append(Rewrite("cancel-transposes", (first.name, second.name, home)))

@@ -1,0 +1,288 @@
+"""What a shape can depend on: control flow, dimensions left open, values. And graphs of many nodes stay quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import ModelBuilder, onnxruntime_values
+from runtime_reader import Capture
+
+from traceconv.errors import InputError, ModelError
+from traceconv.runtime.inputs import random_inputs
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.runtime.session import CompiledModel, compile_model
+from traceconv.runtime.zoo import FoundModel
+
+
+def compiled(proto: onnx.ModelProto, **options: Any) -> CompiledModel:
+    return compile_model(FoundModel("test", proto), **options)
+
+
+def agrees(proto: onnx.ModelProto, model: CompiledModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    made = [tensor.name for op in model.program.ops for tensor in op.writes]
+    ours = model.executor.run(inputs, made)
+    theirs = onnxruntime_values(proto, inputs, [*made, *model.program.graph.outputs])
+    assert theirs
+    for name, value in theirs.items():
+        assert ours[name].shape == value.shape and ours[name].dtype == value.dtype
+        np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+    return ours
+
+
+def info(name: str, elem_type: int = TensorProto.FLOAT, shape: list[int] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, elem_type, shape)
+
+
+# Control flow
+
+
+def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+    return helper.make_graph(list(nodes), name, [], [info(nodes[-1].output[0])])
+
+
+def choice(then_type: str = "Relu") -> onnx.ModelProto:
+    """If the largest value is positive: an op on a tensor from outside, else its product with a weight of outside."""
+    b = ModelBuilder()
+    weight = b.weight((3, 3))
+    outer = b.node("Tanh", ["x"])
+    condition = b.node("Greater", [b.node("ReduceMax", ["x"], keepdims=0), b.constant(np.float32(0))])
+    y = b.node(
+        "If",
+        [condition],
+        # Names inside are those that the kernel would give to its own tensors.
+        then_branch=branch("then", helper.make_node(then_type, [outer], ["v1"])),
+        else_branch=branch("else", helper.make_node("MatMul", [outer, weight], ["i0"])),
+    )
+    return b.model({"x": [2, 3]}, [b.node("Neg", [y])])
+
+
+def test_an_if_is_one_op_of_the_ai_cpu_and_takes_the_branch_that_it_should() -> None:
+    proto = choice()
+    model = compiled(proto)
+    (op,) = [op for op in model.program.ops if op.op_type == "If"]
+    assert op.core == "AI_CPU" and not op.dynamic
+    assert {tensor.name for tensor in (*op.reads, *op.weights)} >= {"w0", "t0_0"}
+    for value in (1.0, -1.0):
+        agrees(proto, model, {"x": np.full((2, 3), value, np.float32)})
+
+
+def test_a_loop_carries_its_values_and_reads_from_outside() -> None:
+    b = ModelBuilder()
+    step = b.node("Mul", ["x", b.constant(np.float32(0.5))])
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["carried", step], ["next"]),
+            helper.make_node("ReduceSum", ["next"], ["row"], keepdims=1),
+            helper.make_node("Identity", ["go"], ["still"]),
+        ],
+        "body",
+        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("carried", shape=[2, 3])],
+        [info("still", TensorProto.BOOL, []), info("next", shape=[2, 3]), info("row", shape=[1, 1])],
+    )
+    trips, go = b.constant(np.array(4, np.int64)), b.constant(np.array(True))
+    last, rows = b.node("Loop", [trips, go, "x"], outputs=2, body=body)
+    proto = b.model({"x": [2, 3]}, [last, b.node("Neg", [rows])])
+    model = compiled(proto)
+    values = agrees(proto, model, random_inputs(model, 0))
+    assert values[rows].shape == (4, 1, 1)
+    assert [op.op_type for op in model.program.ops if op.core == "AI_CPU"] == ["Loop"]
+
+
+def test_a_loop_may_run_as_often_as_its_input_says() -> None:
+    b = ModelBuilder()
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["still"]), helper.make_node("Add", ["s", "s"], ["twice"]),
+         helper.make_node("Identity", ["twice"], ["row"])],
+        "body",
+        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("s", shape=[3])],
+        [info("still", TensorProto.BOOL, []), info("twice", shape=[3]), info("row", shape=[3])],
+    )  # fmt: skip
+    _, rows = b.node("Loop", ["trips", b.constant(np.array(True)), "x"], outputs=2, body=body)
+    proto = b.model({"trips": [], "x": [3]}, [b.node("Neg", [rows])], elem_types={"trips": TensorProto.INT64})
+    x = np.ones(3, np.float32)
+    model = compiled(proto, inputs={"trips": np.array(2), "x": x})
+    assert model.program.graph.tensors[rows].shape == (2, 3)
+    for trips in (2, 5):
+        assert agrees(proto, model, {"trips": np.array(trips), "x": x})[rows].shape == (trips, 3)
+
+
+def test_a_scan_is_one_op() -> None:
+    b = ModelBuilder()
+    body = helper.make_graph(
+        [helper.make_node("Add", ["sum", "one"], ["total"]), helper.make_node("Mul", ["total", "one"], ["out"])],
+        "body",
+        [info("sum", shape=[3]), info("one", shape=[3])],
+        [info("total", shape=[3]), info("out", shape=[3])],
+    )
+    total, outs = b.node("Scan", [b.weight((3,)), "x"], outputs=2, body=body, num_scan_inputs=1)
+    proto = b.model({"x": [5, 3]}, [total, outs])
+    model = compiled(proto)
+    agrees(proto, model, random_inputs(model, 0))
+    assert [(op.op_type, op.core) for op in model.program.ops] == [("Scan", "AI_CPU")]
+
+
+def test_what_cannot_run_inside_a_branch_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    onnx.save(choice("Bogus"), path)
+    with pytest.raises(ModelError, match=r"op Bogus \(node 'if_\d/Bogus_0', opset 17\)"):
+        record(RecordOptions(str(path), tmp_path / "raw"))
+    assert not (tmp_path / "raw").exists()
+
+
+# Dimensions left open
+
+
+def open_model() -> onnx.ModelProto:
+    b = ModelBuilder()
+    y = b.node("Add", [b.node("MatMul", ["x", b.weight((4, 6))]), b.node("Gather", [b.weight((9, 6)), "ids"])])
+    shape = b.node("Concat", [b.node("Shape", [y], end=2), b.constant(np.array([2, 3], np.int64))], axis=0)
+    proto = b.model(
+        {"x": ["batch", "tokens", 4], "ids": ["batch", "tokens"]},
+        [b.node("Transpose", [b.node("Reshape", [y, shape])], perm=[0, 2, 1, 3])],
+        elem_types={"ids": TensorProto.INT64},
+    )
+    assert isinstance(proto, onnx.ModelProto)
+    return proto
+
+
+def feeds(batch: int, tokens: int) -> dict[str, Any]:
+    random = np.random.default_rng(batch)
+    x = random.standard_normal((batch, tokens, 4)).astype(np.float32)
+    return {"x": x, "ids": random.integers(0, 9, (batch, tokens))}
+
+
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (2, 7), (3, 16)])
+def test_open_dimensions_are_those_of_the_inputs(batch: int, tokens: int) -> None:
+    proto, inputs = open_model(), feeds(batch, tokens)
+    model = compiled(proto, inputs=inputs)
+    assert not model.program.graph.dynamic
+    (output,) = model.program.graph.outputs
+    assert model.program.graph.tensors[output].shape == (batch, 2, tokens, 3)
+    agrees(proto, model, inputs)
+
+
+def test_open_dimensions_are_named_and_must_agree() -> None:
+    with pytest.raises(ModelError, match=r"input 'x': dimension 'batch' is dynamic: give --batch or --input"):
+        compiled(open_model())
+    with pytest.raises(ModelError, match=r"input 'x': dimension 'tokens' is dynamic: give --input"):
+        compiled(open_model(), batch=2)
+    with pytest.raises(InputError, match=r"input 'ids': dimension 'tokens' is 3, but 5 in test: input 'x'"):
+        compiled(open_model(), inputs={"x": feeds(2, 5)["x"], "ids": feeds(2, 3)["ids"]})
+
+
+def test_a_named_dimension_that_one_input_gives_holds_for_the_others() -> None:
+    model = compiled(open_model(), inputs={"x": feeds(2, 5)["x"]})
+    assert model.program.graph.tensors["ids"].shape == (2, 5)
+
+
+def test_record_takes_open_dimensions_from_a_file(tmp_path: Path) -> None:
+    onnx.save(open_model(), tmp_path / "open.onnx")
+    np.savez(tmp_path / "in.npz", **feeds(2, 7))
+    options = RecordOptions(
+        str(tmp_path / "open.onnx"), tmp_path / "raw", iterations=1, input_path=tmp_path / "in.npz", deterministic=True
+    )
+    (output,) = record(options).outputs.values()
+    assert output.shape == (2, 2, 7, 3)
+
+
+# Shapes that depend on values
+
+
+def positives() -> onnx.ModelProto:
+    b = ModelBuilder()
+    where = b.node("NonZero", [b.node("Relu", ["x"])])
+    count = b.node("Gather", [b.node("Shape", [where]), b.constant(np.array(1, np.int64))])
+    found = b.node("GatherND", ["x", b.node("Transpose", [where])])
+    proto = b.model({"x": [3, 4]}, [b.node("Exp", [found]), b.node("Cast", [count], to=TensorProto.FLOAT)])
+    assert isinstance(proto, onnx.ModelProto)
+    return proto
+
+
+def test_shapes_that_depend_on_values_are_those_of_the_inputs() -> None:
+    proto = positives()
+    model = compiled(proto, seed=3)
+    first = random_inputs(model, 3)
+    found, count = model.program.graph.outputs
+    values = agrees(proto, model, first)
+    # The program has the shapes that its own inputs lead to; others are computed right all the same.
+    assert model.program.graph.tensors[found].shape == values[found].shape == (int((first["x"] > 0).sum()),)
+    assert found in model.program.graph.dynamic and count not in model.program.graph.dynamic
+    for x in (np.full((3, 4), -1, np.float32), np.ones((3, 4), np.float32)):
+        assert agrees(proto, model, {"x": x})[count] == (x > 0).sum()
+
+
+def test_ops_of_such_shapes_are_dynamic_in_the_log(tmp_path: Path) -> None:
+    onnx.save(positives(), tmp_path / "positives.onnx")
+    done = record(RecordOptions(str(tmp_path / "positives.onnx"), tmp_path / "raw", iterations=1, deterministic=True))
+    assert set(Capture(done.folder).enum("op", "state")) == {"static", "dynamic"}
+
+
+# Many nodes
+
+
+def deep(blocks: int) -> onnx.ModelProto:
+    """Blocks of ten nodes: two products, a norm in small ops, residual sums; weights differ, shapes do not."""
+    b = ModelBuilder()
+    weights = [b.weight((8, 8)) for _ in range(4)]
+    eps, two = b.constant(np.float32(1e-5)), b.constant(np.float32(2))
+    x = "x"
+    for k in range(blocks):
+        y = b.node("Add", [b.node("MatMul", [x, weights[k % 4]]), x])
+        y = b.node("Sub", [y, b.node("ReduceMean", [y], axes=[-1], keepdims=1)])
+        variance = b.node("ReduceMean", [b.node("Pow", [y, two])], axes=[-1], keepdims=1)
+        y = b.node("Div", [y, b.node("Sqrt", [b.node("Add", [variance, eps])])])
+        x = b.node("Tanh", [b.node("Transpose", [y], perm=[1, 0])]) if k % 2 else b.node("Sigmoid", [y])
+    proto = b.model({"x": [8, 8]}, [x])
+    assert isinstance(proto, onnx.ModelProto)
+    return proto
+
+
+def test_work_grows_with_the_nodes_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at nodes are counted, since time is no measure on a busy machine."""
+    from traceconv.runtime.fusion import fuse
+    from traceconv.runtime.fusion.state import State
+    from traceconv.runtime.load import load_graph
+
+    walks = 0
+    consumers = State.consumers
+
+    def counted(state: State) -> dict[str, list[Any]]:
+        nonlocal walks
+        walks += 1
+        return consumers(state)
+
+    monkeypatch.setattr(State, "consumers", counted)
+    seen = []
+    for blocks in (5, 50):
+        walks = 0
+        fused = fuse(load_graph(deep(blocks), "deep"))
+        assert sum(rewrite.rule == "layer-norm" for rewrite in fused.rewrites) == blocks
+        seen.append(walks)
+    assert seen[0] == seen[1]
+
+
+def test_equal_layers_share_kernels() -> None:
+    model = compiled(deep(40))
+    kernels = {id(kernel.session) for kernel in model.executor.kernels}
+    assert len(model.program.ops) > 60 and len(kernels) < 10
+    proto = deep(40)
+    agrees(proto, model, random_inputs(model, 0))
+
+
+def test_a_weight_that_is_given_as_an_input_too_is_a_weight() -> None:
+    weight = numpy_helper.from_array(np.ones((3,), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [info("x", shape=[3]), info("w", shape=[3])],
+        [info("y")],
+        [weight],
+    )
+    model = compiled(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert model.program.uploads == ("x",)
