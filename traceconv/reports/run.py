@@ -197,11 +197,17 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
 def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[str, list[Value]]:
     """The one SQL statement that a question comes to, and its values."""
     report = question.report
-    named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
-    source = f"{quote_identifier(report.name)}({named})"
-    values: list[Value] = list(question.parameters.values())
-    conditions, filter_values = _conditions(question)
     order = _order(question)
+    # What is asked of a report may stand in a table or a view that costs less than all of its columns.
+    place = _place_with(connection, question, report.early, {column.name for column in question.columns})
+    if place is None:
+        named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
+        source = f"{quote_identifier(report.name)}({named})"
+        conditions, values = _conditions(question)
+        values = [*question.parameters.values(), *values]
+    else:
+        source = quote_identifier(place)
+        conditions, values = _early_conditions(question)
     picked = _picked(connection, question, order)
     if picked is not None:
         # The ids were just read from the store as integers: they can stand in the statement.
@@ -211,7 +217,7 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
     sql = f"SELECT {columns} FROM {source}{_where(conditions)} ORDER BY {order}"  # noqa: S608 - names from our own headers
     if question.top is not None:
         sql += f" LIMIT {question.top:d}"
-    return sql, values + filter_values
+    return sql, values
 
 
 def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: str) -> list[int] | None:
@@ -220,33 +226,40 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
     DuckDB joins and computes all rows of a report before it takes the first few of an order. Reports on
     single tasks therefore name tables with the same rows (`early`), in which the first few are found alone.
     """
-    report = question.report
-    if question.top is None or question.top > _PICK_LIMIT or not report.early:
+    if question.top is None or question.top > _PICK_LIMIT or not question.report.early:
         return None
     if "run" not in question.parameters:
         return None  # an id is unique in its run only
-    needed = {term.column for term in (*question.order, *report.order)}
-    needed |= {column.name for column, _ in question.filters}
-    needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
-    place = _first_with(connection, [*report.early, report.name], needed)
+    place = _place_with(connection, question, (*question.report.early, question.report.name), set())
     if place is None:
         return None
-    conditions, values = _conditions(question)
-    conditions += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
-    if report.early_where:
-        conditions.append(report.early_where)
-    values += question.parameters.values()
+    conditions, values = _early_conditions(question)
     sql = f"SELECT id FROM {quote_identifier(place)}{_where(conditions)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
     rows = [row for batch in fetch(connection, sql, values) for row in batch]
     return [id_ for (id_,) in rows if isinstance(id_, int)]
 
 
-def _first_with(connection: duckdb.DuckDBPyConnection, places: Sequence[str], needed: set[str]) -> str | None:
+def _place_with(
+    connection: duckdb.DuckDBPyConnection, question: Question, places: Sequence[str], columns: set[str]
+) -> str | None:
+    """The first of some places that has these columns, and those that choose and order a question's rows."""
+    needed = columns | {term.column for term in (*question.order, *question.report.order)}
+    needed |= {column.name for column, _ in question.filters}
+    needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
     for place in places:
         rows = connection.execute(f"DESCRIBE {quote_identifier(place)}").fetchall()
         if needed <= {row[0] for row in rows}:
             return place
     return None
+
+
+def _early_conditions(question: Question) -> tuple[list[str], list[Value]]:
+    """What chooses a question's rows in an early place, where parameters are conditions too."""
+    conditions, values = _conditions(question)
+    conditions += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
+    if question.report.early_where:
+        conditions.append(question.report.early_where)
+    return conditions, [*values, *question.parameters.values()]
 
 
 def _conditions(question: Question) -> tuple[list[str], list[Value]]:
