@@ -5,18 +5,22 @@ from __future__ import annotations
 import numpy as np
 from runtime_reader import Capture
 
-from traceconv.runtime.spec import reference_npu
+from traceconv.runtime.spec import DeviceSpec, reference_npu
+from traceconv.schema import record
 
 NONE32 = (1 << 32) - 1
 
 
-def check(capture: Capture) -> None:
-    """All of them."""
+def check(capture: Capture, spec: DeviceSpec | None = None) -> None:
+    """All of them, for one device; `spec` is what it is, None for the reference NPU."""
+    spec = spec or reference_npu()
     check_calls(capture)
     check_ranges(capture)
+    check_inferences(capture)
     check_streams(capture)
-    check_order_of_host_and_device(capture)
-    check_counters_of_tasks(capture)
+    check_order_of_host_and_device(capture, spec)
+    check_counters_of_tasks(capture, spec)
+    check_bandwidth(capture, spec)
     check_memory(capture)
     check_names(capture)
     check_steps(capture)
@@ -47,10 +51,40 @@ def check_ranges(capture: Capture) -> None:
     span = {int(b["span_id"]): (int(b["host_ns"]), int(e["host_ns"])) for b, e in zip(begins, ends, strict=True)}
     for begin in begins:
         start, end = span[int(begin["span_id"])]
-        assert start < end
+        assert start <= end
         if begin["parent_span_id"]:
             outer = span[int(begin["parent_span_id"])]
             assert outer[0] <= start and end <= outer[1]
+
+
+def check_inferences(capture: Capture) -> None:
+    """Each inference has its executions, and the host's work on its tensors, numbered from 0."""
+    begins, ends = capture.pairs("range", "span_id")
+    kinds = {name: number for number, name in (record("range").field("kind").values or {}).items()}
+    done_ns = {int(row["span_id"]): int(row["host_ns"]) for row in ends}
+    tasks, task_ends = capture.pairs("task", "task_id")
+    inferences = begins[begins["kind"] == kinds["inference"]]
+    assert len(set(inferences["trace_id"].tolist())) == len(inferences)
+    assert 0 not in inferences["trace_id"].tolist()
+    executions = begins[(begins["kind"] == kinds["execution"]) & (begins["pe_index"] == capture.device_id)]
+    assert set(executions["execution_id"].tolist()) == set(tasks["execution_id"].tolist()) - {NONE32}
+    for inference in inferences:
+        mine = begins[begins["trace_id"] == inference["trace_id"]]
+        parts = mine[mine["kind"] == kinds["execution"]]
+        assert parts["item_index"].tolist() == list(range(len(parts))) and len(parts)
+        assert set(parts["parent_span_id"].tolist()) == {int(inference["span_id"])}
+        assert len(set(parts["pe_index"].tolist())) == 1
+        work = mine[mine["kind"] == kinds["external_op"]]
+        assert sorted(work["item_index"].tolist()) == list(range(len(work)))
+        assert all(done_ns[int(row["span_id"])] <= done_ns[int(inference["span_id"])] for row in work)
+    others = begins[(begins["kind"] == kinds["annotation"]) | (begins["kind"] == kinds["inference"])]
+    assert (others["item_index"] == NONE32).all() and (others["pe_index"] == NONE32).all()
+    for execution in executions:
+        # On the driver's thread it lasts as long as on the device, but for the rounding of ticks and the drift.
+        own = tasks["execution_id"] == execution["execution_id"]
+        longest = int(task_ends["ticks"][own].max()) - int(tasks["ticks"][own].min())
+        lasted = done_ns[int(execution["span_id"])] - int(execution["host_ns"])
+        assert 0 < lasted <= (longest + 1) * 10**9 // int(capture["device"]["clock_hz"][0]) * 1.11
 
 
 def check_streams(capture: Capture) -> None:
@@ -67,7 +101,7 @@ def check_streams(capture: Capture) -> None:
         assert (np.diff(ticks) >= 0).all()
 
 
-def host_ns(capture: Capture, ticks: int) -> tuple[int, int]:
+def host_ns(capture: Capture, ticks: int, spec: DeviceSpec) -> tuple[int, int]:
     """Bounds of the host time of a tick, from the clock readings around it; checks that they are monotone."""
     sync = capture["sync"]
     before, after = sync["host_before_ns"].astype(object), sync["host_after_ns"].astype(object)
@@ -79,12 +113,12 @@ def host_ns(capture: Capture, ticks: int) -> tuple[int, int]:
     share = (ticks - readings[k - 1], readings[k] - readings[k - 1])
     low = before[k - 1] + (before[k] - before[k - 1]) * share[0] // share[1]
     high = after[k - 1] + (after[k] - after[k - 1]) * share[0] // share[1] + 1
-    tick_ns = 10**9 // reference_npu().clock_hz
+    tick_ns = -(-(10**9) // spec.clock_hz)
     return low - tick_ns, high + tick_ns
 
 
-def check_order_of_host_and_device(capture: Capture) -> None:
-    """Launch ≤ start by more than the clocks' error; a synchronise ends after, and covers the end of, its tasks."""
+def check_order_of_host_and_device(capture: Capture, spec: DeviceSpec) -> None:
+    """Launch ≤ start by more than the clocks' error; a synchronise ends after all but what was made ahead."""
     calls, call_ends = capture.pairs("api", "correlation_id")
     call_of = {int(row["correlation_id"]): index for index, row in enumerate(calls)}
     names = capture.text(calls["name"])
@@ -93,22 +127,53 @@ def check_order_of_host_and_device(capture: Capture) -> None:
     for begin, end in zip(begins, ends, strict=True):
         index = call_of[int(begin["correlation_id"])]
         assert names[index] in ("LaunchKernel", "MemcpyAsync", "EventRecord", "StreamWaitEvent")
-        low, high = host_ns(capture, int(begin["ticks"]))
-        assert int(calls[index]["host_ns"]) + 1_000 < low, "a task starts before its launch"
-        launched.append((int(calls[index]["host_ns"]), host_ns(capture, int(end["ticks"]))[1]))
-        assert high - low < 2_000_000
+        low, high = host_ns(capture, int(begin["ticks"]), spec)
+        if not spec.jump_ticks:
+            assert int(calls[index]["host_ns"]) + spec.launch_latency_ns - 2_000 < low, (
+                "a task starts before its launch"
+            )
+            assert high - low < 2_000_000
+        done = host_ns(capture, int(end["ticks"]), spec)[0]
+        launched.append((int(calls[index]["host_ns"]), done, int(calls[index]["step_id"])))
     assert launched
+    channel = own_threads(capture)[0]
     for index, name in enumerate(names):
-        if name == "aclrtSynchronizeStream":
+        if name == "aclrtSynchronizeStream" and calls[index]["thread_id"] == channel and not spec.jump_ticks:
             # The worker may launch while the call waits already: that is waited for too.
             end_ns = int(call_ends[index]["host_ns"])
-            waited = [done for submit, done in launched if submit <= end_ns]
-            assert all(done <= end_ns for done in waited)
+            step_id = int(calls[index]["step_id"])
+            assert all(
+                done <= end_ns for submit, done, step in launched if submit <= end_ns and step == step_id != NONE32
+            )
 
 
-def check_counters_of_tasks(capture: Capture) -> None:
+def own_threads(capture: Capture) -> list[int]:
+    """Channel, worker and driver of the capture's device."""
+    ids = capture["thread"]["thread_id"][np.argsort(capture["thread"]["sort_index"])]
+    return [int(thread) for thread in ids[3 * capture.device_id : 3 * capture.device_id + 3]]
+
+
+def check_bandwidth(capture: Capture, spec: DeviceSpec) -> None:
+    """All tasks that run side by side together move no more than device memory can, over any stretch of time."""
+    begins, ends = capture.pairs("task", "task_id")
+    ops = {int(op["op_index"]): op for op in capture["op"]}
+    moved = []
+    for begin, end in zip(begins, ends, strict=True):
+        size = 0
+        if begin["op_index"] != NONE32:
+            op = ops[int(begin["op_index"])]
+            size = sum(int(op[field]) for field in ("input_bytes", "output_bytes", "weight_bytes"))
+        elif begin["task_type"] == 5:
+            size = int(begin["size_bytes"])
+        moved.append((int(begin["ticks"]), int(end["ticks"]), size))
+    for start in sorted({start for start, _, _ in moved})[:40]:
+        for stop in sorted({end for _, end, _ in moved if end > start})[:40]:
+            inside = sum(size for a, b, size in moved if start <= a and b <= stop)
+            assert inside * spec.clock_hz <= (stop - start) * spec.hbm_bytes_per_s
+
+
+def check_counters_of_tasks(capture: Capture, spec: DeviceSpec) -> None:
     """Each pipe works within its core's time, the cores within the task's, no transfer is faster than its memory."""
-    spec = reference_npu()
     begins, ends = capture.pairs("task", "task_id")
     row_of = {int(task_id): k for k, task_id in enumerate(begins["task_id"])}
     kinds = dict(zip(begins["task_id"].tolist(), begins["task_type"].tolist(), strict=True))
@@ -143,7 +208,10 @@ def check_memory(capture: Capture) -> None:
     """Totals are right after each event, blocks lie inside segments and apart, and all is given back."""
     used, reserved = {}, {}
     last_ns = 0
-    for row in capture["memory"]:
+    rows = capture["memory"]
+    assert len(set(rows["block_id"][rows["event"] == 0].tolist())) == int((rows["event"] == 0).sum())
+    for row in rows[rows["device_id"] == capture.device_id]:
+        assert row["used_bytes"] <= row["reserved_bytes"] <= capture["device"]["memory_bytes"][0]
         assert row["host_ns"] >= last_ns
         last_ns = int(row["host_ns"])
         pool = reserved if row["kind"] == 1 else used
@@ -198,9 +266,10 @@ def check_steps(capture: Capture) -> None:
     for step_id in sorted(set(marks["step_id"].tolist())):
         mine = marks[marks["step_id"] == step_id]
         assert mine["mark"].tolist() == [0, 1, 3]
-        assert mine["ticks"][0] >= last
+        assert mine["ticks"][0] >= last, "steps overlap"
         assert (np.diff(mine["ticks"].astype(np.int64)) >= 0).all()
         last = int(mine["ticks"][-1])
         tasks = capture["task"]
         tasks = tasks[(tasks["step_id"] == step_id)]
-        assert mine["ticks"][0] == tasks["ticks"].min()
+        assert mine["ticks"][0] >= tasks["ticks"].min()  # copies made ahead lie before their step
+        assert mine["ticks"][-1] > tasks["ticks"].max()

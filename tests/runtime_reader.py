@@ -12,10 +12,11 @@ from traceconv.wire.frames import Block, FrameDecoder
 
 
 class Capture:
-    """The records of a folder by name; device records of device 0."""
+    """The records of a folder by name; device records of one device."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device_id: int = 0) -> None:
         self.folder = folder
+        self.device_id = device_id
         self.files = {
             str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
         }
@@ -32,7 +33,8 @@ class Capture:
         if name not in self._records:
             arrays = [np.zeros(0, dtype_of(record(name)))]
             for path, data in self.files.items():
-                if path.split("/")[-1].split(".")[0] != name:
+                owner, file_name = path.split("/")[0], path.split("/")[-1]
+                if file_name.split(".")[0] != name or owner not in ("host", f"device_{self.device_id}"):
                     continue
                 decoder = FrameDecoder()
                 for block in [*decoder.feed(data), *decoder.finish()]:

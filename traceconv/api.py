@@ -43,6 +43,12 @@ def record(
     seed: int = 0,
     deterministic: bool = False,
     aic_metrics: str = "PipeUtilization",
+    devices: int = 1,
+    device_spec: PathLike | None = None,
+    streams: int | None = None,
+    prefetch: bool = True,
+    fetch: Sequence[str] = (),
+    truth: bool = False,
 ) -> Path:
     """Runs a model on the reference NPU and logs it; returns the capture's folder.
 
@@ -51,6 +57,12 @@ def record(
     input_path     .npz file with the inputs by name; None: random ones, by `seed`
     deterministic  the same arguments give the same bytes, on any machine
     aic_metrics    group of counters to record of each task, such as "Memory"
+    devices        how many run the model at a time, each for itself
+    device_spec    TOML file that describes the device; None: the reference NPU
+    streams        most streams for ops; None: as the device has
+    prefetch       whether the inputs of a run are copied while the one before it computes
+    fetch          tensors that the host reads as soon as they are made
+    truth          write what really happened beside the manifest, as truth.jsonl
 
     Raises ModelError when the model can't be run, OutputError when the folder can't be written.
     """
@@ -66,6 +78,12 @@ def record(
         seed=seed,
         deterministic=deterministic,
         aic_metrics=aic_metrics,
+        devices=devices,
+        device_spec=None if device_spec is None else Path(device_spec),
+        streams=streams,
+        prefetch=prefetch,
+        fetch=tuple(fetch),
+        truth=truth,
     )
     return recording.record(options).folder
 

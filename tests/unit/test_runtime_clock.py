@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
@@ -9,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.runtime.clock import DeviceClock, LiveClock, LiveThread, ModelledThread, Random
-from traceconv.runtime.device import COMPUTE_STREAM, COPY_STREAM, Device
-from traceconv.runtime.spec import reference_npu
 
 CLOCKS = st.builds(
     DeviceClock,
@@ -37,34 +36,12 @@ def test_drift_is_what_it_says() -> None:
     assert clock.ticks_at(1_000 + 10**9) - 5 == 50_000_000 + 1_150  # 23 ppm of 50 million
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from((COMPUTE_STREAM, COPY_STREAM)), st.integers(0, 50_000), st.integers(0, 500)),
-        min_size=1,
-        max_size=60,
-    )
-)
-def test_tasks_start_after_their_launch_and_one_after_another(work: list[tuple[int, int, int]]) -> None:
-    device = Device(reference_npu(), DeviceClock(10**9, 77, 50_000_000, 23_000))
-    now, ends = 10**9, {COMPUTE_STREAM: 0, COPY_STREAM: 0}
-    for stream, wait, ticks in work:
-        now += wait
-        slot = device.submit(stream, now, ticks)
-        assert device.clock.ns_at(slot.start) >= now + device.spec.launch_latency_ns
-        assert slot.start >= ends[stream] and slot.end - slot.start == max(1, ticks)
-        ends[stream] = slot.end
-    for stream, end in ends.items():
-        if end:
-            assert device.idle_ns(stream) >= device.clock.ns_at(end)
-
-
-def test_an_event_orders_two_streams() -> None:
-    device = Device(reference_npu(), DeviceClock(0, 0, 50_000_000, 0))
-    device.submit(COPY_STREAM, 0, 100_000)
-    event = device.record_event(COPY_STREAM, 10)
-    held = device.wait_event(COMPUTE_STREAM, 20, event)
-    task = device.submit(COMPUTE_STREAM, 30, 10)
-    assert held.start < event.end <= held.end <= task.start
+@given(CLOCKS, st.integers(0, 10**12), st.integers(1, 1 << 40))
+def test_a_jump_is_seen_once_and_time_goes_on_evenly(clock: DeviceClock, elapsed: int, leap: int) -> None:
+    at = clock.ticks_after(clock.origin_ns + elapsed)
+    jumping = dataclasses.replace(clock, jump_at=at, jump_ticks=leap)
+    assert [jumping.reading(t) - t for t in (at - 1, at, at + 1)] == [0, leap, leap]
+    assert jumping.ns_at(at + 5) == clock.ns_at(at + 5)
 
 
 def test_emulation_takes_no_host_time() -> None:

@@ -23,6 +23,8 @@ Examples:
   traceconv record model.onnx -o raw/ --batch 8 --input data.npz
   traceconv record mini_resnet -o raw/ --deterministic --seed 7
   traceconv record resnet50 -o raw/ --aic-metrics Memory
+  traceconv record inception_v1 -o raw/ --devices 2 --streams 2
+  traceconv record resnet50 -o raw/ --device-spec edge.toml --truth
 
 Then: traceconv ingest raw/
 """
@@ -58,13 +60,53 @@ def record(
         help="Counters to record of each task: PipeUtilization, ArithmeticUtilization, Memory, MemoryL0, MemoryUB, "
         "ResourceConflictRatio or L2Cache.",
     ),
+    devices: int = typer.Option(1, "--devices", help="Devices that run the model at a time, each for itself."),
+    device_spec: Path | None = typer.Option(
+        None,
+        "--device-spec",
+        metavar="FILE.toml",
+        help="Description of the device, instead of the reference NPU's.",
+        show_default=False,
+    ),
+    streams: int | None = typer.Option(
+        None, "--streams", help="Most streams for ops, instead of the device's.", show_default=False
+    ),
+    prefetch: bool = typer.Option(
+        True, "--prefetch/--no-prefetch", help="Copy the inputs of a run while the one before it computes."
+    ),
+    fetch: list[str] = typer.Option(
+        [],
+        "--fetch",
+        metavar="TENSOR",
+        help="Have the host read this tensor as soon as it is made; may be given several times.",
+        show_default=False,
+    ),
+    truth: bool = typer.Option(
+        False, "--truth", help="Write what really happened beside the manifest, as truth.jsonl, to check analyses with."
+    ),
 ) -> None:
     import sys
 
     from traceconv.runtime.record import Recorded, RecordOptions
     from traceconv.runtime.record import record as run
 
-    options = RecordOptions(model, output, iterations, warmup, batch, input_path, seed, deterministic, aic_metrics)
+    options = RecordOptions(
+        model,
+        output,
+        iterations,
+        warmup,
+        batch,
+        input_path,
+        seed,
+        deterministic,
+        aic_metrics,
+        devices,
+        device_spec,
+        streams,
+        prefetch,
+        tuple(fetch),
+        truth,
+    )
     done: Recorded
     if sys.stderr.isatty():
         from rich.console import Console
@@ -77,5 +119,6 @@ def record(
     else:
         done = run(options)
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
-    typer.echo(f"{done.model_name}: {done.op_count} ops × {runs} recorded", err=True)
+    where = f" on {devices} devices" if devices > 1 else ""
+    typer.echo(f"{done.model_name}: {done.op_count} ops × {runs} recorded{where}", err=True)
     typer.echo(str(done.folder))

@@ -125,6 +125,9 @@ def ranges(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Re
             "trace_id": number_text(records["trace_id"], records["trace_id"] == 0),
             "span_id": number_text(records["span_id"], None),
             "parent_span_id": number_text(records["parent_span_id"], records["parent_span_id"] == 0),
+            "pe_index": context.number(schema, records, "pe_index"),
+            "item_index": context.number(schema, records, "item_index"),
+            "correlation_id": context.number(schema, records, "execution_id"),
             "step_id": context.number(schema, records, "step_id"),
             "args": json_objects(context.texts.column(records["args"])),
         }

@@ -20,28 +20,38 @@ _PER_BILLION = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class DeviceClock:
-    """The device's counter: `offset_ticks` at `origin_ns` of the host clock, and `drift_ppb` faster than `clock_hz`."""
+    """The device's counter: `offset_ticks` at `origin_ns` of the host clock, and `drift_ppb` faster than `clock_hz`.
+
+    Once, at tick `jump_at`, it leaps ahead by `jump_ticks`. The device's own time goes on evenly: in `ticks_at`,
+    `ticks_after` and `ns_at` a tick is one of that time; `reading` is what the counter shows at it.
+    """
 
     origin_ns: int
     offset_ticks: int
     clock_hz: int
     drift_ppb: int
+    jump_at: int = 0
+    jump_ticks: int = 0
 
     @property
     def _rate(self) -> int:
         """Ticks in 10^18 ns."""
         return self.clock_hz * (_PER_BILLION + self.drift_ppb)
 
+    def reading(self, ticks: int) -> int:
+        """What the counter shows at a tick."""
+        return ticks + self.jump_ticks if ticks >= self.jump_at else ticks
+
     def ticks_at(self, host_ns: int) -> int:
-        """What the counter reads at a time of the host clock."""
+        """The tick at a time of the host clock."""
         return self.offset_ticks + (host_ns - self.origin_ns) * self._rate // 10**18
 
     def ticks_after(self, host_ns: int) -> int:
-        """First reading of the counter that is not before a time of the host clock."""
+        """First tick that is not before a time of the host clock."""
         return self.offset_ticks + ceil_div((host_ns - self.origin_ns) * self._rate, 10**18)
 
     def ns_at(self, ticks: int) -> int:
-        """First nanosecond of the host clock at which the counter reads `ticks`."""
+        """First nanosecond of the host clock that belongs to a tick."""
         return self.origin_ns + ceil_div((ticks - self.offset_ticks) * 10**18, self._rate)
 
 

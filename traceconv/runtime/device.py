@@ -1,24 +1,79 @@
-"""The device's time: streams whose tasks run one after another, on the device's own counter."""
+"""The device's time: streams of tasks that share cores and bandwidth, as an exact simulation in whole ticks.
+
+A stream runs its tasks one after another. Tasks of several streams run side by side, and where they together
+ask for more of something (device memory, L2, cores, the link to the host) than there is, each gets its
+share of it and takes that much longer. `docs/explanation/cost-model.md` has the rules.
+
+How long a task takes depends on what comes after it, so nothing is known when it is submitted: `run_until`
+moves the device's time on, no further than the host has waited. What is submitted later arrives later.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.cost import ceil_div
 from traceconv.runtime.spec import DeviceSpec
 
-#: The streams of a device: operators on one, copies on the other, events between them.
-COMPUTE_STREAM = 0
-COPY_STREAM = 1
-STREAM_NAMES = {COMPUTE_STREAM: "compute", COPY_STREAM: "copy"}
+#: What tasks share.
+RESOURCES = ("hbm", "l2", "cube", "vector", "cpu", "link_in", "link_out")
+HBM, L2, CUBE, VECTOR, CPU, LINK_IN, LINK_OUT = range(len(RESOURCES))
 
-#: Duration of recording or passing an event.
-_EVENT_TICKS = 2
+#: Duration of recording an event, and of going on after one.
+EVENT_TICKS = 2
+#: Bandwidths are whole numbers of bytes in this many ticks.
+BANDWIDTH_TICKS = 1 << 16
+#: The speed of a task that gets all it asks for.
+_FULL = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How long a task takes alone, and (resource, amount) of what it needs meanwhile.
+
+    Amounts are bytes in `BANDWIDTH_TICKS` of hbm and l2, cores, and 1 of a link.
+    """
+
+    ticks: int
+    demands: tuple[tuple[int, int], ...] = ()
+
+
+EVENT = Work(EVENT_TICKS)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A task on a stream; `start` and `end`, in ticks, are None until the device is there.
+
+    arrival   tick at which the device has it
+    previous  the task before it on its stream
+    event     the event that it waits for, for a wait
+    """
+
+    task_id: int
+    stream_id: int
+    submit_ns: int
+    arrival: int
+    work: Work
+    previous: Task | None
+    event: Task | None
+    done: Callable[[Task], None] | None
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """(start, end) of a task that is done."""
+        assert self.start is not None and self.end is not None
+        return self.start, self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When a task runs, in ticks of the device's counter."""
+    """When a task ran, as the device's counter showed it."""
 
     task_id: int
     start: int
@@ -26,42 +81,152 @@ class Slot:
 
 
 @dataclass(slots=True)
+class _Running:
+    """A task under way: what is left of it, in ticks · `_FULL`, and how fast that becomes less."""
+
+    task: Task
+    left: int
+    speed: int = _FULL
+
+
+def capacities(spec: DeviceSpec) -> tuple[int, ...]:
+    """How much there is of each of `RESOURCES`."""
+    hbm = spec.hbm_bytes_per_s * spec.hbm_efficiency_percent * BANDWIDTH_TICKS // (100 * spec.clock_hz)
+    l2 = spec.l2_bytes_per_cycle * spec.core_clock_hz * BANDWIDTH_TICKS // spec.clock_hz
+    return hbm, l2, spec.cube_cores, spec.vector_cores, spec.cpu_cores, 1, 1
+
+
+def bandwidth(size_bytes: int, ticks: int) -> int:
+    """Amount of hbm or l2 that moving so many bytes in so many ticks needs, evenly."""
+    return ceil_div(size_bytes * BANDWIDTH_TICKS, max(1, ticks))
+
+
+@dataclass(slots=True)
 class Device:
-    """A device and how far each stream's work reaches. Tasks are submitted by one thread at a time."""
+    """A device. Tasks are submitted by one thread at a time, and never while its time moves on."""
 
     spec: DeviceSpec
     clock: DeviceClock
     device_id: int = 0
-    free_at: dict[int, int] = field(default_factory=dict)
-    tasks: int = 0
+    now: int = 0
+    last: dict[int, Task] = field(default_factory=dict)
+    _capacity: tuple[int, ...] = ()
+    _queues: dict[int, deque[Task]] = field(default_factory=dict)
+    _free_at: dict[int, int] = field(default_factory=dict)
+    _running: dict[int, _Running] = field(default_factory=dict)
+    _count: int = 0
 
-    def submit(self, stream_id: int, host_ns: int, ticks: int) -> Slot:
-        """A task of `ticks` that the host hands over at `host_ns`; starts once it is there and the stream is free."""
-        start = self._start(stream_id, host_ns)
-        return self._place(stream_id, start, start + max(1, ticks))
+    def __post_init__(self) -> None:
+        self._capacity = capacities(self.spec)
 
-    def record_event(self, stream_id: int, host_ns: int) -> Slot:
-        """An event: it has happened at the end of the slot, after all that is on the stream already."""
-        return self.submit(stream_id, host_ns, _EVENT_TICKS)
+    def submit(
+        self,
+        stream_id: int,
+        host_ns: int,
+        work: Work,
+        *,
+        event: Task | None = None,
+        done: Callable[[Task], None] | None = None,
+    ) -> Task:
+        """A task that the host hands over at `host_ns`: it starts once it is there and the stream is free.
 
-    def wait_event(self, stream_id: int, host_ns: int, event: Slot) -> Slot:
-        """Holds the stream until `event` has happened."""
-        start = self._start(stream_id, host_ns)
-        return self._place(stream_id, start, max(start, event.end) + _EVENT_TICKS)
+        `event`: holds the stream until that task is done, then goes on to its own work. `done` is told when it ends.
+        """
+        self._count += 1
+        arrival = max(self.now, self.clock.ticks_after(host_ns + self.spec.launch_latency_ns))
+        task = Task(self._count, stream_id, host_ns, arrival, work, self.last.get(stream_id), event, done)
+        self.last[stream_id] = task
+        self._queues.setdefault(stream_id, deque()).append(task)
+        return task
 
-    def idle_ns(self, stream_id: int) -> int:
-        """Host clock at which the host sees that all that was submitted to a stream is done."""
-        ticks = self.free_at.get(stream_id)
-        if ticks is None:
-            return self.clock.origin_ns
-        return self.clock.ns_at(ticks) + self.spec.completion_latency_ns
+    def done_ns(self, task: Task) -> int:
+        """Host clock at which the host sees that a task is done; the device's time moves on until then."""
+        self.run_until(task)
+        return self.clock.ns_at(task.span[1]) + self.spec.completion_latency_ns
 
-    def _start(self, stream_id: int, host_ns: int) -> int:
-        arrived = self.clock.ticks_after(host_ns + self.spec.launch_latency_ns)
-        free = self.free_at.get(stream_id)
-        return arrived if free is None else max(arrived, free + self.spec.dispatch_gap_ticks)
+    def slot(self, task: Task) -> Slot:
+        """What the counter showed at the start and the end of a task that is done."""
+        start, end = task.span
+        return Slot(task.task_id, self.clock.reading(start), self.clock.reading(end))
 
-    def _place(self, stream_id: int, start: int, end: int) -> Slot:
-        self.tasks += 1
-        self.free_at[stream_id] = end
-        return Slot(self.tasks, start, end)
+    def run_until(self, task: Task) -> None:
+        """Moves the device's time on to the end of a task, no further."""
+        while task.end is None:
+            if not self._step():
+                raise AssertionError(f"task {task.task_id} waits for ever")
+
+    def run_all(self) -> None:
+        """Moves on until all that was submitted is done."""
+        while self._step():
+            pass
+
+    # One moment to the next
+
+    def _step(self) -> bool:
+        """Moves on to the next moment at which a task ends or starts; False when there is none."""
+        moments = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
+        moments += [end for running in self._running.values() if (end := self._ends(running)) is not None]
+        if not moments:
+            return False
+        self._advance(max(self.now, min(moments)))
+        changed = False
+        for stream in [s for s, running in self._running.items() if self._ends(running) == self.now]:
+            self._end(self._running.pop(stream).task)
+            changed = True
+        for stream, queue in list(self._queues.items()):
+            if stream not in self._running and self._ready(queue[0]) <= self.now:
+                self._start(queue.popleft())
+                changed = True
+                if not queue:
+                    del self._queues[stream]
+        if changed:
+            self._share()
+        return True
+
+    def _ready(self, task: Task) -> int:
+        free = self._free_at.get(task.stream_id)
+        return task.arrival if free is None else max(task.arrival, free + self.spec.dispatch_gap_ticks)
+
+    def _ends(self, running: _Running) -> int | None:
+        """When it ends if nothing changes before; None for a wait whose event has not happened."""
+        event = running.task.event
+        if event is not None and event.end is None:
+            return None
+        return self.now + ceil_div(running.left, running.speed)
+
+    def _advance(self, ticks: int) -> None:
+        for running in self._running.values():
+            event = running.task.event
+            if event is None or event.end is not None:
+                running.left = max(0, running.left - running.speed * (ticks - self.now))
+        self.now = ticks
+
+    def _start(self, task: Task) -> None:
+        task.start = self.now
+        self._running[task.stream_id] = _Running(task, max(1, task.work.ticks) * _FULL)
+
+    def _end(self, task: Task) -> None:
+        task.end = self.now
+        self._free_at[task.stream_id] = self.now
+        if task.done is not None:
+            task.done(task)
+        # What came before it is over too: without this each task would keep all those before it alive.
+        task.done = task.previous = None
+
+    def _share(self) -> None:
+        """Gives each running task its speed: the least share that it gets of anything it asks for."""
+        asked = [0] * len(RESOURCES)
+        askers = [0] * len(RESOURCES)
+        for running in self._running.values():
+            for resource, amount in running.task.work.demands:
+                asked[resource] += amount
+                askers[resource] += 1
+        for running in self._running.values():
+            running.speed = min(
+                (
+                    max(1, _FULL * self._capacity[resource] // asked[resource])
+                    for resource, _ in running.task.work.demands
+                    if askers[resource] > 1 and asked[resource] > self._capacity[resource]
+                ),
+                default=_FULL,
+            )

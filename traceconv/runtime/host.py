@@ -1,7 +1,8 @@
-"""The host side of the runtime: two threads, the calls that they make, and when the clocks are compared.
+"""The host side of a device: three threads, the calls that they make, and when the clocks are compared.
 
-The channel thread is the user's: it takes calls and hands work on. The worker thread launches. With live
-clocks the worker is a thread of the process. With modelled ones there is no second thread: each has
+The channel thread is the user's: it takes calls and hands work on. The worker thread launches. The device thread is
+the driver's: it is told what the device has done. With live clocks channel and worker are threads of the process,
+and what the driver does is read off the same clock. With modelled ones there are no threads: each has
 a time of its own, the same code runs in turn, and hand-overs carry the time across.
 """
 
@@ -37,6 +38,7 @@ _PRICES_NS: dict[str, tuple[int, int]] = {
     "LaunchKernel": (1_300, 600),
     "MemcpyAsync": (1_700, 500),
     "StreamSynchronize": (500, 350),
+    "HandleCompletion": (350, 150),
 }
 _PRICE_NS = (500, 250)  # any other call
 _HANDOVER_NS = 800  # until the worker has what the channel hands it
@@ -45,28 +47,42 @@ _SYNC_PERIOD_NS = 1_000_000
 _SYNC_GOOD_NS = 1_000  # a reading is taken again, some times, when it took longer
 _SYNC_ATTEMPTS = 8
 _SYNC_READ_NS = (120, 400)  # reading the counter takes so long, and up to so much more
+_SYNC_LATE = 12  # one modelled reading in so many is interrupted
+_SYNC_LATE_NS = (20_000, 180_000)  # for so long, and up to so much more
+_SYNC_FIRST = 3  # but none of the first ones
+
+#: Modelled work of the host on tensors: bytes that it reads and writes in a microsecond, by kind of work.
+_HOST_BYTES_PER_US = {"Quantize": 2_000, "Dequantize": 3_000, "Lower": 8_000, "Unlower": 8_000}
 
 
 class Host:
-    """Both threads, their calls and their comparisons with the device's clock."""
+    """The threads of one device, their calls and their comparisons with the device's clock.
+
+    `correlations` numbers the calls: one source for all hosts of a capture.
+    """
 
     def __init__(
-        self, recorder: Recorder, channel: HostThread, worker: HostThread, clock: LiveClock | None, seed: int = 0
+        self,
+        recorder: Recorder,
+        threads: tuple[HostThread, HostThread, HostThread],
+        clock: LiveClock | None,
+        seed: int = 0,
+        correlations: Iterator[int] | None = None,
     ) -> None:
         self.recorder = recorder
-        self.channel = channel
-        self.worker = worker
+        self.channel, self.worker, self.driver = threads
         self._clock = clock
-        self._correlations = itertools.count(1)
+        self._correlations = correlations or itertools.count(1)
+        self._readings = 0
         self._sync_random = Random(seed)
         self._sync_lock = threading.Lock()
-        self._next_sync_ns = channel.now()
+        self._next_sync_ns = self.channel.now()
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         if clock is not None:
-            self._thread = threading.Thread(target=self._work, name=worker.name, daemon=True)
+            self._thread = threading.Thread(target=self._work, name=self.worker.name, daemon=True)
             self._thread.start()
 
     # Calls
@@ -86,6 +102,13 @@ class Host:
         """The time of an allocation or a free on `thread`, once it is paid for."""
         thread.spend(_ALLOC_NS)
         return thread.now()
+
+    def work_on(self, thread: HostThread, kind: str, size_bytes: int, work: Callable[[], None]) -> None:
+        """Work of the host on tensors: `work` itself where time is real, its price where it is modelled."""
+        if self._clock is None:
+            thread.spend(1_000 + size_bytes * 1_000 // _HOST_BYTES_PER_US[kind])
+        else:
+            work()
 
     # Worker
 
@@ -137,7 +160,8 @@ class Host:
             while self._next_sync_ns <= thread.now():
                 self._modelled_reading(device, self._next_sync_ns)
             if now:
-                self._modelled_reading(device, max(thread.now(), self._next_sync_ns - _SYNC_PERIOD_NS // 2))
+                before = max(thread.now(), self._next_sync_ns - _SYNC_PERIOD_NS // 2)
+                self._modelled_reading(device, before, undisturbed=True)
             return
         if now:
             thread.wait_until(self._next_sync_ns - _SYNC_PERIOD_NS // 2)
@@ -154,26 +178,40 @@ class Host:
             self.recorder.sync(device.device_id, *best)
             self._next_sync_ns = best[2] + _SYNC_PERIOD_NS
 
-    def _modelled_reading(self, device: Device, before: int) -> None:
+    def _modelled_reading(self, device: Device, before: int, *, undisturbed: bool = False) -> None:
         base, spread = _SYNC_READ_NS
-        read = before + base + self._sync_random.below(spread)
-        after = read + base + self._sync_random.below(spread)
-        self.recorder.sync(device.device_id, device.clock.ticks_at(read), before, after)
+        random = self._sync_random
+        read = before + base + random.below(spread)
+        after = read + base + random.below(spread)
+        self._readings += 1
+        if random.below(_SYNC_LATE) == 0 and self._readings > _SYNC_FIRST and not undisturbed:
+            # Something came between: before the counter was read, or after.
+            late = _SYNC_LATE_NS[0] + random.below(_SYNC_LATE_NS[1])
+            after += late
+            read += late * random.below(2)
+        self.recorder.sync(device.device_id, device.clock.reading(device.clock.ticks_at(read)), before, after)
         self._next_sync_ns = before + _SYNC_PERIOD_NS
 
-    def wait_for_device(self, device: Device, thread: HostThread, host_ns: int) -> None:
-        """Waits on `thread` until a time of the host clock, comparing clocks on the way."""
+    def wait_for_device(self, device: Device, thread: HostThread, host_ns: int, step_id: int) -> None:
+        """Waits on `thread` until the driver, which learns of it at `host_ns`, says that the device is done.
+
+        Clocks are compared on the way.
+        """
         while True:
             self.compare_clocks(device, thread)
             if thread.now() >= host_ns:
-                return
+                break
             thread.wait_until(min(host_ns, self._next_sync_ns))
+        self.driver.wait_until(host_ns)
+        with self.call(self.driver, "runtime", "HandleCompletion", step_id=step_id):
+            pass
+        thread.wait_until(self.driver.now())
 
 
 def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
     """(ticks, host before, host after)."""
     before, read, after = thread.readings()
-    return device.clock.ticks_at(read), before, after
+    return device.clock.reading(device.clock.ticks_at(read)), before, after
 
 
 class Call:
@@ -225,16 +263,24 @@ class Call:
         self._recorder.api_end(self._thread.now(), self.correlation_id, self._thread.thread_id, self._level)
 
 
-def live_host(recorder: Recorder, channel_id: int) -> Host:
-    """Host threads on real time; the worker's id is the channel's and one, as the log numbers threads."""
-    clock = LiveClock()
-    channel = LiveThread(channel_id, "channel", clock)
-    return Host(recorder, channel, LiveThread(channel_id + 1, "worker", clock), clock)
+#: Threads of one device: the user's, the one that launches, the driver's.
+THREADS = ("channel", "worker", "device")
 
 
-def modelled_host(recorder: Recorder, channel_id: int, start_ns: int, seed: int) -> Host:
+def live_host(
+    recorder: Recorder, thread_ids: range, names: tuple[str, ...], clock: LiveClock, correlations: Iterator[int]
+) -> Host:
+    """Host threads on real time; every host of a capture has the same clock."""
+    channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))
+    return Host(recorder, (channel, worker, driver), clock, 0, correlations)
+
+
+def modelled_host(
+    recorder: Recorder, thread_ids: range, names: tuple[str, ...], start_ns: int, seed: int, correlations: Iterator[int]
+) -> Host:
     """Host threads on modelled time that begins at `start_ns`."""
     random = Random(seed)
-    channel = ModelledThread(channel_id, "channel", start_ns, random.bits64())
-    worker = ModelledThread(channel_id + 1, "worker", start_ns, random.bits64())
-    return Host(recorder, channel, worker, None, random.bits64())
+    channel, worker, driver = (
+        ModelledThread(id, name, start_ns, random.bits64()) for id, name in zip(thread_ids, names, strict=True)
+    )
+    return Host(recorder, (channel, worker, driver), None, random.bits64(), correlations)

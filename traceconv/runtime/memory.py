@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from traceconv.errors import ModelError
 from traceconv.runtime.cost import ceil_div
@@ -46,15 +47,20 @@ class MemoryEvent:
 
 
 class Allocator:
-    """Arena allocator over the memory of one device. Every change is told to `log`."""
+    """Arena allocator over the memory of one device. Every change is told to `log`.
 
-    def __init__(self, capacity_bytes: int, log: Callable[[MemoryEvent], None]) -> None:
+    `ids` numbers blocks and segments: one source for all devices of a capture.
+    """
+
+    def __init__(
+        self, capacity_bytes: int, log: Callable[[MemoryEvent], None], ids: Iterator[int] | None = None
+    ) -> None:
         self._capacity_bytes = capacity_bytes
         self._log = log
         self._free: dict[str, list[Block]] = {}
         self._segments: list[tuple[int, Block, int]] = []
         self._next_address = _BASE_ADDRESS
-        self._next_id = 1
+        self._ids = ids or count(1)
         self.used_bytes = 0
         self.reserved_bytes = 0
 
@@ -132,8 +138,7 @@ class Allocator:
             following.next.previous = block
 
     def _take_id(self) -> int:
-        self._next_id += 1
-        return self._next_id - 1
+        return next(self._ids)
 
     def _tell(
         self,

@@ -1,7 +1,7 @@
 """What happened, as records: the one module of the runtime that knows what the log looks like.
 
-Rows are tuples in the order of a record's fields, kept in lists until `flush`, which the user's thread
-calls while no other one records. A recorder without a folder keeps nothing.
+Rows are tuples in the order of a record's fields, kept in lists until `flush`. Several threads may record at a
+time, also while one flushes. A recorder without a folder keeps nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class Recorder:
     ) -> None:
         self.folder = folder
         self._metric_group = metric_group
-        self._spec: DeviceSpec | None = None
         #: Index of an op → its counters, in the order of the record's fields; ops without some are not here.
         self._counters: dict[int, tuple[int, ...]] = {}
         self._writer = (
@@ -83,19 +82,21 @@ class Recorder:
     @property
     def pending(self) -> int:
         """Records that wait for `flush`."""
-        return sum(len(rows) for rows in self._rows.values())
+        return sum(len(rows) for rows in list(self._rows.values()))
 
     def flush(self) -> None:
         """Writes what waits to the files. Raises OutputError when they can't be written."""
-        for (name, device_id), rows in self._rows.items():
-            if rows and self._writer is not None:
-                records: Any = np.array(rows, dtype=dtype_of(record(name)))
-                if device_id is not None and name != "sync":
-                    records = _in_tick_order(records)
-                self._writer.append(name, records, device_id)
-            rows.clear()
-        if self._writer is not None:
-            self._writer.flush()
+        with self._lock:
+            for (name, device_id), rows in list(self._rows.items()):
+                count = len(rows)  # others may add to the end meanwhile
+                if count and self._writer is not None:
+                    records: Any = np.array(rows[:count], dtype=dtype_of(record(name)))
+                    if device_id is not None and name != "sync":
+                        records = _in_tick_order(records)
+                    self._writer.append(name, records, device_id)
+                del rows[:count]
+            if self._writer is not None:
+                self._writer.flush()
 
     def close(self, manifest: Mapping[str, object]) -> None:
         """Writes the rest and, last, the manifest: the capture is whole."""
@@ -140,7 +141,6 @@ class Recorder:
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
         """A device and its streams."""
-        self._spec = spec
         row = (
             self.text(spec.kind),
             self.text(spec.name),
@@ -158,11 +158,10 @@ class Recorder:
         for stream_id, name in streams.items():
             self._list("stream", device_id).append((self.text(name), stream_id, 0))
 
-    def model(self, program: Program, model_id: int) -> None:
-        """A loaded model, its ops and their fusions. After `device`, whose counters are counted in advance here."""
-        assert self._spec is not None
+    def model(self, spec: DeviceSpec, program: Program, model_id: int) -> None:
+        """A loaded model, its ops and their fusions; what their tasks count on a device is worked out in advance."""
         self._counters = {
-            op.index: counters.values(self._spec, op.cost, self._metric_group)
+            op.index: counters.values(spec, op.cost, self._metric_group)
             for op in program.ops
             if op.cost.pmu is not None
         }
@@ -222,8 +221,11 @@ class Recorder:
         thread_id: int,
         step_id: int,
         kind: str,
+        pe_index: int = NONE32,
+        item_index: int = NONE32,
+        execution_id: int = NONE32,
     ) -> None:
-        """A range begins."""
+        """A range begins; numbers may be NONE32."""
         row = (
             host_ns,
             span_id,
@@ -237,13 +239,15 @@ class Recorder:
             0,
             _KINDS[kind],
             0,
-            0,
+            pe_index,
+            item_index,
+            execution_id,
         )
         self._list("range", None).append(row)
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
         """A range ends."""
-        row = (host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, _KINDS[kind], 0, 0)
+        row = (host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, _KINDS[kind], 0, NONE32, NONE32, NONE32)
         self._list("range", None).append(row)
 
     def memory(self, event: MemoryEvent, device_id: int) -> None:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from traceconv.errors import InputError, printable
-from traceconv.runtime.clock import DeviceClock, HostThread, Random
-from traceconv.runtime.cost import copy_ticks, task_ticks
-from traceconv.runtime.device import COMPUTE_STREAM, COPY_STREAM, STREAM_NAMES, Device, Slot
+from traceconv.runtime.clock import HostThread, Random
+from traceconv.runtime.device import Device
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.fusion import fuse
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
+from traceconv.runtime.inference import CaptureIds, RangeLog
+from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
-from traceconv.runtime.lower import DeviceOp, Program, lower
-from traceconv.runtime.memory import Allocator, Block
+from traceconv.runtime.lower import HostOp, Program, lower
+from traceconv.runtime.memory import Allocator, Block, MemoryEvent
 from traceconv.runtime.recorder import NONE32
+from traceconv.runtime.schedule import Copy, schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
+from traceconv.runtime.truth import DeviceTruth
 from traceconv.runtime.zoo import FoundModel, find_model
 
 MODEL_ID = 1
 #: Weights go to the device in pieces of this size.
 _WEIGHT_CHUNK_BYTES = 64 << 20
-#: Least device time between two samples of a counter.
-_SAMPLE_NS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +51,51 @@ def compile_model(
     *,
     inputs: Mapping[str, Array] | None = None,
     seed: int = 0,
+    spec: DeviceSpec | None = None,
 ) -> CompiledModel:
     """Loads, checks, fuses, lowers and compiles a model: a path, a name of `zoo.model_names()`, or one in memory.
 
     Dimensions that the model leaves open are those of `inputs`; shapes that depend on values are those that
-    `inputs` lead to, or random inputs from `seed`. Raises ModelError for a model that can't be run; nothing has
-    been written then.
+    `inputs` lead to, or random inputs from `seed`. `spec`: the device, None for the reference NPU.
+    Raises ModelError for a model that can't be run; nothing has been written then.
     """
     found = find_model(model) if isinstance(model, str) else model
-    spec = reference_npu()
-    program = lower(fuse(load_graph(found.proto, found.name, batch, given=inputs, seed=seed)), spec)
-    return CompiledModel(program, Executor(program), spec)
-
-
-@dataclass(slots=True)
-class _Run:
-    """State of one run while it is under way."""
-
-    step_id: int
-    execution_id: int
-    blocks: dict[str, Block] = field(default_factory=dict)
-    begin_ticks: int = 0
-    first_op_ticks: int | None = None
-    end_ticks: int = 0
+    device = spec or reference_npu()
+    program = lower(fuse(load_graph(found.proto, found.name, batch, given=inputs, seed=seed)), device)
+    return CompiledModel(program, Executor(program), device)
 
 
 class Session:
-    """A compiled model on one device. Use it as a context manager, or call `open` and `close`."""
+    """A compiled model on one device. Use it as a context manager, or call `open` and `close`.
 
-    def __init__(self, model: CompiledModel, host: Host, device: Device, *, seed: int = 0) -> None:
+    `fetch`: tensors that the host reads as soon as they are made, which stalls it in the midst of each run.
+    """
+
+    def __init__(
+        self,
+        model: CompiledModel,
+        host: Host,
+        device: Device,
+        *,
+        ids: CaptureIds | None = None,
+        seed: int = 0,
+        fetch: Sequence[str] = (),
+        truth: DeviceTruth | None = None,
+    ) -> None:
         self.model = model
         self._host = host
         self._device = device
-        self._memory = Allocator(model.spec.memory_bytes, lambda event: host.recorder.memory(event, device.device_id))
+        self._ids = ids or CaptureIds()
+        self._truth = truth
+        self._fetch = tuple(fetch)
+        self._plan = schedule(model.program, model.spec, self._fetch)
+        self._memory = Allocator(model.spec.memory_bytes, self._log_memory, self._ids.blocks)
+        self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
+        self._ranges = RangeLog(host, device, self._ids)
         self._random = Random(seed)
         self._weights: list[Block] = []
-        self._steps = 0
-        self._executions = 0
-        self._spans = 0
-        self._open_spans: list[int] = []
-        self._next_sample = 0
-        self._kept = {model.program.root(name) for name in (*model.program.uploads, *model.program.downloads)}
-        self._output_roots = {model.program.root(name) for name in model.program.downloads}
-        self._last_use = model.program.last_uses()
-        self._ticks = [task_ticks(model.spec, op.cost) for op in model.program.ops]
+        self._next: Run | None = None
+        self._iterations = 0
         self._op_bytes = sum(tensor.size_bytes for op in model.program.ops for tensor in (*op.operands, *op.writes))
 
     def __enter__(self) -> Session:
@@ -108,20 +110,17 @@ class Session:
 
     def open(self) -> None:
         """Sets up the device and puts the weights there."""
-        host, thread, recorder = self._host, self._host.channel, self._host.recorder
-        recorder.device(self.model.spec, self._device.device_id, STREAM_NAMES)
-        recorder.model(self.model.program, MODEL_ID)
-        host.compare_clocks(self._device, thread)
+        host, thread, device = self._host, self._host.channel, self._device
+        host.recorder.device(self.model.spec, device.device_id, self._plan.stream_names)
+        host.compare_clocks(device, thread)
         with host.call(thread, "acl", "aclInit"):
             pass
         with host.call(thread, "acl", "aclrtSetDevice"):
             pass
-        for _ in STREAM_NAMES:
+        for _ in self._plan.stream_names:
             with host.call(thread, "acl", "aclrtCreateStream"):
                 pass
-        self._sample(
-            "AI Core Freq", "MHz", self._clock().ticks_after(thread.now()), self.model.spec.core_clock_hz // 10**6
-        )
+        self._sample_frequency(device.clock.ticks_after(thread.now()))
         with host.call(thread, "acl", "aclmdlLoadFromFile"), host.call(thread, "model", "ModelLoad"):
             self._load_weights(thread)
 
@@ -134,7 +133,7 @@ class Session:
                 self._memory.free(block, host.price_alloc(thread))
             self._weights.clear()
             self._memory.release(host.price_alloc(thread))
-        for _ in STREAM_NAMES:
+        for _ in self._plan.stream_names:
             with host.call(thread, "acl", "aclrtDestroyStream"):
                 pass
         with host.call(thread, "acl", "aclrtResetDevice"):
@@ -155,212 +154,184 @@ class Session:
                     size, pool="weight", purpose="weight", tensor=name, op=None, now_ns=host.price_alloc(thread)
                 )
             )
+        loading = Run(None, {}, NONE32, 0, [])
         for done in range(0, total, _WEIGHT_CHUNK_BYTES):
-            self._copy(thread, "MemcpyH2D", min(_WEIGHT_CHUNK_BYTES, total - done), _Run(NONE32, NONE32))
-        self._synchronize(thread, COPY_STREAM, NONE32)
+            self._launcher.weights(min(_WEIGHT_CHUNK_BYTES, total - done), loading)
+        self._synchronize(self._plan.copy_in, NONE32)
 
-    # Ranges
+    def _log_memory(self, event: MemoryEvent) -> None:
+        self._host.recorder.memory(event, self._device.device_id)
+        if self._truth is not None:
+            self._truth.memory(event)
+
+    # Runs
 
     @contextmanager
     def record(self, name: str, args: str = "") -> Iterator[None]:
         """A labelled range of the log around whatever is run inside."""
-        with self._range("annotation", name, "annotation", args, 0, NONE32):
+        with self._ranges.label(name, args):
             yield
 
-    @contextmanager
-    def _range(self, kind: str, name: str, category: str, args: str, trace_id: int, step_id: int) -> Iterator[None]:
-        thread, recorder = self._host.channel, self._host.recorder
-        self._spans += 1
-        span_id = self._spans
-        parent = self._open_spans[-1] if self._open_spans else 0
-        thread.spend(100)
-        recorder.range_begin(
-            thread.now(), span_id, parent, trace_id, name, category, args, thread.thread_id, step_id, kind
-        )
-        self._open_spans.append(span_id)
-        thread.spend(100)
-        yield
-        thread.spend(100)
-        self._open_spans.pop()
-        recorder.range_end(thread.now(), span_id, thread.thread_id, kind)
-        thread.spend(100)
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        step: bool = True,
+        then: Mapping[str, Array] | None = None,
+        then_step: bool = True,
+    ) -> dict[str, Array]:
+        """Outputs by name, as onnxruntime gives them for the model, and the tensors of `fetch`.
 
-    # Runs
+        step   whether the run counts as an iteration; a warm-up does not
+        then   inputs of the next run, if they are known already: they are copied to the device while this one
+               computes. The next call must be with the same object, and `then_step` says what its `step` will be.
 
-    def run(self, inputs: Mapping[str, Array], *, step: bool = True) -> dict[str, Array]:
-        """Outputs by name, as onnxruntime gives them for the model.
-
-        `step`: whether the run counts as an iteration; a warm-up does not. Raises InputError for inputs that
-        the model does not take.
+        Raises InputError for inputs that the model does not take.
         """
-        checked = check_inputs(self.model, inputs)
-        self._executions += 1
-        if not step:
-            return self._run(checked, _Run(NONE32, self._executions))
-        self._steps += 1
-        run = _Run(self._steps, self._executions)
-        trace_id = self._random.bits64() >> 1 | 1
-        with self._range("inference", "Inference", "Runtime", "", trace_id, run.step_id):
-            outputs = self._run(checked, run)
-        self._mark_step(run)
+        run = self._next or self._prepare(inputs, step)
+        self._next = None
+        if run.given is not inputs or (run.step_id != NONE32) != step:
+            raise InputError(f"{self.model.name}: other inputs were announced for this run")
+        following = None if then is None else self._prepare(then, then_step)
+        with self._ranges.inference(run):
+            if not run.handed:
+                self._hand_inputs(run)
+            self._hand_ops(run)
+            self._hand_copies("aclrtMemcpyAsync", "OutputCopy", run, self._plan.stores, "Store")
+            if following is not None:
+                self._hand_inputs(following, ahead=True)
+                self._next = following
+            values = self._synchronize(
+                self._plan.copy_out, run.step_id, lambda: self.model.executor.run(run.inputs, self._fetch)
+            )
+            outputs = self._finish(run, values)
+        if step:
+            self._mark_step(run)
         return outputs
 
-    def _run(self, inputs: dict[str, Array], run: _Run) -> dict[str, Array]:
+    def _prepare(self, inputs: Mapping[str, Array], step: bool) -> Run:
+        return Run(
+            inputs,
+            check_inputs(self.model, inputs),
+            next(self._ids.steps) if step else NONE32,
+            self._random.bits64() >> 1 | 1,
+            [Execution(next(self._ids.executions), 0)],
+        )
+
+    def _hand_inputs(self, run: Run, *, ahead: bool = False) -> None:
+        """Has the worker bring the inputs into the device's form, and to the device.
+
+        `ahead`: the run before this one is still under way.
+        """
         host, thread, program = self._host, self._host.channel, self.model.program
-        arrived: list[Slot] = []
+        run.handed = True
+        host.hand_over(partial(setattr, run, "ahead", ahead))
+        for index, op in enumerate(program.host_before):
+            host.hand_over(partial(self._on_host, run, host.worker, op, index, run.inputs))
         for name in program.uploads:
-            self._hand_copy(thread, "InputCopy", run, partial(self._input, name, run))
-        self._hand_event(thread, run, COPY_STREAM, COMPUTE_STREAM, arrived)
+            with (
+                host.call(thread, "acl", "aclrtMemcpyAsync", step_id=run.step_id),
+                host.call(thread, "model", "InputCopy", step_id=run.step_id),
+            ):
+                host.hand_over(partial(self._launcher.load, name, run))
+        host.hand_over(partial(self._launcher.loaded, run))
+        host.hand_over(partial(setattr, run, "ahead", False))
+
+    def _hand_ops(self, run: Run) -> None:
+        host, thread, program = self._host, self._host.channel, self.model.program
         with (
             host.call(thread, "acl", "aclmdlExecuteAsync", step_id=run.step_id),
             host.call(thread, "model", "ModelExecute", step_id=run.step_id),
         ):
             for op in program.ops:
+                self._read_values(op.index, run)
                 with host.call(thread, "node", "OpDispatch", op_index=op.index, step_id=run.step_id):
-                    host.hand_over(partial(self._launch, op, run))
-        self._hand_event(thread, run, COMPUTE_STREAM, COPY_STREAM, arrived)
-        for name in program.downloads:
-            self._hand_copy(thread, "OutputCopy", run, partial(self._output, name, run))
-        outputs = self._synchronize(thread, COPY_STREAM, run.step_id, lambda: self.model.executor.run(inputs))
-        for block in run.blocks.values():
-            self._memory.free(block, host.price_alloc(thread))
-        run.end_ticks = self._device.free_at[COPY_STREAM]
-        return outputs
+                    host.hand_over(partial(self._launcher.op, op, run))
+            self._read_values(len(program.ops), run)
 
-    def _hand_copy(self, thread: HostThread, name: str, run: _Run, work: Callable[[], None]) -> None:
-        host = self._host
+    def _read_values(self, index: int, run: Run) -> None:
+        """Stalls the channel where what comes next depends on a value: the device must be done, and say it."""
+        copy = self._plan.host_reads.get(index)
+        if copy is None:
+            return
+        with self._host.call(self._host.channel, "acl", "aclrtMemcpy", step_id=run.step_id):
+            self._host.hand_over(partial(self._launcher.fetch, copy, run, "MemcpyD2H"))
+            self._synchronize(self._plan.copy_out, run.step_id)
+        run.executions.append(Execution(next(self._ids.executions), run.execution.index + 1))
+
+    def _hand_copies(self, call: str, name: str, run: Run, copy: Copy, task_name: str) -> None:
+        host, thread = self._host, self._host.channel
         with (
-            host.call(thread, "acl", "aclrtMemcpyAsync", step_id=run.step_id),
+            host.call(thread, "acl", call, step_id=run.step_id),
             host.call(thread, "model", name, step_id=run.step_id),
         ):
-            host.hand_over(work)
-
-    def _hand_event(self, thread: HostThread, run: _Run, source: int, target: int, passed: list[Slot]) -> None:
-        """An event recorded on one stream and waited for on another."""
-        host = self._host
-        with host.call(thread, "acl", "aclrtRecordEvent", step_id=run.step_id):
-            host.hand_over(lambda: passed.append(self._event("EventRecord", "EVENT_RECORD", source, run, None)))
-        with host.call(thread, "acl", "aclrtStreamWaitEvent", step_id=run.step_id):
-            host.hand_over(lambda: self._wait(target, run, passed[-1]))
-
-    def _wait(self, stream: int, run: _Run, event: Slot) -> None:
-        self._event("StreamWaitEvent", "EVENT_WAIT", stream, run, event)
+            host.hand_over(partial(self._launcher.fetch, copy, run, task_name))
 
     def _synchronize(
-        self,
-        thread: HostThread,
-        stream_id: int,
-        step_id: int,
-        emulate: Callable[[], dict[str, Array]] = dict,
+        self, stream_id: int, step_id: int, emulate: Callable[[], dict[str, Array]] = dict
     ) -> dict[str, Array]:
-        """Waits for a stream; what the device computed until then is computed here, in no time."""
-        host = self._host
+        """Waits for a stream; what the device did until then is worked out here, in no time."""
+        host, device, thread = self._host, self._device, self._host.channel
         with (
             host.call(thread, "acl", "aclrtSynchronizeStream", step_id=step_id),
             host.call(thread, "runtime", "StreamSynchronize", step_id=step_id),
         ):
             host.drain()
+            last = device.last.get(stream_id)
             with host.stopped():
                 results = emulate()
-            host.wait_for_device(self._device, thread, self._device.idle_ns(stream_id))
+                done_ns = None if last is None else device.done_ns(last)
+            if done_ns is not None:
+                host.wait_for_device(device, thread, done_ns, step_id)
         return results
 
-    # Worker: launches
+    def _finish(self, run: Run, values: dict[str, Array]) -> dict[str, Array]:
+        host, thread, program = self._host, self._host.channel, self.model.program
+        for execution in run.executions:
+            self._ranges.execution(run, execution)
+        for index, op in enumerate(program.host_after, len(program.host_before)):
+            self._on_host(run, thread, op, index, values)
+        for block in run.blocks.values():
+            self._memory.free(block, host.price_alloc(thread))
+        if self._truth is not None:
+            self._truth.run(run.step_id, run.trace_id, [execution.execution_id for execution in run.executions])
+        return values
 
-    def _launch(self, op: DeviceOp, run: _Run) -> None:
-        host, thread = self._host, self._host.worker
-        program = self.model.program
-        with host.call(thread, "node", "launch", op_index=op.index, step_id=run.step_id):
-            for tensor in op.writes:
-                root = program.root(tensor.name)
-                if root not in run.blocks:
-                    purpose = "output" if root in self._output_roots else "activation"
-                    self._alloc(run, root, tensor.size_bytes, purpose, op.index, thread)
-            scratch = None
-            if op.cost.workspace_bytes:
-                scratch = self._memory.alloc(
-                    op.cost.workspace_bytes,
-                    pool="dynamic",
-                    purpose="workspace",
-                    tensor=None,
-                    op=op.index,
-                    now_ns=host.price_alloc(thread),
-                )
-            with host.call(thread, "runtime", "LaunchKernel", op_index=op.index, step_id=run.step_id) as call:
-                slot = self._device.submit(COMPUTE_STREAM, thread.now(), self._ticks[op.index])
-                host.recorder.task(
-                    self._device.device_id, slot, COMPUTE_STREAM, op.core, call.correlation_id,
-                    op=op, step_id=run.step_id, execution_id=run.execution_id,
-                )  # fmt: skip
-        if run.first_op_ticks is None:
-            run.first_op_ticks = slot.start
-        # Whatever is launched later runs later: memory that this op reads last can be given to it.
-        if scratch is not None:
-            self._memory.free(scratch, host.price_alloc(thread))
-        for name in self._last_use.get(op.index, ()):
-            if name not in self._kept:
-                self._memory.free(run.blocks.pop(name), host.price_alloc(thread))
-        if slot.end >= self._next_sample:
-            self._sample("HBM Used", "byte", slot.end, self._memory.used_bytes)
-            self._next_sample = slot.end + self._clock().clock_hz * _SAMPLE_NS // 10**9
-        host.compare_clocks(self._device, thread)
-
-    def _alloc(self, run: _Run, root: str, size: int, purpose: str, op: int | None, thread: HostThread) -> None:
-        now_ns = self._host.price_alloc(thread)
-        run.blocks[root] = self._memory.alloc(size, pool="dynamic", purpose=purpose, tensor=root, op=op, now_ns=now_ns)
-
-    def _input(self, name: str, run: _Run) -> None:
-        size = self.model.program.graph.tensors[name].size_bytes
-        self._alloc(run, name, size, "input", None, self._host.worker)
-        slot = self._copy(self._host.worker, "MemcpyH2D", size, run)
-        run.begin_ticks = run.begin_ticks or slot.start
-
-    def _output(self, name: str, run: _Run) -> None:
-        self._copy(self._host.worker, "MemcpyD2H", self.model.program.graph.tensors[name].size_bytes, run)
-
-    def _copy(self, thread: HostThread, name: str, size: int, run: _Run) -> Slot:
-        host, device = self._host, self._device
-        with host.call(thread, "runtime", "MemcpyAsync", step_id=run.step_id) as call:
-            slot = device.submit(COPY_STREAM, thread.now(), copy_ticks(device.spec, size))
-            host.recorder.task(
-                device.device_id, slot, COPY_STREAM, "SDMA", call.correlation_id,
-                name=name, size_bytes=size, step_id=run.step_id, execution_id=run.execution_id,
-            )  # fmt: skip
-        return slot
-
-    def _event(self, call_name: str, task_type: str, stream: int, run: _Run, event: Slot | None) -> Slot:
-        """Records an event on a stream, or waits there for `event`."""
-        host, device, thread = self._host, self._device, self._host.worker
-        with host.call(thread, "runtime", call_name, step_id=run.step_id) as call:
-            if event is None:
-                slot = device.record_event(stream, thread.now())
-            else:
-                slot = device.wait_event(stream, thread.now(), event)
-            host.recorder.task(
-                device.device_id, slot, stream, task_type, call.correlation_id,
-                name=task_type, step_id=run.step_id, execution_id=run.execution_id,
-            )  # fmt: skip
-        return slot
+    def _on_host(self, run: Run, thread: HostThread, op: HostOp, index: int, known: Mapping[str, Array]) -> None:
+        """The host's own work on a tensor."""
+        size = op.source.size_bytes + op.result.size_bytes
+        with self._ranges.external_op(run, thread, op.kind, index):
+            self._host.work_on(thread, op.kind, size, partial(_rewrite, op, known))
 
     # Device: marks and samples
 
-    def _clock(self) -> DeviceClock:
-        return self._device.clock
+    def _sample_frequency(self, ticks: int) -> None:
+        self._launcher.sample("AI Core Freq", "MHz", ticks, self._device.spec.core_clock_hz // 10**6)
 
-    def _sample(self, name: str, unit: str, ticks: int, value: int) -> None:
-        self._host.recorder.counter(self._device.device_id, ticks, name, unit, value)
-
-    def _mark_step(self, run: _Run) -> None:
-        recorder, device = self._host.recorder, self._device
-        begin = run.begin_ticks or run.first_op_ticks or run.end_ticks
-        marks = [("start", begin), ("fp_start", run.first_op_ticks), ("end", run.end_ticks)]
+    def _mark_step(self, run: Run) -> None:
+        """The step, from its first task that was not made ahead to its last."""
+        recorder, device, launcher = self._host.recorder, self._device, self._launcher
+        spans = [task.span for execution in run.executions for task in execution.tasks]
+        begin, end = min(start for start, _ in spans), max(end for _, end in spans)
+        self._iterations += 1
+        marks = [("start", begin), ("end", end)]
+        if run.op_tasks:
+            marks.insert(1, ("fp_start", min(task.span[0] for task in run.op_tasks)))
         for mark, ticks in marks:
-            if ticks is not None:
-                recorder.step_mark(device.device_id, ticks, run.step_id, MODEL_ID, run.step_id, mark)
-        for ticks in (begin, run.end_ticks):
-            self._sample("AI Core Freq", "MHz", ticks, device.spec.core_clock_hz // 10**6)
-        bytes_per_s = self._op_bytes * device.spec.clock_hz // max(1, run.end_ticks - begin)
-        self._sample("HBM Bandwidth", "MB/s", run.end_ticks, bytes_per_s // 10**6)
+            reading = device.clock.reading(ticks)
+            recorder.step_mark(device.device_id, reading, run.step_id, MODEL_ID, self._iterations, mark)
+        self._sample_frequency(begin)
+        self._sample_frequency(end)
+        bytes_per_s = self._op_bytes * device.spec.clock_hz // max(1, end - begin)
+        launcher.sample("HBM Bandwidth", "MB/s", end, bytes_per_s // 10**6)
+
+
+def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
+    """What the host's work on a tensor costs: all of it is read, and a new one written."""
+    source = known.get(op.source.name)
+    if source is None:
+        source = np.zeros(op.source.shape, op.source.numpy_dtype)
+    source.astype(op.result.numpy_dtype, copy=True)
 
 
 def check_inputs(model: CompiledModel, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,0 +1,156 @@
+"""The device's time: what runs side by side shares what there is, exactly, and nothing comes out of order."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from traceconv.runtime import device as dev
+from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.device import EVENT, Device, Task, Work, bandwidth, capacities
+from traceconv.runtime.spec import reference_npu
+
+SPEC = dataclasses.replace(reference_npu(), dispatch_gap_ticks=0, launch_latency_ns=0)
+HBM_CAPACITY = capacities(SPEC)[dev.HBM]
+
+
+def new_device() -> Device:
+    return Device(SPEC, DeviceClock(0, 0, 1_000_000_000, 0))  # a tick is a nanosecond
+
+
+def spans(*tasks: Task) -> list[tuple[int, int]]:
+    return [task.span for task in tasks]
+
+
+def test_two_tasks_that_need_all_of_the_memory_take_twice_as_long() -> None:
+    device = new_device()
+    work = Work(1_000, ((dev.HBM, HBM_CAPACITY),))
+    one, two = device.submit(0, 0, work), device.submit(1, 0, work)
+    device.run_all()
+    assert spans(one, two) == [(0, 2_000), (0, 2_000)]
+
+
+def test_a_task_is_slow_only_while_it_has_company() -> None:
+    device = new_device()
+    work = Work(1_000, ((dev.HBM, HBM_CAPACITY),))
+    one, two = device.submit(0, 0, work), device.submit(1, 600, work)
+    device.run_all()
+    # 600 alone, then both at half speed until the first has done its other 400, then the second's other 600 alone.
+    assert spans(one, two) == [(0, 1_400), (600, 2_000)]
+
+
+def test_cores_are_shared_and_other_cores_are_not_missed() -> None:
+    device = new_device()
+    cube = Work(1_000, ((dev.CUBE, SPEC.cube_cores * 3 // 4),))
+    vector = Work(1_000, ((dev.VECTOR, SPEC.vector_cores),))
+    tasks = [device.submit(stream, 0, work) for stream, work in enumerate((cube, cube, vector))]
+    device.run_all()
+    # Two thirds of full speed is no whole number of 2^-24: rounded down, so a tick more.
+    assert spans(*tasks) == [(0, 1_501), (0, 1_501), (0, 1_000)]
+
+
+def test_what_fits_together_is_not_slowed() -> None:
+    device = new_device()
+    tasks = [device.submit(stream, 0, Work(700, ((dev.HBM, HBM_CAPACITY // 2), (dev.CUBE, 4)))) for stream in (0, 1)]
+    device.run_all()
+    assert spans(*tasks) == [(0, 700), (0, 700)]
+
+
+def test_the_copies_of_both_ways_run_side_by_side() -> None:
+    device = new_device()
+    tasks = [device.submit(s, 0, Work(500, ((link, 1),))) for s, link in enumerate((dev.LINK_IN, dev.LINK_OUT))]
+    device.run_all()
+    assert spans(*tasks) == [(0, 500), (0, 500)]
+
+
+def test_a_wait_holds_its_stream_until_the_event_has_happened() -> None:
+    device = new_device()
+    work = device.submit(0, 0, Work(900))
+    event = device.submit(0, 0, EVENT)
+    wait = device.submit(1, 0, EVENT, event=event)
+    after = device.submit(1, 0, Work(10))
+    early = device.submit(2, 5_000, EVENT, event=event)
+    device.run_all()
+    assert spans(work, event, wait, after) == [(0, 900), (900, 902), (0, 904), (904, 914)]
+    assert early.span == (5_000, 5_002)  # what has happened holds nobody
+
+
+def test_time_goes_no_further_than_the_host_has_waited() -> None:
+    device = new_device()
+    work = Work(1_000, ((dev.HBM, HBM_CAPACITY),))
+    short, long = device.submit(0, 0, Work(100)), device.submit(1, 0, work)
+    assert device.done_ns(short) == 100 + SPEC.completion_latency_ns
+    assert long.end is None
+    late = device.submit(0, 2_000, work)  # submitted now, and too late to slow the other
+    device.run_all()
+    assert spans(long, late) == [(0, 1_000), (2_000, 3_000)]
+
+
+def test_an_event_that_never_comes_is_found_out() -> None:
+    device, other = new_device(), new_device()
+    wait = device.submit(0, 0, EVENT, event=other.submit(0, 0, EVENT))
+    with pytest.raises(AssertionError, match="waits for ever"):
+        device.run_until(wait)
+
+
+WORKS = st.builds(
+    lambda ticks, hbm, l2, cores, kind: (ticks, hbm, l2, cores, kind),
+    st.integers(1, 5_000),
+    st.integers(0, 4_000_000),
+    st.integers(0, 4_000_000),
+    st.integers(1, 8),
+    st.sampled_from((dev.CUBE, dev.VECTOR, dev.CPU)),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3_000), WORKS), min_size=1, max_size=40))
+def test_together_tasks_never_get_more_than_there_is(
+    plan: list[tuple[int, int, tuple[int, int, int, int, int]]],
+) -> None:
+    spec = reference_npu()
+    device = Device(spec, DeviceClock(10**9, 77, spec.clock_hz, 23_000))
+    now, tasks = 10**9, []
+    for stream, wait, (ticks, hbm, l2, cores, kind) in plan:
+        now += wait
+        demands = ((dev.HBM, bandwidth(hbm, ticks)), (dev.L2, bandwidth(l2, ticks)), (kind, cores))
+        # As in the runtime, no task asks for more than there is when it is alone.
+        capacity = capacities(spec)
+        demands = tuple((r, min(amount, capacity[r])) for r, amount in demands)
+        tasks.append(device.submit(stream, now, Work(ticks, demands)))
+    device.run_all()
+    ends = dict.fromkeys(range(6), 0)
+    for (stream, _, _), task in zip(plan, tasks, strict=True):
+        start, end = task.span
+        assert start >= task.arrival and end - start >= task.work.ticks
+        assert device.clock.ns_at(start) >= task.submit_ns + spec.launch_latency_ns
+        assert not ends[stream] or start >= ends[stream] + spec.dispatch_gap_ticks
+        ends[stream] = end
+    moments = sorted({moment for task in tasks for moment in task.span})
+    for first in moments[::3]:
+        for last in moments[::-3]:
+            if last <= first:
+                break
+            asked = [0] * len(dev.RESOURCES)
+            for task in tasks:
+                if first <= task.span[0] and task.span[1] <= last:
+                    for resource, amount in task.work.demands:
+                        asked[resource] += amount * task.work.ticks
+            assert all(a <= (last - first) * c for a, c in zip(asked, capacities(spec), strict=True))
+    alone = [t for t in tasks if all(o is t or o.span[1] <= t.span[0] or t.span[1] <= o.span[0] for o in tasks)]
+    assert all(task.span[1] - task.span[0] == task.work.ticks for task in alone)
+
+
+@given(st.lists(st.integers(1, 2_000), min_size=1, max_size=12), st.integers(1, 2_000))
+def test_more_work_on_one_stream_takes_longer(sizes: list[int], more: int) -> None:
+    def total(work: list[int]) -> int:
+        device = new_device()
+        tasks = [device.submit(0, 0, Work(ticks)) for ticks in work]
+        device.run_all()
+        return tasks[-1].span[1]
+
+    assert total(sizes) == sum(sizes)
+    assert total([*sizes[:-1], sizes[-1] + more]) == total(sizes) + more

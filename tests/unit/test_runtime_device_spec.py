@@ -1,0 +1,132 @@
+"""Another device from a TOML file: what it says counts, what it can't mean is refused in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from runtime_invariants import check
+from runtime_reader import Capture
+
+from traceconv.cli.app import run
+from traceconv.errors import InputError
+from traceconv.runtime.cost import task_ticks
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.runtime.session import compile_model
+from traceconv.runtime.spec import load_spec, reference_npu
+
+EDGE = """
+[device]
+name = "Edge NPU"
+memory_bytes = 1_073_741_824
+clock_hz = 19_200_000
+core_clock_hz = 800_000_000
+compute_stream_count = 2
+
+[memory]
+hbm_bytes_per_s = 34_000_000_000
+
+[cube]
+core_count = 1
+
+[vector]
+core_count = 2
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "edge.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_what_a_file_leaves_out_is_as_in_the_reference(tmp_path: Path) -> None:
+    spec = load_spec(written(tmp_path, EDGE))
+    changed = {
+        "name": "Edge NPU",
+        "memory_bytes": 1 << 30,
+        "clock_hz": 19_200_000,
+        "core_clock_hz": 800_000_000,
+        "compute_stream_count": 2,
+        "hbm_bytes_per_s": 34_000_000_000,
+        "cube_cores": 1,
+        "vector_cores": 2,
+    }
+    assert spec == dataclasses.replace(reference_npu(), **changed)
+    assert load_spec(written(tmp_path, "")) == dataclasses.replace(reference_npu(), name="edge")
+
+
+def test_the_log_is_that_of_the_device(tmp_path: Path) -> None:
+    path = written(tmp_path, EDGE)
+    options = RecordOptions("mini_resnet", tmp_path / "raw", iterations=3, deterministic=True, device_spec=path)
+    capture = Capture(record(options).folder)
+    check(capture, load_spec(path))
+    (row,) = capture["device"]
+    assert capture.texts[int(row["name"])] == "Edge NPU"
+    assert (row["clock_hz"], row["ai_core_count"], row["ai_vector_core_count"]) == (19_200_000, 1, 2)
+    assert str(tmp_path).encode() not in b"".join(capture.files.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[memory]\nhbm_gb_per_s = 400", "[memory] has no key 'hbm_gb_per_s'. Did you mean 'hbm_bytes_per_s'?"),
+        ("[memry]\nhbm_bytes_per_s = 400", "no section [memry]. Did you mean 'memory'?"),
+        ("[cube]\ncores = 4", "Did you mean 'core_count'?"),
+        ("[sdma]\nzzz = 4", "There are: latency_ns, host_bytes_per_s."),
+        ("clock_hz = 4", "no section [clock_hz]"),
+        ("device = 4", "device must be a section"),
+        ("[device]\nclock_hz = 0", "[device] clock_hz = 0: must be a whole number from 1000"),
+        ("[device]\nclock_hz = 1.5e6", "1500000.0: must be a whole number"),
+        ("[device]\nclock_hz = true", "True: must be a whole number"),
+        ("[device]\nclock_hz = '50 MHz'", "must be a whole number"),
+        ("[device]\nname = 7", "[device] name: must be a text"),
+        ("[cube]\nmac_fractal = 12", "must be one of 1, 2, 4, 8, 16"),
+        ("[memory]\nl2_bytes_per_cycle = 3", "at least 1 for each of 16 cores"),
+        ("[memory", "is not a TOML file"),
+    ],
+)
+def test_what_a_device_can_not_be_is_one_line(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InputError) as refused:
+        load_spec(path)
+    assert words in str(refused.value)
+    assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--device-spec", str(path)]) == 1
+    said = capsys.readouterr()
+    assert words in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can't be read"):
+        load_spec(tmp_path / "absent.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        load_spec(tmp_path / "b.toml")
+
+
+def test_a_spec_moves_the_ops_that_it_bounds() -> None:
+    """Twice the bandwidth: what memory bounds takes half as long. Twice the clock: what the cores bound does."""
+    base = reference_npu()
+    wider = dataclasses.replace(base, hbm_bytes_per_s=2 * base.hbm_bytes_per_s)
+    faster = dataclasses.replace(base, core_clock_hz=2 * base.core_clock_hz, hbm_bytes_per_s=2 * base.hbm_bytes_per_s)
+    models = [compile_model("vgg19", spec=spec).program.ops for spec in (base, wider, faster)]
+    bound_by_memory = bound_by_cores = 0
+    for op, with_bandwidth, with_clock in zip(*models, strict=True):
+        size = sum(tensor.size_bytes for tensor in (*op.operands, *op.writes))
+        per_s = base.hbm_bytes_per_s * base.hbm_efficiency_percent
+        least = -(-size * base.core_clock_hz * 100 // per_s)
+        if op.cost.cycles == least:
+            bound_by_memory += 1
+            assert with_bandwidth.cost.cycles < op.cost.cycles
+            assert with_bandwidth.cost.cycles >= op.cost.cycles // 2
+        else:
+            bound_by_cores += 1
+            assert with_bandwidth.cost.cycles == op.cost.cycles
+        # Cycles stay as they are when memory keeps up with the cores: time is half.
+        assert with_clock.cost.cycles == op.cost.cycles
+        assert abs(2 * task_ticks(faster, with_clock.cost) - task_ticks(base, op.cost)) <= 2
+    assert bound_by_memory >= 2 and bound_by_cores >= 10

@@ -1,0 +1,108 @@
+"""Ranges of the log: labels of the user, inferences, their executions on the device, the host's work on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from traceconv.runtime.clock import HostThread
+from traceconv.runtime.device import Device
+from traceconv.runtime.host import Host
+from traceconv.runtime.launch import Execution, Run
+from traceconv.runtime.recorder import NONE32
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureIds:
+    """Numbers that are unique in a capture, whichever device they are of."""
+
+    spans: Iterator[int] = field(default_factory=lambda: count(1))
+    steps: Iterator[int] = field(default_factory=lambda: count(1))
+    executions: Iterator[int] = field(default_factory=lambda: count(1))
+    blocks: Iterator[int] = field(default_factory=lambda: count(1))
+    correlations: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+class RangeLog:
+    """Writes the ranges of one device's host threads."""
+
+    def __init__(self, host: Host, device: Device, ids: CaptureIds) -> None:
+        self._host = host
+        self._device = device
+        self._ids = ids
+        self._open: list[int] = []
+
+    @contextmanager
+    def label(self, name: str, args: str = "") -> Iterator[int]:
+        """A range that the user puts around whatever is done inside."""
+        with self._range(self._host.channel, "annotation", name, "annotation", args, 0, NONE32, self._parent()) as span:
+            self._open.append(span)
+            yield span
+            self._open.pop()
+
+    @contextmanager
+    def inference(self, run: Run) -> Iterator[None]:
+        """One run of the model, from the call to its return."""
+        thread = self._host.channel
+        with self._range(
+            thread, "inference", "Inference", "Runtime", "", run.trace_id, run.step_id, self._parent()
+        ) as span:
+            run.span_id = span
+            yield
+
+    @contextmanager
+    def external_op(self, run: Run, thread: HostThread, kind: str, index: int) -> Iterator[None]:
+        """The host's `index`-th piece of work on the tensors of a run.
+
+        Done ahead, it is part of the run's trace, but of no range: the inference has not begun.
+        """
+        with self._range(
+            thread, "external_op", kind, "Runtime", "", run.trace_id, run.step_id, run.span_id, item_index=index
+        ):
+            yield
+
+    def execution(self, run: Run, execution: Execution) -> None:
+        """What the device did for a run, as the driver is told: from the interrupt of its first task to its last."""
+        if not execution.tasks:
+            return
+        clock, latency_ns = self._device.clock, self._device.spec.completion_latency_ns
+        spans = [task.span for task in execution.tasks]
+        begin_ns = clock.ns_at(min(start for start, _ in spans)) + latency_ns
+        end_ns = clock.ns_at(max(end for _, end in spans)) + latency_ns
+        recorder, thread_id, span_id = self._host.recorder, self._host.driver.thread_id, next(self._ids.spans)
+        recorder.range_begin(
+            begin_ns, span_id, run.span_id, run.trace_id, "Execution", "NPU", "", thread_id, run.step_id, "execution",
+            self._device.device_id, execution.index, execution.execution_id,
+        )  # fmt: skip
+        recorder.range_end(end_ns, span_id, thread_id, "execution")
+
+    def _parent(self) -> int:
+        return self._open[-1] if self._open else 0
+
+    @contextmanager
+    def _range(
+        self,
+        thread: HostThread,
+        kind: str,
+        name: str,
+        category: str,
+        args: str,
+        trace_id: int,
+        step_id: int,
+        parent: int,
+        *,
+        item_index: int = NONE32,
+    ) -> Iterator[int]:
+        recorder, span_id = self._host.recorder, next(self._ids.spans)
+        thread.spend(100)
+        recorder.range_begin(
+            thread.now(), span_id, parent, trace_id, name, category, args, thread.thread_id, step_id, kind,
+            item_index=item_index,
+        )  # fmt: skip
+        thread.spend(100)
+        yield span_id
+        thread.spend(100)
+        recorder.range_end(thread.now(), span_id, thread.thread_id, kind)
+        thread.spend(100)

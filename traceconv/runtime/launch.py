@@ -1,0 +1,231 @@
+"""What the worker thread does: launches tasks and copies on a device's streams, and keeps its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from traceconv.runtime import device as dev
+from traceconv.runtime.cost import Cost, copy_ticks, task_ticks
+from traceconv.runtime.device import EVENT, Device, Task, Work
+from traceconv.runtime.graph import Array
+from traceconv.runtime.host import Host
+from traceconv.runtime.lower import DeviceOp, Program
+from traceconv.runtime.memory import Allocator, Block
+from traceconv.runtime.recorder import NONE32
+from traceconv.runtime.schedule import INPUTS, Copy, Schedule
+from traceconv.runtime.spec import DeviceSpec
+from traceconv.runtime.truth import DeviceTruth
+
+#: Least device time between two samples of a counter.
+_SAMPLE_NS = 100_000
+#: Core type in the log → what it takes of which cores: those of block_count, those of mix_block_count.
+_CORES = {
+    "AI_CORE": (dev.CUBE, None),
+    "AI_VECTOR_CORE": (dev.VECTOR, None),
+    "AI_CPU": (dev.CPU, None),
+    "MIX_AIC": (dev.CUBE, dev.VECTOR),
+    "MIX_AIV": (dev.VECTOR, dev.CUBE),
+}
+
+
+@dataclass(slots=True)
+class Execution:
+    """A part of an inference that the device runs without the host: number in the capture, place in the inference.
+
+    `tasks` leaves out copies that were made ahead, while the inference before it was running.
+    """
+
+    execution_id: int
+    index: int
+    tasks: list[Task] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Run:
+    """State of one run of the model while it is under way.
+
+    `given`: the inputs as the caller has them. `handed`: the worker has been told to bring them to the device.
+    `ahead`: what is launched now comes before the inference begins; belongs to the worker.
+    """
+
+    given: object
+    inputs: dict[str, Array]
+    step_id: int
+    trace_id: int
+    executions: list[Execution]
+    handed: bool = False
+    ahead: bool = False
+    span_id: int = 0
+    blocks: dict[str, Block] = field(default_factory=dict)
+    events: dict[int, Task] = field(default_factory=dict)
+    op_tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def execution(self) -> Execution:
+        """The one that is being launched."""
+        return self.executions[-1]
+
+
+def op_work(spec: DeviceSpec, op: DeviceOp) -> Work:
+    """What an op needs: cores, its bytes from device memory, and what its cores read by way of L2."""
+    ticks = max(1, task_ticks(spec, op.cost))
+    unique_bytes = sum(tensor.size_bytes for tensor in (*op.operands, *op.writes))
+    demands = [(dev.HBM, dev.bandwidth(unique_bytes, ticks)), (dev.L2, dev.bandwidth(_l2_bytes(op.cost), ticks))]
+    blocks, mix_blocks = _CORES[op.core]
+    demands.append((blocks, op.cost.block_count))
+    if mix_blocks is not None:
+        demands.append((mix_blocks, op.cost.mix_block_count))
+    return Work(ticks, tuple(demands))
+
+
+def _l2_bytes(cost: Cost) -> int:
+    """What mte2 of all cores brings in."""
+    moved = 0
+    if cost.cube is not None:
+        work, row_bytes = cost.cube.work, cost.cube.k_fractals * 32
+        moved += cost.cube.tiles * (-(-cost.cube.m0 * row_bytes // work.reuse) + cost.cube.n0 * row_bytes)
+    if cost.vector is not None:
+        moved += cost.vector.work.in_bytes
+    return moved
+
+
+def copy_work(spec: DeviceSpec, size_bytes: int, link: int) -> Work:
+    """What a copy over a link to the host needs."""
+    ticks = max(1, copy_ticks(spec, size_bytes))
+    return Work(ticks, ((link, 1), (dev.HBM, dev.bandwidth(size_bytes, ticks))))
+
+
+class Launcher:
+    """Launches on one device. Every method runs on the worker thread, but for `weights`."""
+
+    def __init__(
+        self, program: Program, plan: Schedule, host: Host, device: Device, memory: Allocator, truth: DeviceTruth | None
+    ) -> None:
+        self._program = program
+        self._plan = plan
+        self._host = host
+        self._device = device
+        self._memory = memory
+        self._truth = truth
+        self._work = [op_work(device.spec, op) for op in program.ops]
+        self._output_roots = {program.root(name) for name in program.downloads}
+        self._next_sample = 0
+
+    # Ops
+
+    def op(self, op: DeviceOp, run: Run) -> None:
+        """Launches an op: waits that it needs, memory, the task, an event behind it for others."""
+        host, thread = self._host, self._host.worker
+        place = self._plan.placements[op.index]
+        for index in place.waits:
+            self._wait(place.stream, run, run.events[index])
+        pool = f"stream {place.stream}"
+        with host.call(thread, "node", "launch", op_index=op.index, step_id=run.step_id):
+            for tensor in op.writes:
+                root = self._program.root(tensor.name)
+                if root not in run.blocks:
+                    purpose = "output" if root in self._output_roots else "activation"
+                    run.blocks[root] = self._alloc(tensor.size_bytes, pool, purpose, root, op.index)
+            scratch = None
+            if op.cost.workspace_bytes:
+                scratch = self._alloc(op.cost.workspace_bytes, pool, "workspace", None, op.index)
+            task = self._submit("LaunchKernel", op.core, place.stream, self._work[op.index], run, op=op)
+        run.op_tasks.append(task)
+        # Blocks go back to the pool of their stream, where whatever takes them runs later.
+        if scratch is not None:
+            self._memory.free(scratch, host.price_alloc(thread))
+        for name in place.frees:
+            self._memory.free(run.blocks.pop(name), host.price_alloc(thread))
+        if place.records:
+            self._record(op.index, place.stream, run)
+        if task.arrival >= self._next_sample:
+            self.sample("HBM Used", "byte", task.arrival, self._memory.used_bytes)
+            self._next_sample = task.arrival + self._device.clock.clock_hz * _SAMPLE_NS // 10**9
+        host.compare_clocks(self._device, thread)
+
+    def _alloc(self, size_bytes: int, pool: str, purpose: str, tensor: str | None, op: int | None) -> Block:
+        now_ns = self._host.price_alloc(self._host.worker)
+        return self._memory.alloc(size_bytes, pool=pool, purpose=purpose, tensor=tensor, op=op, now_ns=now_ns)
+
+    # Copies
+
+    def load(self, name: str, run: Run) -> None:
+        """Copies an input to the device."""
+        size = self._program.graph.tensors[name].size_bytes
+        root = self._program.root(name)
+        if root not in run.blocks:
+            run.blocks[root] = self._alloc(size, "input", "input", root, None)
+        self._copy("Load", size, self._plan.copy_in, dev.LINK_IN, run)
+
+    def loaded(self, run: Run) -> None:
+        """Marks that all inputs are on the device."""
+        self._record(INPUTS, self._plan.copy_in, run)
+
+    def fetch(self, copy: Copy, run: Run, name: str) -> None:
+        """Copies tensors to the host; the tasks are called `name`."""
+        for index in copy.waits:
+            self._wait(self._plan.copy_out, run, run.events[index])
+        for tensor in copy.tensors:
+            size = self._program.graph.tensors[tensor].size_bytes
+            self._copy(name, size, self._plan.copy_out, dev.LINK_OUT, run)
+
+    def weights(self, size_bytes: int, run: Run) -> None:
+        """Copies weights to the device."""
+        self._copy("MemcpyH2D", size_bytes, self._plan.copy_in, dev.LINK_IN, run, on_channel=True)
+
+    def _copy(self, name: str, size: int, stream: int, link: int, run: Run, *, on_channel: bool = False) -> None:
+        work = copy_work(self._device.spec, size, link)
+        self._submit("MemcpyAsync", "SDMA", stream, work, run, name=name, size_bytes=size, on_channel=on_channel)
+
+    # Events
+
+    def _record(self, index: int, stream: int, run: Run) -> None:
+        run.events[index] = self._submit("EventRecord", "EVENT_RECORD", stream, EVENT, run, name="EVENT_RECORD")
+
+    def _wait(self, stream: int, run: Run, event: Task) -> None:
+        self._submit("StreamWaitEvent", "EVENT_WAIT", stream, EVENT, run, name="EVENT_WAIT", event=event)
+
+    # Tasks
+
+    def _submit(
+        self,
+        call_name: str,
+        task_type: str,
+        stream: int,
+        work: Work,
+        run: Run,
+        *,
+        name: str | None = None,
+        size_bytes: int | None = None,
+        op: DeviceOp | None = None,
+        event: Task | None = None,
+        on_channel: bool = False,
+    ) -> Task:
+        """One call that launches one task; the task is logged when it is done."""
+        host, device, step_id = self._host, self._device, run.step_id
+        thread = host.channel if on_channel else host.worker
+        execution = run.execution if run.executions else None
+        execution_id = execution.execution_id if execution else NONE32
+        op_index = NONE32 if op is None else op.index
+
+        with host.call(thread, "runtime", call_name, op_index=op_index, step_id=step_id) as call:
+            correlation_id = call.correlation_id
+
+            def done(task: Task) -> None:
+                host.recorder.task(
+                    device.device_id, device.slot(task), stream, task_type, correlation_id,
+                    name=name, size_bytes=size_bytes, op=op, step_id=step_id, execution_id=execution_id,
+                )  # fmt: skip
+                if self._truth is not None:
+                    shown = name if op is None else op.name
+                    self._truth.task(task, shown, task_type, op_index, step_id, execution_id, correlation_id)
+
+            task = device.submit(stream, thread.now(), work, event=event, done=done)
+        if execution is not None and not run.ahead:
+            execution.tasks.append(task)
+        return task
+
+    def sample(self, name: str, unit: str, ticks: int, value: int) -> None:
+        """A sampled value of the device."""
+        device = self._device
+        self._host.recorder.counter(device.device_id, device.clock.reading(ticks), name, unit, value)

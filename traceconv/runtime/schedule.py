@@ -1,0 +1,238 @@
+"""Which stream each op goes to, which events order the streams, and when memory can be given up.
+
+Ops are launched in the order of the program. An op goes to the stream on which it would end first by its cost
+alone; independent branches so come to different streams. Where an op reads what another stream makes,
+its stream waits for an event that is recorded there; waits that follow from others are left out.
+
+Vector clocks say what is known to be done: `clock[s][t]` is how many tasks of stream t are done for certain when the
+next task of stream s starts. From the same clocks follows when a block of memory can be used again:
+when its own stream is behind every task that touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from traceconv.errors import UsageError, printable, suggestion
+from traceconv.runtime.cost import task_ticks
+from traceconv.runtime.device import EVENT_TICKS
+from traceconv.runtime.lower import DeviceOp, Program
+from traceconv.runtime.spec import DeviceSpec
+
+#: Stands for the copies of the model's inputs among the ops that are waited for.
+INPUTS = -1
+#: Ops of the model whose first inputs decide what is launched, and how many these inputs are.
+_DECIDING = {"If": 1, "Loop": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an op runs. Lists are of op indices, or `INPUTS`; `frees` are tensors that own their bytes.
+
+    waits    events that its stream waits for before it
+    records  whether an event is recorded after it
+    frees    memory that can be given up once it is launched
+    """
+
+    stream: int
+    waits: tuple[int, ...]
+    records: bool
+    frees: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Tensors that are copied to the host, once the events of the ops `waits` have happened: all work is done then."""
+
+    tensors: tuple[str, ...]
+    waits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The plan of one run.
+
+    placements    by op index
+    stream_count  compute streams in use
+    host_reads    op index → values that the host reads before it launches the op; the number of ops: at the end
+    stores        the outputs of the run
+    """
+
+    placements: tuple[Placement, ...]
+    stream_count: int
+    host_reads: Mapping[int, Copy]
+    stores: Copy
+
+    @property
+    def copy_in(self) -> int:
+        """The stream of copies to the device."""
+        return self.stream_count
+
+    @property
+    def copy_out(self) -> int:
+        """The stream of copies to the host."""
+        return self.stream_count + 1
+
+    @property
+    def stream_names(self) -> dict[int, str]:
+        """Number and name of every stream."""
+        names = {stream: f"compute {stream}" for stream in range(self.stream_count)}
+        return {**names, self.copy_in: "copy in", self.copy_out: "copy out"}
+
+
+def schedule(program: Program, spec: DeviceSpec, fetch: Sequence[str] = ()) -> Schedule:
+    """Plans the runs of a program; `fetch` are tensors whose values the host reads as soon as they are made.
+
+    Raises UsageError for a tensor that no op makes.
+    """
+    producers = {program.root(tensor.name): op.index for op in program.ops for tensor in op.writes}
+    reads = _host_reads(program, producers, fetch)
+    placer = _Placer(program, spec, producers)
+    streams = [placer.place(op) for op in program.ops]
+    clocks = _Clocks(program, streams, producers, [program.root(n) for names in reads.values() for n in names])
+    waits: list[tuple[int, ...]] = []
+    host_reads: dict[int, Copy] = {}
+    for op in program.ops:
+        if op.index in reads:
+            host_reads[op.index] = Copy(reads[op.index], clocks.join())
+        waits.append(clocks.launch(op))
+    if len(waits) in reads:
+        host_reads[len(waits)] = Copy(reads[len(waits)], clocks.join())
+    stores = Copy(tuple(program.downloads), clocks.join())
+    recorded = {index for found in [*waits, stores.waits, *(c.waits for c in host_reads.values())] for index in found}
+    placements = tuple(
+        Placement(stream, found, index in recorded, tuple(clocks.frees.get(index, ())))
+        for index, (stream, found) in enumerate(zip(streams, waits, strict=True))
+    )
+    return Schedule(placements, max(streams, default=0) + 1, host_reads, stores)
+
+
+def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """Op index → values that the host must know before it: what decides a branch or a loop, a shape that depends on
+    values (all values of the tensor are read, since their number is the shape), and what is asked for in `fetch`.
+    """
+    made = {tensor.name: op.index for op in program.ops for tensor in op.writes}
+    dynamic = program.graph.dynamic
+    found: dict[int, dict[str, None]] = {}
+    known: set[str] = set()
+    for op in program.ops:
+        first = op.nodes[0]
+        names = list(first.inputs[: _DECIDING.get(first.op_type, 0)])
+        # Where a shape starts to depend on values it must be read; what follows from it then is known.
+        names += [t.name for t in op.reads if t.name in dynamic and t.name not in known]
+        for root in dict.fromkeys(program.root(name) for name in names):
+            if root in producers and root not in known:
+                found.setdefault(op.index, {})[root] = None
+                known.add(root)
+        if any(t.name in dynamic for t in op.reads):
+            known.update(name for t in op.writes for name in (t.name, program.root(t.name)))
+    for name in fetch:
+        if name not in made:
+            near = suggestion(name, list(made)) or " A fused op keeps its inner tensors to itself."
+            raise UsageError(f"--fetch {printable(name, 80)}: no op of {program.graph.name} makes it.{near}")
+        found.setdefault(made[name] + 1, {})[name] = None
+    return {index: tuple(names) for index, names in sorted(found.items())}
+
+
+class _Placer:
+    """List scheduling: each op in turn goes where it ends first."""
+
+    def __init__(self, program: Program, spec: DeviceSpec, producers: Mapping[str, int]) -> None:
+        self._program = program
+        self._spec = spec
+        self._producers = producers
+        self._free: list[int] = [0]
+        self._end: dict[int, int] = {}
+        self._stream: dict[int, int] = {}
+        self._hop = 2 * (EVENT_TICKS + spec.dispatch_gap_ticks)
+
+    def place(self, op: DeviceOp) -> int:
+        """The stream of an op, after those before it."""
+        before = {self._producers[root] for t in op.reads if (root := self._program.root(t.name)) in self._producers}
+        before.discard(op.index)
+        fresh = [len(self._free)] if len(self._free) < self._spec.compute_stream_count else []
+        latest = max(before, key=lambda index: (self._end[index], index), default=None)
+        home = 0 if latest is None else self._stream[latest]
+
+        def start(stream: int) -> int:
+            free = self._free[stream] if stream < len(self._free) else 0
+            hops = [self._end[i] + (self._hop if self._stream[i] != stream else 0) for i in before]
+            return max([free + self._spec.dispatch_gap_ticks, *hops])
+
+        stream: int = min([*range(len(self._free)), *fresh], key=lambda s: (start(s), s != home, s))
+        end = start(stream) + task_ticks(self._spec, op.cost)
+        if stream == len(self._free):
+            self._free.append(0)
+        self._free[stream] = end
+        self._end[op.index], self._stream[op.index] = end, stream
+        return stream
+
+
+class _Clocks:
+    """What each stream knows to be done, as ops are launched one after another."""
+
+    def __init__(
+        self, program: Program, streams: Sequence[int], producers: Mapping[str, int], read_by_host: Sequence[str]
+    ) -> None:
+        width = max(streams, default=0) + 2
+        self._program, self._streams, self._producers = program, streams, producers
+        self._uploads = {program.root(name) for name in program.uploads}
+        self._kept = self._uploads | {program.root(name) for name in program.downloads} | set(read_by_host)
+        self._last_uses = program.last_uses()
+        self._copies = width - 1
+        self._clock = [[0] * width for _ in range(width)]
+        self._clock[self._copies][self._copies] = 1
+        #: Op (or INPUTS) → its stream, and what is done once it is done.
+        self._at = {INPUTS: (self._copies, list(self._clock[self._copies]))}
+        self._joined = [0] * width
+        self._touched: dict[str, list[int]] = {}
+        #: Stream → tensors in its memory that no later op reads, while others may still be reading them.
+        self._lingering: dict[int, list[str]] = {}
+        #: Op → memory that can be given up after its launch.
+        self.frees: dict[int, list[str]] = {}
+
+    def launch(self, op: DeviceOp) -> tuple[int, ...]:
+        """The events that an op's stream must wait for before it."""
+        stream, root = self._streams[op.index], self._program.root
+        needed = {self._producers[name] for t in op.reads if (name := root(t.name)) in self._producers} - {op.index}
+        if any(root(t.name) in self._uploads for t in op.reads):
+            needed.add(INPUTS)
+        mine = self._clock[stream]
+        waits = self._learn(mine, needed)
+        mine[stream] += 1
+        self._at[op.index] = (stream, list(mine))
+        for tensor in (*op.reads, *op.writes):
+            self._touched.setdefault(root(tensor.name), []).append(op.index)
+        for name in self._last_uses.get(op.index, ()):
+            if name not in self._kept and name in self._producers:
+                self._lingering.setdefault(self._streams[self._producers[name]], []).append(name)
+        waiting = self._lingering.get(stream, [])
+        free = [name for name in waiting if all(self._is_done(index, mine) for index in self._touched[name])]
+        if free:
+            self.frees[op.index] = free
+            self._lingering[stream] = [name for name in waiting if name not in free]
+        return waits
+
+    def join(self) -> tuple[int, ...]:
+        """The events after which all that was launched is done; the host waits for them, and so everyone knows."""
+        latest: dict[int, int] = {}
+        for index, (stream, _) in self._at.items():
+            latest[stream] = index
+        waits = self._learn(self._joined, latest.values())
+        for clock in self._clock:
+            clock[:] = map(max, clock, self._joined)
+        return waits
+
+    def _is_done(self, index: int, clock: Sequence[int]) -> bool:
+        stream, seen = self._at[index]
+        return clock[stream] >= seen[stream]
+
+    def _learn(self, clock: list[int], needed: Collection[int]) -> tuple[int, ...]:
+        """Adds to a clock what the ops `needed` know; those of them that it did not know of, in order."""
+        found = []
+        for index in sorted(needed, reverse=True):  # later ops know more
+            if not self._is_done(index, clock):
+                found.append(index)
+                clock[:] = map(max, clock, self._at[index][1])
+        return tuple(sorted(found))
