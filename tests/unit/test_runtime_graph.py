@@ -267,6 +267,15 @@ def test_work_grows_with_the_nodes_and_not_with_their_square(monkeypatch: pytest
     assert seen[0] == seen[1]
 
 
+@pytest.mark.long
+def test_ten_thousand_nodes_are_recorded(tmp_path: Path) -> None:
+    proto = deep(1_000)
+    assert len(proto.graph.node) > 10_000
+    onnx.save(proto, tmp_path / "deep.onnx")
+    done = record(RecordOptions(str(tmp_path / "deep.onnx"), tmp_path / "raw", iterations=1, deterministic=True))
+    assert len(Capture(done.folder)["op"]) == done.op_count > 3_000
+
+
 def test_equal_layers_share_kernels() -> None:
     model = compiled(deep(40))
     kernels = {id(kernel.session) for kernel in model.executor.kernels}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from onnx_models import ModelBuilder, onnxruntime_values
 
 from traceconv.errors import InputError, ModelError, UsageError
@@ -34,26 +34,6 @@ def agrees(proto: onnx.ModelProto, model: CompiledModel, seed: int = 0, rtol: fl
         np.testing.assert_allclose(ours[name], value, rtol=rtol, atol=rtol * max(scale, 1e-6), err_msg=name)
 
 
-def randomized(proto: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """The same graph with weights that vary: fills become random constants of a size that keeps values tame."""
-    random = np.random.default_rng(seed)
-    shapes = {entry.name: numpy_helper.to_array(entry) for entry in proto.graph.initializer}
-    changed = onnx.ModelProto()
-    changed.CopyFrom(proto)
-    positive = {node.input[4] for node in proto.graph.node if node.op_type == "BatchNormalization"}
-    for node in changed.graph.node:
-        if node.op_type == "ConstantOfShape":
-            shape = tuple(shapes[node.input[0]])
-            fan_in = int(np.prod(shape[1:])) or 1
-            values = random.standard_normal(shape) / np.sqrt(fan_in if len(shape) > 1 else 4)
-            if node.output[0] in positive:
-                values = np.abs(values) + 0.5
-            node.op_type = "Constant"
-            del node.input[:], node.attribute[:]
-            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(values.astype(np.float32))))
-    return changed
-
-
 @pytest.mark.parametrize("name", model_names())
 def test_every_named_model_is_lowered_whole(name: str) -> None:
     proto = find_model(name).proto
@@ -68,18 +48,9 @@ def test_every_named_model_is_lowered_whole(name: str) -> None:
     assert irregular <= {"LSTM", "NonMaxSuppression", "Gather", "Identity"}  # Gather and Identity of 8-byte integers
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50", "mini_resnet", "mini_transformer"])
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50"])
 def test_outputs_are_those_of_onnxruntime(name: str) -> None:
     agrees(find_model(name).proto, compile_model(name))
-
-
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
-def test_numbers_vary_with_random_weights_and_still_agree(name: str) -> None:
-    proto = randomized(find_model(name).proto, 5)
-    model = compiled(proto)
-    agrees(proto, model, rtol=1e-3)
-    (output,) = model.executor.run(random_inputs(model, 1)).values()
-    assert np.unique(output).size > 100
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "mini_resnet", "mini_transformer"])
@@ -117,11 +88,6 @@ def op_of_a_later_opset() -> onnx.ModelProto:
     return b.model({"x": [1, 3]}, [b.node("Gelu", ["x"])], opset=17)
 
 
-def shape_from_data() -> onnx.ModelProto:
-    b = ModelBuilder()
-    return b.model({"x": [1, 3]}, [b.node("Cast", [b.node("NonZero", ["x"])], to=1)])
-
-
 def strings() -> onnx.ModelProto:
     b = ModelBuilder()
     return b.model({"x": [2]}, [b.node("Identity", ["x"])], elem_types={"x": TensorProto.STRING})
@@ -138,14 +104,9 @@ def bfloat16() -> onnx.ModelProto:
     return b.model({"x": [2]}, [b.node("Cast", [b.node("Cast", ["x"], to=TensorProto.BFLOAT16)], to=1)])
 
 
-def control_flow() -> onnx.ModelProto:
-    def branch(op_type: str) -> onnx.GraphProto:
-        out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-        return helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], op_type, [], [out])
-
+def no_kernel() -> onnx.ModelProto:
     b = ModelBuilder()
-    condition = b.node("Cast", [b.node("ReduceMax", ["x"], keepdims=0)], to=TensorProto.BOOL)
-    return b.model({"x": [1, 3]}, [b.node("If", [condition], then_branch=branch("Relu"), else_branch=branch("Neg"))])
+    return b.model({"x": [2]}, [b.node("BitShift", ["x", "x"], direction="LEFT")], elem_types={"x": TensorProto.UINT16})
 
 
 def misfit() -> onnx.ModelProto:
@@ -182,6 +143,7 @@ def only_constants() -> onnx.ModelProto:
         (strings, ["input 'x'", "STRING"]),
         (sequences, ["op SequenceConstruct", "'sequenceconstruct_0'", "opset 17", "sequence"]),
         (bfloat16, ["op Cast", "'cast_0'", "opset 17", "BFLOAT16"]),
+        (no_kernel, ["op BitShift", "'bitshift_0'", "opset 17", "on UINT16"]),
         (misfit, ["op MatMul", "'matmul_0'", "opset 17"]),
         (dangling, ["op Add", "'add_0'", "'nowhere'"]),
         (dynamic_batch, ["input 'x'", "'N'", "--batch or --input"]),

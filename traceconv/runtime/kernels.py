@@ -105,7 +105,7 @@ class KernelCompiler:
         data = model.SerializeToString(deterministic=True)
         session = self._sessions.get(data)
         if session is None:
-            session = self._sessions[data] = self._session(data, nodes)
+            session = self._sessions[data] = self._session(data, nodes, tensors)
         signature = tuple(
             self._made(name, entry, nodes) for name, entry in zip(outputs, session.get_outputs(), strict=True)
         )
@@ -163,7 +163,7 @@ class KernelCompiler:
         model.ir_version = _IR_VERSION
         return model, tuple(inputs), tuple(new_names[name] for name in inputs)
 
-    def _session(self, data: bytes, nodes: Sequence[Node]) -> Any:
+    def _session(self, data: bytes, nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Any:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         # One thread: each of the dozens of sessions would have a pool, and the idle ones would spin.
@@ -177,7 +177,9 @@ class KernelCompiler:
             return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except _ORT_ERRORS as error:
             where = " + ".join(describe(node, self._opsets) for node in nodes)
-            raise ModelError(f"{where} can't be run: {printable(first_line(error))}") from error
+            types = dict.fromkeys(tensors[name].dtype for node in nodes for name in node.inputs if name in tensors)
+            on = f" on {', '.join(types)}" if types else ""
+            raise ModelError(f"{where} can't be run{on}: {printable(first_line(error))}") from error
 
     def _made(self, name: str, entry: Any, nodes: Sequence[Node]) -> Made:
         elem_type = _ORT_TYPES.get(entry.type)
