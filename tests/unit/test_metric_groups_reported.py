@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def msprof_csv(capfd: pytest.CaptureFixture[str]) -> Report:
     return report
 
 
+@cache
 def summary(store: Path, group: str) -> list[dict[str, Any]]:
     with traceconv.open_store(store) as opened:
         return [dict(row) for row in opened.report("op-summary", run=run_of(group))]
