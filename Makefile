@@ -22,7 +22,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs format package-check clean
+.PHONY: help demo test test-long check bench docs format package-check clean
 
 help: ## say what there is
 	@echo "make TARGET, with one of:"
@@ -41,7 +41,10 @@ demo: $(READY) ## record a real network, ingest it, report, and export its timel
 	@printf 'The store:    any DuckDB shell, such as: duckdb demo/trace.duckdb "FROM op_statistic"\n'
 
 test: $(READY) $(SHELLS) ## run the tests
-	@$(BIN)/python -m pytest -n $(TEST_JOBS)
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) -m "not long"
+
+test-long: $(READY) ## run the tests that take minutes: whole networks, 10,000 nodes
+	@$(BIN)/python -m pytest -m long
 
 check: $(READY) ## all that CI asks for: style, types, layers, docs, package, tests
 	@echo "check: style";   $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
