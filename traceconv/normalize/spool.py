@@ -140,7 +140,8 @@ class SpillIndex:
             return []
         low, high = keys.min(), keys.max()
         touched = (np.array(self._low, np.uint64) <= high) & (np.array(self._high, np.uint64) >= low)
-        return np.flatnonzero(touched).tolist()
+        runs: list[int] = np.flatnonzero(touched).tolist()
+        return runs
 
     def _look_up_merged(
         self, keys: NDArray[np.uint64], found: NDArray[np.bool_], values: dict[str, NDArray[np.int64]]
