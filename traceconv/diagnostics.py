@@ -69,7 +69,7 @@ class Code(Enum):
     NO_DURATION = ("no_duration", Severity.INFO, "Complete events without a duration: NULL.")
     BACKWARD = ("backward", Severity.INFO, "Durations below 0: NULL, and the value kept in args.")
     END_WITHOUT_BEGIN = ("end_without_begin", Severity.INFO, "Ends whose begin is not in the source.")
-    LOOSE_FLOW = ("loose_flow", Severity.INFO, "Ends of flows whose start is not in the source, and starts without end.")
+    LOOSE_FLOW = ("loose_flow", Severity.INFO, "Ends of flows without their start, and starts without an end.")
     PARTIAL_OVERLAP = ("partial_overlap", Severity.INFO, "Slices of one track that overlap without nesting.")
     NO_NAME = ("no_name", Severity.INFO, "Events without a name.")
     BAD_NUMBER = ("bad_number", Severity.DATA_LOSS, "Values of counters that are no numbers.")

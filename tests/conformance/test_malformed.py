@@ -69,9 +69,8 @@ def check_values(case: dict[str, Any], run: IngestedRun, path: Path) -> None:
     check = case.get("check", {})
     with duckdb.connect(str(path), read_only=True) as store:
         times = "SELECT start_ns FROM slice UNION ALL SELECT ts_ns FROM marker UNION ALL SELECT ts_ns FROM counter"
-        store.execute(
-            "CREATE TEMP VIEW all_args AS SELECT args FROM range UNION ALL SELECT args FROM task UNION ALL SELECT args FROM api"
-        )
+        tables = " UNION ALL ".join(f"SELECT args FROM {name}" for name in ("range", "task", "api"))
+        store.execute(f"CREATE TEMP VIEW all_args AS {tables}")
         if "name" in check:
             assert store.execute("SELECT count(*) FROM slice WHERE name = ?", [check["name"]]).fetchone() == (1,)
         if "dur" in check:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from importlib import resources
 from pathlib import Path
 
 import duckdb
@@ -77,6 +78,7 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
         statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
         statements.extend(view_comments(view))
     connection.execute(";\n".join(statements))
+    connection.execute((resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8"))
     connection.execute("INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"])
 
 

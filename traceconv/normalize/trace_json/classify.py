@@ -50,7 +50,7 @@ OP_COLUMNS = (
     "output_formats",
 )
 _RULE_KEYS = frozenset(("doc", "categories", "process", "thread", "name", "table", "set", "args", "op", "step"))
-_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind"))
+_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains"))
 _DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads"))
 _NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
 
@@ -86,13 +86,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules for one writer."""
+    """The rules for one writer.
+
+    flow_chains  ids of flows are not used again: all ends of an id are one chain, a second start too
+    """
 
     title: str
     priority: int
     detect: Mapping[str, tuple[str, ...]]
     rules: tuple[Rule, ...]
     device_kind: str | None = None
+    flow_chains: bool = False
 
     def knows(
         self, keys: Iterable[str], categories: Iterable[str], processes: Iterable[str], threads: Iterable[str]
@@ -140,7 +144,14 @@ def parse_rules(text: str, where: str) -> RuleSet:
         for patterns in found.values():
             for pattern in patterns:
                 re.compile(pattern)
-        return RuleSet(str(raw["title"]), int(raw.get("priority", 0)), found, rules, raw.get("device_kind"))
+        return RuleSet(
+            str(raw["title"]),
+            int(raw.get("priority", 0)),
+            found,
+            rules,
+            raw.get("device_kind"),
+            bool(raw.get("flow_chains")),
+        )
     except (tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
 

@@ -343,6 +343,9 @@ class _Batch:
         if negative:
             self.say_each(Code.BACKWARD, "a duration below 0", negative)
             valid[negative] = False
+        for place in (*absent, *bad):
+            # Else the row could not be told from a begin without end.
+            self.beside.setdefault(place, {})["ph"] = b'"X"'
         raw = self.batch.columns.raw.get("dur")
         for place in (*bad, *negative):
             self.beside.setdefault(place, {})["dur"] = raw[place].as_py() if raw is not None else b"null"

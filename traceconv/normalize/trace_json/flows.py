@@ -61,12 +61,12 @@ class Flows:
             points["id"], points["slice_id"], points["step"] = ids, bound, batch.column("step").to_numpy()
             self._points.add(points)
 
-    def match(self) -> None:
-        """Finds the arrows."""
+    def match(self, chains: bool) -> None:
+        """Finds the arrows. `chains`: a start may follow a start, as a step of it."""
         for window in self._points.windows():
-            self._arrows.add(self._match(window))
+            self._arrows.add(self._match(window, chains))
 
-    def _match(self, points: RecordArray) -> RecordArray:
+    def _match(self, points: RecordArray, chains: bool) -> RecordArray:
         key, step = points["key"], points["step"]
         distinct, inverse = np.unique(key, return_inverse=True)
         single = np.bincount(inverse[step == START], minlength=len(distinct))[inverse] == 1
@@ -82,7 +82,7 @@ class Flows:
         # The last start or step before each point; an end does not take the place of one.
         source = np.where(step != END, place, -1)
         before = np.concatenate([[-1], np.maximum.accumulate(source)[:-1]])
-        found = (before >= 0) & (segment[np.maximum(before, 0)] == segment) & (step != START)
+        found = (before >= 0) & (segment[np.maximum(before, 0)] == segment) & (chains | (step != START))
         target = np.flatnonzero(found)
         origin = before[target]
         arrows = np.zeros(len(target), _ARROW_DTYPE)

@@ -110,7 +110,7 @@ class SecondPass:
     def _bind_flows(self) -> None:
         first, flows = self._first, self._flows
         flows.bind(first.flows, self._moments.windows())
-        flows.match()
+        flows.match(self.rules.flow_chains)
         if flows.loose_ends or flows.loose_starts:
             message = f"{flows.loose_ends} ends of flows without a start, {flows.loose_starts} starts without an end"
             count = flows.loose_ends + flows.loose_starts

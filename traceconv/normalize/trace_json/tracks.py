@@ -34,8 +34,9 @@ class TraceTracks(Tracks):
             self._sort_indices[process_id] = index
 
     def thread_of(self, pid: Label, tid: Label) -> int:
-        """The track of a thread."""
+        """The track of a thread; of an event without tid, the main thread of its process, whose number is the pid."""
         process_id = self.process_of(pid)
+        tid = pid if tid is None else tid
         track = self._track("thread", process_id, None if tid is None else str(tid))
         track.process_id, track.tid_text = process_id, None if tid is None else str(tid)
         return track.track_id

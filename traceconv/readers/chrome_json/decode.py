@@ -62,6 +62,17 @@ def decode_events(text: bytes, lines: bool) -> Decoded:
     return _decode_loosely(body, lines)
 
 
+def goes_on(text: bytes) -> bool:
+    """Whether the text is the beginning of sound JSON, and ends too early."""
+    try:
+        _VALUE.decode(text)
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    except (UnicodeDecodeError, RecursionError):
+        return False
+    return False
+
+
 def _colons(data: bytes | pa.Buffer) -> int:
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _COLON))
 

@@ -15,7 +15,7 @@ from traceconv.json_events import EventColumns, Segment, TraceBatch, join_column
 from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.salvage import Piece, Salvage
-from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_start, skip_space
+from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_starts, skip_space
 
 #: Text that is decoded at once.
 CHUNK_BYTES = 2 << 20
@@ -255,7 +255,7 @@ class TraceParser:
             return self._end_of_events(at, final)
         if not final and len(text) - at < CHUNK_BYTES // 2:
             return False
-        cut = last_event_start(text, at)
+        cut = self._cut(text, at)
         if cut is not None:
             decoded = self._decode(text[at:cut])
             if decoded is not None:
@@ -264,8 +264,8 @@ class TraceParser:
                 return True
         elif not final and len(text) < self._limits.event_bytes:
             return False
-        whole = len(text) if final or cut is None else cut
-        salvage = Salvage(self._log, self._base, text, at, whole, final, self._lines)
+        may_wait = not final and len(text) < self._limits.event_bytes
+        salvage = Salvage(self._log, self._base, text, at, final, may_wait, self._lines)
         pieces, at, ended = salvage.run()
         self._lines = salvage.lines
         self.lost_events += salvage.lost_events
@@ -274,6 +274,15 @@ class TraceParser:
         if ended:
             return True
         return bool(at) and not (final and not self._text)
+
+    def _cut(self, text: bytes, at: int) -> int | None:
+        """Where the last event of the text seems to begin: behind an event, since objects in args may look like one."""
+        starts = last_event_starts(text, at)
+        for low, high in zip(starts[-2::-1], starts[:0:-1], strict=True):
+            decoded = self._decode(text[low:high])
+            if decoded is not None and decoded.columns.label("ph")[:1] not in ((), [], [None], (None,)):
+                return high
+        return starts[-1] if starts else None
 
     def _decode(self, text: bytes) -> Decoded | None:
         for lines in (self._lines, not self._lines):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import Segment
-from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
+from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events, goes_on
 from traceconv.readers.chrome_json.patch import Patched, patch
 from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, skip_space
 
@@ -28,26 +28,34 @@ class Piece:
 
 
 class Salvage:
-    """One run over `text[at:end]`, which begins with an event. `final`: nothing comes behind `end`."""
+    """One run over `text` from `at` on, where an event begins.
 
-    def __init__(self, log: ImportLog, base: int, text: bytes, at: int, end: int, final: bool, lines: bool) -> None:
+    final     nothing comes behind the text
+    may_wait  an event that is sound as far as the text goes is left for when there is more of it
+    """
+
+    def __init__(
+        self, log: ImportLog, base: int, text: bytes, at: int, final: bool, may_wait: bool, lines: bool
+    ) -> None:
         self._log = log
         self._base = base
         self._text = text
         self._at = at
-        self._end = end
+        self._end = len(text)
         self._final = final
-        self._starts = event_starts(text, at, end)
+        self._may_wait = may_wait
+        self._starts = event_starts(text, at, self._end)
         self._pieces: list[Piece] = []
         self._failures = 0
         self._ended = False
+        self._waits = False
         self.lines = lines
         self.lost_events = 0
 
     def run(self) -> tuple[list[Piece], int, bool]:
         """The events, where to read on, and whether the array of events ended there."""
         stack = [(0, len(self._starts))]
-        while stack and not self._ended:
+        while stack and not self._ended and not self._waits:
             low, high = stack.pop()
             if self._at >= self._end:
                 break
@@ -134,6 +142,9 @@ class Salvage:
             return
         if text[at] == ord("{"):
             end = end_of_bracketed(text, at, self._end)
+            if end is None and self._may_wait and goes_on(text[at:]):
+                self._waits = True
+                return
             if end is not None and (self._take_one(at, end) or (end > next_start and self._take_patched(at, end))):
                 return
         elif self._stranger(at, next_start):

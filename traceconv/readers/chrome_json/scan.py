@@ -59,14 +59,12 @@ def event_starts(text: bytes, at: int, end: int) -> list[int]:
     return found if found and found[0] == at else [at, *found]
 
 
-def last_event_start(text: bytes, at: int) -> int | None:
-    """The last place after `at` where an event seems to begin; None when there is none."""
+def last_event_starts(text: bytes, at: int) -> list[int]:
+    """The last places after `at` where an event seems to begin, in order; none when there is none."""
     span = _BACK_BYTES
     while True:
         start = max(at + 1, len(text) - span)
-        found = None
-        for match in EVENT_START.finditer(text, start):
-            found = match.start()
-        if found is not None or start == at + 1:
+        found = [match.start() for match in EVENT_START.finditer(text, start)]
+        if len(found) > 1 or start == at + 1:
             return found
         span *= 8

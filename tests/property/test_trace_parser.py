@@ -1,0 +1,157 @@
+"""Trace JSON is read the same however it is cut into chunks, and whatever is done to it, the books balance."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from traceconv.diagnostics import Accounts, ImportLog
+from traceconv.errors import TraceconvError
+from traceconv.json_events import TraceBatch
+from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.normalize.trace_json.second_pass import SecondPass
+from traceconv.readers.chrome_json import parser
+from traceconv.readers.chrome_json.parser import TraceParser
+
+EVENTS = st.lists(
+    st.fixed_dictionaries(
+        {"ph": st.sampled_from(["X", "B", "E", "i", "C", "s", "f", "M", "b", "e", "Q"])},
+        optional={
+            "name": st.sampled_from(["a", "b", 'say "hi"', "層", "{", "]", "process_name", "\\"]),
+            "cat": st.sampled_from(["kernel", "cpu_op", "x,y"]),
+            "pid": st.sampled_from([1, "1", "p", 2.5, None]),
+            "tid": st.integers(0, 2),
+            "ts": st.one_of(st.integers(0, 50), st.just("12.345"), st.just(1e3), st.just("no")),
+            "dur": st.one_of(st.integers(-1, 20), st.just("NaN")),
+            "id": st.sampled_from([1, "0x1"]),
+            "args": st.sampled_from([{}, {"v": 1}, {"name": "n", "list": [{"id": 1}, {"ph": "X"}]}, None]),
+            "more": st.just({"deep": [1, 2]}),
+        },
+    ),
+    max_size=12,
+)
+LAYOUTS = st.sampled_from(["object", "array", "open", "lines", "indented", "pages"])
+
+
+def text_of(events: list[dict[str, object]], layout: str) -> bytes:
+    texts = [json.dumps(event) for event in events]
+    if layout == "object":
+        return ('{"traceEvents":[' + ",\n".join(texts) + '],"other":{"id":1}}').encode()
+    if layout == "open":
+        return ("[" + ",".join(texts)).encode()
+    if layout == "lines":
+        return ("[\n" + "\n".join(texts) + "\n").encode()
+    if layout == "indented":
+        return json.dumps({"a": [{"name": 1}], "traceEvents": events}, indent=2).encode()
+    if layout == "pages":
+        return ("[" + ",".join(texts) + "]\n[" + ",".join(texts) + "]").encode()
+    return ("[" + ",".join(texts) + "]").encode()
+
+
+def read(chunks: list[bytes], log: ImportLog) -> list[TraceBatch]:
+    one = TraceParser(log)
+    batches = [batch for chunk in chunks for batch in one.feed(chunk)]
+    return [*batches, *one.finish()]
+
+
+def events_of(batches: list[TraceBatch]) -> list[tuple[object, ...]]:
+    found = []
+    for batch in batches:
+        labels = [batch.columns.label(field) for field in ("name", "ph", "cat", "pid", "tid")]
+        raw = [
+            batch.columns.raw[field].to_pylist() if field in batch.columns.raw else [b""] * batch.columns.count
+            for field in ("ts", "dur", "args", "id")
+        ]
+        places = [batch.place(index) for index in range(batch.columns.count)]
+        found += list(zip(*labels, *raw, places, strict=True))
+    return found
+
+
+@settings(max_examples=60)
+@given(EVENTS, LAYOUTS, st.lists(st.integers(0, 2000), max_size=6), st.integers(64, 400))
+def test_any_split_gives_the_same_events(
+    events: list[dict[str, object]], layout: str, cuts: list[int], chunk_bytes: int
+) -> None:
+    text = text_of(events, layout)
+    bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    whole = events_of(read([text], ImportLog()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser, "CHUNK_BYTES", chunk_bytes)
+        pieces = [text[low:high] for low, high in pairwise(bounds)]
+        log = ImportLog()
+        assert events_of(read(pieces, log)) == whole
+    expected = 2 * len(events) if layout == "pages" else len(events)
+    assert len(whole) == expected
+    assert not log.lossy
+    # Where an event is said to stand, it stands.
+    for (_, ph, *_), (*_, (offset, size)) in zip(whole, whole, strict=True):
+        assert json.loads(text[offset : offset + size])["ph"] == ph
+
+
+def pass_through(text: bytes, log: ImportLog, accounts: Accounts) -> dict[str, int]:
+    """Both passes; the number of rows of each table."""
+    first = FirstPass(log, accounts, 1, 40)
+    second = None
+    rows: dict[str, int] = {}
+    try:
+        one = TraceParser(log)
+        for batch in [*one.feed(text), *one.finish()]:
+            first.take(batch)
+        first.end()
+        second = SecondPass(first, one.keys, ())
+        second.prepare()
+        for name, batches in second.tables():
+            rows[name] = rows.get(name, 0) + sum(batch.num_rows for batch in batches)
+    finally:
+        first.close()
+        if second is not None:
+            second.close()
+    return rows
+
+
+@settings(max_examples=150)
+@given(EVENTS, LAYOUTS, st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=3), st.integers(0, 3)), max_size=4))
+def test_damage_of_any_kind_leaves_rows_or_words(
+    events: list[dict[str, object]], layout: str, damage: list[tuple[int, bytes, int]]
+) -> None:
+    text = text_of(events, layout)
+    for at, put, taken in damage:
+        at %= len(text) + 1
+        text = text[:at] + put + text[at + taken :]
+    log, accounts = ImportLog(), Accounts()
+    try:
+        rows = pass_through(text, log, accounts)
+    except TraceconvError:
+        return
+    assert all(
+        book.balanced and min(book.rows, book.merged, book.consumed, book.lost) >= 0
+        for book in accounts.by_record.values()
+    )
+    slices = sum(accounts[f"{ph} events"].rows for ph in "XBbS")
+    assert rows["range"] == slices
+
+
+def test_rows_do_not_depend_on_how_much_is_kept_in_memory(tmp_path: Path) -> None:
+    from traceconv.normalize.external_sort import ExternalSort
+
+    dtype = np.dtype([("key", "<i8"), ("value", "<i8")])
+    random = np.random.default_rng(7)
+    rows = np.zeros(20_000, dtype)
+    rows["key"] = random.integers(0, 900, len(rows))
+    rows["value"] = np.arange(len(rows))
+    sorter = ExternalSort(dtype, "key", run_rows=1 << 12)
+    for part in np.array_split(rows, 37):
+        sorter.add(part)
+    windows = list(sorter.windows())
+    found = np.concatenate(windows)
+    assert len(windows) > 1
+    assert np.array_equal(found, rows[np.argsort(rows["key"], kind="stable")])
+    # All rows of one key are in one window.
+    assert all(low["key"][-1] < high["key"][0] for low, high in pairwise(windows))
+    sorter.close()
