@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import all_rows, query
+from processes import heed_interrupts
 
 from traceconv.cli.app import run
 from traceconv.wire.log_writer import CaptureWriter, new_records
@@ -247,7 +248,7 @@ def test_ctrl_c_leaves_the_store_as_it_was(tmp_path: Path, big: Path, old: bool)
     if old:
         assert ingest(capture(tmp_path / "PROF_1"), "--db", store) == 0
     before = all_rows(store) if old else {}
-    process = start(big, "--db", store)
+    process = start(big, "--db", store, preexec_fn=heed_interrupts)
     wait_until_loading(process, store if old else tmp_path / "s.duckdb.partial", store.stat().st_size if old else 1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -16,6 +16,7 @@ import onnx
 import pytest
 import runtime_invariants
 from onnx_models import ModelBuilder
+from processes import heed_interrupts
 from runtime_reader import Capture
 
 from traceconv.cli.app import run
@@ -197,7 +198,9 @@ def test_a_file_size_limit_is_an_error_too(tmp_path: Path) -> None:
 def test_an_interrupted_recording_keeps_what_happened(ending: signal.Signals, tmp_path: Path) -> None:
     program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "1000000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         marks = list((tmp_path / "raw").glob("*/device_0/data/step_mark*"))
