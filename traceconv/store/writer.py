@@ -21,7 +21,7 @@ from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import create_store, create_tables, open_store
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
-LOAD_MEMORY = "128MB"
+LOAD_MEMORY = "96MB"
 LOAD_THREADS = 2
 
 

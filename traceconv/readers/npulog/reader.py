@@ -26,7 +26,7 @@ _ORDER = (
     *("device", "stream", "sync", "step_mark", "task", "pmu_pipe_utilization", "counter"),
 )
 _CHUNK_BYTES = 2 << 20
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 4 << 20
 
 
 class CaptureReader:
