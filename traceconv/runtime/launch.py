@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from traceconv.runtime import device as dev
-from traceconv.runtime.cost import Cost, copy_ticks, task_ticks
+from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
 from traceconv.runtime.device import EVENT, Device, Task, Work
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
@@ -83,15 +83,16 @@ def _l2_bytes(cost: Cost) -> int:
     moved = 0
     if cost.cube is not None:
         work, row_bytes = cost.cube.work, cost.cube.k_fractals * 32
-        moved += cost.cube.tiles * (-(-cost.cube.m0 * row_bytes // work.reuse) + cost.cube.n0 * row_bytes)
+        moved += cost.cube.tiles * (ceil_div(cost.cube.m0 * row_bytes, work.reuse) + cost.cube.n0 * row_bytes)
     if cost.vector is not None:
         moved += cost.vector.work.in_bytes
     return moved
 
 
 def copy_work(spec: DeviceSpec, size_bytes: int, link: int) -> Work:
-    """What a copy over a link to the host needs."""
-    ticks = max(1, copy_ticks(spec, size_bytes))
+    """What a copy over a link to the host needs; it is no faster than the device's memory."""
+    memory_ticks = ceil_div(memory_cycles(spec, size_bytes) * spec.clock_hz, spec.core_clock_hz)
+    ticks = max(1, copy_ticks(spec, size_bytes), memory_ticks)
     return Work(ticks, ((link, 1), (dev.HBM, dev.bandwidth(size_bytes, ticks))))
 
 
