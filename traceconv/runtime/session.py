@@ -184,14 +184,16 @@ class Session:
 
         step   whether the run counts as an iteration; a warm-up does not
         then   inputs of the next run, if they are known already: they are copied to the device while this one
-               computes. The next call must be with the same object, and `then_step` says what its `step` will be.
+               computes. The next call must be with the same object, and `then_step` says what its `step` will be;
+               there must be a next call before `close`.
 
         Raises InputError for inputs that the model does not take.
         """
-        run = self._next or self._prepare(inputs, step)
-        self._next = None
-        if run.given is not inputs or (run.step_id != NONE32) != step:
+        announced = self._next
+        if announced is not None and (announced.given is not inputs or (announced.step_id != NONE32) != step):
             raise InputError(f"{self.model.name}: other inputs were announced for this run")
+        run = announced or self._prepare(inputs, step)
+        self._next = None
         following = None if then is None else self._prepare(then, then_step)
         with self._ranges.inference(run):
             if not run.handed:
