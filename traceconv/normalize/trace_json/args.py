@@ -35,6 +35,17 @@ def args_column(raw: pa.Array | None, count: int) -> pa.Array:
     )
 
 
+def arg_keys(raw: pa.Array | None, count: int = 64) -> set[str]:
+    """The keys in the args of the first events."""
+    found: set[str] = set()
+    for text in [] if raw is None else raw.slice(0, count).to_pylist():
+        try:
+            found.update(_OBJECT.decode(text))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return found
+
+
 def _wrapped(value: bytes) -> str | None:
     text = value.decode("utf-8", "replace").strip()
     if text in ("null", "{}") or not text:

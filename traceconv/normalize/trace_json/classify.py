@@ -1,7 +1,8 @@
 """What an event is by the words of its writer: rules in TOML, one file a writer, the first rule that fits counts.
 
-A rule file has a `title`, a `priority` (files are tried in its order), `[detect]` (by which words the writer is
-known) and `[[rule]]` tables. What no rule knows is a range of kind annotation.
+A rule file has a `title`, a `priority` (files are tried in its order), `[detect]` (patterns of whole words by which the
+writer is known: keys around the events, categories, names of processes and threads, args of the first events), and
+`[[rule]]` tables. What no rule knows is a range of kind annotation.
 
     [[rule]]
     doc = "Kernels"
@@ -51,7 +52,7 @@ OP_COLUMNS = (
 )
 _RULE_KEYS = frozenset(("doc", "categories", "process", "thread", "name", "table", "set", "args", "op", "step"))
 _FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains"))
-_DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads"))
+_DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads", "args"))
 _NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
 
 
@@ -69,10 +70,13 @@ class Rule:
     op: bool = False
     step: bool = False
 
-    def fits_track(self, category: str | None, process: str | None, thread: str | None) -> dict[str, str] | None:
-        """The columns that the names say, if the rule fits but for the event's own name; else None."""
-        if self.categories is not None and category not in self.categories:
-            return None
+    def fits_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
+        """Whether the rule fits, but for the event's own name."""
+        known = self.categories is None or category in self.categories
+        return known and self.named(process, thread) is not None
+
+    def named(self, process: str | None, thread: str | None) -> dict[str, str] | None:
+        """The columns that the names of the process and the thread say; None when they don't fit."""
         found: dict[str, str] = {}
         for pattern, text in ((self.process, process), (self.thread, thread)):
             if pattern is None:
@@ -98,16 +102,13 @@ class RuleSet:
     device_kind: str | None = None
     flow_chains: bool = False
 
-    def knows(
-        self, keys: Iterable[str], categories: Iterable[str], processes: Iterable[str], threads: Iterable[str]
-    ) -> bool:
-        """Whether a trace with these words is this writer's."""
-        words = {"keys": keys, "categories": categories, "processes": processes, "threads": threads}
+    def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
+        """Whether a trace with these words is this writer's: `keys` around its events, `categories` …"""
         return any(
             re.fullmatch(pattern, word)
             for what, patterns in self.detect.items()
             for pattern in patterns
-            for word in words[what]
+            for word in words.get(what, ())
         )
 
 
@@ -202,7 +203,7 @@ class Classifier:
             process, thread = self._names[track]
             found = []
             for number, rule in enumerate(self._rules):
-                if rule.fits_track(category, process, thread) is not None:
+                if rule.fits_track(category, process, thread):
                     found.append(number)
                     if rule.name is None:
                         break

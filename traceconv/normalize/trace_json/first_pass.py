@@ -16,7 +16,7 @@ from traceconv.json_events import TraceBatch
 from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, PAIR, SLICE, SPAN_DTYPE
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.trace_json import phases
-from traceconv.normalize.trace_json.args import args_column, with_beside
+from traceconv.normalize.trace_json.args import arg_keys, args_column, with_beside
 from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
 from traceconv.normalize.trace_json.counters import counter_rows
 from traceconv.normalize.trace_json.lanes import Lane
@@ -91,6 +91,8 @@ class FirstPass:
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.categories: set[str] = set()
+        #: Keys in the args of the first events.
+        self.arg_keys: set[str] = set()
         self._kinds = phases.Kinds()
         self._threads: dict[tuple[object, object], int] = {}
         self._asyncs: dict[tuple[object, ...], int] = {}
@@ -104,6 +106,8 @@ class FirstPass:
 
     def take(self, batch: TraceBatch) -> None:
         """Takes the next events."""
+        if batch.first_ordinal == 0:
+            self.arg_keys = arg_keys(batch.columns.raw.get("args"))
         one = _Batch(self, batch)
         one.drop_unusable()
         one.metadata()

@@ -51,8 +51,15 @@ class SecondPass:
     def _choose(self, rule_sets: tuple[RuleSet, ...]) -> RuleSet:
         processes = {process for process, _ in self._names.values() if process}
         threads = {thread for _, thread in self._names.values() if thread}
+        words = {
+            "keys": self._keys,
+            "categories": self._first.categories,
+            "processes": processes,
+            "threads": threads,
+            "args": self._first.arg_keys,
+        }
         for rules in rule_sets:
-            if rules.knows(self._keys, self._first.categories, processes, threads):
+            if rules.knows(words):
                 return rules
         return PLAIN
 

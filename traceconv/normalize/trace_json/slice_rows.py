@@ -208,7 +208,7 @@ class SliceRows:
         by_track: dict[int, dict[str, str]] = {}
         for track in np.unique(tracks[rows]).tolist():
             process, thread = self._names[track]
-            by_track[track] = rule.fits_track(None, process, thread) or {} if rule.categories is None else {}
+            by_track[track] = rule.named(process, thread) or {}
         for group in groups:
             _fill(values, group, count, rows, [by_track[int(tracks[row])].get(group) for row in rows])
 

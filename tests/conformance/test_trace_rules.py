@@ -1,0 +1,214 @@
+"""Rules of each writer: the reports on a real trace say what a plain reading of its JSON says."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from shared_data import SHARED, shared
+
+from traceconv.pipeline import ingest
+
+REAL = shared("real")
+SEEDS = shared("seed_systems")
+Event = dict[str, Any]
+
+
+def events_of(path: Path) -> list[Event]:
+    data = path.read_bytes()
+    found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, parse_float=Decimal)
+    events: list[Event] = found["traceEvents"] if isinstance(found, dict) else found
+    return events
+
+
+def nanoseconds(event: Event, key: str = "dur") -> int:
+    return int((Decimal(str(event[key])) * 1000).to_integral_value())
+
+
+def totals(events: Iterator[Event], name: Callable[[Event], str]) -> dict[str, tuple[int, int]]:
+    """Of each name how many there are, and their time in ns."""
+    count: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for event in events:
+        count[name(event)] += 1
+        total[name(event)] += nanoseconds(event)
+    return {one: (count[one], total[one]) for one in count}
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    path = tmp_path / "trace.duckdb"
+    ingest([SHARED / request.param], path)
+    with duckdb.connect(str(path), read_only=True) as connection:
+        yield connection
+
+
+def op_totals(store: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
+    rows = store.execute(
+        "SELECT op_type, sum(count)::BIGINT, sum(total_ns)::BIGINT FROM op_statistic GROUP BY 1"
+    ).fetchall()
+    return {name: (count, total) for name, count, total in rows}
+
+
+def writer(store: duckdb.DuckDBPyConnection) -> str:
+    return str(store.execute("SELECT writer FROM run").fetchall()[0][0])
+
+
+KINETO = [
+    "real/torch/kineto_gpu_metrics_input.json",
+    "real/torch/alexnet_critical_path.json.gz",
+    "real/torch/mi250_rocm6.2_minitoy.json.gz",
+    "real/torch/kineto_resnet50_worker0.pt.trace.json.gz",
+]
+
+
+@pytest.mark.parametrize(("store", "name"), [(name, name) for name in KINETO], indirect=["store"])
+def test_kineto(store: duckdb.DuckDBPyConnection, name: str) -> None:
+    events = [event for event in events_of(SHARED / name) if event.get("ph") == "X"]
+    assert writer(store) == "PyTorch profiler (Kineto)"
+    kernels = [event for event in events if event.get("cat") in ("kernel", "Kernel")]
+    calls = [event for event in events if event.get("cat") in ("cuda_runtime", "Runtime")]
+    assert op_totals(store) == totals(iter(kernels), lambda event: event["name"])
+    rows = store.execute(
+        "SELECT name, sum(count)::BIGINT, sum(total_ns)::BIGINT FROM api_statistic GROUP BY 1"
+    ).fetchall()
+    assert {one: (count, total) for one, count, total in rows} == totals(iter(calls), lambda event: event["name"])
+    # A kernel was submitted when the call with its correlation began.
+    began = {
+        event["args"]["correlation"]: nanoseconds(event, "ts") for event in calls if "correlation" in event["args"]
+    }
+    for event in kernels[:50]:
+        wanted = (event["args"]["device"], event["args"]["stream"], began.get(event["args"]["correlation"]))
+        found = store.execute(
+            "SELECT DISTINCT device_id, stream_id, submit_ns FROM task WHERE name = ? AND start_ns = ? "
+            "AND stream_id = ?",
+            [event["name"], nanoseconds(event, "ts"), wanted[1]],
+        ).fetchall()
+        assert wanted in found
+    steps = {event["name"]: event for event in events if event["name"].startswith("ProfilerStep#")}
+    rows = store.execute("SELECT DISTINCT iteration, start_ns, end_ns - start_ns FROM step ORDER BY 1").fetchall()
+    wanted_steps = sorted(
+        (int(one.split("#")[1]), nanoseconds(event, "ts"), nanoseconds(event)) for one, event in steps.items()
+    )
+    assert [row[0] for row in rows] == [step[0] for step in wanted_steps]
+    # Flows lead from a call to the task that it launched.
+    wrong = store.execute(
+        "SELECT count(*) FROM flow AS f JOIN api AS a ON a.id = f.src_id JOIN task AS t ON t.id = f.dst_id "
+        "WHERE a.correlation_id <> t.correlation_id AND a.dur_ns > 0"  # of two at one moment, either may be meant
+    ).fetchone()
+    assert wrong == (0,)
+
+
+@pytest.mark.parametrize("store", ["real/onnxruntime/ort_profile_tiny_model.json"], indirect=True)
+def test_onnxruntime(store: duckdb.DuckDBPyConnection) -> None:
+    events = events_of(REAL / "onnxruntime/ort_profile_tiny_model.json")
+    nodes = [event for event in events if event["name"].endswith("_kernel_time")]
+    assert writer(store) == "ONNX Runtime"
+    assert op_totals(store) == totals(iter(nodes), lambda event: event["args"]["op_name"])
+    shapes = store.execute("SELECT input_shapes FROM op WHERE op_type = 'Conv'").fetchall()
+    first = next(event for event in nodes if event["args"]["op_name"] == "Conv")
+    assert [json.loads(text) for (text,) in shapes] == [first["args"]["input_type_shape"]]
+
+
+@pytest.mark.parametrize("store", ["real/ascend/torch_npu_level1_rank1/trace_view.json"], indirect=True)
+def test_torch_npu(store: duckdb.DuckDBPyConnection) -> None:
+    """The vendor's own statistic of the calls, from the CSV beside the trace."""
+    folder = REAL / "ascend/torch_npu_level1_rank1"
+    assert writer(store) == "Ascend (torch_npu, msprof)"
+    rows = store.execute(
+        "SELECT level, regexp_replace(name, '^[A-Za-z]+@', ''), sum(count)::BIGINT, sum(total_ns)::BIGINT "
+        "FROM api_statistic GROUP BY ALL"
+    ).fetchall()
+    found = {(level, name): (count, total) for level, name, count, total in rows}
+    with (folder / "api_statistic.csv").open() as file:
+        vendor = {
+            (row["Level"], row["API Name"]): (int(row["Count"]), int(Decimal(row["Time(us)"]) * 1000))
+            for row in csv.DictReader(file)
+        }
+    assert found.keys() == vendor.keys()
+    for key, (count, total) in vendor.items():
+        assert found[key][0] == count
+        assert abs(found[key][1] - total) <= count  # the vendor sums before it rounds
+    # Every kernel of the vendor's list is a task, at the same time on the same stream.
+    with (folder / "kernel_details.csv").open() as file:
+        kernels = [row for row in csv.DictReader(file) if row["Name"] and not row["Name"].startswith("hcom")]
+    starts = {start for (start,) in store.execute("SELECT start_ns FROM task").fetchall()}
+    assert kernels
+    assert all(int(Decimal(row["Start Time(us)"].strip()) * 1000) in starts for row in kernels)
+
+
+@pytest.mark.parametrize("store", ["real/mindspore/msprof_0_2_1.json"], indirect=True)
+def test_msprof_timeline(store: duckdb.DuckDBPyConnection) -> None:
+    assert writer(store) == "Ascend (torch_npu, msprof)"
+    events = [event for event in events_of(REAL / "mindspore/msprof_0_2_1.json") if event["ph"] == "X"]
+    cores = Counter(event["args"]["Task Type"] for event in events if "Task Type" in event.get("args", {}))
+    rows = store.execute("SELECT task_type, count(*) FROM task WHERE task_type <> 'HCCL' GROUP BY 1").fetchall()
+    assert dict(rows) == dict(cores)
+    step = next(event for event in events if event.get("cat") == "Iteration Time")
+    assert store.execute("SELECT iteration, start_ns, end_ns FROM step").fetchall() == [
+        (1, nanoseconds(step, "ts"), nanoseconds(step, "ts") + nanoseconds(step))
+    ]
+
+
+@pytest.mark.parametrize("store", ["seed_systems/megengine/two_devices.chrome_timeline.json"], indirect=True)
+def test_megengine(store: duckdb.DuckDBPyConnection) -> None:
+    events = events_of(SEEDS / "megengine/two_devices.chrome_timeline.json")
+    assert writer(store) == "MegEngine"
+    kernels = Counter(event["name"] for event in events if event["ph"] == "B" and event.get("cat") == "Kernel")
+    assert {name: count for name, (count, _) in op_totals(store).items()} == dict(kernels)
+    assert store.execute("SELECT device_id FROM device ORDER BY 1").fetchall() == [(0,), (1,)]
+    # What only the end of a slice says is in its row.
+    ends = sum(1 for event in events if event["ph"] == "E" and event.get("cat") == "Kernel" and event.get("args"))
+    assert store.execute("SELECT count(*) FROM task WHERE args IS NOT NULL AND op_id IS NOT NULL").fetchone() == (ends,)
+
+
+@pytest.mark.parametrize("store", ["seed_systems/raf/synthetic.json"], indirect=True)
+def test_raf(store: duckdb.DuckDBPyConnection) -> None:
+    events = events_of(SEEDS / "raf/synthetic.json")
+    assert writer(store) == "RAF"
+    others = ("VMInstruction", "MemoryRequest")
+    kernels = Counter(event["name"] for event in events if event["ph"] == "B" and event["cat"] not in others)
+    assert {name: count for name, (count, _) in op_totals(store).items()} == dict(kernels)
+    assert store.execute("SELECT DISTINCT kind FROM task WHERE name LIKE '%nccl%'").fetchall() == [("collective",)]
+
+
+@pytest.mark.parametrize("store", ["seed_systems/furiosa/injected_seed.export_chrome_trace.json"], indirect=True)
+def test_furiosa(store: duckdb.DuckDBPyConnection) -> None:
+    events = events_of(SEEDS / "furiosa/injected_seed.export_chrome_trace.json")
+    assert writer(store) == "Furiosa"
+    operators = [
+        event for event in events if event.get("cat") == "NPU" and event["name"] not in ("Execution", "Load", "Store")
+    ]
+    assert op_totals(store) == totals(iter(operators), lambda event: event["name"])
+    rows = store.execute("SELECT kind, count(*) FROM range GROUP BY 1").fetchall()
+    assert dict(rows) == {"inference": 4, "execution": 4, "external_op": 16, "annotation": 1}
+    executions = store.execute(
+        "SELECT pe_index, item_index FROM range WHERE kind = 'execution' ORDER BY ALL"
+    ).fetchall()
+    wanted = [event["args"] for event in events if event["name"] == "Execution"]
+    assert executions == sorted((int(args["pe_index"]), int(args["execution_index"])) for args in wanted)
+
+
+@pytest.mark.parametrize("store", ["seed_systems/furiosa/chrome_small.json"], indirect=True)
+def test_furiosa_spans(store: duckdb.DuckDBPyConnection) -> None:
+    events = [event for event in events_of(SEEDS / "furiosa/chrome_small.json") if event["ph"] == "X"]
+    assert writer(store) == "Furiosa"
+    wanted = sorted((event["args"]["trace_id"], event["args"]["span_id"], event["name"]) for event in events)
+    assert store.execute("SELECT trace_id, span_id, name FROM range ORDER BY ALL").fetchall() == wanted
+
+
+@pytest.mark.parametrize("store", ["real/chrome/devtools_blocking_time.json.gz"], indirect=True)
+def test_chrome(store: duckdb.DuckDBPyConnection) -> None:
+    assert writer(store) == "Chrome"
+    assert store.execute("SELECT count(*) FROM task").fetchone() == (0,)
+    assert store.execute("SELECT count(*) FROM flow WHERE src_id IS NOT NULL AND dst_id IS NOT NULL").fetchone() == (
+        119,
+    )

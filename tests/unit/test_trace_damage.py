@@ -1,0 +1,76 @@
+"""Damaged and odd trace files, a line each: what is read, and what is said."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import duckdb
+import pytest
+import zstandard
+
+from traceconv.errors import DataLossError, InputError
+from traceconv.pipeline import ingest
+
+A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'
+B = '{"ph":"X","name":"b","pid":1,"tid":1,"ts":"4.0001","dur":1e1}'
+
+
+def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[list[str], list[str]]:
+    """The names of the slices, and the codes of what was said."""
+    file, store = tmp_path / name, tmp_path / f"{name}.duckdb"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    run = ingest([file], store)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    with duckdb.connect(str(store), read_only=True) as connection:
+        names = [row[0] for row in connection.execute("SELECT name FROM slice ORDER BY start_ns").fetchall()]
+    return names, [entry.code.text for entry in run.log]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "said"),
+    [
+        (f'{{"traceEvents":[{A},{B}]}}', ["a", "b"], ["fine_time"]),
+        (f"[{A},{A}", ["a", "a"], ["no_end"]),
+        (f'{{"traceEvents":[{A},', ["a"], ["cut_off"]),
+        (f'[{A},{{"ph":"X","na', ["a"], ["cut_event", "no_end"]),
+        (f'[{A},{{"ph":"X" "name":"x"}},{A}]', ["a", "a"], ["damaged_event"]),
+        (f"[{A},null,{A}]", ["a", "a"], ["not_an_event"]),
+        (f"{A}\n{A}\n", ["a", "a"], []),
+        (f"[{A}][{A}]", ["a", "a"], ["several_arrays"]),
+        (f"[{A.replace('2}', 'NaN}')}]", ["a"], ["odd_json", "bad_duration"]),
+        (f"[{A.replace('2}', '-2}')}]", ["a"], ["backward"]),
+        (f"[{A.replace('1.5', '1e300')},{A}]", ["a"], ["no_time"]),
+        ('[{"ph":"B","name":"a","ts":1},{"ph":"E","name":"z","ts":2}]', ["a"], ["end_without_begin", "unfinished"]),
+        (f"\ufeff[{A}]\0\0", ["a"], ["padding"]),
+        ('{"traceEvents":[]}', [], []),
+    ],
+)
+def test_a_text(text: str, names: list[str], said: list[str], tmp_path: Path) -> None:
+    assert codes(text, tmp_path) == (names, said)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "<html>", '{"a":1}', "[1,2]", "42"])
+def test_what_is_no_trace_is_refused_and_leaves_nothing(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        codes(text, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_packed_files(tmp_path: Path) -> None:
+    text = f"[{A}]".encode()
+    two = gzip.compress(text[:10]) + gzip.compress(text[10:])
+    assert codes(two, tmp_path, "a.json.gz") == (["a"], [])
+    assert codes(zstandard.ZstdCompressor().compress(text), tmp_path, "b.json.zst") == (["a"], [])
+    many = f"[{','.join([A] * 5000)}]".encode()
+    names, said = codes(zstandard.ZstdCompressor().compress(many)[:-9], tmp_path, "c.json.zst")
+    assert "bad_container" in said
+    assert len(names) < 5000
+
+
+def test_strict_refuses_any_loss(tmp_path: Path) -> None:
+    file, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    file.write_text(f"[{A},{{]")
+    with pytest.raises(DataLossError):
+        ingest([file], store, strict=True)
+    assert not store.exists()
