@@ -59,8 +59,8 @@ FP32_ONLY = InstructionMix()
 class VectorWork:
     """`count` elements are worked on, each for `cycles` cycles a register; bytes in and out, all together.
 
-    What follows matters to the counters alone: `cached_bytes` of the input are in L2 already, and `mix` says what
-    instructions the cycles are made of.
+    `cached_bytes` of the input are in L2 already, and device memory needn't give them. `mix`, of what instructions the
+    cycles are made, matters to the counters alone.
     """
 
     count: int
@@ -262,7 +262,8 @@ def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
 
     busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
     full = tiles % blocks or blocks
-    cycles = max(busiest, memory_cycles(spec, work.in_bytes + work.out_bytes))
+    moved_bytes = work.in_bytes - work.cached_bytes + work.out_bytes
+    cycles = max(busiest, memory_cycles(spec, moved_bytes))
     stall = cycles - busiest
     pmu = Pmu(
         aiv_total_cycles=full * busiest + (blocks - full) * rest + blocks * stall,
