@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Raw
+from numpy.typing import NDArray
 
 #: A number or a name; None when the key is not there.
 Label: TypeAlias = int | float | str | None
@@ -42,7 +44,33 @@ class TraceEvent(msgspec.Struct, gc=False):
 
 LABEL_FIELDS = ("name", "ph", "cat", "pid", "tid", "bp", "s", "scope")
 RAW_FIELDS = ("ts", "dur", "args", "id", "tts", "tdur")
+_GET = {field: attrgetter(field) for field in (*LABEL_FIELDS, *RAW_FIELDS)}
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
+
+
+class NamedTrack(NamedTuple):
+    """Stands in the place of a tid: a track that is no thread. `kind` as in the table track, `key` as the source has it."""
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventFlows:
+    """Arrows that slices and moments of a batch name themselves; at most one an event.
+
+    places    int64, rising: which events of the batch
+    keys      int64: ends with one key belong together
+    steps     int32: 0 start, 1 step, 2 end
+    category  of the arrows
+    texts     the key as the source has it
+    """
+
+    places: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    steps: NDArray[np.int32]
+    category: str
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +78,17 @@ class EventColumns:
     """Events as columns of one length.
 
     labels  field → its values; a field that is not there is None in all events
-    raw     field → binary array of the text of its values, empty where the event has no such key; likewise
+    raw     field → binary array of the text of its values, empty where the event has no such key; likewise.
+            Times may be an int64 array instead: whole nanoseconds, null where there is none
     extra   None when no event has keys beyond the fields
+    flows   None when no event names an arrow by other means than those of trace JSON
     """
 
     count: int
     labels: Mapping[str, Sequence[Any]]
     raw: Mapping[str, pa.Array]
     extra: Sequence[dict[str, Raw] | None] | None
+    flows: EventFlows | None = None
 
     def label(self, field: str) -> Sequence[Any]:
         """The values of a label field."""
@@ -76,8 +107,8 @@ def binary_column(values: Sequence[Any]) -> pa.Array:
 def columns_of(events: Sequence[TraceEvent], fields: Sequence[str] | None = None) -> EventColumns:
     """The events as columns. `fields`: those that any of them may have (None: any), `extra` among them."""
     wanted = (*LABEL_FIELDS, *RAW_FIELDS, "extra") if fields is None else fields
-    labels = {field: [getattr(event, field) for event in events] for field in LABEL_FIELDS if field in wanted}
-    raw = {field: binary_column([getattr(event, field) for event in events]) for field in RAW_FIELDS if field in wanted}
+    labels = {field: list(map(_GET[field], events)) for field in LABEL_FIELDS if field in wanted}
+    raw = {field: binary_column(list(map(_GET[field], events))) for field in RAW_FIELDS if field in wanted}
     extra = [event.extra for event in events] if "extra" in wanted else None
     return EventColumns(len(events), labels, raw, extra if extra is not None and any(extra) else None)
 
@@ -132,6 +163,42 @@ class TraceBatch:
                 return _place(segment, index)
             index -= segment.count
         raise IndexError(index)
+
+
+class TraceSource(Protocol):
+    """What reads one file of events. After `batches` has come to its end, the rest is known.
+
+    blocks  (id of the first event, events, byte offset or None, bytes or None), in order
+    keys    what the file says beside its events: key → JSON text
+    """
+
+    blocks: list[tuple[int, int, int | None, int | None]]
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All events, in the order of the file. Raises InputError when the file can't be read."""
+
+    @property
+    def found_events(self) -> bool:
+        """Whether the file has a place for events, even if there is none in it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file, as far as it was read."""
+
+    @property
+    def digest(self) -> str | None:
+        """CRC-32 of the file; None when it was not read whole."""
+
+    @property
+    def container(self) -> str:
+        """plain, gzip or zstd."""
+
+    @property
+    def keys(self) -> Mapping[str, bytes]:
+        """What the file says beside its events."""
+
+    def options(self) -> str | None:
+        """The same as one JSON object; None when there is nothing."""
 
 
 def _place(segment: Segment, index: int) -> tuple[int, int]:

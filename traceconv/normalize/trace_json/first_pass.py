@@ -12,7 +12,7 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.diagnostics import Accounts, Code, ImportLog
-from traceconv.json_events import TraceBatch
+from traceconv.json_events import EventFlows, TraceBatch
 from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, PAIR, SLICE, SPAN_DTYPE
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.trace_json import phases
@@ -91,6 +91,8 @@ class FirstPass:
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.categories: set[str] = set()
+        #: Per ph, the flow events that are markers too.
+        self.flow_markers: dict[str, int] = {}
         #: Keys in the args of the first events.
         self.arg_keys: set[str] = set()
         self._kinds = phases.Kinds()
@@ -180,6 +182,7 @@ class _Batch:
         owner.categories.update(category for category in set(self.categories) if category is not None)
         self.ts = self._times("ts")
         self.beside: dict[int, dict[str, bytes]] = {}
+        self._flow_rows: list[_FlowRow] = []
         self.book()
 
     def _times(self, field: str) -> Times:
@@ -352,7 +355,8 @@ class _Batch:
             self.beside.setdefault(place, {})["ph"] = b'"X"'
         raw = self.batch.columns.raw.get("dur")
         for place in (*bad, *negative):
-            self.beside.setdefault(place, {})["dur"] = raw[place].as_py() if raw is not None else b"null"
+            value = raw[place].as_py() if raw is not None else b"null"
+            self.beside.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
         self.dur_valid = valid
         spans = np.zeros(len(at), SPAN_DTYPE)
         spans["start_ns"], spans["dur_ns"] = self.ts.ns[at], np.where(valid[at], dur[at], 0)
@@ -457,13 +461,11 @@ class _Batch:
 
     def id_texts(self, places: Places) -> list[tuple[str, str]]:
         """Of each event its id as text, and what it is unique in: `global`, `local`, or `` when that is not said."""
-        raw = self.batch.columns.raw.get("id")
-        plain = raw.take(pa.array(places)).to_pylist() if raw is not None else [b""] * len(places)
-        found = []
-        for row, place in enumerate(places.tolist()):
-            extra = self.extra[place] if self.extra is not None else None
-            found.append(_id_text(plain[row], extra))
-        return found
+        raw = self._raw_of("id", places)
+        plain = raw.to_pylist() if raw is not None else [b""] * len(places)
+        if self.extra is None:
+            return [(_unquoted(value) if value and value != b"null" else "", "") for value in plain]
+        return [_id_text(value, self.extra[place]) for value, place in zip(plain, places.tolist(), strict=True)]
 
     def counters(self) -> None:
         """Counters: each number in args is a series."""
@@ -503,31 +505,100 @@ class _Batch:
         """Ends of flows: events of their own (s, t, f), and slices that name one (bind_id)."""
         events = np.flatnonzero(self.kind == phases.FLOW)
         bound = self._binding_slices()
+        named = self.batch.columns.flows
+        if named is not None and (len(events) or bound):
+            bound += self._named_flow_rows(named)
+        elif named is not None:
+            self._named_flows(named)
         if not len(events) and not bound:
             return
-        rows: list[_FlowRow] = []
         if len(events):
-            ids = self.id_texts(events)
-            tracks = self.thread_tracks(events)
-            steps = np.array([_FLOW_STEPS[self.ph[place][0]] for place in events.tolist()])
-            bp = self.batch.columns.label("bp")
-            moments = np.zeros(len(events), SPAN_DTYPE)
-            moments["start_ns"], moments["id"], moments["track"] = self.ts.ns[events], self.ids[events], tracks
-            moments["kind"] = np.where(
-                (steps == 2) & np.array([bp[place] != "e" for place in events.tolist()]), BEFORE_NEXT, MOMENT
-            )
-            self.owner.spans.add(moments)
-            for row, place in enumerate(events.tolist()):
-                category, name, id_text = self.categories[place], self.names[place], ids[row][0]
-                key = hash((category, name, id_text))
-                rows.append(
-                    (int(self.ids[place]), key, int(self.ts.ns[place]), int(steps[row]), -1, category, name, id_text)
-                )
-        rows += bound
-        rows.sort(key=lambda row: row[0])
+            self._flow_events(events, in_order=not bound)
+        if bound:
+            rows = sorted(bound + self._flow_rows, key=lambda row: row[0])
+            columns = zip(zip(*rows, strict=True), FLOW_SCHEMA, strict=True)
+            self.owner.flows.append([pa.array(column, field.type) for column, field in columns])
+
+    def _named_flows(self, flows: EventFlows) -> None:
+        """Ends of arrows that are bound to the events which name them; not those of events that were lost."""
+        kept = np.flatnonzero(self.kind[flows.places] < phases.UNKNOWN)
+        places = flows.places[kept]
+        texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
         self.owner.flows.append(
-            [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), FLOW_SCHEMA, strict=True)]
+            [
+                pa.array(self.ids[places]),
+                pa.array(flows.keys[kept]),
+                pa.array(self.ts.ns[places]),
+                pa.array(flows.steps[kept]),
+                pa.array(self.ids[places]),
+                pa.array([flows.category] * len(places), pa.string()),
+                pa.nulls(len(places), pa.string()),
+                pa.array(texts, pa.string()),
+            ]
         )
+
+    def _named_flow_rows(self, flows: EventFlows) -> list[_FlowRow]:
+        """The same as rows, to be sorted in among others."""
+        rows = zip(flows.places.tolist(), flows.keys.tolist(), flows.steps.tolist(), flows.texts, strict=True)
+        return [
+            (int(self.ids[place]), key, int(self.ts.ns[place]), step, int(self.ids[place]), flows.category, None, text)
+            for place, key, step, text in rows
+            if self.kind[place] < phases.UNKNOWN
+        ]
+
+    def _flow_events(self, events: Places, in_order: bool) -> None:
+        """Flow events: moments to be bound, and rows put aside (`in_order`: at once; else in `_flow_rows`)."""
+        listed = events.tolist()
+        id_texts = [id_text for id_text, _ in self.id_texts(events)]
+        tracks = self.thread_tracks(events)
+        steps = np.array([_FLOW_STEPS[self.ph[place][0]] for place in listed], np.int32)
+        bp, scope = self.batch.columns.label("bp"), self.batch.columns.label("scope")
+        moments = np.zeros(len(events), SPAN_DTYPE)
+        moments["start_ns"], moments["id"], moments["track"] = self.ts.ns[events], self.ids[events], tracks
+        loose = np.array([bp[place] != "e" for place in listed], np.bool_)
+        moments["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, MOMENT)
+        self.owner.spans.add(moments)
+        categories = [self.categories[place] for place in listed]
+        names = [self.names[place] for place in listed]
+        scopes = [scope[place] for place in listed]
+        keys = list(map(hash, zip(categories, names, id_texts, scopes, strict=True)))
+        if in_order:
+            self.owner.flows.append(
+                [
+                    pa.array(self.ids[events]),
+                    pa.array(keys, pa.int64()),
+                    pa.array(self.ts.ns[events]),
+                    pa.array(steps),
+                    pa.array(np.full(len(events), -1, np.int64)),
+                    pa.array(categories, pa.string()),
+                    pa.array(names, pa.string()),
+                    pa.array(id_texts, pa.string()),
+                ]
+            )
+        else:
+            ids, ns = self.ids[events].tolist(), self.ts.ns[events].tolist()
+            bound = [-1] * len(events)
+            self._flow_rows = list(zip(ids, keys, ns, steps.tolist(), bound, categories, names, id_texts, strict=True))
+        self._flow_markers(events, tracks)
+
+    def _flow_markers(self, events: Places, tracks: Int64) -> None:
+        """What an arrow has no column for is kept in a marker where its end stands."""
+        args = args_column(self._raw_of("args", events), len(events))
+        said = args.is_valid().to_numpy(zero_copy_only=False)
+        if self.extra is not None:
+            said |= np.array([bool(self.extra[place]) for place in events.tolist()], np.bool_)
+        if not said.any():
+            return
+        for place in events[said].tolist():
+            self.beside.setdefault(place, {})["ph"] = _json_text(self.ph[place])
+        self._markers(events[said], tracks[said])
+        for place in events[said].tolist():
+            ph = self.ph[place][0]
+            self.owner.flow_markers[ph] = self.owner.flow_markers.get(ph, 0) + 1
+
+    def _raw_of(self, field: str, places: Places) -> pa.Array | None:
+        raw = self.batch.columns.raw.get(field)
+        return None if raw is None else raw.take(pa.array(places))
 
     def _binding_slices(self) -> list[_FlowRow]:
         if self.extra is None:
@@ -596,7 +667,7 @@ def _name_hash(name: str | None) -> int:
 
 
 def _unquoted(value: bytes) -> str:
-    text = bytes(value).decode("utf-8", "replace").strip()
+    text = value.decode("utf-8", "replace")
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 

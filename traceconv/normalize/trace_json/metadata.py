@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from traceconv.json_events import Label
+from traceconv.json_events import Label, NamedTrack
 from traceconv.normalize.trace_json.tracks import TraceTracks
 
 _OBJECT = msgspec.json.Decoder(dict[str, object])
@@ -17,10 +17,11 @@ def _object(text: bytes) -> dict[str, object]:
         return {}
 
 
-def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label, args: bytes) -> bool:
+def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label | NamedTrack, args: bytes) -> bool:
     """Uses a metadata event; False when it says something that no column holds."""
     if name not in ("process_name", "thread_name", "process_sort_index", "thread_sort_index"):
         return False
+    known = pid is not None or isinstance(tid, NamedTrack)
     value = _object(args).get("name" if name.endswith("name") else "sort_index")
     if name.endswith("name"):
         if not isinstance(value, (str, int, float)):
@@ -29,7 +30,7 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label,
             tracks.name_process(pid, str(value))
         else:
             tracks.name_thread(pid, tid, str(value))
-        return pid is not None
+        return known
     index = _whole(value)
     if index is None:
         return False
@@ -37,7 +38,7 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label,
         tracks.sort_process(pid, index)
     else:
         tracks.sort_thread(pid, tid, index)
-    return pid is not None
+    return known
 
 
 def _whole(value: object) -> int | None:

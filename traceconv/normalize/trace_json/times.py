@@ -35,7 +35,9 @@ class Times:
 
 
 def exact_ns(texts: pa.Array) -> Times:
-    """The times in a binary array of JSON values, in µs."""
+    """The times in a binary array of JSON values, in µs; or in an int64 array, in ns."""
+    if pa.types.is_int64(texts.type):
+        return _whole_ns(texts)
     lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
     absent = lengths == 0
     if absent.all():
@@ -51,6 +53,13 @@ def exact_ns(texts: pa.Array) -> Times:
     if quick is not None:
         return Times(quick, ~absent, absent, 0)
     return _one_by_one(texts, absent)
+
+
+def _whole_ns(numbers: pa.Array) -> Times:
+    absent = numbers.is_null().to_numpy(zero_copy_only=False)
+    ns = numbers.fill_null(0).to_numpy()
+    near = (ns > -TIME_LIMIT_NS) & (ns < TIME_LIMIT_NS)
+    return Times(np.where(near, ns, 0), near & ~absent, absent, 0)
 
 
 def _quickly(numbers: pa.Array) -> Int64 | None:

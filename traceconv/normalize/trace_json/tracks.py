@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from traceconv.json_events import Label
+from traceconv.json_events import Label, NamedTrack
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.tracks import Tracks
 
@@ -33,19 +33,23 @@ class TraceTracks(Tracks):
         if process_id is not None:
             self._sort_indices[process_id] = index
 
-    def thread_of(self, pid: Label, tid: Label) -> int:
+    def thread_of(self, pid: Label, tid: Label | NamedTrack) -> int:
         """The track of a thread; of an event without tid, the main thread of its process, whose number is the pid."""
         process_id = self.process_of(pid)
+        if isinstance(tid, NamedTrack):
+            track = self._track(tid.kind, process_id, tid.key)
+            track.process_id, track.tid_text = process_id, tid.key
+            return track.track_id
         tid = pid if tid is None else tid
         track = self._track("thread", process_id, None if tid is None else str(tid))
         track.process_id, track.tid_text = process_id, None if tid is None else str(tid)
         return track.track_id
 
-    def name_thread(self, pid: Label, tid: Label, name: str) -> None:
+    def name_thread(self, pid: Label, tid: Label | NamedTrack, name: str) -> None:
         """Says what a thread is called."""
         self._by_id(self.thread_of(pid, tid)).name = name
 
-    def sort_thread(self, pid: Label, tid: Label, index: int) -> None:
+    def sort_thread(self, pid: Label, tid: Label | NamedTrack, index: int) -> None:
         """Says where a thread is shown."""
         self._by_id(self.thread_of(pid, tid)).sort_index = index
 
