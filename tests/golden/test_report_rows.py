@@ -205,6 +205,18 @@ def test_step_trace_of_training_with_reduces_and_overlap(make_store: MakeStore) 
     ]
 
 
+def test_step_trace_of_steps_without_forward_and_backward(make_store: MakeStore) -> None:
+    steps = [
+        {"step_id": 1, "iteration": 1, "start_ns": 100, "end_ns": 220},  # such as a ProfilerStep of PyTorch
+        {"step_id": 2, "iteration": 2, "start_ns": 250, "bp_end_ns": 260, "end_ns": 300},
+    ]
+    columns = "iteration_time_ns, fp_to_bp_ns, refresh_ns, data_aug_bound_ns"
+    assert ask(make_store(step=steps), f"SELECT {columns} FROM step_trace") == [
+        (120, None, None, None),
+        (None, None, 40, None),
+    ]
+
+
 def test_task_time_has_every_task(make_store: MakeStore) -> None:
     store = make_store(
         task=[

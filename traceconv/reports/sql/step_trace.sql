@@ -1,9 +1,9 @@
 -- title = "Iterations"
 -- doc = "How long does each iteration take, and what of it is forward, backward, refresh and waiting for data? One row for each step; an inference has no backward part, and its fields are NULL."
 -- needs = ["step"]
--- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged."
+-- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged. A PyTorch trace has steps when its profiler is given a schedule and prof.step() is called."
 -- order = ["run_id", "device_id", "model_id", "iteration", "step_id"]
--- shown = ["device_id", "model_id", "iteration", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
+-- shown = ["device_id", "model_id", "iteration", "start_ns", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
 -- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
@@ -17,7 +17,7 @@
 -- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
 -- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
 -- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Iteration End(us)", msprof_as = "us", doc = "When it ended; NULL when not in the source." }
--- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; NULL when one is." }
+-- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; end_ns − start_ns where the source says nothing of forward and backward; NULL when one of the two is." }
 -- fp_to_bp_ns = { type = "BIGINT", unit = "ns", msprof = "FP to BP Time(us)", msprof_as = "us", doc = "bp_end_ns − fp_start_ns; NULL when one is." }
 -- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL when one is." }
 -- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the step before it of the same model and device; negative when they overlap; NULL for the first." }
@@ -41,7 +41,8 @@ WITH ordered AS (
   GROUP BY t.run_id, t.device_id, t.step_id
 )
 SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
-       o.end_ns - o.fp_start_ns AS iteration_time_ns,
+       o.end_ns - CASE WHEN o.fp_start_ns IS NULL AND o.bp_end_ns IS NULL THEN o.start_ns ELSE o.fp_start_ns END
+         AS iteration_time_ns,
        o.bp_end_ns - o.fp_start_ns AS fp_to_bp_ns,
        o.end_ns - o.bp_end_ns AS refresh_ns,
        o.fp_start_ns - o.previous_end_ns AS data_aug_bound_ns,
