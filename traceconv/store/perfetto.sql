@@ -62,7 +62,9 @@ WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), every AS (
   UNION ALL
   SELECT run_id, id, ts_ns, 0, track_id, category, name, 0, NULL, args, NULL, NULL, coalesce(scope, 'thread')
   FROM main.marker
+  -- What metadata and ends of flows say beyond their columns is no slice there.
   WHERE category IS DISTINCT FROM '__metadata'
+    AND (args IS NULL OR coalesce(json_extract_string(args, '$.trace_event.ph'), '') NOT IN ('s', 't', 'f'))
 )
 SELECT e.id, e.id AS slice_id, e.ts, coalesce(e.dur_ns, -1) AS dur, e.track_id, e.category, e.name, e.depth,
        e.parent_id, CASE WHEN e.args IS NOT NULL THEN e.id END AS arg_set_id, e.thread_ts, e.thread_dur, e.scope

@@ -126,8 +126,9 @@ class SecondPass:
         for ph in ("s", "t", "f"):
             account = first.accounts.by_record.get(f"{ph} events")
             if account is not None:
-                account.consumed += account.rows
-                account.rows = 0
+                markers = first.flow_markers.get(ph, 0)
+                account.consumed += account.rows - markers
+                account.rows = markers
 
     def _classify(self) -> None:
         classifier = Classifier(self.rules.rules, self._names)

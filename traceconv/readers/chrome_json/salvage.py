@@ -17,6 +17,8 @@ from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, s
 
 #: So many events that don't decode, and the rest of the stretch is put right as a whole before it is decoded.
 _MANY = 64
+#: So far an event is followed that has something wrong.
+_NEAR_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Salvage:
                 self._lose(at, at + 1, "a bracket that closes nothing", events=0)
             return
         if text[at] == ord("{"):
-            end = end_of_bracketed(text, at, self._end)
+            end = self._end_of_event(at, next_start)
             if end is None and self._may_wait and goes_on(text[at:]):
                 self._waits = True
                 return
@@ -151,6 +153,16 @@ class Salvage:
             return
         self._failures += 1
         self._lose(at, next_start, "an event that can't be read", events=1)
+
+    def _end_of_event(self, at: int, next_start: int) -> int | None:
+        """Where the object at `at` ends. What is not sound so far is not looked at far beyond the next event."""
+        limit = max(next_start, at + _NEAR_BYTES)
+        while limit < self._end:
+            end = end_of_bracketed(self._text, at, limit)
+            if end is not None or not goes_on(self._text[at:limit]):
+                return end
+            limit = at + (limit - at) * 4
+        return end_of_bracketed(self._text, at, self._end)
 
     def _take_one(self, start: int, end: int) -> bool:
         """The element `text[start:end]`, as it is or put right, if behind it there is what may stand behind one."""

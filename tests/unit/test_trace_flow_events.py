@@ -1,0 +1,62 @@
+"""What the events of flows say beyond their columns is kept, and their scope tells flows apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from traceconv.pipeline import ingest
+from traceconv.readers.chrome_json import salvage
+
+
+def event(ph: str, ts: int, **more: Any) -> dict[str, Any]:
+    return {"ph": ph, "name": "f", "cat": "c", "id": 1, "pid": 1, "tid": 1, "ts": ts, **more}
+
+
+def stored(events: list[dict[str, Any]], tmp_path: Path, query: str) -> list[tuple[Any, ...]]:
+    file, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    file.write_text(json.dumps(events))
+    run = ingest([file], store)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    with duckdb.connect(str(store), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_args_of_flow_events_are_kept_in_markers(tmp_path: Path) -> None:
+    events = [event("s", 1, args={"bytes": 12345678901234567890}), event("f", 2, bp="e", extra="x"), event("t", 3)]
+    rows = stored(events, tmp_path, "SELECT ts_ns, name, category, args FROM marker ORDER BY ts_ns")
+    assert [row[:3] for row in rows] == [(1000, "f", "c"), (2000, "f", "c")]
+    assert json.loads(rows[0][3]) == {"bytes": 12345678901234567890, "trace_event": {"ph": "s"}}
+    assert json.loads(rows[1][3]) == {"trace_event": {"ph": "f", "extra": "x"}}
+
+
+def test_such_markers_are_no_slices_for_perfetto(tmp_path: Path) -> None:
+    events = [event("s", 1, args={"a": 1}), event("f", 2), {**event("i", 3), "name": "shown"}]
+    assert stored(events, tmp_path, "SELECT name FROM perfetto.slice") == [("shown",)]
+
+
+def test_flows_of_one_id_in_two_scopes_are_two(tmp_path: Path) -> None:
+    events = [event("s", 1, scope="a"), event("s", 2, scope="b"), event("f", 3, scope="a"), event("f", 4, scope="b")]
+    assert stored(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
+
+
+def test_the_search_for_the_end_of_a_broken_event_stays_near_it(tmp_path: Path, monkeypatch: Any) -> None:
+    """Else a text of n events, each without its last brace, takes time as n²."""
+    looked_at = 0
+    search = salvage.end_of_bracketed
+
+    def counting(text: bytes, at: int, end: int) -> int | None:
+        nonlocal looked_at
+        looked_at += end - at
+        return search(text, at, end)
+
+    monkeypatch.setattr(salvage, "end_of_bracketed", counting)
+    one = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2,"args":{"k" 1}}'
+    text = "[" + ",\n".join([one] * 3000) + ',{"ph":"X","name":"last","pid":1,"tid":1,"ts":1,"dur":2}]'
+    (tmp_path / "trace.json").write_text(text)
+    [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
+    assert run.accounts["X events"].rows == 1
+    assert looked_at < 3100 * (64 << 10)
