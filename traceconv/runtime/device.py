@@ -11,7 +11,7 @@ moves the device's time on, no further than the host has waited. What is submitt
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from traceconv.runtime.clock import DeviceClock
@@ -45,12 +45,35 @@ EVENT = Work(EVENT_TICKS)
 
 
 @dataclass(slots=True, eq=False)
+class Meeting:
+    """A collective of several devices: its tasks move data from when the last of them has started.
+
+    `expected`: how many there are; `latest_ns`: host clock when the latest so far started.
+    """
+
+    expected: int
+    arrived: int = 0
+    latest_ns: int = 0
+
+    def arrive(self, host_ns: int) -> None:
+        """One of the tasks has started."""
+        self.arrived += 1
+        self.latest_ns = max(self.latest_ns, host_ns)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all are there."""
+        return self.arrived >= self.expected
+
+
+@dataclass(slots=True, eq=False)
 class Task:
     """A task on a stream; `start` and `end`, in ticks, are None until the device is there.
 
     arrival   tick at which the device has it
     previous  the task before it on its stream
     event     the event that it waits for, for a wait
+    meeting   the tasks of other devices that it waits for, for a collective; `begin`: tick since which it moves data
     """
 
     task_id: int
@@ -63,6 +86,8 @@ class Task:
     done: Callable[[Task], None] | None
     start: int | None = None
     end: int | None = None
+    meeting: Meeting | None = None
+    begin: int | None = None
 
     @property
     def span(self) -> tuple[int, int]:
@@ -126,15 +151,18 @@ class Device:
         work: Work,
         *,
         event: Task | None = None,
+        meeting: Meeting | None = None,
         done: Callable[[Task], None] | None = None,
     ) -> Task:
         """A task that the host hands over at `host_ns`: it starts once it is there and the stream is free.
 
-        `event`: holds the stream until that task is done, then goes on to its own work. `done` is told when it ends.
+        `event`: holds the stream until that task is done, then goes on to its own work. `meeting`: the same until
+        all its tasks have started, on other devices; `run_together` moves them on. `done` is told when it ends.
         """
         self._count += 1
         arrival = max(self.now, self.clock.ticks_after(host_ns + self.spec.launch_latency_ns))
-        task = Task(self._count, stream_id, host_ns, arrival, work, self.last.get(stream_id), event, done)
+        before = self.last.get(stream_id)
+        task = Task(self._count, stream_id, host_ns, arrival, work, before, event, done, meeting=meeting)
         self.last[stream_id] = task
         self._queues.setdefault(stream_id, deque()).append(task)
         return task
@@ -152,24 +180,33 @@ class Device:
     def run_until(self, task: Task) -> None:
         """Moves the device's time on to the end of a task, no further."""
         while task.end is None:
-            if not self._step():
+            if not self.step():
                 raise AssertionError(f"task {task.task_id} waits for ever")
 
     def run_all(self) -> None:
         """Moves on until all that was submitted is done."""
-        while self._step():
+        while self.step():
             pass
 
     # One moment to the next
 
-    def _step(self) -> bool:
-        """Moves on to the next moment at which a task ends or starts; False when there is none."""
+    def next_moment(self) -> int | None:
+        """Tick of the next start or end of a task; None when there is none, or it depends on other devices."""
+        for running in self._running.values():
+            task = running.task
+            if task.meeting is not None and task.begin is None and task.meeting.is_complete:
+                task.begin = max(self.now, self.clock.ticks_after(task.meeting.latest_ns))
         moments = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
-        moments += [end for running in self._running.values() if (end := self._ends(running)) is not None]
-        if not moments:
+        moments += [moment for running in self._running.values() if (moment := self._changes(running)) is not None]
+        return max(self.now, min(moments)) if moments else None
+
+    def step(self) -> bool:
+        """Moves on to the next moment at which a task ends or starts; False when there is none."""
+        moment = self.next_moment()
+        if moment is None:
             return False
-        self._advance(max(self.now, min(moments)))
-        changed = False
+        self._advance(moment)
+        changed = any(running.task.begin == self.now for running in self._running.values())
         for stream in [s for s, running in self._running.items() if self._ends(running) == self.now]:
             self._end(self._running.pop(stream).task)
             changed = True
@@ -187,22 +224,30 @@ class Device:
         free = self._free_at.get(task.stream_id)
         return task.arrival if free is None else max(task.arrival, free + self.spec.dispatch_gap_ticks)
 
+    def _is_held(self, task: Task) -> bool:
+        """Whether a task that has started waits: for an event, or for those that it meets."""
+        if task.meeting is not None:
+            return task.begin is None or task.begin > self.now
+        return task.event is not None and task.event.end is None
+
+    def _changes(self, running: _Running) -> int | None:
+        """When it ends, or begins to move data, if nothing changes before; None while it is held by another."""
+        return running.task.begin if self._is_held(running.task) else self._ends(running)
+
     def _ends(self, running: _Running) -> int | None:
-        """When it ends if nothing changes before; None for a wait whose event has not happened."""
-        event = running.task.event
-        if event is not None and event.end is None:
-            return None
-        return self.now + ceil_div(running.left, running.speed)
+        """When it ends if nothing changes before; None for one that is held."""
+        return None if self._is_held(running.task) else self.now + ceil_div(running.left, running.speed)
 
     def _advance(self, ticks: int) -> None:
         for running in self._running.values():
-            event = running.task.event
-            if event is None or event.end is not None:
+            if not self._is_held(running.task):
                 running.left = max(0, running.left - running.speed * (ticks - self.now))
         self.now = ticks
 
     def _start(self, task: Task) -> None:
         task.start = self.now
+        if task.meeting is not None:
+            task.meeting.arrive(self.clock.ns_at(self.now))
         self._running[task.stream_id] = _Running(task, max(1, task.work.ticks) * _FULL)
 
     def _end(self, task: Task) -> None:
@@ -217,11 +262,12 @@ class Device:
         """Gives each running task its speed: the least share that it gets of anything it asks for."""
         asked = [0] * len(RESOURCES)
         askers = [0] * len(RESOURCES)
-        for running in self._running.values():
+        moving = [running for running in self._running.values() if not self._is_held(running.task)]
+        for running in moving:
             for resource, amount in running.task.work.demands:
                 asked[resource] += amount
                 askers[resource] += 1
-        for running in self._running.values():
+        for running in moving:
             running.speed = min(
                 (
                     max(1, _FULL * self._capacity[resource] // asked[resource])
@@ -230,3 +276,22 @@ class Device:
                 ),
                 default=_FULL,
             )
+
+
+def run_together(waits: Sequence[tuple[Device, Task]]) -> None:
+    """Moves devices on, whichever is first by the host clock, until each has done its task and none goes further.
+
+    So a collective finds its devices at one time, though each has a clock of its own.
+    """
+    while True:
+        due = []
+        for index, (device, task) in enumerate(waits):
+            moment = device.next_moment() if task.end is None else None
+            if moment is not None:
+                due.append((device.clock.ns_at(moment), index))
+        if not due:
+            break
+        waits[min(due)[1]][0].step()
+    stuck = [task.task_id for _, task in waits if task.end is None]
+    if stuck:
+        raise AssertionError(f"tasks {stuck} wait for ever")

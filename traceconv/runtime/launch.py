@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from traceconv.runtime import device as dev
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
-from traceconv.runtime.device import EVENT, Device, Task, Work
+from traceconv.runtime.device import EVENT, Device, Meeting, Task, Work
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.lower import DeviceOp, Program
@@ -45,7 +46,8 @@ class Run:
     """State of one run of the model while it is under way.
 
     `given`: the inputs as the caller has them. `handed`: the worker has been told to bring them to the device.
-    `ahead`: what is launched now comes before the inference begins; belongs to the worker.
+    `ahead`: what is launched now comes before the inference begins; belongs to the worker. `meet`: where
+    the collective with an op's index meets those of other devices. `loads`: the copies of the inputs.
     """
 
     given: object
@@ -56,6 +58,8 @@ class Run:
     handed: bool = False
     ahead: bool = False
     span_id: int = 0
+    meet: Callable[[int], Meeting] | None = None
+    loads: list[Task] = field(default_factory=list)
     blocks: dict[str, Block] = field(default_factory=dict)
     events: dict[int, Task] = field(default_factory=dict)
     op_tasks: list[Task] = field(default_factory=list)
@@ -69,7 +73,11 @@ class Run:
 def op_work(spec: DeviceSpec, op: DeviceOp) -> Work:
     """What an op needs: cores, its bytes from device memory, and what its cores read by way of L2."""
     ticks = max(1, task_ticks(spec, op.cost))
-    unique_bytes = sum(tensor.size_bytes for tensor in (*op.operands, *op.writes))
+    if op.is_collective:
+        # What others send is added to what is here and stored; then it is sent on, and the sums come back.
+        moved = 4 * sum(tensor.size_bytes for tensor in op.reads)
+        return Work(ticks, ((dev.HBM, dev.bandwidth(moved, ticks)),))
+    unique_bytes = sum(tensor.size_bytes for tensor in (*op.operands, *op.writes, *op.updates))
     demands = [(dev.HBM, dev.bandwidth(unique_bytes, ticks)), (dev.L2, dev.bandwidth(_l2_bytes(op.cost), ticks))]
     blocks, mix_blocks = _CORES[op.core]
     demands.append((blocks, op.cost.block_count))
@@ -121,6 +129,10 @@ class Launcher:
         for index in place.waits:
             self._wait(place.stream, run, run.events[index])
         pool = f"stream {place.stream}"
+        if op.is_collective:
+            self._collective(op, place.stream, run)
+            self._behind(op, run)
+            return
         with host.call(thread, "node", "launch", op_index=op.index, step_id=run.step_id):
             for tensor in op.writes:
                 root = self._program.root(tensor.name)
@@ -135,14 +147,30 @@ class Launcher:
         # Blocks go back to the pool of their stream, where whatever takes them runs later.
         if scratch is not None:
             self._memory.free(scratch, host.price_alloc(thread))
-        for name in place.frees:
-            self._memory.free(run.blocks.pop(name), host.price_alloc(thread))
-        if place.records:
-            self._record(op.index, place.stream, run)
+        self._behind(op, run)
         if task.arrival >= self._next_sample:
             self.sample("HBM Used", "byte", task.arrival, self._memory.used_bytes)
             self._next_sample = task.arrival + self._device.clock.clock_hz * _SAMPLE_NS // 10**9
         host.compare_clocks(self._device, thread)
+
+    def _behind(self, op: DeviceOp, run: Run) -> None:
+        """What comes after a launch: memory that is given up, an event for other streams."""
+        place = self._plan.placements[op.index]
+        for name in place.frees:
+            self._memory.free(run.blocks.pop(name), self._host.price_alloc(self._host.worker))
+        if place.records:
+            self._record(op.index, place.stream, run)
+
+    def _collective(self, op: DeviceOp, stream: int, run: Run) -> None:
+        """Launches an exchange with the other devices, in place."""
+        meeting = None if run.meet is None else run.meet(op.index)
+        size = sum(tensor.size_bytes for tensor in op.reads)
+        work = self._work[op.index]
+        with self._host.call(self._host.worker, "communication", op.op_type, step_id=run.step_id):
+            task = self._submit(
+                "LaunchKernel", "HCCL", stream, work, run, name=op.name, size_bytes=size, meeting=meeting
+            )
+        run.op_tasks.append(task)
 
     def _alloc(self, size_bytes: int, pool: str, purpose: str, tensor: str | None, op: int | None) -> Block:
         now_ns = self._host.price_alloc(self._host.worker)
@@ -156,7 +184,7 @@ class Launcher:
         root = self._program.root(name)
         if root not in run.blocks:
             run.blocks[root] = self._alloc(size, "input", "input", root, None)
-        self._copy("Load", size, self._plan.copy_in, dev.LINK_IN, run)
+        run.loads.append(self._copy("Load", size, self._plan.copy_in, dev.LINK_IN, run))
 
     def loaded(self, run: Run) -> None:
         """Marks that all inputs are on the device."""
@@ -174,9 +202,9 @@ class Launcher:
         """Copies weights to the device."""
         self._copy("MemcpyH2D", size_bytes, self._plan.copy_in, dev.LINK_IN, run, on_channel=True)
 
-    def _copy(self, name: str, size: int, stream: int, link: int, run: Run, *, on_channel: bool = False) -> None:
+    def _copy(self, name: str, size: int, stream: int, link: int, run: Run, *, on_channel: bool = False) -> Task:
         work = copy_work(self._device.spec, size, link)
-        self._submit("MemcpyAsync", "SDMA", stream, work, run, name=name, size_bytes=size, on_channel=on_channel)
+        return self._submit("MemcpyAsync", "SDMA", stream, work, run, name=name, size_bytes=size, on_channel=on_channel)
 
     # Events
 
@@ -200,6 +228,7 @@ class Launcher:
         size_bytes: int | None = None,
         op: DeviceOp | None = None,
         event: Task | None = None,
+        meeting: Meeting | None = None,
         on_channel: bool = False,
     ) -> Task:
         """One call that launches one task; the task is logged when it is done."""
@@ -221,7 +250,7 @@ class Launcher:
                     shown = name if op is None else op.name
                     self._truth.task(task, shown, task_type, op_index, step_id, execution_id, correlation_id)
 
-            task = device.submit(stream, thread.now(), work, event=event, done=done)
+            task = device.submit(stream, thread.now(), work, event=event, meeting=meeting, done=done)
         if execution is not None and not run.ahead:
             execution.tasks.append(task)
         return task

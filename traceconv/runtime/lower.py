@@ -33,8 +33,12 @@ class DeviceOp:
     """An op as the device runs it: one task for each execution.
 
     `reads` are tensors that other ops or the user make, `weights` constants, `writes` what leaves the op.
-    `core` is a value of the task record's `task_type`. `fusion_id` is None for an op that is in the
-    model as it is. `dynamic`: shapes depend on values; they, and the cost, are those of the inputs at load.
+    `core` is a value of the task record's `task_type`; "HCCL" is a collective, which is no op in the log.
+    `fusion_id` is None for an op that is in the model as it is. `dynamic`: shapes depend on values; they, and the
+    cost, are those of the inputs at load.
+
+    Of a training step: `phase` (forward, backward, refresh); `updates`, tensors that stay on the device and are
+    changed in place; `after`, indices of ops that must be done before it, whatever it reads.
     """
 
     index: int
@@ -52,6 +56,14 @@ class DeviceOp:
     cost: Cost
     fusion_id: int | None
     dynamic: bool
+    phase: str = "forward"
+    updates: tuple[Tensor, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it is an exchange with other devices."""
+        return self.core == "HCCL"
 
     @property
     def scope_path(self) -> str | None:
@@ -69,8 +81,8 @@ class DeviceOp:
         return self._described(self.operands)
 
     def describe_results(self) -> tuple[str, str, str]:
-        """Shapes, dtypes and formats of all outputs."""
-        return self._described(self.writes)
+        """Shapes, dtypes and formats of all outputs, and of what is changed in place."""
+        return self._described((*self.writes, *self.updates))
 
     def _described(self, tensors: Sequence[Tensor]) -> tuple[str, str, str]:
         shapes = ";".join(",".join(map(str, tensor.shape)) for tensor in tensors)

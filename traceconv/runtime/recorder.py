@@ -33,6 +33,7 @@ def _enum(record_name: str, field: str) -> dict[str, int]:
 
 
 _LEVELS = _enum("api", "level")
+_PHASES = _enum("op", "phase")
 _KINDS = _enum("range", "kind")
 _TASK_TYPES = _enum("task", "task_type")
 _MARKS = _enum("step_mark", "mark")
@@ -166,9 +167,10 @@ class Recorder:
             if op.cost.pmu is not None
         }
         graph = program.graph
-        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(program.ops))
+        ops = [op for op in program.ops if not op.is_collective]
+        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops))
         self._list("model", None).append(row)
-        for op in program.ops:
+        for op in ops:
             self._op(op, model_id)
 
     def _op(self, op: DeviceOp, model_id: int) -> None:
@@ -181,14 +183,14 @@ class Recorder:
             *(text(part) for part in op.describe_results()),
             op.flops,
             sum(tensor.size_bytes for tensor in op.reads),
-            sum(tensor.size_bytes for tensor in op.writes),
+            sum(tensor.size_bytes for tensor in (*op.writes, *op.updates)),
             sum(tensor.size_bytes for tensor in op.weights),
             op.cost.workspace_bytes,
             op.index,
             model_id,
             NONE32 if op.fusion_id is None else op.fusion_id,
             int(op.dynamic),
-            0,
+            _PHASES[op.phase],
             0,
         )
         self._list("op", None).append(row)

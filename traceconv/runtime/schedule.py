@@ -2,7 +2,8 @@
 
 Ops are launched in the order of the program. An op goes to the stream on which it would end first by its cost
 alone; independent branches so come to different streams. Where an op reads what another stream makes,
-its stream waits for an event that is recorded there; waits that follow from others are left out.
+its stream waits for an event that is recorded there; waits that follow from others are left out. Collectives have
+a stream of their own, so that they run beside the ops.
 
 Vector clocks say what is known to be done: `clock[s][t]` is how many tasks of stream t are done for certain when the
 next task of stream s starts. From the same clocks follows when a block of memory can be used again:
@@ -24,6 +25,8 @@ from traceconv.runtime.spec import DeviceSpec
 INPUTS = -1
 #: Ops of the model whose first inputs decide what is launched, and how many these inputs are.
 _DECIDING = {"If": 1, "Loop": 2}
+#: Stands for the stream of collectives, until it is known how many others there are.
+_COMMUNICATION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,14 @@ class Schedule:
     stream_count  compute streams in use
     host_reads    op index → values that the host reads before it launches the op; the number of ops: at the end
     stores        the outputs of the run
+    communicates  whether there is a stream of collectives
     """
 
     placements: tuple[Placement, ...]
     stream_count: int
     host_reads: Mapping[int, Copy]
     stores: Copy
+    communicates: bool = False
 
     @property
     def copy_in(self) -> int:
@@ -78,7 +83,13 @@ class Schedule:
     def stream_names(self) -> dict[int, str]:
         """Number and name of every stream."""
         names = {stream: f"compute {stream}" for stream in range(self.stream_count)}
-        return {**names, self.copy_in: "copy in", self.copy_out: "copy out"}
+        names |= {self.copy_in: "copy in", self.copy_out: "copy out"}
+        return {**names, self.communication: "communication"} if self.communicates else names
+
+    @property
+    def communication(self) -> int:
+        """The stream of collectives, where there are some."""
+        return self.stream_count + 2
 
 
 def schedule(program: Program, spec: DeviceSpec, fetch: Sequence[str] = ()) -> Schedule:
@@ -90,6 +101,8 @@ def schedule(program: Program, spec: DeviceSpec, fetch: Sequence[str] = ()) -> S
     reads = _host_reads(program, producers, fetch)
     placer = _Placer(program, spec, producers)
     streams = [placer.place(op) for op in program.ops]
+    stream_count = max((stream for stream in streams if stream != _COMMUNICATION), default=0) + 1
+    streams = [stream_count + 2 if stream == _COMMUNICATION else stream for stream in streams]
     clocks = _Clocks(program, streams, producers, [program.root(n) for names in reads.values() for n in names])
     waits: list[tuple[int, ...]] = []
     host_reads: dict[int, Copy] = {}
@@ -105,7 +118,8 @@ def schedule(program: Program, spec: DeviceSpec, fetch: Sequence[str] = ()) -> S
         Placement(stream, found, index in recorded, tuple(clocks.frees.get(index, ())))
         for index, (stream, found) in enumerate(zip(streams, waits, strict=True))
     )
-    return Schedule(placements, max(streams, default=0) + 1, host_reads, stores)
+    communicates = any(op.is_collective for op in program.ops)
+    return Schedule(placements, stream_count, host_reads, stores, communicates)
 
 
 def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[str]) -> dict[int, tuple[str, ...]]:
@@ -145,15 +159,22 @@ class _Placer:
         self._free: list[int] = [0]
         self._end: dict[int, int] = {}
         self._stream: dict[int, int] = {}
+        self._communication_end = 0
         self._hop = 2 * (EVENT_TICKS + spec.dispatch_gap_ticks)
 
     def place(self, op: DeviceOp) -> int:
         """The stream of an op, after those before it."""
         before = {self._producers[root] for t in op.reads if (root := self._program.root(t.name)) in self._producers}
+        before |= set(op.after)
         before.discard(op.index)
+        if op.is_collective:
+            ready = max([self._communication_end, *(self._end[index] + self._hop for index in before)])
+            self._communication_end = self._end[op.index] = ready + task_ticks(self._spec, op.cost)
+            self._stream[op.index] = _COMMUNICATION
+            return _COMMUNICATION
         fresh = [len(self._free)] if len(self._free) < self._spec.compute_stream_count else []
         latest = max(before, key=lambda index: (self._end[index], index), default=None)
-        home = 0 if latest is None else self._stream[latest]
+        home = 0 if latest is None else max(0, self._stream[latest])
 
         def start(stream: int) -> int:
             free = self._free[stream] if stream < len(self._free) else 0
@@ -196,6 +217,7 @@ class _Clocks:
         """The events that an op's stream must wait for before it."""
         stream, root = self._streams[op.index], self._program.root
         needed = {self._producers[name] for t in op.reads if (name := root(t.name)) in self._producers} - {op.index}
+        needed |= set(op.after)
         if any(root(t.name) in self._uploads for t in op.reads):
             needed.add(INPUTS)
         mine = self._clock[stream]

@@ -55,6 +55,8 @@ class DeviceSpec:
     cpu_cycles_per_element: int
     sdma_latency_ns: int
     host_bytes_per_s: int
+    link_latency_ns: int
+    link_bytes_per_s: int
 
     @property
     def peak_flops(self) -> int:
@@ -73,6 +75,8 @@ _RENAMED = {
     ("cube", "mte2_bytes_per_cycle"): "cube_mte2_bytes_per_cycle",
     ("vector", "mte2_bytes_per_cycle"): "vector_mte2_bytes_per_cycle",
     ("sdma", "latency_ns"): "sdma_latency_ns",
+    ("links", "latency_ns"): "link_latency_ns",
+    ("links", "bytes_per_s"): "link_bytes_per_s",
 }
 _TEXTS = ("kind", "name")
 #: Least and most of a value, where it is not 1 to 2^40. What is below the least has no meaning in the cost model.
@@ -99,6 +103,8 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "cpu_start_cycles": (0, 1_000_000_000),
     "cpu_cycles_per_element": (0, 1_000_000),
     "sdma_latency_ns": (0, 1_000_000_000),
+    "link_latency_ns": (0, 1_000_000_000),
+    "link_bytes_per_s": (1_000_000, 1 << 50),
 }
 #: Extents of a fractal that divide every tile that the tiler tries.
 _FRACTALS = (1, 2, 4, 8, 16)

@@ -82,6 +82,9 @@ class DeviceTruth:
             before.append(task.event)
             event_end = task.event.span[1]
             held_by = "event" if event_end > start else held_by
+        if task.begin is not None:
+            event_end = task.begin
+            held_by = "peers" if event_end > start else held_by
         self.tasks.append(
             _Done(
                 task.task_id,
