@@ -1,0 +1,120 @@
+"""The tables of Furiosa's profiler, out of its own rows: digit for digit, but where its own arithmetic wraps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from shared_data import shared
+
+from traceconv.pipeline import ingest
+from traceconv.reports.values import microseconds
+
+FOLDER = shared("seed_systems") / "furiosa"
+PRINTED: dict[str, Any] = json.loads((FOLDER / "seed_tables.json").read_text("utf-8"))
+
+
+def store_of(rows: str, folder: Path) -> duckdb.DuckDBPyConnection:
+    """A store of a trace file that the profiler would write of these rows."""
+    events = []
+    with (FOLDER / rows).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            start, end = int(row["start"]), int(row["end"])
+            kept = ("trace_id", "span_id", "parent_span_id", "thread.id")
+            indices = ("pe_index", "execution_index", "instruction_index", "operator_index")
+            args = {key: row[key] for key in kept} | {key: row[key] for key in indices if row[key]}
+            args |= {"start_ts": str(start), "end_ts": str(end)}
+            event = {
+                "args": args,
+                "cat": row["cat"],
+                "name": row["name"],
+                "ph": "X",
+                "pid": 1,
+                "tid": int(row["thread.id"]),
+            }
+            times = f'"ts": {microseconds(start)}, "dur": {microseconds(end - start)}'
+            events.append(f"{json.dumps(event)[:-1]}, {times}}}")
+    (folder / "trace.json").write_text(f"[{','.join(events)}]", "utf-8")
+    ingest([folder / "trace.json"], folder / "trace.duckdb")
+    return duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+
+
+def test_the_tables_of_the_document(tmp_path: Path) -> None:
+    with store_of("injected_seed.rows.csv", tmp_path) as store:
+        latency = store.execute("SELECT * EXCLUDE (run_id, unfinished_count) FROM inference_latency").fetchone()
+        assert latency == tuple(entry["value"] for entry in PRINTED["summary"])
+        found = store.execute("SELECT trace_id, span_id, thread, dur_ns FROM inference").fetchall()
+        keys = ("trace_id", "span_id", "thread.id", "dur")
+        assert found == [
+            tuple(str(row[key]) if key == "thread.id" else row[key] for key in keys) for row in PRINTED["inferences"]
+        ]
+        columns = "trace_id, span_id, pe_index, execution_index, npu_total_ns, npu_run_ns, npu_io_wait_ns"
+        found = store.execute(f"SELECT {columns} FROM npu_execution").fetchall()
+        keys = ("trace_id", "span_id", "pe_index", "execution_index", "NPU Total", "NPU Run")
+        wait = "idle ns inside the execution (computed here: Total - Run)"
+        # The document prints Run − Total in 64 bits without a sign.
+        assert [2**64 - row["NPU IoWait"] for row in PRINTED["npu_executions"]] == [row[-1] for row in found]
+        rows = sorted((*(row[key] for key in keys), row[wait]) for row in PRINTED["npu_executions"])
+        assert sorted(found) == rows
+        found = store.execute("SELECT name, average_elapsed_ns, count FROM npu_operator").fetchall()
+        rows = [(row["name"], Decimal(row["average_elapsed (ns)"]), row["count"]) for row in PRINTED["npu_operators"]]
+        assert sorted(found) == sorted(rows)
+        assert [row[1] for row in found] == [row[1] for row in rows]
+        columns = "trace_id, span_id, thread, name, operator_index, dur_ns"
+        found = store.execute(f"SELECT {columns} FROM external_operator").fetchall()
+        keys = ("trace_id", "span_id", "thread.id", "name", "operator_index", "dur")
+        assert found == [
+            tuple(str(row[key]) if key == "thread.id" else row[key] for key in keys)
+            for row in PRINTED["external_operators"]
+        ]
+
+
+def test_the_edge_cases(tmp_path: Path) -> None:
+    """Two elements, more run than total, 2^53 + 1 ns, threads without a sign; what the native tables print of it."""
+    with store_of("injected_edge.rows.csv", tmp_path) as store:
+        durations = [1, 2, 3, 5, 8, 13, 21, 34, 55, 2**53 + 1]
+        native = store.execute(
+            "SELECT r.dur_ns FROM inference JOIN range AS r USING (run_id, id) WHERE category = 'Runtime' ORDER BY 1"
+        ).fetchall()
+        assert [dur for (dur,) in native] == durations
+        durations.append(77)  # of the older profiler's category
+        latency = store.execute("SELECT count, min_ns, max_ns, mean_ns, median_ns FROM inference_latency").fetchone()
+        mean = round(Fraction(sum(durations), 11))
+        assert latency == (11, 1, 2**53 + 1, mean, statistics.median(durations))
+        columns = "pe_index, execution_index, npu_total_ns, npu_run_ns, npu_io_wait_ns"
+        found = store.execute(f"SELECT {columns} FROM npu_execution").fetchall()
+        times = [(1000, 600, 400), (500, 500, 0), (400, 450, -50)]
+        assert sorted(found) == [(pe, index, *row) for pe in (0, 1) for index, row in enumerate(times)]
+        found = store.execute("SELECT name, average_elapsed_ns, count FROM npu_operator").fetchall()
+        assert found == [("LowLevelConv2d", Decimal("516.666667"), 6), ("LowLevelPad", Decimal(0), 2)]
+        found = store.execute("SELECT thread, name, operator_index, dur_ns FROM external_operator").fetchall()
+        assert found == [("40", "Quantize", 0, 0), ("40", "층 🚀", 1, 10)]
+
+
+@pytest.mark.parametrize("name", ["injected_seed", "legacy_injected_seed"])
+def test_exported_tables_without_ids_give_the_same_times(name: str, tmp_path: Path) -> None:
+    """The exported trace has lost trace and span ids; the older one is of another category and keeps the indices."""
+    ingest([FOLDER / f"{name}.export_chrome_trace.json"], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        latency = store.execute("SELECT * EXCLUDE (run_id, unfinished_count) FROM inference_latency").fetchone()
+        assert latency == tuple(entry["value"] for entry in PRINTED["summary"])
+        found = store.execute("SELECT npu_total_ns, npu_run_ns FROM npu_execution").fetchall()
+        assert sorted(found) == sorted((row["NPU Total"], row["NPU Run"]) for row in PRINTED["npu_executions"])
+        found = store.execute("SELECT sum(count), sum(total_ns) FROM npu_operator").fetchone()
+        assert found == (444, 432_536)
+        found = store.execute("SELECT name, dur_ns FROM external_operator").fetchall()
+        assert found == [(row["name"], row["dur"]) for row in PRINTED["external_operators"]]
+
+
+def test_a_range_of_the_user_called_inference_is_none(tmp_path: Path) -> None:
+    ingest([FOLDER / "df_recorded.export_chrome_trace.json"], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert store.execute("FROM inference_latency").fetchall() == []
+        assert store.execute("SELECT count(*) FROM range WHERE name = 'Inference'").fetchone() == (4,)

@@ -1,0 +1,59 @@
+-- title = "Latency of inferences"
+-- doc = "How long do inferences take, and how much do they differ? One row for each run: count, extremes, mean, median and percentiles, over all its inferences, warm-ups too."
+-- needs = ["range"]
+-- when_empty = "Record inferences: traceconv record MODEL -o DIR logs one for each run of the model, and Furiosa's traces hold them too."
+-- order = ["run_id"]
+-- shown = ["count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- count = { type = "BIGINT", unit = "count", doc = "Inferences that ended: those that the times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Inferences whose end is not in the source; they are in no other column." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest latency." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest latency." }
+-- mean_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the latencies / count, rounded to the nearest integer, a half to the even one." }
+-- median_ns = { type = "BIGINT", unit = "ns", doc = "The 50th percentile, made as the others are." }
+-- p90_ns = { type = "BIGINT", unit = "ns", doc = "The 90th percentile: of the n latencies in order, the place 90 (n − 1) / 100 counted from 0, interpolated in a straight line between its two neighbours, rounded as mean_ns is; integers all the way." }
+-- p95_ns = { type = "BIGINT", unit = "ns", doc = "The 95th percentile, made as p90_ns is." }
+-- p97_ns = { type = "BIGINT", unit = "ns", doc = "The 97th percentile, made as p90_ns is." }
+-- p99_ns = { type = "BIGINT", unit = "ns", doc = "The 99th percentile, made as p90_ns is." }
+-- p99_9_ns = { type = "BIGINT", unit = "ns", doc = "The 99.9th percentile, made as p90_ns is." }
+WITH latency AS (
+  SELECT r.run_id, count(*) AS started, count(r.dur_ns) AS ended, sum(r.dur_ns) AS total,
+         list(r.dur_ns::HUGEINT ORDER BY r.dur_ns) FILTER (WHERE r.dur_ns IS NOT NULL) AS sorted
+  FROM "range" AS r
+  WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run)
+  GROUP BY r.run_id
+), place AS (
+  SELECT l.*, p.thousandths, p.thousandths * (l.ended - 1) // 1000 + 1 AS lower_place,
+         p.thousandths * (l.ended - 1) % 1000 AS rest
+  FROM latency AS l
+  CROSS JOIN (VALUES (NULL), (500), (900), (950), (970), (990), (999)) AS p(thousandths)
+), fraction AS (
+  -- The percentiles in thousandths, and the mean as one more fraction: all are rounded at one place below.
+  SELECT run_id, started, ended, sorted[1] AS shortest, sorted[ended] AS longest, thousandths,
+         CASE WHEN thousandths IS NULL THEN total
+              ELSE sorted[lower_place] * 1000
+                   + (coalesce(sorted[lower_place + 1], sorted[lower_place]) - sorted[lower_place]) * rest
+         END AS part,
+         CASE WHEN thousandths IS NULL THEN nullif(ended, 0) ELSE 1000 END AS whole
+  FROM place
+), rounded AS (
+  SELECT run_id, started, ended, shortest, longest, thousandths,
+         part // whole + CASE WHEN 2 * (part % whole) > whole THEN 1
+                              WHEN 2 * (part % whole) = whole THEN part // whole % 2 ELSE 0 END AS value
+  FROM fraction
+)
+SELECT run_id, any_value(ended)::BIGINT AS count, any_value(started - ended)::BIGINT AS unfinished_count,
+       any_value(shortest)::BIGINT AS min_ns, any_value(longest)::BIGINT AS max_ns,
+       max(value) FILTER (WHERE thousandths IS NULL)::BIGINT AS mean_ns,
+       max(value) FILTER (WHERE thousandths = 500)::BIGINT AS median_ns,
+       max(value) FILTER (WHERE thousandths = 900)::BIGINT AS p90_ns,
+       max(value) FILTER (WHERE thousandths = 950)::BIGINT AS p95_ns,
+       max(value) FILTER (WHERE thousandths = 970)::BIGINT AS p97_ns,
+       max(value) FILTER (WHERE thousandths = 990)::BIGINT AS p99_ns,
+       max(value) FILTER (WHERE thousandths = 999)::BIGINT AS p99_9_ns
+FROM rounded
+GROUP BY run_id
+ORDER BY run_id

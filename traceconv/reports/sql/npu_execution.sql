@@ -1,0 +1,74 @@
+-- title = "Executions on the NPU"
+-- doc = "Of each execution on a processing element: how long was it, how much of that did operators run, and how much is left, which is input, output and waiting? One row for each execution."
+-- needs = ["range", "task"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): each inference has one execution or more; Furiosa's traces hold them too."
+-- order = ["run_id", "start_ns", "pe_index", "id"]
+-- shown = ["trace_id", "span_id", "pe_index", "execution_index", "npu_total_ns", "npu_run_ns", "npu_io_wait_ns"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only executions of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- id = { type = "BIGINT", unit = "id", doc = "The execution (range.id)." }
+-- trace_id = { type = "VARCHAR", unit = "text", doc = "Inference that it is part of, as the source numbers it; NULL when there is none." }
+-- span_id = { type = "VARCHAR", unit = "text", doc = "Its own number; NULL when the source has none." }
+-- pe_index = { type = "BIGINT", unit = "index", doc = "Processing element that it ran on; NULL when not known." }
+-- execution_index = { type = "BIGINT", unit = "index", doc = "Its place among the executions of the inference, from 0; NULL when not known." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "Step that it belongs to (step.step_id); NULL outside steps." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it began." }
+-- npu_total_ns = { type = "BIGINT", unit = "ns", doc = "How long it took; NULL when its end is not in the source." }
+-- npu_run_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its operators; loads and stores are left out." }
+-- npu_io_wait_ns = { type = "BIGINT", unit = "ns", doc = "npu_total_ns − npu_run_ns: negative where operators overlap by more than the rest; NULL when npu_total_ns is." }
+-- operator_count = { type = "BIGINT", unit = "count", doc = "Operators that npu_run_ns is the sum of." }
+WITH execution AS (
+  SELECT r.run_id, r.id, r.trace_id, r.span_id, r.parent_span_id, r.correlation_id, r.track_id, r.pe_index,
+         r.item_index, r.step_id, r.start_ns, r.dur_ns
+  FROM "range" AS r
+  WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+), numbered AS (
+  -- Where the source numbers its executions, tasks have that number.
+  SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
+  FROM task AS t
+  JOIN execution AS e ON e.run_id = t.run_id AND e.correlation_id = t.execution_id
+  WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run)
+  GROUP BY t.run_id, e.id
+), unnumbered_task AS (
+  SELECT t.run_id, t.device_id, t.start_ns, t.dur_ns,
+         json_extract_string(t.args, '$.trace_id') AS trace_id,
+         json_extract_string(t.args, '$.parent_span_id') AS parent_span_id
+  FROM task AS t
+  WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run)
+    AND t.run_id IN (SELECT e.run_id FROM execution AS e WHERE e.correlation_id IS NULL)
+), named AS (
+  -- Where ranges and tasks tell whose they are, as in Furiosa's files, that is what counts …
+  SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
+  FROM unnumbered_task AS t
+  JOIN execution AS e ON e.run_id = t.run_id AND e.span_id = t.parent_span_id
+    AND e.trace_id IS NOT DISTINCT FROM t.trace_id
+  WHERE e.correlation_id IS NULL
+  GROUP BY t.run_id, e.id
+), latest AS (
+  -- … and where they don't, as in its exported tables, the execution that was the last to begin on that element.
+  SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
+  FROM (SELECT * FROM unnumbered_task WHERE parent_span_id IS NULL) AS t
+  ASOF JOIN (SELECT * FROM execution WHERE correlation_id IS NULL) AS e
+    ON e.run_id = t.run_id AND e.pe_index = t.device_id AND e.start_ns <= t.start_ns
+  GROUP BY t.run_id, e.id
+), operator AS (
+  SELECT run_id, id, sum(run_ns) AS run_ns, sum(operators) AS operators
+  FROM (
+    SELECT run_id, id, run_ns, operators FROM numbered
+    UNION ALL
+    SELECT run_id, id, run_ns, operators FROM named
+    UNION ALL
+    SELECT run_id, id, run_ns, operators FROM latest
+  )
+  GROUP BY run_id, id
+)
+SELECT e.run_id, e.id, e.trace_id, e.span_id, e.pe_index, e.item_index AS execution_index, e.step_id, e.start_ns,
+       e.dur_ns AS npu_total_ns, coalesce(o.run_ns, 0)::BIGINT AS npu_run_ns,
+       (e.dur_ns - coalesce(o.run_ns, 0))::BIGINT AS npu_io_wait_ns,
+       coalesce(o.operators, 0)::BIGINT AS operator_count
+FROM execution AS e
+LEFT JOIN operator AS o ON o.run_id = e.run_id AND o.id = e.id
+ORDER BY e.run_id, e.start_ns, e.pe_index, e.id

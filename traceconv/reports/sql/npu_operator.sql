@@ -1,0 +1,38 @@
+-- title = "Operators of the NPU on average"
+-- doc = "Which operators take the longest on average? One row for each kind of operator; loads, stores and executions are left out."
+-- needs = ["task"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
+-- order = ["run_id", "average_elapsed_ns DESC", "name"]
+-- shown = ["name", "average_elapsed_ns", "count"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device (processing element); all when NULL." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Type of the operators; of tasks without one, the name." }
+-- average_elapsed_ns = { type = "DECIMAL(25,6)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to six decimals; NULL when none ended." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
+-- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations." }
+WITH by_op AS (
+  -- Grouped by op first: numbers are grouped faster than text, and the join sees one row an op and name.
+  SELECT t.run_id, t.op_id, t.name, count(*) AS started, count(t.dur_ns) AS ended,
+         sum(t.dur_ns) AS total
+  FROM task AS t
+  WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+    AND (step IS NULL OR t.step_id = step)
+  GROUP BY t.run_id, t.op_id, t.name
+), by_name AS (
+  SELECT b.run_id, coalesce(o.op_type, o.name, b.name) AS name, sum(b.started) AS started,
+         sum(b.ended) AS ended, coalesce(sum(b.total), 0) AS total
+  FROM by_op AS b
+  LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
+  GROUP BY b.run_id, coalesce(o.op_type, o.name, b.name)
+)
+SELECT run_id, name,
+       (((2000000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.000001)::DECIMAL(25,6)
+         AS average_elapsed_ns,
+       ended::BIGINT AS count, (started - ended)::BIGINT AS unfinished_count, total::BIGINT AS total_ns
+FROM by_name
+ORDER BY run_id, average_elapsed_ns DESC, name
