@@ -49,10 +49,19 @@ _ELEMENTS = msgspec.json.Decoder(list[Raw])
 
 
 class NamedTrack(NamedTuple):
-    """Stands in the place of a tid: a track that is no thread. `kind` as in the table track, `key` as the source has it."""
+    """Stands in the place of a tid: a track that is no thread. `kind`: as in the table track; `key`: the source's."""
 
     kind: str
     key: str
+
+
+class TrackName(NamedTuple):
+    """What a process (`tid` None), a thread or another track is called, and where it is shown."""
+
+    pid: Label
+    tid: Label | NamedTrack
+    name: str | None
+    sort_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +156,24 @@ class Segment:
 class TraceBatch:
     """Events in the order of the text; `segments` say where each one stands.
 
-    byte_offset, byte_count  the stretch of the decompressed text that holds them all
+    byte_offset, byte_count  the stretch of the decompressed text that holds them all; None where there is no such
+    names                    of tracks, where the source has them elsewhere than in events
     """
 
     first_ordinal: int
-    byte_offset: int
-    byte_count: int
+    byte_offset: int | None
+    byte_count: int | None
     columns: EventColumns
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...] = ()
+    names: tuple[TrackName, ...] = ()
 
-    def place(self, index: int) -> tuple[int, int]:
-        """Offset and size in bytes of event `index`: found anew in the text, so meant for the odd ones only."""
+    def place(self, index: int) -> tuple[int | None, int | None]:
+        """Offset and size in bytes of event `index`: found anew in the text, so meant for the odd ones only.
+
+        Those of the whole batch where single events have none.
+        """
+        if not self.segments:
+            return self.byte_offset, self.byte_count
         for segment in self.segments:
             if index < segment.count:
                 return _place(segment, index)

@@ -95,14 +95,14 @@ def ingest(
     """
     readers = [choose_reader(path, reader) for path in paths]
     captures = find_captures([path for path, name in zip(paths, readers, strict=True) if name == "npulog"])
-    traces = [path for path, name in zip(paths, readers, strict=True) if name == "chrome_json"]
+    traces = [(path, name) for path, name in zip(paths, readers, strict=True) if name != "npulog"]
     with StoreWriter(store_path, install) as writer:
         runs = [_ingest_capture(capture, writer, replace, observer or _Silent()) for capture in captures]
         if traces:
             from traceconv.pipeline_trace import TraceOptions, ingest_trace  # with all that it alone needs
 
             options = trace_options or TraceOptions()
-            runs += [ingest_trace(path, writer, replace, observer or _Silent(), options) for path in traces]
+            runs += [ingest_trace(path, writer, replace, observer or _Silent(), options, name) for path, name in traces]
         lossy = [run for run in runs if run.lossy]
         if strict and lossy:
             messages = [entry.message for entry in lossy[0].log if entry.severity is not Severity.INFO]

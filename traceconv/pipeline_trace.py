@@ -14,6 +14,7 @@ from pathlib import Path
 from traceconv.diagnostics import Accounts, ImportLog, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
+from traceconv.json_events import TraceSource
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.classify import RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
@@ -21,7 +22,8 @@ from traceconv.normalize.trace_json.second_pass import SecondPass
 from traceconv.pipeline import IngestedRun, Observer
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.readers.chrome_json.reader import SOURCE_ID
+from traceconv.readers.sources import open_source
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
@@ -41,7 +43,7 @@ class TraceOptions:
 
 
 def ingest_trace(
-    path: Path, writer: StoreWriter, replace: bool, observer: Observer, options: TraceOptions
+    path: Path, writer: StoreWriter, replace: bool, observer: Observer, options: TraceOptions, reader_name: str
 ) -> IngestedRun:
     """Reads one trace file (`-`: standard input) into the store. InputError when nothing in it can be used."""
     started = time.perf_counter()
@@ -56,7 +58,7 @@ def ingest_trace(
     run_id = known[0] if known is not None else writer.next_run_id()
     observer.start(label, 0 if path == STDIN else path.stat().st_size)
     log, accounts = ImportLog(), Accounts()
-    reader = TraceFileReader(path, log, accounts, options.limits, observer.advance)
+    reader = open_source(reader_name, path, log, accounts, options.limits, observer.advance)
     first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS)
     second: SecondPass | None = None
     try:
@@ -80,7 +82,7 @@ def ingest_trace(
     run = {
         "label": label,
         "source_path": source_path,
-        "source_format": "chrome_json",
+        "source_format": reader_name,
         "source_digest": digest,
         "writer": second.rules.title or None,
         "start_ns": start_ns,
@@ -91,7 +93,7 @@ def ingest_trace(
         "schema_version": SCHEMA_VERSION,
     }
     writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(run), [tuple(run.values())])]))
-    _insert_provenance(writer, run_id, label, reader, log, accounts)
+    _insert_provenance(writer, run_id, label, reader_name, reader, log, accounts)
     return IngestedRun(
         run_id,
         label,
@@ -106,22 +108,28 @@ def ingest_trace(
     )
 
 
-def _check_usable(path: Path, reader: TraceFileReader, accounts: Accounts, log: ImportLog) -> None:
+def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:
     if any(account.records - account.lost for account in accounts.by_record.values()):
         return
     if reader.found_events and not log.lossy:
         return  # a trace without events: that is what was recorded
     reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
     reason = printable(reasons[0]) if reasons else "there is no array of events in it"
-    raise InputError(f"{printable(str(path))}: nothing in it can be used ({reason}); is it a trace in JSON?")
+    raise InputError(f"{printable(str(path))}: nothing in it can be used ({reason}); is it a trace?")
 
 
 def _insert_provenance(
-    writer: StoreWriter, run_id: int, label: str, reader: TraceFileReader, log: ImportLog, accounts: Accounts
+    writer: StoreWriter,
+    run_id: int,
+    label: str,
+    reader_name: str,
+    reader: TraceSource,
+    log: ImportLog,
+    accounts: Accounts,
 ) -> None:
     container = "" if reader.container == "plain" else f" {reader.container}"
     contents: tuple[tuple[str, list[tuple[object, ...]]], ...] = (
-        ("source", [(SOURCE_ID, label, f"chrome_json{container}", reader.size_bytes, reader.digest)]),
+        ("source", [(SOURCE_ID, label, f"{reader_name}{container}", reader.size_bytes, reader.digest)]),
         ("source_block", [(SOURCE_ID, *block) for block in reader.blocks]),
         (
             "import_log",

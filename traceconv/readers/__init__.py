@@ -9,11 +9,24 @@ from traceconv.errors import InputError, UsageError, printable, suggestion
 from traceconv.readers.chrome_json import sniff as chrome_json_sniff
 from traceconv.readers.chrome_json.containers import STDIN, head_of
 from traceconv.readers.npulog import sniff as npulog_sniff
+from traceconv.readers.nsys import sniff as nsys_sniff
+from traceconv.readers.perfetto_proto import sniff as perfetto_proto_sniff
+from traceconv.readers.rocprofv3 import sniff as rocprofv3_sniff
+from traceconv.readers.speedscope import sniff as speedscope_sniff
+from traceconv.readers.xplane import sniff as xplane_sniff
 
 _TRACE_NAME = re.compile(r"\.(json|jsonl|pfw)(\.gz|\.zst)?$", re.IGNORECASE)
 
 #: All readers. Each has a `name`, and `sniff(head) -> confidence` (0 to 100) for the first bytes of a file's text.
-READERS = (npulog_sniff, chrome_json_sniff)
+READERS = (
+    npulog_sniff,
+    chrome_json_sniff,
+    nsys_sniff,
+    perfetto_proto_sniff,
+    rocprofv3_sniff,
+    speedscope_sniff,
+    xplane_sniff,
+)
 
 
 def choose_reader(path: Path, wanted: str | None = None) -> str:

@@ -110,6 +110,8 @@ class FirstPass:
         """Takes the next events."""
         if batch.first_ordinal == 0:
             self.arg_keys = arg_keys(batch.columns.raw.get("args"))
+        for track in batch.names:
+            self.tracks.describe(track)
         one = _Batch(self, batch)
         one.drop_unusable()
         one.metadata()

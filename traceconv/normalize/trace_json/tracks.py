@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from traceconv.json_events import Label, NamedTrack
+from traceconv.json_events import Label, NamedTrack, TrackName
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.tracks import Tracks
 
@@ -52,6 +52,19 @@ class TraceTracks(Tracks):
     def sort_thread(self, pid: Label, tid: Label | NamedTrack, index: int) -> None:
         """Says where a thread is shown."""
         self._by_id(self.thread_of(pid, tid)).sort_index = index
+
+    def describe(self, track: TrackName) -> None:
+        """What a source says of a track elsewhere than in its events."""
+        if track.tid is None:
+            if track.name is not None:
+                self.name_process(track.pid, track.name)
+            if track.sort_index is not None:
+                self.sort_process(track.pid, track.sort_index)
+            return
+        if track.name is not None:
+            self.name_thread(track.pid, track.tid, track.name)
+        if track.sort_index is not None:
+            self.sort_thread(track.pid, track.tid, track.sort_index)
 
     def async_of(self, pid: Label, category: str | None, id_text: str, scope: str | None, name: str | None) -> int:
         """The track of an asynchronous sequence. `pid` None: its id is unique in the whole trace."""

@@ -28,7 +28,7 @@ class TraceFileReader:
         self._source = TextSource(path, log, limits, advance)
         self._parser = TraceParser(log, limits)
         self._accounts = accounts
-        self.blocks: list[tuple[int, int, int, int]] = []
+        self.blocks: list[tuple[int, int, int | None, int | None]] = []
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, in the order of the text. Raises InputError when the file can't be read."""

@@ -1,0 +1,1 @@
+"""Reader of Perfetto traces: a stream of protobuf packets."""

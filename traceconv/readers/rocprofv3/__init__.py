@@ -1,0 +1,1 @@
+"""Reader of the JSON results of rocprofv3."""

@@ -1,0 +1,1 @@
+"""Reader of speedscope's own files."""

@@ -1,0 +1,21 @@
+"""Whether a text may be a profile in speedscope's own format."""
+
+from __future__ import annotations
+
+import re
+
+name = "speedscope"
+
+_OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
+_SCHEMA = re.compile(rb'"\$schema"\s*:\s*"[^"]*speedscope[^"]*file-format-schema')
+_FRAMES = re.compile(rb'"shared"\s*:\s*\{\s*"frames"\s*:\s*\[')
+_PROFILES = re.compile(rb'"profiles"\s*:\s*\[\s*\{[^{}\[\]]*"type"\s*:\s*"(?:evented|sampled)"')
+
+
+def sniff(head: bytes) -> int:
+    """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
+    if not _OPENING.match(head):
+        return 0
+    if _SCHEMA.search(head):
+        return 97
+    return 93 if _FRAMES.search(head) or _PROFILES.search(head) else 0

@@ -1,0 +1,1 @@
+"""Profiles of JAX and XLA in protobuf: known, and not read yet."""
