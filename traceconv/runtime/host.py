@@ -17,7 +17,7 @@ from types import TracebackType
 
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
-from traceconv.runtime.recorder import NONE32, Recorder
+from traceconv.runtime.event_log import NONE32, EventLog
 
 #: What a call costs on the modelled host, in ns: (before, after) the part that the call is about.
 _PRICES_NS: dict[str, tuple[int, int]] = {
@@ -63,7 +63,7 @@ class Host:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: EventLog,
         threads: tuple[HostThread, HostThread, HostThread],
         clock: LiveClock | None,
         seed: int = 0,
@@ -89,6 +89,8 @@ class Host:
 
     def call(self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32) -> Call:
         """A span of the log around a `with` block; its `correlation_id` goes to what it launches."""
+        if self._clock is not None and not self.recorder.store.calls_on:
+            return _UNLOGGED  # modelled time needs its price all the same
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self._correlations))
 
     @contextmanager
@@ -217,21 +219,11 @@ def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
 class Call:
     """One call of the log: begins and ends with its `with` block, on its thread's clock."""
 
-    __slots__ = (
-        "_after_ns",
-        "_before_ns",
-        "_level",
-        "_name",
-        "_op_index",
-        "_recorder",
-        "_step_id",
-        "_thread",
-        "correlation_id",
-    )
+    __slots__ = ("_add", "_after_ns", "_before_ns", "_head", "_step_id", "_thread", "correlation_id")
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: EventLog,
         thread: HostThread,
         level: str,
         name: str,
@@ -239,20 +231,16 @@ class Call:
         step_id: int,
         correlation_id: int,
     ) -> None:
-        self._recorder = recorder
+        self._add = recorder.add_call
+        self._head = 2 * recorder.call_head(name, thread.thread_id, op_index, level)
         self._thread = thread
-        self._level = level
-        self._name = name
-        self._op_index = op_index
         self._step_id = step_id
         self.correlation_id = correlation_id
         self._before_ns, self._after_ns = _PRICES_NS.get(name, _PRICE_NS)
 
     def __enter__(self) -> Call:
         thread = self._thread
-        self._recorder.api_begin(
-            thread.now(), self.correlation_id, self._name, thread.thread_id, self._level, self._op_index, self._step_id
-        )
+        self._add((thread.now(), self.correlation_id, self._head, self._step_id))
         thread.spend(self._before_ns)
         return self
 
@@ -260,7 +248,27 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.spend(self._after_ns)
-        self._recorder.api_end(self._thread.now(), self.correlation_id, self._thread.thread_id, self._level)
+        self._add((self._thread.now(), self.correlation_id, self._head + 1, NONE32))
+
+
+class UnloggedCall(Call):
+    """A call that nobody logs."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.correlation_id = 0
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+_UNLOGGED = UnloggedCall()
 
 
 #: Threads of one device: the user's, the one that launches, the driver's.
@@ -268,7 +276,7 @@ THREADS = ("channel", "worker", "device")
 
 
 def live_host(
-    recorder: Recorder, thread_ids: range, names: tuple[str, ...], clock: LiveClock, correlations: Iterator[int]
+    recorder: EventLog, thread_ids: range, names: tuple[str, ...], clock: LiveClock, correlations: Iterator[int]
 ) -> Host:
     """Host threads on real time; every host of a capture has the same clock."""
     channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))
@@ -276,7 +284,7 @@ def live_host(
 
 
 def modelled_host(
-    recorder: Recorder, thread_ids: range, names: tuple[str, ...], start_ns: int, seed: int, correlations: Iterator[int]
+    recorder: EventLog, thread_ids: range, names: tuple[str, ...], start_ns: int, seed: int, correlations: Iterator[int]
 ) -> Host:
     """Host threads on modelled time that begins at `start_ns`."""
     random = Random(seed)

@@ -1,49 +1,74 @@
 """What happened, as records: the one module of the runtime that knows what the log looks like.
 
-Rows are tuples in the order of a record's fields, kept in lists until `flush`. Several threads may record at a
-time, also while one flushes. A recorder without a folder keeps nothing.
+A recorder writes one capture: what is logged in it itself, and what `write` hands it of an `EventStore` that several
+recorders read. Several threads may log at a time, also while one flushes. A recorder without a folder keeps nothing.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from traceconv.runtime import counters
-from traceconv.runtime.device import Slot
+from traceconv.runtime.event_log import NONE32, EventLog, EventStore, Taken, Words, enum_values
 from traceconv.runtime.lower import DeviceOp, Program
-from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
-from traceconv.schema.dtypes import dtype_of
+from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.log_writer import CaptureWriter
 
-NONE32 = (1 << 32) - 1
+__all__ = ["NONE32", "Recorder", "Selection"]
+
 _NONE64 = (1 << 64) - 1
+_RANGE_KINDS = enum_values("range", "kind")
 
 
-def _enum(record_name: str, field: str) -> dict[str, int]:
-    values = record(record_name).field(field).values or {}
-    return {text: number for number, text in values.items()}
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a recorder writes of what it is given. Names of the user and what describes devices it always writes."""
+
+    calls: bool = True
+    inferences: bool = True
+    operators: bool = True
+    modules: bool = True
+    tasks: bool = True
+    pmu: bool = True
+    counters: bool = True
+    steps: bool = True
+    memory: bool = True
+
+    def takes_range(self, kind: str) -> bool:
+        """Whether ranges of a kind are written."""
+        if kind in ("inference", "execution"):
+            return self.inferences
+        if kind == "module":
+            return self.modules
+        return kind == "annotation" or self.operators
 
 
-_LEVELS = _enum("api", "level")
-_PHASES = _enum("op", "phase")
-_KINDS = _enum("range", "kind")
-_TASK_TYPES = _enum("task", "task_type")
-_MARKS = _enum("step_mark", "mark")
-_MEMORY_EVENTS = _enum("memory", "event")
-_MEMORY_KINDS = _enum("memory", "kind")
-_PURPOSES = _enum("memory", "alloc_by")
+ALL = Selection()
 
 
-class Recorder:
-    """Collects the records of one capture and writes them to `folder`, if there is one."""
+@dataclass(slots=True)
+class _Hashes:
+    """Per head of one table of an `EventStore`: the hashes of its texts, once they are in this capture's dictionary."""
+
+    values: list[Words] = field(default_factory=list)
+    defined: Any = field(default_factory=lambda: np.zeros(0, np.bool_))
+    numbers: Any = None
+
+
+class Recorder(EventLog):
+    """Collects the records of one capture and writes them to `folder`, if there is one.
+
+    `thread_names`: (name, sort index) of a thread that no `thread` was told of; None: it stays without a name.
+    """
 
     def __init__(
         self,
@@ -52,23 +77,25 @@ class Recorder:
         writer_id: int = 0,
         device_clock_hz: Mapping[int, int] | None = None,
         metric_group: str = counters.DEFAULT_GROUP,
+        selection: Selection = ALL,
+        thread_names: Callable[[int], tuple[int, str, str, int]] | None = None,
     ) -> None:
+        super().__init__(EventStore())
         self.folder = folder
+        self.selection = selection
         self._metric_group = metric_group
-        #: Index of an op → its counters, in the order of the record's fields; ops without some are not here.
+        self._thread_names = thread_names
+        #: Number of an op → its counters, in the order of the record's fields; ops without some are not here.
         self._counters: dict[int, tuple[int, ...]] = {}
+        self._counter_table: tuple[Any, Any] | None = None
         self._writer = (
             CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {}) if folder else None
         )
-        self._rows: dict[tuple[str, int | None], list[tuple[int, ...]]] = {}
+        self._ranges: list[tuple[int, ...]] = []
         self._hashes: dict[str, int] = {}
-        self._lock = threading.Lock()
-        self._api = self._list("api", None)
-
-    # Rows
-
-    def _list(self, name: str, device_id: int | None) -> list[tuple[int, ...]]:
-        return self._rows.setdefault((name, device_id), [])
+        self._tables: dict[tuple[int, str], _Hashes] = {}
+        self._threads: set[int] = set()
+        self._lock = threading.RLock()
 
     def text(self, text: str | None) -> int:
         """The hash of a text, which the log defines once."""
@@ -80,24 +107,44 @@ class Recorder:
                 found = self._hashes[text] = self._writer.text(text)
         return found
 
+    def see_text(self, text: str | None) -> None:
+        self.text(text)
+
     @property
     def pending(self) -> int:
-        """Records that wait for `flush`."""
-        return sum(len(rows) for rows in list(self._rows.values()))
+        """Events that wait for `flush`."""
+        return self.store.pending + len(self._ranges)
 
     def flush(self) -> None:
         """Writes what waits to the files. Raises OutputError when they can't be written."""
         with self._lock:
-            for (name, device_id), rows in list(self._rows.items()):
-                count = len(rows)  # others may add to the end meanwhile
-                if count and self._writer is not None:
-                    records: Any = np.array(rows[:count], dtype=dtype_of(record(name)))
-                    if device_id is not None and name != "sync":
-                        records = _in_tick_order(records)
-                    self._writer.append(name, records, device_id)
-                del rows[:count]
+            self.write(self.store.take(), self.store)
+            count = len(self._ranges)  # others may add to the end meanwhile
+            if count:
+                self._append("range", None, np.array(self._ranges[:count], dtype=dtype_of(record("range"))))
+                del self._ranges[:count]
             if self._writer is not None:
                 self._writer.flush()
+
+    def write(self, taken: Taken, store: EventStore) -> None:
+        """Takes what `selection` selects of events that wait in no store any more. `flush` brings it to the files."""
+        if self._writer is None:
+            return
+        selection = self.selection
+        with self._lock:
+            for (kind, device_id), words in taken.items():
+                if kind == "api" and selection.calls:
+                    self._append(kind, None, self._api_records(words, store))
+                elif kind == "memory" and selection.memory:
+                    self._append(kind, None, self._memory_records(words, store))
+                elif kind == "task" and device_id is not None and (selection.tasks or selection.pmu):
+                    self._write_tasks(device_id, words, store)
+                elif kind == "counter" and selection.counters:
+                    self._append(kind, device_id, _in_tick_order(self._counter_records(words, store)))
+                elif kind == "step_mark" and selection.steps:
+                    self._append(kind, device_id, _in_tick_order(_step_mark_records(words)))
+                elif kind == "sync":
+                    self._append(kind, device_id, _sync_records(words))
 
     def close(self, manifest: Mapping[str, object]) -> None:
         """Writes the rest and, last, the manifest: the capture is whole."""
@@ -109,6 +156,16 @@ class Recorder:
         """Ends without a manifest: the capture stays marked as cut off."""
         if self._writer is not None:
             self._writer.abandon()
+
+    def _append(self, name: str, device_id: int | None, records: RecordArray) -> None:
+        if self._writer is not None and len(records):
+            self._writer.append(name, records, device_id)
+
+    def _row(self, name: str, device_id: int | None, row: tuple[int, ...]) -> None:
+        """A record of what there is: it waits in no store."""
+        if self._writer is not None:
+            with self._lock:
+                self._append(name, device_id, np.array([row], dtype=dtype_of(record(name))))
 
     # What there is
 
@@ -133,12 +190,19 @@ class Recorder:
             text(writer),
             text(json.dumps(options, sort_keys=True)),
         )
-        self._list("capture", None).append(row)
+        self._row("capture", None, row)
 
     def thread(self, process_id: int, process_name: str, thread_id: int, name: str, sort_index: int) -> None:
         """A host thread."""
+        self._threads.add(thread_id)
         row = (process_id, self.text(process_name), self.text(name), thread_id, sort_index)
-        self._list("thread", None).append(row)
+        self._row("thread", None, row)
+
+    def add_device(self, device_id: int, clock_hz: int) -> None:
+        """A device that was not known when the recorder was made. Raises OutputError."""
+        if self._writer is not None:
+            with self._lock:
+                self._writer.add_device(device_id, clock_hz)
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
         """A device and its streams."""
@@ -155,26 +219,29 @@ class Recorder:
             spec.vector_cores,
             spec.cpu_cores,
         )
-        self._list("device", device_id).append(row)
+        self._row("device", device_id, row)
         for stream_id, name in streams.items():
-            self._list("stream", device_id).append((self.text(name), stream_id, 0))
+            self._row("stream", device_id, (self.text(name), stream_id, 0))
 
-    def model(self, spec: DeviceSpec, program: Program, model_id: int) -> None:
-        """A loaded model, its ops and their fusions; what their tasks count on a device is worked out in advance."""
-        self._counters = {
-            op.index: counters.values(spec, op.cost, self._metric_group)
-            for op in program.ops
-            if op.cost.pmu is not None
-        }
+    def model(self, spec: DeviceSpec, program: Program, model_id: int, *, op_base: int = 0) -> None:
+        """A loaded model, its ops and their fusions; what their tasks count on a device is worked out in advance.
+
+        `op_base`: the number of its first op in the capture.
+        """
+        for op in program.ops:
+            if op.cost.pmu is not None:
+                self._counters[op_base + op.index] = counters.values(spec, op.cost, self._metric_group)
+        self._counter_table = None
         graph = program.graph
-        ops = [op for op in program.ops if not op.is_collective]
-        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops))
-        self._list("model", None).append(row)
-        for op in ops:
-            self._op(op, model_id)
+        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(program.ops))
+        self._row("model", None, row)
+        for op in program.ops:
+            self._op_rows(op, model_id, op_base)
 
-    def _op(self, op: DeviceOp, model_id: int) -> None:
+    def _op_rows(self, op: DeviceOp, model_id: int, op_base: int) -> None:
         text = self.text
+        # A fusion is of one op, and numbered within its model: with several models it takes its op's distance.
+        fusion_id = NONE32 if op.fusion_id is None else op_base + op.fusion_id
         row = (
             text(op.name),
             text(op.op_type),
@@ -183,33 +250,23 @@ class Recorder:
             *(text(part) for part in op.describe_results()),
             op.flops,
             sum(tensor.size_bytes for tensor in op.reads),
-            sum(tensor.size_bytes for tensor in (*op.writes, *op.updates)),
+            sum(tensor.size_bytes for tensor in op.writes),
             sum(tensor.size_bytes for tensor in op.weights),
             op.cost.workspace_bytes,
-            op.index,
+            op_base + op.index,
             model_id,
-            NONE32 if op.fusion_id is None else op.fusion_id,
+            fusion_id,
             int(op.dynamic),
-            _PHASES[op.phase],
+            0,
             0,
         )
-        self._list("op", None).append(row)
+        self._row("op", None, row)
         if op.fusion_id is not None:
             for place, node in enumerate(op.originals):
-                entry = (text(node.name), text(node.op_type), op.fusion_id, op.index, place, 0)
-                self._list("fusion", None).append(entry)
+                entry = (text(node.name), text(node.op_type), fusion_id, op_base + op.index, place, 0)
+                self._row("fusion", None, entry)
 
-    # What happens on the host
-
-    def api_begin(
-        self, host_ns: int, correlation_id: int, name: str, thread_id: int, level: str, op_index: int, step_id: int
-    ) -> None:
-        """A call begins; `op_index` and `step_id` may be NONE32."""
-        self._api.append((host_ns, correlation_id, self.text(name), thread_id, op_index, step_id, 0, _LEVELS[level], 0))
-
-    def api_end(self, host_ns: int, correlation_id: int, thread_id: int, level: str) -> None:
-        """A call ends."""
-        self._api.append((host_ns, correlation_id, 0, thread_id, NONE32, NONE32, 1, _LEVELS[level], 0))
+    # Ranges: few, so that they are made at once
 
     def range_begin(
         self,
@@ -227,7 +284,9 @@ class Recorder:
         item_index: int = NONE32,
         execution_id: int = NONE32,
     ) -> None:
-        """A range begins; numbers may be NONE32."""
+        if self._writer is None or not self.selection.takes_range(kind):
+            return
+        self.meet_thread(thread_id)
         row = (
             host_ns,
             span_id,
@@ -239,103 +298,146 @@ class Recorder:
             thread_id,
             step_id,
             0,
-            _KINDS[kind],
+            _RANGE_KINDS[kind],
             0,
             pe_index,
             item_index,
             execution_id,
         )
-        self._list("range", None).append(row)
+        self._ranges.append(row)
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
-        """A range ends."""
-        row = (host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, _KINDS[kind], 0, NONE32, NONE32, NONE32)
-        self._list("range", None).append(row)
+        if self._writer is None or not self.selection.takes_range(kind):
+            return
+        row = (host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, _RANGE_KINDS[kind], 0, NONE32, NONE32, NONE32)
+        self._ranges.append(row)
 
-    def memory(self, event: MemoryEvent, device_id: int) -> None:
-        """An allocation or a free."""
-        row = (
-            event.host_ns,
-            event.block_id,
-            event.address,
-            event.size_bytes,
-            event.used_bytes,
-            event.reserved_bytes,
-            self.text(event.pool),
-            self.text(event.tensor_name),
-            device_id,
-            NONE32 if event.op_index is None else event.op_index,
-            _MEMORY_EVENTS[event.event],
-            _MEMORY_KINDS[event.kind],
-            _PURPOSES[event.purpose],
-            0,
-            0,
-        )
-        self._list("memory", None).append(row)
+    def meet_thread(self, thread_id: int) -> None:
+        """Describes a thread that has something in the log for the first time."""
+        if self._thread_names is not None and thread_id not in self._threads:
+            process_id, process_name, name, sort_index = self._thread_names(thread_id)
+            self.thread(process_id, process_name, thread_id, name, sort_index)
 
-    # What happens on the device
+    # Words of events → records
 
-    def sync(self, device_id: int, ticks: int, host_before_ns: int, host_after_ns: int) -> None:
-        """A reading of the device's counter between two of the host's clock."""
-        self._list("sync", device_id).append((ticks, host_before_ns, host_after_ns))
+    def _heads(self, store: EventStore, table: str, used: Words) -> _Hashes:
+        """The numbers and the hashes of the heads of a table, those of `used` defined in this capture."""
+        heads: list[tuple[Any, ...]] = getattr(store, table)
+        known = self._tables.setdefault((id(store), table), _Hashes())
+        text_count = {"calls": 1, "blocks": 2, "tasks": 1, "counters": 2}[table]
+        count = len(heads)
+        before = len(known.defined)
+        if count > before:
+            grown = np.array([head[text_count:] for head in heads[before:count]], np.int64).reshape(count - before, -1)
+            known.numbers = grown if known.numbers is None else np.concatenate([known.numbers, grown])
+            known.defined = np.concatenate([known.defined, np.zeros(count - before, np.bool_)])
+            more = np.zeros(count - before, np.uint64)
+            old = known.values or [np.zeros(0, np.uint64)] * text_count
+            known.values = [np.concatenate([part, more]) for part in old]
+        met = np.flatnonzero(np.bincount(used, minlength=count) > 0)
+        for head in met[~known.defined[met]].tolist():
+            for place in range(text_count):
+                known.values[place][head] = self.text(heads[head][place])
+            if table == "calls":
+                self.meet_thread(heads[head][1])
+            known.defined[head] = True
+        return known
 
-    def task(
-        self,
-        device_id: int,
-        slot: Slot,
-        stream_id: int,
-        task_type: str,
-        correlation_id: int,
-        *,
-        name: str | None = None,
-        size_bytes: int | None = None,
-        op: DeviceOp | None = None,
-        step_id: int = NONE32,
-        execution_id: int = NONE32,
-    ) -> None:
-        """A task, start and end; with the counters of its op where it has some."""
-        kind = _TASK_TYPES[task_type]
-        size = _NONE64 if size_bytes is None else size_bytes
-        rows = self._list("task", device_id)
-        rows.append(
-            (
-                slot.start,
-                correlation_id,
-                self.text(name),
-                size,
-                slot.task_id,
-                stream_id,
-                NONE32,
-                NONE32 if op is None else op.index,
-                step_id,
-                execution_id,
-                op.cost.block_count if op else 0,
-                op.cost.mix_block_count if op else 0,
-                kind,
-                0,
-                int(op is not None and op.hf32_eligible),
-                0,
-            )
-        )
-        rows.append(
-            (slot.end, 0, 0, _NONE64, slot.task_id, stream_id, NONE32, NONE32, NONE32, NONE32, 0, 0, kind, 1, 0, 0)
-        )
-        counted = None if op is None else self._counters.get(op.index)
-        if counted is not None:
-            rows = self._list(counters.RECORDS[self._metric_group], device_id)
-            rows.append((slot.end, slot.task_id, stream_id, *counted))
-
-    def counter(self, device_id: int, ticks: int, name: str, unit: str, value: int) -> None:
-        """A sampled value."""
-        self._list("counter", device_id).append((ticks, self.text(name), self.text(unit), value))
-
-    def step_mark(self, device_id: int, ticks: int, step_id: int, model_id: int, iteration: int, mark: str) -> None:
-        """The device passes a point of a step."""
-        self._list("step_mark", device_id).append((ticks, step_id, model_id, iteration, _MARKS[mark], 0, 0))
-
-
-def _in_tick_order(records: Any) -> Any:
-    """Device records as the device would write them: by time, a task's start before its end."""
-    if "ticks" not in (records.dtype.names or ()):
+    def _api_records(self, words: Words, store: EventStore) -> RecordArray:
+        head, ends = words[:, 2] >> 1, (words[:, 2] & 1) == 1
+        known = self._heads(store, "calls", head)
+        records = np.zeros(len(words), dtype_of(record("api")))
+        records["host_ns"] = words[:, 0]
+        records["correlation_id"] = words[:, 1]
+        records["name"] = np.where(ends, np.uint64(0), known.values[0][head])
+        numbers = known.numbers[head]
+        records["thread_id"] = numbers[:, 0]
+        records["op_index"] = np.where(ends, NONE32, numbers[:, 1])
+        records["step_id"] = np.where(ends, NONE32, words[:, 3])
+        records["event"] = ends
+        records["level"] = numbers[:, 2]
         return records
-    return records[np.argsort(records["ticks"], kind="stable")]
+
+    def _memory_records(self, words: Words, store: EventStore) -> RecordArray:
+        head = words[:, 6]
+        known = self._heads(store, "blocks", head)
+        records = np.zeros(len(words), dtype_of(record("memory")))
+        names = ("host_ns", "block_id", "address", "size_bytes", "used_bytes", "reserved_bytes")
+        for place, name in enumerate(names):
+            records[name] = words[:, place]
+        records["pool"], records["tensor_name"] = known.values[0][head], known.values[1][head]
+        for place, name in enumerate(("device_id", "op_index", "event", "kind", "alloc_by")):
+            records[name] = known.numbers[head, place]
+        return records
+
+    def _write_tasks(self, device_id: int, words: Words, store: EventStore) -> None:
+        head = words[:, 8]
+        known = self._heads(store, "tasks", head)
+        numbers = known.numbers[head]
+        if self.selection.tasks:
+            records = np.zeros(2 * len(words), dtype_of(record("task")))
+            starts, ends = records[::2], records[1::2]
+            starts["ticks"], ends["ticks"] = words[:, 0], words[:, 1]
+            starts["correlation_id"] = words[:, 2]
+            starts["name"] = known.values[0][head]
+            starts["size_bytes"], ends["size_bytes"] = words[:, 3].view(np.uint64), _NONE64
+            records["context_id"] = NONE32
+            starts["op_index"], ends["op_index"] = numbers[:, 0], NONE32
+            starts["step_id"], ends["step_id"] = words[:, 6], NONE32
+            starts["execution_id"], ends["execution_id"] = words[:, 7], NONE32
+            starts["block_count"], starts["mix_block_count"] = numbers[:, 1], numbers[:, 2]
+            starts["hf32_eligible"] = numbers[:, 4]
+            ends["event"] = 1
+            for half in (starts, ends):
+                half["task_id"], half["stream_id"] = words[:, 4], words[:, 5]
+                half["task_type"] = numbers[:, 3]
+            self._append("task", device_id, _in_tick_order(records))
+        if self.selection.pmu:
+            self._write_counters(device_id, words, numbers[:, 0])
+
+    def _write_counters(self, device_id: int, words: Words, op_index: Words) -> None:
+        """What the device counted of tasks, which it says when they end."""
+        if self._counter_table is None:
+            indices = np.array(sorted(self._counters), np.int64)
+            rows = [self._counters[index] for index in indices.tolist()]
+            self._counter_table = indices, np.array(rows, np.uint64).reshape(len(rows), -1)
+        indices, values = self._counter_table
+        if not len(indices):
+            return
+        place = np.minimum(np.searchsorted(indices, op_index), len(indices) - 1)
+        counted = np.flatnonzero(indices[place] == op_index)
+        schema = record(counters.RECORDS[self._metric_group])
+        records = np.zeros(len(counted), dtype_of(schema))
+        records["ticks"] = words[counted, 1]
+        records["task_id"], records["stream_id"] = words[counted, 4], words[counted, 5]
+        for column, name in enumerate(counters.names(self._metric_group)):
+            records[name] = values[place[counted], column]
+        self._append(schema.name, device_id, _in_tick_order(records))
+
+    def _counter_records(self, words: Words, store: EventStore) -> RecordArray:
+        known = self._heads(store, "counters", words[:, 2])
+        records = np.zeros(len(words), dtype_of(record("counter")))
+        records["ticks"], records["value"] = words[:, 0], words[:, 1]
+        records["name"], records["value_unit"] = known.values[0][words[:, 2]], known.values[1][words[:, 2]]
+        return records
+
+
+def _sync_records(words: Words) -> RecordArray:
+    records = np.zeros(len(words), dtype_of(record("sync")))
+    for place, name in enumerate(("ticks", "host_before_ns", "host_after_ns")):
+        records[name] = words[:, place]
+    return records
+
+
+def _step_mark_records(words: Words) -> RecordArray:
+    records = np.zeros(len(words), dtype_of(record("step_mark")))
+    for place, name in enumerate(("ticks", "step_id", "model_id", "iteration", "mark")):
+        records[name] = words[:, place]
+    return records
+
+
+def _in_tick_order(records: RecordArray) -> RecordArray:
+    """Device records as the device would write them: by time, a task's start before its end."""
+    ticks: Any = records["ticks"]
+    order = np.argsort(ticks, kind="stable")
+    return records[order]

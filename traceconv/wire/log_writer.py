@@ -79,6 +79,17 @@ class CaptureWriter:
         except OSError as error:
             raise _refused(folder, error) from error
 
+    def add_device(self, device_id: int, clock_hz: int) -> None:
+        """A device that was not known when the writer was made: its folder, and the frequency of its counter."""
+        if device_id in self._device_clock_hz:
+            return
+        folder = self.folder / f"device_{device_id}" / "data"
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise _refused(folder, error) from error
+        self._device_clock_hz[device_id] = clock_hz
+
     def text(self, text: str | None) -> int:
         """The value of a str field that says `text`; 0 for None and for an empty text."""
         if not text:
