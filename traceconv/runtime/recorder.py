@@ -26,6 +26,7 @@ from traceconv.wire.log_writer import CaptureWriter
 __all__ = ["NONE32", "Recorder", "Selection"]
 
 _NONE64 = (1 << 64) - 1
+_PHASES = enum_values("op", "phase")
 _RANGE_KINDS = enum_values("range", "kind")
 
 
@@ -233,9 +234,10 @@ class Recorder(EventLog):
                 self._counters[op_base + op.index] = counters.values(spec, op.cost, self._metric_group)
         self._counter_table = None
         graph = program.graph
-        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(program.ops))
+        ops = [op for op in program.ops if not op.is_collective]
+        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops))
         self._row("model", None, row)
-        for op in program.ops:
+        for op in ops:
             self._op_rows(op, model_id, op_base)
 
     def _op_rows(self, op: DeviceOp, model_id: int, op_base: int) -> None:
@@ -250,14 +252,14 @@ class Recorder(EventLog):
             *(text(part) for part in op.describe_results()),
             op.flops,
             sum(tensor.size_bytes for tensor in op.reads),
-            sum(tensor.size_bytes for tensor in op.writes),
+            sum(tensor.size_bytes for tensor in (*op.writes, *op.updates)),
             sum(tensor.size_bytes for tensor in op.weights),
             op.cost.workspace_bytes,
             op_base + op.index,
             model_id,
             fusion_id,
             int(op.dynamic),
-            0,
+            _PHASES[op.phase],
             0,
         )
         self._row("op", None, row)
