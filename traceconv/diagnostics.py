@@ -73,6 +73,12 @@ class Code(Enum):
     PARTIAL_OVERLAP = ("partial_overlap", Severity.INFO, "Slices of one track that overlap without nesting.")
     NO_NAME = ("no_name", Severity.INFO, "Events without a name.")
     BAD_NUMBER = ("bad_number", Severity.DATA_LOSS, "Values of counters that are no numbers.")
+    CHANGED_EXPORT = (
+        "changed_export",
+        Severity.INFO,
+        "A trace that traceconv exported, changed since then: read as the trace of any writer.",
+    )
+    NOT_READ = ("not_read", Severity.INFO, "Parts of a source that hold no events of their own: not read.")
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 
     def __init__(self, text: str, severity: Severity, doc: str) -> None:
