@@ -1,4 +1,4 @@
-"""Timelines of MegEngine, RAF and Furiosa give the facts that plain json and decimal find in them."""
+"""Files of MegEngine, RAF and Furiosa give the facts that plain json, csv and decimal find in them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ FOLDER = shared("seed_systems")
 FACTS: dict[str, dict[str, Any]] = json.loads((FOLDER / "facts.json").read_text())
 WHOLE = sorted(name for name, facts in FACTS.items() if "by_ph" in facts)
 CUT = sorted(name for name, facts in FACTS.items() if "of_complete_records" in facts)
+DOUBLE = sorted(name for name, facts in FACTS.items() if "all_records" in facts)
+TABLES = sorted(name for name in FACTS if name.endswith(".csv"))
+STATIC = sorted(name for name in FACTS if name.endswith(".profiling.json"))
+#: Facts that no file of a system holds: pictures, and what is not a profile.
+NO_TRACES = sorted(name for name in FACTS if name.endswith(".svg"))
 EMPTY = sorted(name for name, facts in FACTS.items() if facts.get("bytes") == 0)
 
 
@@ -75,3 +80,94 @@ def test_a_damaged_timeline_gives_at_least_what_stands_before_the_damage(name: s
 def test_an_empty_file_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         ingest([FOLDER / name], tmp_path / "trace.duckdb")
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_two_arrays_in_one_file_are_one_trace(name: str, tmp_path: Path) -> None:
+    facts, path = FACTS[name]["all_records"], tmp_path / "trace.duckdb"
+    run = ingest([FOLDER / name], path)[0]
+    assert {ph: run.accounts[f"{ph} events"].records for ph in facts["by_ph"]} == facts["by_ph"]
+    with duckdb.connect(str(path), read_only=True) as store:
+        found = sums(store)
+    assert sum(count for _, count in found.values()) == facts["slices"]
+    assert [[one, *found[one]] for one, _, _ in facts["top5_total_ns"]] == facts["top5_total_ns"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_spans_gives_its_facts(name: str, tmp_path: Path) -> None:
+    facts, path = FACTS[name], tmp_path / "trace.duckdb"
+    run = ingest([FOLDER / name], path)[0]
+    assert not run.lossy
+    books = {record: book for record, book in run.accounts.by_record.items() if record != "M events"}
+    assert sum(book.records for book in books.values()) == facts["rows"]
+    assert sum(book.rows for book in books.values()) == facts["rows_with_start_and_end"]
+    with duckdb.connect(str(path), read_only=True) as store:
+        found = sums(store)
+        top = sorted(((one, *sums_) for one, sums_ in found.items()), key=lambda entry: (-entry[1], entry[0]))
+        assert [list(entry) for entry in top[:5]] == facts["top5_total_ns"]
+        # Tasks have no category: what runs on a processing element is of category NPU.
+        categories = dict(
+            store.execute(
+                "SELECT category, count(*) FROM (SELECT coalesce(category, '') AS category FROM range "
+                "UNION ALL SELECT 'NPU' FROM task) GROUP BY 1"
+            ).fetchall()
+        )
+        assert categories == facts["by_cat"]
+        columns = set(facts["columns"]) - {"start", "end", "dur", "cat", "name"}
+        kept = store.execute("SELECT DISTINCT unnest(json_keys(args)) FROM (SELECT args FROM task)").fetchall()
+        assert {key for (key,) in kept} <= columns
+
+
+def test_names_that_were_not_quoted_are_whole(tmp_path: Path) -> None:
+    for name, wanted in (("comma", "a, b"), ("newline", "a\nb"), ("quote", None)):
+        path = tmp_path / f"{name}.duckdb"
+        ingest([FOLDER / f"furiosa/df_{name}.native_raw.csv"], path)
+        with duckdb.connect(str(path), read_only=True) as store:
+            rows = store.execute("SELECT args FROM range WHERE name <> 'Inference'").fetchall()
+            assert [json.loads(args).get("unquoted_name") for (args,) in rows] == [wanted]
+            assert store.execute("SELECT count(*) FROM track").fetchone() == (1,)  # the cells behind it are in place
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_profile_gives_its_facts(name: str, tmp_path: Path) -> None:
+    facts, path = FACTS[name], tmp_path / "trace.duckdb"
+    run = ingest([FOLDER / name], path)[0]
+    assert not run.lossy
+    with duckdb.connect(str(path), read_only=True) as store:
+        options = json.loads(store.execute("SELECT options FROM run").fetchall()[0][0])
+        assert {key: options[key] for key in ("operators", "vars", "comp_seq", "footprints")} == {
+            key: facts[key] for key in ("operators", "vars", "comp_seq", "footprints")
+        }
+        for side, table in (("device", "task"), ("host", "range")):
+            rows = store.execute(
+                f"SELECT args->>'opr_id', any_value(name), any_value(args->>'type'), max(dur_ns), "
+                f"max((args->>'kern_ns')::BIGINT) FROM {table} GROUP BY 1"
+            ).fetchall()
+            assert len(rows) == facts[f"{side}_entries"]
+            assert sum(row[3] for row in rows) == facts[f"{side}_end_total_us"] * 1000
+            assert sum(row[4] for row in rows) == facts[f"{side}_kern_total_us"] * 1000
+            assert sum(1 for row in rows if row[3] == 0) == facts[f"{side}_zero_time_oprs"]
+            top = sorted(rows, key=lambda row: (-row[3], int(row[0])))[:5]
+            assert [list(row[:4]) for row in top] == facts[f"{side}_top5_oprs_ns"]
+            types: dict[str, list[int]] = {}
+            for row in rows:
+                types.setdefault(row[2], []).append(row[3])
+            sums_ = sorted(([one, sum(all_), len(all_)] for one, all_ in types.items()), key=lambda s: (-s[1], s[0]))
+            assert sums_[:5] == facts[f"{side}_top5_types_ns"]
+            nodes = dict(
+                store.execute(
+                    f"SELECT tid_text, count(*) FROM {table} JOIN track USING (run_id, track_id) GROUP BY 1"
+                ).fetchall()
+            )
+            assert nodes == facts[f"{side}_comp_nodes"]
+        each = store.execute(
+            "SELECT sum(memory)::BIGINT, sum(computation)::BIGINT, sum((computation IS NULL)::INT)::BIGINT FROM ("
+            "SELECT any_value((args->>'memory')::BIGINT) AS memory, any_value((args->>'computation')::BIGINT) "
+            "AS computation FROM task GROUP BY args->>'opr_id')"
+        ).fetchone()
+        assert each == (facts["memory_total_bytes"], facts["computation_total"], facts["computation_null"])
+
+
+def test_every_fact_has_its_test() -> None:
+    tested = {*WHOLE, *CUT, *DOUBLE, *TABLES, *STATIC, *EMPTY, *NO_TRACES}
+    assert set(FACTS) - tested == set()

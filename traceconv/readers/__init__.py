@@ -8,6 +8,8 @@ from pathlib import Path
 from traceconv.errors import InputError, UsageError, printable, suggestion
 from traceconv.readers.chrome_json import sniff as chrome_json_sniff
 from traceconv.readers.chrome_json.containers import STDIN, head_of
+from traceconv.readers.furiosa_csv import sniff as furiosa_csv_sniff
+from traceconv.readers.megengine_static import sniff as megengine_static_sniff
 from traceconv.readers.npulog import sniff as npulog_sniff
 from traceconv.readers.nsys import sniff as nsys_sniff
 from traceconv.readers.perfetto_proto import sniff as perfetto_proto_sniff
@@ -21,6 +23,8 @@ _TRACE_NAME = re.compile(r"\.(json|jsonl|pfw)(\.gz|\.zst)?$", re.IGNORECASE)
 READERS = (
     npulog_sniff,
     chrome_json_sniff,
+    furiosa_csv_sniff,
+    megengine_static_sniff,
     nsys_sniff,
     perfetto_proto_sniff,
     rocprofv3_sniff,

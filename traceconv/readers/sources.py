@@ -19,6 +19,14 @@ def open_source(
         from traceconv.readers.chrome_json.reader import TraceFileReader
 
         return TraceFileReader(path, log, accounts, limits, advance)
+    if name == "furiosa_csv":
+        from traceconv.readers.furiosa_csv.reader import FuriosaCsvReader
+
+        return FuriosaCsvReader(path, log, accounts, limits, advance)
+    if name == "megengine_static":
+        from traceconv.readers.megengine_static.reader import MegEngineStaticReader
+
+        return MegEngineStaticReader(path, log, accounts, limits, advance)
     if name == "nsys":
         from traceconv.readers.nsys.reader import NsysReader
 

@@ -175,8 +175,7 @@ def _cells(text: str) -> list[str] | None:
 def _lines(chunks: Iterable[bytes]) -> Iterator[_Line]:
     """(offset, number, bytes with the line's end) of each line.
 
-    Of a line that is too long for a record, the piece that is said to be one has all its bytes but no more than
-    needed to see that: quotes in it don't reach into the next line.
+    In the place of a line that is too long for any record stands one that is just too long: it is lost all the same.
     """
     rest, offset, number = b"", 0, 1
     skipped = 0
@@ -186,7 +185,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[_Line]:
         for line in lines:
             size = len(line) + 1
             if skipped:
-                yield offset, number, b"x" * (skipped + size)
+                yield offset, number, b"x" * (MAX_RECORD_BYTES + 1)
                 offset, skipped = offset + skipped + size, 0
             else:
                 yield offset, number, line + b"\n"

@@ -1,0 +1,1 @@
+"""Furiosa's tables of spans (CSV)."""

@@ -1,0 +1,180 @@
+"""Furiosa's profiler writes one CSV record a span: events, with the names that it forgot to quote put together again.
+
+The native writer quotes nothing. A name with a comma has too many cells, one with a line feed is cut in two records;
+the cells on both sides of the name are known by their number, so that nothing else is lost. The name is then what
+every CSV reader takes for it, and the whole text of it is in args as `unquoted_name`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from traceconv.diagnostics import Account, Accounts, Code, ImportLog
+from traceconv.events import ORDINAL_BITS
+from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_column
+from traceconv.readers.chrome_json.containers import TextSource
+from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.furiosa_csv.sniff import HEAD
+from traceconv.readers.vendor_csv.records import CsvRecords, RecordBatch
+
+SOURCE_ID = 1
+_NAME = HEAD.index("name")
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+#: Its own Chrome export puts the tracks of processing elements behind all threads.
+_NPU_TID = 10_000_000
+
+
+class FuriosaCsvReader:
+    """Reads one file, as `TraceSource` has it."""
+
+    def __init__(
+        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+    ) -> None:
+        self._source = TextSource(path, log, limits, advance)
+        self._log = log
+        self._accounts = accounts
+        self._damaged = Account()
+        self._records = CsvRecords(self._source.chunks(), log, self._damaged, path.name, ragged=True)
+        self._right: tuple[str, ...] = ()
+        self._tids: set[int] = set()
+        self._short: tuple[int, int, list[str]] | None = None
+        self.blocks: list[tuple[int, int, int | None, int | None]] = []
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All spans, in the order of the file, and names of the tracks of processing elements."""
+        header = self._records.open()
+        if header[: len(HEAD)] != HEAD:
+            return
+        self._right = header[len(HEAD) :]
+        ordinal, end = 0, 0
+        for batch in self._records.batches():
+            spans = self._whole(batch)
+            end = batch.byte_offset + batch.byte_count
+            if spans:
+                yield self._batch(ordinal, batch.byte_offset, batch.byte_count, spans)
+                ordinal += len(spans)
+        if self._short is not None:
+            self._lose(*self._short, "ends before its thread")
+        if self._damaged.records:
+            self._accounts.by_record["damaged records"] = self._damaged
+        if self._tids:
+            yield self._names(ordinal, end)
+
+    def _whole(self, batch: RecordBatch) -> list[tuple[list[str], str | None]]:
+        """The spans of a batch: cells of which the last is the name, those behind it; its full text if cut."""
+        width = len(HEAD) + len(self._right)
+        spans: list[tuple[list[str], str | None]] = []
+        for row, offset, line in zip(batch.rows, batch.offsets, batch.lines, strict=True):
+            begins = len(row) > _NAME and _WHOLE.fullmatch(row[3]) and _WHOLE.fullmatch(row[4])
+            if not begins and self._short is not None:
+                # The rest of a name that a line feed cut: what was read so far is the first line of it.
+                before = self._short[2]
+                row = [*before[:_NAME], ",".join(before[_NAME:]) + "\n" + row[0], *row[1:]]
+                lines = self._accounts["lines inside of names"]
+                lines.records += 1
+                lines.merged += 1
+                if len(row) < width:
+                    self._short = (*self._short[:2], row)
+                    continue
+                self._short = None
+            elif self._short is not None:
+                self._lose(*self._short, "has fewer cells than the header")
+                self._short = None
+            elif not begins:
+                self._lose(offset, line, row, "has no start and end")
+                continue
+            if len(row) < width:
+                self._short = (offset, line, row)
+                continue
+            behind = len(row) - len(self._right)
+            full = ",".join(row[_NAME:behind])
+            first = re.split(r"[,\n]", full, maxsplit=1)[0] if behind > _NAME + 1 or "\n" in full else full
+            spans.append(([*row[:_NAME], first, *row[behind:]], None if first == full else full))
+        return spans
+
+    def _lose(self, offset: int, line: int, row: Sequence[str], why: str) -> None:
+        self._damaged.records += 1
+        self._damaged.lost += 1
+        message = f"line {line}: a record of {len(row)} cells {why}"
+        self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=1)
+
+    def _batch(self, ordinal: int, offset: int, size: int, spans: Sequence[tuple[list[str], str | None]]) -> TraceBatch:
+        starts = [int(row[3]) for row, _ in spans]
+        durs = [int(row[4]) - start for (row, _), start in zip(spans, starts, strict=True)]
+        args = [self._args(row, full) for row, full in spans]
+        labels: dict[str, Sequence[object]] = {
+            "name": [row[_NAME] for row, _ in spans],
+            "ph": ["X"] * len(spans),
+            "cat": [row[5] for row, _ in spans],
+            "pid": [1] * len(spans),
+            "tid": [self._tid(row) for row, _ in spans],
+        }
+        raw: dict[str, pa.Array] = {
+            "ts": pa.array(starts, pa.int64()),
+            "dur": pa.array(durs, pa.int64()),
+            "args": binary_column([json.dumps(one, ensure_ascii=False).encode() for one in args]),
+        }
+        return self._made(ordinal, offset, size, EventColumns(len(spans), labels, raw, None))
+
+    def _tid(self, row: Sequence[str]) -> int | str:
+        cells = dict(zip(self._right, row[len(HEAD) :], strict=True))
+        element = cells.get("pe_index", "")
+        if row[5] == "NPU" and _WHOLE.fullmatch(element):
+            self._tids.add(int(element))
+            return _NPU_TID + int(element)
+        thread = cells.get("thread.id", "")
+        return int(thread) if _WHOLE.fullmatch(thread) else thread
+
+    def _args(self, row: Sequence[str], full: str | None) -> dict[str, object]:
+        args: dict[str, object] = {column: row[place] for place, column in enumerate(HEAD[:3]) if row[place]}
+        for column, cell in zip(self._right, row[len(HEAD) :], strict=True):
+            if cell and not (column == "dur" and cell == str(int(row[4]) - int(row[3]))):
+                args[column] = int(cell) if _WHOLE.fullmatch(cell) else cell
+        if full is not None:
+            args["unquoted_name"] = full
+        return args
+
+    def _names(self, ordinal: int, offset: int) -> TraceBatch:
+        """What the tracks of processing elements are called: made by us, from no bytes of the file."""
+        elements = sorted(self._tids)
+        labels: dict[str, Sequence[object]] = {
+            "name": ["thread_name"] * len(elements),
+            "ph": ["M"] * len(elements),
+            "pid": [1] * len(elements),
+            "tid": [_NPU_TID + element for element in elements],
+        }
+        args = [json.dumps({"name": f"NPU {element}"}).encode() for element in elements]
+        return self._made(ordinal, offset, 0, EventColumns(len(elements), labels, {"args": binary_column(args)}, None))
+
+    def _made(self, ordinal: int, offset: int, size: int, columns: EventColumns) -> TraceBatch:
+        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + ordinal, columns.count, offset, size))
+        return TraceBatch(ordinal, offset, size, columns, (Segment(offset, b"", columns.count),))
+
+    @property
+    def found_events(self) -> bool:
+        """Whether the file has the header of such a table."""
+        return bool(self._right)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._source.size_bytes
+
+    @property
+    def digest(self) -> str:
+        return f"{self._source.crc:08x}"
+
+    @property
+    def container(self) -> str:
+        return self._source.container
+
+    @property
+    def keys(self) -> Mapping[str, bytes]:
+        return {}
+
+    def options(self) -> str | None:
+        return None

@@ -1,0 +1,1 @@
+"""MegEngine's profiles of static graphs (JSON of get_profile())."""
