@@ -1,0 +1,178 @@
+"""Reports on memory: by hand, against a plain sweep over random blocks, and against the allocator's own totals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from traceconv.pipeline import ingest
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+
+
+def ask(store: Path, sql: str) -> list[tuple[Any, ...]]:
+    with open_store(store) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def block(id_: int, size: int, alloc: int | None, free: int | None, **more: object) -> dict[str, object]:
+    return {"block_id": id_, "size_bytes": size, "alloc_ns": alloc, "free_ns": free, "kind": "block", **more}
+
+
+def test_peaks_by_hand(make_store: MakeStore) -> None:
+    store = make_store(
+        op=[{"op_id": 7, "name": "conv"}],
+        memory=[
+            block(1, 2_000, 0, None, kind="segment", pool="a"),
+            block(2, 1_000, 10, 50, pool="a", op_id=7, tensor_name="x"),
+            block(3, 500, 20, 30, pool="a", op_id=7, alloc_by="workspace"),
+            block(4, 400, 30, None, pool="b", tensor_name="w"),
+            block(5, 100, None, 30, pool="b"),
+        ],
+    )
+    columns = "level, pool, peak_used_bytes, peak_used_ns, reserved_bytes, fragmentation_bytes, peak_reserved_bytes"
+    assert ask(store, f"SELECT {columns}, live_count, peak_op, top_live FROM memory_peak") == [
+        ("device", None, 1_600, 20, 2_000, 400, 2_000, 3, "conv", "x (conv) = 1000; workspace (conv) = 500; ? = 100"),
+        ("pool", "a", 1_500, 20, 2_000, 500, 2_000, 2, "conv", "x (conv) = 1000; workspace (conv) = 500"),
+        ("pool", "b", 400, 30, 0, -400, 0, 1, None, "w = 400"),
+    ]
+    live = ask(store, "SELECT block_id, size_bytes, share_percent, peak_ns FROM memory_live")
+    assert live == [(2, 1_000, 62.5, 20), (3, 500, 31.25, 20), (5, 100, 6.25, 20)]
+    usage = ask(store, "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device' ORDER BY 1")
+    # Of 30 ns, the end: 500 and 100 are gone, 400 is there.
+    assert usage == [(0, 100, 2_000), (10, 1_100, 2_000), (20, 1_600, 2_000), (30, 1_400, 2_000), (50, 400, 2_000)]
+
+
+def test_what_is_not_known_stays_unknown(make_store: MakeStore) -> None:
+    store = make_store(
+        memory=[
+            block(1, 5, None, None),
+            block(2, 0, 4, 4, pool="empty"),
+            block(3, 7, 9, 3, run_id=2),  # freed before its alloc: bad data counts as never freed
+            block(1, 2**61, 1, None, run_id=3, device_id=1),
+            block(2, 2**61, 2, None, run_id=3, device_id=1),
+        ],
+        run=[{"run_id": 1, "start_ns": 2}, {"run_id": 2}, {"run_id": 3}],
+    )
+    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_used_ns, reserved_bytes, fragmentation_bytes"
+    assert ask(store, f"SELECT {columns} FROM memory_peak") == [
+        (1, 0, "device", None, 5, 4, None, None),
+        (1, 0, "pool", "empty", 0, 4, None, None),
+        (1, 0, "pool", None, 5, 4, None, None),
+        (2, 0, "device", None, 7, 9, None, None),
+        (2, 0, "pool", None, 7, 9, None, None),
+        (3, 1, "device", None, 2**62, 2, None, None),
+        (3, 1, "pool", None, 2**62, 2, None, None),
+    ]
+    assert ask(store, "SELECT count(*) FROM memory_peak(run := 3, device := 0)") == [(0,)]
+
+
+def test_random_blocks_against_a_sweep(make_store: MakeStore) -> None:
+    chance = random.Random(5)
+    rows: list[dict[str, Any]] = []
+    for run in range(1, 16):
+        for id_ in range(chance.randrange(1, 25)):
+            alloc = None if chance.random() < 0.1 else chance.randrange(20)
+            free = None if chance.random() < 0.2 else (alloc or 0) + chance.randrange(15)
+            pool, device = chance.choice(["a", "b", None]), chance.randrange(2)
+            kind = "segment" if chance.random() < 0.2 else "block"
+            rows.append(
+                block(id_, chance.randrange(9), alloc, free, run_id=run, device_id=device, pool=pool, kind=kind)
+            )
+    store = make_store(memory=rows)
+    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_used_ns, reserved_bytes, live_count"
+    found = ask(store, f"SELECT {columns} FROM memory_peak")
+    expected = []
+    for run in range(1, 16):
+        for device in (0, 1):
+            mine = [row for row in rows if (row["run_id"], row["device_id"]) == (run, device)]
+            if not mine:
+                continue
+            times = sorted({t for row in mine for t in (row["alloc_ns"], row["free_ns"]) if t is not None}) or [0]
+            segments = any(row["kind"] == "segment" for row in mine)
+            pools = sorted({row["pool"] for row in mine}, key=lambda pool: (pool is None, pool))
+            for level, pool in [("device", None), *(("pool", pool) for pool in pools)]:
+                part = [row for row in mine if level == "device" or row["pool"] == pool]
+                used = {t: live(part, t, "block") for t in times_of(part, times[0])}
+                peak = max(sum(row["size_bytes"] for row in found) for found in used.values())
+                at = min(t for t, found in used.items() if sum(row["size_bytes"] for row in found) == peak)
+                reserved = sum(row["size_bytes"] for row in live(part, at, "segment")) if segments else None
+                expected.append((run, device, level, pool, peak, at, reserved, len(used[at])))
+    assert found == expected
+
+
+def times_of(rows: list[dict[str, Any]], first: int) -> set[int]:
+    """The moments at which something happens to these blocks."""
+    found = {first if row["alloc_ns"] is None else row["alloc_ns"] for row in rows}
+    return found | {row["free_ns"] for row in rows if row["free_ns"] is not None}
+
+
+def live(rows: list[dict[str, Any]], t: int, kind: str) -> list[dict[str, Any]]:
+    return [
+        row
+        for row in rows
+        if row["kind"] == kind
+        and (row["alloc_ns"] is None or row["alloc_ns"] <= t)
+        and (row["free_ns"] is None or row["free_ns"] > t)
+    ]
+
+
+def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:
+    """The log has the allocator's totals after each event; the reports make theirs from the blocks alone."""
+    record(RecordOptions("mini_transformer", tmp_path / "raw", iterations=2, devices=2, deterministic=True))
+    store = tmp_path / "trace.duckdb"
+    ingest([tmp_path / "raw"], store)
+    counters = ask(
+        store,
+        "SELECT device_id, max(value_int) FILTER (WHERE name = 'Memory used'), "
+        "max(value_int) FILTER (WHERE name = 'Memory reserved') "
+        "FROM counter JOIN track USING (run_id, track_id) WHERE name LIKE 'Memory %' GROUP BY ALL ORDER BY ALL",
+    )
+    columns = "device_id, peak_used_bytes, peak_reserved_bytes"
+    assert ask(store, f"SELECT {columns} FROM memory_peak WHERE level = 'device'") == counters
+    assert len(counters) == 2
+    [(rows, tasks)] = ask(store, "SELECT (SELECT count(*) FROM memory_trace), count(*) FROM task WHERE op_id >= 0")
+    assert rows == tasks > 0
+    # At its launch an op's scratch memory is there, and at the end of the run none is.
+    [(low, high, peak)] = ask(
+        store,
+        "SELECT min(t.used_bytes - o.output_bytes - o.workspace_bytes), max(t.used_bytes), "
+        "(SELECT max(peak_used_bytes) FROM memory_peak) FROM memory_trace AS t JOIN op AS o USING (run_id, op_id)",
+    )
+    assert low >= 0
+    assert high <= peak
+    scratch = ask(
+        store,
+        "SELECT count(*), count(*) FILTER (WHERE m.op_id IS NULL OR m.size_bytes < o.workspace_bytes) "
+        "FROM memory AS m LEFT JOIN op AS o USING (run_id, op_id) WHERE m.alloc_by = 'workspace'",
+    )
+    assert scratch[0][0] > 0
+    assert scratch[0][1] == 0
+
+
+def test_memory_trace_takes_the_moment_of_the_launch(make_store: MakeStore) -> None:
+    store = make_store(
+        op=[{"op_id": 1, "name": "a", "op_type": "Add"}],
+        memory=[block(1, 10, 5, 100), block(2, 4, 20, 30)],
+        task=[
+            {"id": 1, "op_id": 1, "submit_ns": 6, "start_ns": 60, "step_id": 1},
+            {"id": 2, "op_id": 1, "submit_ns": 20, "start_ns": 90, "step_id": 2},
+            {"id": 3, "op_id": 1, "start_ns": 101},
+            {"id": 4, "op_id": None, "start_ns": 1},
+            {"id": 5, "op_id": 9, "name": "k", "start_ns": 4},
+            {"id": 6, "op_id": 1},
+            {"id": 7, "op_id": 1, "start_ns": 8, "device_id": 3},
+        ],
+    )
+    columns = "id, op_name, at_ns, used_bytes, reserved_bytes, used_change_bytes"
+    assert ask(store, f"SELECT {columns} FROM memory_trace") == [
+        (5, "k", 4, None, None, None),
+        (1, "a", 6, 10, None, None),
+        (2, "a", 20, 14, None, 4),
+        (3, "a", 101, 0, None, -14),
+    ]
+    assert ask(store, "SELECT id, used_change_bytes FROM memory_trace(step := 2)") == [(2, 4)]

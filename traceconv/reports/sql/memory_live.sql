@@ -1,0 +1,44 @@
+-- title = "What was in memory at the peak"
+-- doc = "Which blocks were in use when a device used the most memory, the largest first? One row for each block; the peak is that of all pools together."
+-- needs = ["memory"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
+-- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
+-- shown = ["device_id", "tensor_name", "op_name", "alloc_by", "pool", "size_bytes", "share_percent"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
+-- block_id = { type = "BIGINT", unit = "id", doc = "The block (memory.block_id)." }
+-- tensor_name = { type = "VARCHAR", unit = "text", doc = "Tensor that lived in it; NULL when not known, or for scratch memory." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "Op that it was allocated for; NULL for weights and inputs." }
+-- op_name = { type = "VARCHAR", unit = "text", doc = "Name of that op." }
+-- alloc_by = { type = "VARCHAR", unit = "text", doc = "What it was for: weight, input, output, activation or workspace; NULL when not known." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL when not known." }
+-- size_bytes = { type = "BIGINT", unit = "byte", doc = "Size." }
+-- share_percent = { type = "DOUBLE", unit = "percent", doc = "100 size_bytes / all bytes in use then; NULL when that is 0." }
+-- alloc_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was allocated; NULL when that was before the recording." }
+-- free_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was freed; NULL when it was not, or not in the recording." }
+-- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the peak was." }
+WITH usage AS (
+  SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes
+  FROM memory_usage AS u
+  WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
+), most AS (
+  SELECT run_id, device_id, max(used_bytes) AS used FROM usage GROUP BY run_id, device_id
+), peak AS (
+  SELECT m.run_id, m.device_id, m.used, min(u.ts_ns) AS peak_ns
+  FROM most AS m
+  JOIN usage AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.used_bytes = m.used
+  GROUP BY m.run_id, m.device_id, m.used
+)
+SELECT m.run_id, m.device_id, m.block_id, m.tensor_name, m.op_id, o.name AS op_name, m.alloc_by, m.pool,
+       m.size_bytes, 100 * m.size_bytes::DOUBLE / nullif(p.used, 0)::DOUBLE AS share_percent, m.alloc_ns, m.free_ns,
+       p.peak_ns
+FROM peak AS p
+JOIN memory AS m ON m.run_id = p.run_id AND m.device_id IS NOT DISTINCT FROM p.device_id
+LEFT JOIN op AS o ON o.run_id = m.run_id AND o.op_id = m.op_id
+WHERE m.kind IS DISTINCT FROM 'segment' AND (m.alloc_ns IS NULL OR m.alloc_ns <= p.peak_ns)
+  AND (m.free_ns IS NULL OR m.free_ns > p.peak_ns OR m.free_ns < m.alloc_ns)
+ORDER BY m.run_id, m.device_id, m.size_bytes DESC, m.block_id

@@ -1,0 +1,75 @@
+-- title = "Peaks of memory"
+-- doc = "How much memory was used and reserved at most, when, for which op, and what was in it? One row for each device (pool NULL) and one for each of its pools. A peak of use far below what is reserved points to fragmentation."
+-- needs = ["memory"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
+-- order = ["run_id", "device_id", "level", "pool"]
+-- shown = ["device_id", "pool", "peak_used_bytes", "peak_used_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op", "top_live"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
+-- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools together; pool: one of them." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and where it is not known." }
+-- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in blocks at a time." }
+-- peak_used_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
+-- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that the allocator held then; NULL where the source has no segments." }
+-- fragmentation_bytes = { type = "BIGINT", unit = "byte", doc = "reserved_bytes − peak_used_bytes: what was held and not used then; NULL when one is." }
+-- peak_reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in segments at a time; NULL where the source has none." }
+-- peak_reserved_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
+-- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_used_ns." }
+-- peak_op = { type = "VARCHAR", unit = "text", doc = "Op for which the last block before the peak was allocated; NULL when it was for none." }
+-- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use then, as tensor (op) = bytes, joined by '; '; all of them: traceconv report memory-live." }
+WITH usage AS (
+  SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes
+  FROM memory_usage AS u
+  WHERE (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
+), most AS (
+  SELECT run_id, device_id, level, pool, max(used_bytes) AS used, max(reserved_bytes) AS reserved
+  FROM usage
+  GROUP BY run_id, device_id, level, pool
+), peak AS (
+  SELECT m.run_id, m.device_id, m.level, m.pool, m.used, m.reserved,
+         min(u.ts_ns) FILTER (WHERE u.used_bytes = m.used) AS used_ns,
+         min(u.ts_ns) FILTER (WHERE u.reserved_bytes = m.reserved) AS reserved_ns
+  FROM most AS m
+  JOIN usage AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.level = m.level
+    AND u.pool IS NOT DISTINCT FROM m.pool
+  GROUP BY m.run_id, m.device_id, m.level, m.pool, m.used, m.reserved
+), live AS (
+  SELECT p.run_id, p.device_id, p.level, p.pool, m.block_id, m.size_bytes, m.alloc_ns, m.tensor_name, m.alloc_by,
+         m.op_id, o.name AS op_name,
+         row_number() OVER (
+           PARTITION BY p.run_id, p.device_id, p.level, p.pool ORDER BY m.size_bytes DESC, m.block_id
+         ) AS place,
+         row_number() OVER (
+           PARTITION BY p.run_id, p.device_id, p.level, p.pool ORDER BY m.alloc_ns DESC NULLS LAST, m.block_id DESC
+         ) AS newest
+  FROM peak AS p
+  JOIN memory AS m ON m.run_id = p.run_id AND m.device_id IS NOT DISTINCT FROM p.device_id
+    AND (p.level = 'device' OR m.pool IS NOT DISTINCT FROM p.pool)
+  LEFT JOIN op AS o ON o.run_id = m.run_id AND o.op_id = m.op_id
+  WHERE m.kind IS DISTINCT FROM 'segment' AND (m.alloc_ns IS NULL OR m.alloc_ns <= p.used_ns)
+    AND (m.free_ns IS NULL OR m.free_ns > p.used_ns OR m.free_ns < m.alloc_ns)
+), described AS (
+  SELECT run_id, device_id, level, pool, count(*) AS blocks,
+         max(op_name) FILTER (WHERE newest = 1) AS peak_op,
+         string_agg(
+           concat(coalesce(tensor_name, alloc_by, '?'), CASE WHEN op_name IS NULL THEN '' ELSE concat(' (', op_name, ')') END,
+                  ' = ', size_bytes),
+           '; ' ORDER BY place
+         ) FILTER (WHERE place <= 5) AS top_live
+  FROM live
+  GROUP BY run_id, device_id, level, pool
+)
+SELECT p.run_id, p.device_id, p.level, p.pool, p.used AS peak_used_bytes, p.used_ns AS peak_used_ns,
+       u.reserved_bytes, u.reserved_bytes - p.used AS fragmentation_bytes,
+       p.reserved AS peak_reserved_bytes, p.reserved_ns AS peak_reserved_ns,
+       coalesce(d.blocks, 0) AS live_count, d.peak_op, d.top_live
+FROM peak AS p
+JOIN usage AS u ON u.run_id = p.run_id AND u.device_id IS NOT DISTINCT FROM p.device_id AND u.level = p.level
+  AND u.pool IS NOT DISTINCT FROM p.pool AND u.ts_ns = p.used_ns
+LEFT JOIN described AS d ON d.run_id = p.run_id AND d.device_id IS NOT DISTINCT FROM p.device_id
+  AND d.level = p.level AND d.pool IS NOT DISTINCT FROM p.pool
+ORDER BY p.run_id, p.device_id, p.level, p.pool

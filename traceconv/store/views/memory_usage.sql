@@ -1,0 +1,43 @@
+-- title = "Memory in use over time"
+-- doc = "Used and reserved bytes after each moment at which they change, of each device and of each of its pools. Of what happens in one nanosecond, only the end is seen."
+-- order = ["run_id", "device_id", "level", "pool", "ts_ns"]
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
+-- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools of the device together; pool: one of them." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and where it is not known." }
+-- ts_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "From when on; what was allocated before the recording counts from the first moment that is known." }
+-- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks." }
+-- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator holds from the device; NULL where the source has none." }
+WITH first AS (
+  SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(m.free_ns)), min(r.start_ns), 0) AS first_ns,
+         bool_or(m.kind = 'segment') AS has_segments
+  FROM memory AS m
+  LEFT JOIN run AS r ON r.run_id = m.run_id
+  GROUP BY m.run_id, m.device_id
+), event AS (
+  SELECT m.run_id, m.device_id, m.pool, m.kind = 'segment' AS is_segment, m.size_bytes, m.alloc_ns AS ts_ns
+  FROM memory AS m
+  UNION ALL
+  SELECT m.run_id, m.device_id, m.pool, m.kind = 'segment' AS is_segment, -m.size_bytes AS size_bytes, m.free_ns AS ts_ns
+  FROM memory AS m
+  WHERE m.free_ns >= m.alloc_ns OR (m.free_ns IS NOT NULL AND m.alloc_ns IS NULL)
+), timed AS (
+  SELECT e.run_id, e.device_id, e.pool, coalesce(e.ts_ns, f.first_ns) AS ts_ns,
+         CASE WHEN e.is_segment THEN 0 ELSE e.size_bytes END AS used,
+         CASE WHEN e.is_segment THEN e.size_bytes WHEN f.has_segments THEN 0 END AS reserved
+  FROM event AS e
+  JOIN first AS f ON f.run_id = e.run_id AND f.device_id IS NOT DISTINCT FROM e.device_id
+), change AS (
+  SELECT run_id, device_id, CASE WHEN grouping(pool) = 1 THEN 'device' ELSE 'pool' END AS level, pool, ts_ns,
+         sum(used) AS used, sum(reserved) AS reserved
+  FROM timed
+  GROUP BY GROUPING SETS ((run_id, device_id, pool, ts_ns), (run_id, device_id, ts_ns))
+), running AS (
+  SELECT run_id, device_id, level, pool, ts_ns,
+         sum(used) OVER (PARTITION BY run_id, device_id, level, pool ORDER BY ts_ns) AS used,
+         sum(reserved) OVER (PARTITION BY run_id, device_id, level, pool ORDER BY ts_ns) AS reserved
+  FROM change
+)
+SELECT run_id, device_id, level, pool, ts_ns, used::BIGINT AS used_bytes, reserved::BIGINT AS reserved_bytes
+FROM running
