@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,12 +27,16 @@ class CaptureIds:
 
 
 class RangeLog:
-    """Writes the ranges of one device's host threads."""
+    """Writes the ranges of one device's host threads.
 
-    def __init__(self, host: Host, device: Device, ids: CaptureIds) -> None:
+    `parent`: the range that is open where the caller is; None: the last `label` that is open.
+    """
+
+    def __init__(self, host: Host, device: Device, ids: CaptureIds, parent: Callable[[], int] | None = None) -> None:
         self._host = host
         self._device = device
         self._ids = ids
+        self._parent = parent or self._last_label
         self._open: list[int] = []
 
     @contextmanager
@@ -39,8 +44,10 @@ class RangeLog:
         """A range that the user puts around whatever is done inside."""
         with self._range(self._host.channel, "annotation", name, "annotation", args, 0, NONE32, self._parent()) as span:
             self._open.append(span)
-            yield span
-            self._open.pop()
+            try:
+                yield span
+            finally:
+                self._open.pop()
 
     @contextmanager
     def inference(self, run: Run) -> Iterator[None]:
@@ -65,7 +72,7 @@ class RangeLog:
 
     def execution(self, run: Run, execution: Execution) -> None:
         """What the device did for a run, as the driver is told: from the interrupt of its first task to its last."""
-        if not execution.tasks:
+        if not execution.tasks or not self._host.recorder.store.ranges_on:
             return
         clock, latency_ns = self._device.clock, self._device.spec.completion_latency_ns
         spans = [task.span for task in execution.tasks]
@@ -78,8 +85,22 @@ class RangeLog:
         )  # fmt: skip
         recorder.range_end(end_ns, span_id, thread_id, "execution")
 
-    def _parent(self) -> int:
+    def _last_label(self) -> int:
         return self._open[-1] if self._open else 0
+
+    def module(self, thread: HostThread, path: str, parent: int, step_id: int) -> int:
+        """A module of the model begins on a thread: the ops that are under its path come next. Returns its number."""
+        span_id = next(self._ids.spans)
+        name = path.rsplit("/", 1)[-1]
+        self._host.recorder.range_begin(
+            thread.now(), span_id, parent, 0, name, "module", f'{{"path": {json.dumps(path)}}}', thread.thread_id,
+            step_id, "module",
+        )  # fmt: skip
+        return span_id
+
+    def module_end(self, thread: HostThread, span_id: int) -> None:
+        """It is over."""
+        self._host.recorder.range_end(thread.now(), span_id, thread.thread_id, "module")
 
     @contextmanager
     def _range(
@@ -102,7 +123,9 @@ class RangeLog:
             item_index=item_index,
         )  # fmt: skip
         thread.spend(100)
-        yield span_id
-        thread.spend(100)
-        recorder.range_end(thread.now(), span_id, thread.thread_id, kind)
-        thread.spend(100)
+        try:
+            yield span_id
+        finally:
+            thread.spend(100)
+            recorder.range_end(thread.now(), span_id, thread.thread_id, kind)
+            thread.spend(100)

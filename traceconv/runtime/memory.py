@@ -26,6 +26,8 @@ class Block:
     block_id: int = 0
     previous: Block | None = None
     next: Block | None = None
+    purpose: str = "allocator"
+    tensor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Allocator:
             block.next, block.size_bytes = rest, size
             self._free[pool].append(rest)
         block.block_id = self._take_id()
+        block.purpose, block.tensor = purpose, tensor
         self.used_bytes += size
         self._tell(now_ns, "alloc", "block", block.block_id, block.address, size, pool, purpose, tensor, op)
         return block
@@ -104,6 +107,25 @@ class Allocator:
             block, absorbed = block.previous, block
             self._absorb(block, absorbed)
         free.append(block)
+
+    def held(self, now_ns: int) -> Iterator[MemoryEvent]:
+        """All that is allocated now, as if it were at `now_ns`: for a log that begins in the midst of things."""
+        used = reserved = 0
+        for segment_id, first, size in self._segments:
+            reserved += size
+            yield MemoryEvent(
+                now_ns, "alloc", "segment", segment_id, first.address, size, used, reserved, first.pool,
+                "allocator", None, None,
+            )  # fmt: skip
+            block: Block | None = first
+            while block is not None:
+                if block.block_id:
+                    used += block.size_bytes
+                    yield MemoryEvent(
+                        now_ns, "alloc", "block", block.block_id, block.address, block.size_bytes, used, reserved,
+                        block.pool, block.purpose, block.tensor, None,
+                    )  # fmt: skip
+                block = block.next
 
     def release(self, now_ns: int) -> None:
         """Returns every segment to the device; no block may be in use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.errors import InputError, printable
+from traceconv.errors import InputError, TraceconvError, printable
 from traceconv.runtime.clock import HostThread, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.execute import Executor
@@ -30,6 +31,33 @@ from traceconv.runtime.zoo import FoundModel, find_model
 MODEL_ID = 1
 #: Weights go to the device in pieces of this size.
 _WEIGHT_CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How runs are marked and sampled.
+
+    fp_op, bp_op  index of the op at whose start the forward part of a step begins, and of the one at whose end its
+                  backward part ends; None: as found
+    group         runs of one group are one step; None: each is one
+    sample_rate   memory in use is sampled every so many ops; 0: by device time
+    compute       whether kernels are computed; without, outputs are all zeros
+    """
+
+    fp_op: int | None = None
+    bp_op: int | None = None
+    group: int | None = None
+    sample_rate: int = 0
+    compute: bool = True
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step of several runs that is not over: its marks so far, in ticks."""
+
+    group: int
+    step_id: int
+    marks: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +96,11 @@ def compile_model(
 class Session:
     """A compiled model on one device. Use it as a context manager, or call `open` and `close`.
 
-    `fetch`: tensors that the host reads as soon as they are made, which stalls it in the midst of each run.
+    fetch    tensors that the host reads as soon as they are made, which stalls it in the midst of each run
+    parent   the number of the range in which a run is called; None: the last one of `record`
+    modules  whether the modules of the model are logged as ranges, on the channel and on the worker
+
+    `options` can be changed between runs.
     """
 
     def __init__(
@@ -81,8 +113,11 @@ class Session:
         seed: int = 0,
         fetch: Sequence[str] = (),
         truth: DeviceTruth | None = None,
+        parent: Callable[[], int] | None = None,
+        modules: bool = False,
     ) -> None:
         self.model = model
+        self.options = RunOptions()
         self._host = host
         self._device = device
         self._ids = ids or CaptureIds()
@@ -91,7 +126,10 @@ class Session:
         self._plan = schedule(model.program, model.spec, self._fetch)
         self._memory = Allocator(model.spec.memory_bytes, self._log_memory, self._ids.blocks)
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
-        self._ranges = RangeLog(host, device, self._ids)
+        self._ranges = RangeLog(host, device, self._ids, parent)
+        self._modules = modules
+        self._scopes = [_scopes(op.scope_path) for op in model.program.ops]
+        self._step: _Step | None = None
         self._random = Random(seed)
         self._weights: list[Block] = []
         self._next: Run | None = None
@@ -195,6 +233,16 @@ class Session:
         run = announced or self._prepare(inputs, step)
         self._next = None
         following = None if then is None else self._prepare(then, then_step)
+        try:
+            outputs = self._run(run, following)
+        except BaseException:
+            self._recover(run)
+            raise
+        if step:
+            self._mark_step(run)
+        return outputs
+
+    def _run(self, run: Run, following: Run | None) -> dict[str, Array]:
         with self._ranges.inference(run):
             if not run.handed:
                 self._hand_inputs(run)
@@ -203,22 +251,44 @@ class Session:
             if following is not None:
                 self._hand_inputs(following, ahead=True)
                 self._next = following
-            values = self._synchronize(
-                self._plan.copy_out, run.step_id, lambda: self.model.executor.run(run.inputs, self._fetch)
-            )
-            outputs = self._finish(run, values)
-        if step:
-            self._mark_step(run)
-        return outputs
+            values = self._synchronize(self._plan.copy_out, run.step_id, lambda: self._compute(run))
+            return self._finish(run, values)
+
+    def _compute(self, run: Run) -> dict[str, Array]:
+        if self.options.compute:
+            return self.model.executor.run(run.inputs, self._fetch)
+        tensors = self.model.program.graph.tensors
+        names = [*self.model.program.graph.outputs, *self._fetch]
+        return {name: np.zeros(tensors[name].shape, tensors[name].numpy_dtype) for name in names}
+
+    def _recover(self, run: Run) -> None:
+        """After a run that failed: the device is done with what it was given, and has its memory back."""
+        with contextlib.suppress(TraceconvError):  # what went wrong is being raised
+            self._host.drain()
+        with self._host.stopped():
+            self._device.run_all()
+        for block in run.blocks.values():
+            self._memory.free(block, self._host.price_alloc(self._host.channel))
+        run.blocks.clear()
 
     def _prepare(self, inputs: Mapping[str, Array], step: bool) -> Run:
         return Run(
             inputs,
             check_inputs(self.model, inputs),
-            next(self._ids.steps) if step else NONE32,
+            self._step_id() if step else NONE32,
             self._random.bits64() >> 1 | 1,
             [Execution(next(self._ids.executions), 0)],
         )
+
+    def _step_id(self) -> int:
+        group = self.options.group
+        if self._step is not None and self._step.group != group:
+            self.end_step()
+        if group is None:
+            return next(self._ids.steps)
+        if self._step is None:
+            self._step = _Step(group, next(self._ids.steps), {})
+        return self._step.step_id
 
     def _hand_inputs(self, run: Run, *, ahead: bool = False) -> None:
         """Has the worker bring the inputs into the device's form, and to the device.
@@ -245,10 +315,15 @@ class Session:
             host.call(thread, "acl", "aclmdlExecuteAsync", step_id=run.step_id),
             host.call(thread, "model", "ModelExecute", step_id=run.step_id),
         ):
+            modules = _Modules(self._ranges, host, run) if self._modules and host.recorder.store.ranges_on else None
             for op in program.ops:
                 self._read_values(op.index, run)
+                if modules is not None:
+                    modules.enter(self._scopes[op.index])
                 with host.call(thread, "node", "OpDispatch", op_index=op.index, step_id=run.step_id):
                     host.hand_over(partial(self._launcher.op, op, run))
+            if modules is not None:
+                modules.enter(())
             self._read_values(len(program.ops), run)
 
     def _read_values(self, index: int, run: Run) -> None:
@@ -312,20 +387,83 @@ class Session:
 
     def _mark_step(self, run: Run) -> None:
         """The step, from its first task that was not made ahead to its last."""
-        recorder, device, launcher = self._host.recorder, self._device, self._launcher
+        device, launcher, options = self._device, self._launcher, self.options
         spans = [task.span for execution in run.executions for task in execution.tasks]
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
-        self._iterations += 1
-        marks = [("start", begin), ("end", end)]
+        marks = {"start": begin, "end": end}
         if run.op_tasks:
-            marks.insert(1, ("fp_start", min(task.span[0] for task in run.op_tasks)))
-        for mark, ticks in marks:
-            reading = device.clock.reading(ticks)
-            recorder.step_mark(device.device_id, reading, run.step_id, MODEL_ID, self._iterations, mark)
+            first = min(task.span[0] for task in run.op_tasks)
+            marks["fp_start"] = first if options.fp_op is None else run.op_tasks[options.fp_op].span[0]
+            if options.bp_op is not None:
+                marks["bp_end"] = run.op_tasks[options.bp_op].span[1]
+        self._put_marks(run.step_id, marks)
         self._sample_frequency(begin)
         self._sample_frequency(end)
         bytes_per_s = self._op_bytes * device.spec.clock_hz // max(1, end - begin)
         launcher.sample("HBM Bandwidth", "MB/s", end, bytes_per_s // 10**6)
+
+    def _put_marks(self, step_id: int, marks: dict[str, int]) -> None:
+        """Logs the marks (ticks) of a run that is a step, or adds them to those of the step that it is a part of."""
+        step = self._step
+        if step is None or step.step_id != step_id:
+            self._iterations += 1
+            self._log_marks(step_id, marks)
+            return
+        for mark, ticks in marks.items():
+            known = step.marks.setdefault(mark, ticks)
+            step.marks[mark] = min(known, ticks) if mark in ("start", "fp_start") else max(known, ticks)
+
+    def end_step(self) -> None:
+        """Logs the step of several runs that is open, if there is one."""
+        step, self._step = self._step, None
+        if step is not None and step.marks:
+            self._iterations += 1
+            self._log_marks(step.step_id, step.marks)
+
+    def _log_marks(self, step_id: int, marks: dict[str, int]) -> None:
+        device = self._device
+        for mark in ("start", "fp_start", "bp_end", "end"):
+            if mark in marks:
+                reading = device.clock.reading(marks[mark])
+                self._host.recorder.step_mark(device.device_id, reading, step_id, MODEL_ID, self._iterations, mark)
+
+
+class _Modules:
+    """The modules of a model as a run passes them: on the channel, and with a lag on the worker."""
+
+    def __init__(self, ranges: RangeLog, host: Host, run: Run) -> None:
+        self._ranges = ranges
+        self._host = host
+        self._run = run
+        self._path: tuple[str, ...] = ()
+        self._open: dict[HostThread, list[int]] = {host.channel: [], host.worker: []}
+
+    def enter(self, scopes: tuple[str, ...]) -> None:
+        """What comes next is in these modules, outermost first: others end."""
+        if scopes == self._path:
+            return
+        same = 0
+        for before, now in zip(self._path, scopes, strict=False):
+            if before != now:
+                break
+            same += 1
+        self._path = scopes
+        self._go(self._host.channel, same, scopes)
+        self._host.hand_over(partial(self._go, self._host.worker, same, scopes))
+
+    def _go(self, thread: HostThread, keep: int, scopes: tuple[str, ...]) -> None:
+        opened = self._open[thread]
+        while len(opened) > keep:
+            self._ranges.module_end(thread, opened.pop())
+        for path in scopes[keep:]:
+            parent = opened[-1] if opened else self._run.span_id
+            opened.append(self._ranges.module(thread, path, parent, self._run.step_id))
+
+
+def _scopes(path: str | None) -> tuple[str, ...]:
+    """`a/b` → (`a`, `a/b`)."""
+    parts = [part for part in (path or "").split("/") if part]
+    return tuple("/".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
