@@ -66,6 +66,7 @@ CounterHead = tuple[str, str]
 class EventStore:
     """What waits to be written, and the heads. The flags say what is wanted at all."""
 
+    on: bool = True
     calls_on: bool = True
     ranges_on: bool = True
     tasks_on: bool = True
@@ -186,7 +187,8 @@ class EventLog:
 
     def sync(self, device_id: int, ticks: int, host_before_ns: int, host_after_ns: int) -> None:
         """A reading of the device's counter between two of the host's clock."""
-        self.store.buffer("sync", device_id).extend((ticks, host_before_ns, host_after_ns))
+        if self.store.on:
+            self.store.buffer("sync", device_id).extend((ticks, host_before_ns, host_after_ns))
 
     def task(
         self,

@@ -165,20 +165,39 @@ class Host:
                 before = max(thread.now(), self._next_sync_ns - _SYNC_PERIOD_NS // 2)
                 self._modelled_reading(device, before, undisturbed=True)
             return
+        if not self.recorder.store.on:
+            return
         if now:
             thread.wait_until(self._next_sync_ns - _SYNC_PERIOD_NS // 2)
         with self._sync_lock:
             before = thread.now()
             if before < self._next_sync_ns and not now:
                 return
-            best = _live_reading(device, thread)
-            for _ in range(_SYNC_ATTEMPTS - 1):
-                if best[2] - best[1] <= _SYNC_GOOD_NS:
-                    break
-                # Something came between the readings: another thread, another process.
-                best = min(best, _live_reading(device, thread), key=lambda reading: reading[2] - reading[1])
-            self.recorder.sync(device.device_id, *best)
-            self._next_sync_ns = best[2] + _SYNC_PERIOD_NS
+            self._read_well(device, thread)
+
+    def read_clocks(self, device: Device) -> None:
+        """Reads both clocks at once, and logs it: what is logged begins or ends here. For live clocks."""
+        if isinstance(self.channel, LiveThread):
+            with self._sync_lock:
+                self._read_well(device, self.channel)
+
+    def _read_well(self, device: Device, thread: LiveThread) -> None:
+        best = _live_reading(device, thread)
+        for _ in range(_SYNC_ATTEMPTS - 1):
+            if best[2] - best[1] <= _SYNC_GOOD_NS:
+                break
+            # Something came between the readings: another thread, another process.
+            best = min(best, _live_reading(device, thread), key=lambda reading: reading[2] - reading[1])
+        self.recorder.sync(device.device_id, *best)
+        self._next_sync_ns = best[2] + _SYNC_PERIOD_NS
+
+    def after_fork(self) -> None:
+        """In the child of a fork, where no thread of this host runs: brings its worker back."""
+        if self._clock is not None and self._thread is not None:
+            self._sync_lock = threading.Lock()
+            self._queue, self._idle, self._failure = queue.SimpleQueue(), threading.Event(), None
+            self._thread = threading.Thread(target=self._work, name=self.worker.name, daemon=True)
+            self._thread.start()
 
     def _modelled_reading(self, device: Device, before: int, *, undisturbed: bool = False) -> None:
         base, spread = _SYNC_READ_NS
@@ -203,7 +222,7 @@ class Host:
             self.compare_clocks(device, thread)
             if thread.now() >= host_ns:
                 break
-            thread.wait_until(min(host_ns, self._next_sync_ns))
+            thread.wait_until(min(host_ns, self._next_sync_ns) if self.recorder.store.on else host_ns)
         self.driver.wait_until(host_ns)
         with self.call(self.driver, "runtime", "HandleCompletion", step_id=step_id):
             pass

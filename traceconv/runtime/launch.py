@@ -119,6 +119,9 @@ class Launcher:
         self._work = [op_work(device.spec, op) for op in program.ops]
         self._output_roots = {program.root(name) for name in program.downloads}
         self._next_sample = 0
+        #: Memory in use is sampled every so many ops; 0: by device time.
+        self.sample_rate = 0
+        self._unsampled = 0
 
     # Ops
 
@@ -148,10 +151,21 @@ class Launcher:
         if scratch is not None:
             self._memory.free(scratch, host.price_alloc(thread))
         self._behind(op, run)
-        if task.arrival >= self._next_sample:
+        if self._sample_due(task):
             self.sample("HBM Used", "byte", task.arrival, self._memory.used_bytes)
-            self._next_sample = task.arrival + self._device.clock.clock_hz * _SAMPLE_NS // 10**9
         host.compare_clocks(self._device, thread)
+
+    def _sample_due(self, task: Task) -> bool:
+        if self.sample_rate:
+            self._unsampled += 1
+            if self._unsampled < self.sample_rate:
+                return False
+            self._unsampled = 0
+            return True
+        if task.arrival < self._next_sample:
+            return False
+        self._next_sample = task.arrival + self._device.clock.clock_hz * _SAMPLE_NS // 10**9
+        return True
 
     def _behind(self, op: DeviceOp, run: Run) -> None:
         """What comes after a launch: memory that is given up, an event for other streams."""

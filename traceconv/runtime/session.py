@@ -230,6 +230,7 @@ class Session:
         announced = self._next
         if announced is not None and (announced.given is not inputs or (announced.step_id != NONE32) != step):
             raise InputError(f"{self.model.name}: other inputs were announced for this run")
+        self._launcher.sample_rate = self.options.sample_rate
         run = announced or self._prepare(inputs, step)
         self._next = None
         following = None if then is None else self._prepare(then, then_step)
