@@ -70,6 +70,12 @@ class RangeLog:
         ):
             yield
 
+    @contextmanager
+    def host_op(self, name: str, step_id: int) -> Iterator[None]:
+        """Work of the host on the data of a step, before it is handed to the device."""
+        with self._range(self._host.channel, "host_op", name, "Data", "", 0, step_id, self._parent()):
+            yield
+
     def execution(self, run: Run, execution: Execution) -> None:
         """What the device did for a run, as the driver is told: from the interrupt of its first task to its last."""
         if not execution.tasks or not self._host.recorder.store.ranges_on:
