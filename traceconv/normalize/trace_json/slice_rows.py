@@ -286,13 +286,13 @@ class SliceRows:
         facts = []
         for column in OP_COLUMNS:
             data = said.get(column)
-            facts.append(data.to_pylist() if isinstance(data, pa.Array) else [None] * count)
-        for row in np.flatnonzero(is_op).tolist():
-            key = (names[row], *(values[row] for values in facts))
-            op_id = self._ops.get(key)
-            if op_id is None:
-                op_id = self._ops[key] = len(self._ops) + 1
-            ids[row] = op_id
+            facts.append(data.to_pylist() if isinstance(data, pa.Array) and data.null_count < count else [None] * count)
+        rows = np.flatnonzero(is_op)
+        keys = list(zip(names, *facts, strict=True))
+        keys = keys if len(rows) == count else [keys[row] for row in rows.tolist()]
+        for key in dict.fromkeys(keys):
+            self._ops.setdefault(key, len(self._ops) + 1)
+        ids[rows] = list(map(self._ops.__getitem__, keys))
         return Nullable(ids, ~is_op)
 
     def _note_devices(self, batch: pa.RecordBatch, said: dict[str, ColumnData], steps: Nullable) -> None:

@@ -1,0 +1,259 @@
+"""Reports of Nsight Systems in SQLite: built by the published schema, whole, damaged and hostile."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import duckdb
+import pytest
+from nsys_builder import call, global_tid, insert, kernel, new_report
+
+from traceconv.errors import InputError
+from traceconv.pipeline import IngestedRun, ingest
+from traceconv.readers import choose_reader
+
+BIG = 9_000_000_000_000_000_123  # beyond what a double holds exactly… and beyond the range of times
+T0 = 4_000_000_000_000_000_001  # odd, and too large for a double
+
+
+def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
+    store = tmp_path / "trace.duckdb"
+    run = ingest([path], store)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return run, duckdb.connect(str(store), read_only=True)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """Two launches, a copy, a collective, ranges, a wait, metrics and memory."""
+    path = tmp_path / "report.sqlite"
+    db = new_report(path)
+    insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [
+        kernel(T0 + 100, T0 + 201, 1, 5),
+        kernel(T0 + 300, T0 + 433, 1, 6),
+        kernel(T0 + 500, T0 + 600, 3, 8, streamId=13),
+    ])  # fmt: skip
+    insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [
+        call(T0 + 10, T0 + 20, 10, 5),
+        call(T0 + 12, T0 + 18, 11, 99),
+        call(T0 + 30, T0 + 38, 10, 6),
+        call(T0 + 50, T0 + 60, 12, 7, tid=101),
+        call(T0 + 62, T0 + 64, 10, 8),
+        call(T0 + 70, T0 + 700, 14, 9),
+    ])  # fmt: skip
+    insert(db, "CUPTI_ACTIVITY_KIND_MEMCPY", [{
+        "start": T0 + 440, "end": T0 + 460, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 7,
+        "globalPid": global_tid(100, 0), "bytes": 4096, "copyKind": 1, "srcKind": 0, "dstKind": 2,
+    }])  # fmt: skip
+    insert(db, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", [{
+        "start": T0 + 75, "end": T0 + 690, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 9,
+        "globalPid": global_tid(100, 0), "syncType": 4, "eventId": 0,
+    }])  # fmt: skip
+    thread = global_tid(100, 100)
+    nvtx = {"start": 0, "end": None, "eventType": 59, "text": None, "textId": None, "globalTid": thread,
+            "domainId": None, "category": None, "rangeId": None, "endGlobalTid": None, "int64Value": None}  # fmt: skip
+    insert(db, "NVTX_EVENTS", [
+        {**nvtx, "start": T0 + 1, "end": T0 + 65, "text": "step 3"},
+        {**nvtx, "start": T0 + 5, "end": T0 + 40, "textId": 20, "domainId": 2, "category": 4, "int64Value": BIG},
+        {**nvtx, "start": T0 + 66, "text": "never popped"},
+        {**nvtx, "start": T0 + 2, "end": T0 + 90, "eventType": 60, "rangeId": 77, "text": "a → b",
+         "endGlobalTid": global_tid(100, 101)},
+        {**nvtx, "start": T0 + 3, "eventType": 34, "text": "mark"},
+        {**nvtx, "start": T0, "eventType": 75, "text": "cublas", "domainId": 2},
+        {**nvtx, "start": T0, "eventType": 33, "text": "math", "domainId": 2, "category": 4},
+    ])  # fmt: skip
+    insert(db, "OSRT_API", [{"start": T0 + 47, "end": T0 + 49, "eventClass": 27, "globalTid": thread,
+                             "nameId": 13, "returnValue": 5, "callchainId": 0}])  # fmt: skip
+    db.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 0, 'GPU', 3, 'SM Active [%]')")
+    db.execute("INSERT INTO GPU_METRICS VALUES (?, 256, 3, 87)", (T0 + 150,))
+    db.execute(
+        "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, 0, 1, 140000000000, 0, 1024, 2, 0, NULL)",
+        (T0 + 8, global_tid(100, 0)),
+    )
+    db.commit()
+    db.close()
+    return path
+
+
+def test_every_row_is_where_it_belongs(report: Path, tmp_path: Path) -> None:
+    assert choose_reader(report) == "nsys"
+    run, store = taken(report, tmp_path)
+    assert not run.lossy
+    assert store.execute("SELECT writer, source_format, start_ns, end_ns FROM run").fetchone() == (
+        "Nsight Systems", "nsys", T0 + 1, T0 + 700)  # fmt: skip
+    tasks = store.execute(
+        "SELECT kind, name, start_ns, dur_ns, device_id, stream_id, correlation_id, submit_ns, size_bytes, depth "
+        "FROM task ORDER BY start_ns"
+    ).fetchall()
+    gemm = "void gemm<float>(float*)"
+    assert tasks == [
+        ("sync", "Context Synchronize", T0 + 75, 615, 0, 7, 9, T0 + 70, None, 0),
+        ("compute", gemm, T0 + 100, 101, 0, 7, 5, T0 + 10, None, 0),
+        ("compute", gemm, T0 + 300, 133, 0, 7, 6, T0 + 30, None, 0),
+        ("copy", "CUDA memcpy Host-to-Device", T0 + 440, 20, 0, 7, 7, T0 + 50, 4096, 0),
+        ("collective", "ncclDevKernel_AllReduce(args)", T0 + 500, 100, 0, 13, 8, T0 + 62, None, 0),
+    ]
+    assert store.execute("SELECT name, op_type, count::INT, total_ns::INT FROM op_statistic JOIN op USING (op_type)"
+                         " ORDER BY name").fetchall() == [
+        ("ncclDevKernel_AllReduce(args)", "ncclDevKernel", 1, 100), (gemm, "gemm", 2, 234)]  # fmt: skip
+    assert store.execute("SELECT level, name, dur_ns, depth FROM api ORDER BY start_ns").fetchall() == [
+        ("runtime", "cudaLaunchKernel_v7000", 10, 2),
+        ("driver", "cuLaunchKernel", 6, 3),
+        ("runtime", "cudaLaunchKernel_v7000", 8, 2),
+        ("os", "read", 2, 1),
+        ("runtime", "cudaMemcpyAsync_v3020", 10, 0),
+        ("runtime", "cudaLaunchKernel_v7000", 2, 1),
+        ("runtime", "cudaDeviceSynchronize_v3020", 630, 1),
+    ]
+    assert store.execute("SELECT iteration, start_ns, end_ns FROM step").fetchall() == [(3, T0 + 1, T0 + 65)]
+    assert store.execute("SELECT DISTINCT device_id, kind FROM device").fetchall() == [(0, "GPU")]
+    arrows = store.execute(
+        "SELECT a.correlation_id, t.correlation_id, f.src_ns, f.dst_ns FROM flow f JOIN api a ON a.id = f.src_id "
+        "JOIN task t ON t.id = f.dst_id ORDER BY ALL"
+    ).fetchall()
+    assert arrows == [
+        (5, 5, T0 + 10, T0 + 100), (6, 6, T0 + 30, T0 + 300), (7, 7, T0 + 50, T0 + 440), (8, 8, T0 + 62, T0 + 500),
+    ]  # fmt: skip
+
+
+def test_ranges_of_nvtx(report: Path, tmp_path: Path) -> None:
+    _, store = taken(report, tmp_path)
+    rows = store.execute(
+        "SELECT r.name, r.start_ns - ?, r.dur_ns, r.depth, t.kind, t.name, json_extract_string(r.args, '$.domain'), "
+        "json_extract_string(r.args, '$.category') FROM range r JOIN track t USING (run_id, track_id) ORDER BY 2",
+        [T0],
+    ).fetchall()
+    assert rows == [
+        ("step 3", 1, 64, 0, "thread", "python3", None, None),
+        ("a → b", 2, 88, 0, "async", None, None, None),
+        ("main loop", 5, 35, 1, "thread", "python3", "cublas", "math"),
+        ("never popped", 66, None, 0, "thread", "python3", None, None),
+    ]
+    assert store.execute("SELECT count(*) FROM range WHERE args LIKE ?", [f"%{BIG}%"]).fetchone() == (1,)
+    markers = store.execute("SELECT name, ts_ns - ? FROM marker ORDER BY 2", [T0]).fetchall()
+    assert markers == [("mark", 3), ("allocation", 8)]
+    counters = store.execute(
+        "SELECT t.name, p.name, c.ts_ns - ?, c.value_int FROM counter c JOIN track t USING (run_id, track_id) "
+        "JOIN process p USING (run_id, process_id)",
+        [T0],
+    ).fetchall()
+    assert counters == [("SM Active [%]", "GPU 0 NVIDIA H100", 150, 87)]
+
+
+def test_processes_that_use_the_same_correlation_ids_are_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "two.sqlite"
+    db = new_report(path)
+    insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [kernel(100, 200, 1, 5), kernel(150, 250, 3, 5, pid=200)])
+    insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [call(10, 20, 10, 5), call(50, 60, 10, 5, pid=200, tid=200)])
+    db.commit()
+    db.close()
+    _, store = taken(path, tmp_path)
+    tasks = store.execute("SELECT kind, submit_ns, correlation_id, depth FROM task ORDER BY start_ns").fetchall()
+    assert tasks == [("compute", 10, 5, 0), ("collective", 50, 5 + (1 << 32), 0)]
+    assert store.execute("SELECT src_ns, dst_ns FROM flow ORDER BY 1").fetchall() == [(10, 100), (50, 150)]
+    assert store.execute("SELECT name FROM track WHERE kind = 'stream' ORDER BY 1").fetchall() == [
+        ("Stream 7 (process 100)",), ("Stream 7 (process 200)",)]  # fmt: skip
+
+
+def test_missing_tables_and_columns_are_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT)")
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5, 9, 1, 2)")
+    db.close()
+    run, store = taken(path, tmp_path)
+    assert not run.lossy
+    assert store.execute("SELECT name, start_ns, dur_ns, device_id, stream_id FROM task").fetchall() == [
+        ("kernel", 5, 4, 1, 2)]  # fmt: skip
+
+
+def test_values_of_other_types_cost_their_row_only(report: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(report) as db:
+        insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [
+            kernel(0, 5, 1, 1) | {"start": "soon"},
+            kernel(T0 + 1000, 0, 1, 1) | {"end": b"\x00\xff"},
+            kernel(T0 + 2000, T0 + 1990, 1, 1),
+            kernel(T0 + 3000, T0 + 3001, 777, 1) | {"streamId": "x\x1b[31m"},
+            kernel(-(2**63), 2**63 - 1, 1, 1),
+        ])  # fmt: skip
+    db.close()
+    run, store = taken(report, tmp_path)
+    assert run.lossy
+    account = run.accounts.by_record["X events"]
+    assert (account.records, account.lost) == (20, 2)
+    rows = store.execute("SELECT name, dur_ns FROM task WHERE start_ns >= ? ORDER BY start_ns", [T0 + 1000]).fetchall()
+    assert rows == [("void gemm<float>(float*)", None)] * 2 + [("kernel", 1)]
+
+
+def test_what_is_not_read_is_counted(report: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(report) as db:
+        db.execute("CREATE TABLE SCHED_EVENTS (start INT, cpu INT)")
+        db.execute("INSERT INTO SCHED_EVENTS VALUES (1, 2), (3, 4)")
+        db.execute("CREATE VIEW MPI_OTHER_EVENTS AS SELECT 1 AS start, 2 AS end, load_extension('x') AS nameId")
+    db.close()
+    run, store = taken(report, tmp_path)
+    lost = run.accounts.by_record["SCHED_EVENTS rows"]
+    assert (lost.records, lost.lost) == (2, 2)
+    codes = store.execute("SELECT code, event_count FROM import_log WHERE message LIKE '%read%'").fetchall()
+    assert set(codes) == {("unknown_record", 2), ("not_read", None)}
+
+
+def big_report(tmp_path: Path, count: int) -> Path:
+    path = tmp_path / "big.sqlite"
+    db = new_report(path)
+    insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [kernel(10 * n, 10 * n + 7, 1, n) for n in range(count)])
+    db.commit()
+    db.close()
+    return path
+
+
+def test_behind_a_damaged_page_reading_goes_on(tmp_path: Path) -> None:
+    path = big_report(tmp_path, 30_000)
+    data = bytearray(path.read_bytes())
+    page = len(data) // 2 // 4096 * 4096
+    data[page : page + 4096] = b"\xee" * 4096
+    path.write_bytes(data)
+    run, store = taken(path, tmp_path)
+    assert run.lossy
+    row = store.execute("SELECT count(*), sum(dur_ns)::BIGINT FROM task").fetchone()
+    assert row is not None
+    lost = run.accounts.by_record["CUPTI_ACTIVITY_KIND_KERNEL rows"].lost
+    assert 0 < lost < 200
+    assert row == (30_000 - lost, 7 * (30_000 - lost))
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.01])
+def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
+    path = big_report(tmp_path, 5_000)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    try:
+        run, _ = taken(path, tmp_path)
+    except InputError as error:
+        assert "big.sqlite" in str(error)
+    else:
+        assert run.lossy
+
+
+def test_other_databases_are_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "rocpd.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE rocpd_string (id INT)")
+    db.close()
+    with pytest.raises(InputError, match="a rocpd database: use rocprofv3's JSON"):
+        ingest([path], tmp_path / "trace.duckdb")
+    path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    with pytest.raises(InputError, match="as SQLite"):
+        ingest([path], tmp_path / "trace.duckdb")
+    assert not (tmp_path / "trace.duckdb").exists()
+
+
+def test_what_the_report_says_of_itself_is_kept(report: Path, tmp_path: Path) -> None:
+    _, store = taken(report, tmp_path)
+    row = store.execute("SELECT options FROM run").fetchone()
+    assert row is not None
+    about = json.loads(row[0])["nsys_export"]
+    assert about["META_DATA_EXPORT"] == {"EXPORT_SCHEMA_VERSION": "3.11.0"}
+    assert about["session_start"]["utcEpochNs"] == 1720000000123456789
