@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from traceconv.cli import options
 from traceconv.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
 
 HELP = """Write a run in a format that other programs open."""
 
@@ -23,6 +27,20 @@ Examples:
   traceconv export chrome -o - | gzip > trace.json.gz
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.
+"""
+
+MEMORY_FLOW_HELP = """Draw the memory of a run's devices over time, as an SVG picture.
+
+Each block of memory is a rectangle: its addresses upwards, its time to the right, its colour what it is for. Under the
+pointer it tells its tensor, op, size and times. Addresses that were never used are folded, the peak is marked, and
+below the map are the bytes in use and reserved. The file stays small: what can't be seen is drawn together.
+
+\b
+Examples:
+  traceconv export memory-flow -o memory.svg
+  traceconv export memory-flow -o memory.svg --run 2 --device 0
+
+Open the file in any browser. In numbers: traceconv report memory-peak, memory-live and memory-trace.
 """
 
 app = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None)
@@ -44,20 +62,43 @@ def chrome(
 ) -> None:
     from traceconv.cli.output import say
     from traceconv.export.chrome import export_chrome
-    from traceconv.reports.run import choose_run
     from traceconv.store.database import open_store
 
     to_stdout = str(output) == "-"
     with open_store(options.store_path(db)) as connection:
-        choice = choose_run(connection, run)
-        if choice.run_id is None:
-            raise UsageError(
-                "a Chrome trace holds one run; choose it with --run N"
-                if choice.run_count
-                else "the store has no run; ingest one with: traceconv ingest PATH"
-            )
-        if run is None and choice.run_count > 1:
-            say(f"run {choice.run_id}, the latest of {choice.run_count}; choose another with --run N")
-        summary = export_chrome(connection, choice.run_id, None if to_stdout else output, device_id=device)
+        run_id = _one_run(connection, run, "a Chrome trace")
+        summary = export_chrome(connection, run_id, None if to_stdout else output, device_id=device)
     rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
     say(f"{'stdout' if to_stdout else output}: {rows or 'no rows'} ({summary.size_bytes:,} bytes of JSON)")
+
+
+@app.command("memory-flow", help=MEMORY_FLOW_HELP)
+def memory_flow(
+    output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
+) -> None:
+    from traceconv.cli.output import say
+    from traceconv.export.memory_flow import describe, export_memory_flow
+    from traceconv.store.database import open_store
+
+    to_stdout = str(output) == "-"
+    with open_store(options.store_path(db)) as connection:
+        run_id = _one_run(connection, run, "a picture of memory")
+        flow = export_memory_flow(connection, run_id, None if to_stdout else output, device_id=device)
+    say(f"{'stdout' if to_stdout else output}: {describe(flow)}")
+
+
+def _one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str) -> int:
+    """The run that --run names, the latest without it; says so where there are several."""
+    from traceconv.cli.output import say
+    from traceconv.reports.run import choose_run
+
+    choice = choose_run(connection, wanted)
+    if choice.run_id is None:
+        raise UsageError(
+            f"{what} holds one run; choose it with --run N"
+            if choice.run_count
+            else "the store has no run; ingest one with: traceconv ingest PATH"
+        )
+    if wanted is None and choice.run_count > 1:
+        say(f"run {choice.run_id}, the latest of {choice.run_count}; choose another with --run N")
+    return choice.run_id

@@ -1,0 +1,227 @@
+"""The picture of memory: each block where it belongs, what can't be seen together, nothing of a trace as markup."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from traceconv.cli.app import run
+from traceconv.errors import InputError, OutputError, UsageError
+from traceconv.export.memory_flow import MemoryFlow, export_memory_flow
+from traceconv.export.svg import decimal, ticks, time_unit
+from traceconv.pipeline import ingest
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+SVG = "{http://www.w3.org/2000/svg}"
+MIB = 1 << 20
+PURPOSES = {"w": "weight", "i": "input", "o": "output", "a": "activation", "s": "workspace", "u": "other"}
+
+
+def block(
+    id_: int, address: int | None, size: int, alloc: int | None, free: int | None, **more: object
+) -> dict[str, object]:
+    row = {"block_id": id_, "address": address, "size_bytes": size, "alloc_ns": alloc, "free_ns": free}
+    return {**row, "kind": "block", "alloc_by": "activation", **more}
+
+
+def draw(store: Path, path: Path, device: int | None = None) -> tuple[MemoryFlow, ElementTree.Element]:
+    with open_store(store) as connection:
+        flow = export_memory_flow(connection, 1, path, device_id=device)
+    assert path.stat().st_size == flow.size_bytes
+    return flow, ElementTree.parse(path).getroot()
+
+
+def titled(root: ElementTree.Element, css: str) -> list[tuple[tuple[float, float, float, float], str]]:
+    """Place and title of each rectangle of a class."""
+    found = []
+    for shape in root.iter(f"{SVG}rect"):
+        title = shape.find(f"{SVG}title")
+        if shape.get("class") == css and title is not None:
+            x, y, width, height = (float(shape.get(key, "")) for key in ("x", "y", "width", "height"))
+            found.append(((x, y, x + width, y + height), title.text or ""))
+    return found
+
+
+def test_blocks_lie_at_their_times_and_addresses(make_store: MakeStore, tmp_path: Path) -> None:
+    store = make_store(
+        op=[{"op_id": 3, "name": "conv", "op_type": "Conv2D"}],
+        memory=[
+            block(1, 0, 4 * MIB, 0, 1_000_000, op_id=3, tensor_name="a", pool="p"),
+            block(2, 4 * MIB, 4 * MIB, 500_000, 750_000, tensor_name="b"),
+            block(3, 1 << 50, 8 * MIB, 250_000, 500_000, alloc_by="weight"),
+            block(4, 0, 16 * MIB, 0, 1_000_000, kind="segment", pool="p"),
+        ],
+    )
+    flow, root = draw(store, tmp_path / "m.svg")
+    assert (flow.drawn, flow.merged, flow.without_address) == (3, 0, 0)
+    (a, a_title), (b, _) = titled(root, "a")
+    [(c, c_title)] = titled(root, "w")
+    width, height = a[2] - a[0], a[3] - a[1]
+    # To the right in proportion to time, upwards in proportion to addresses, to a tenth of a pixel.
+    assert b[0] - a[0] == pytest.approx(width / 2, abs=0.2)
+    assert b[2] - b[0] == pytest.approx(width / 4, abs=0.2)
+    assert c[0] - a[0] == pytest.approx(width / 4, abs=0.2)
+    assert b[3] == pytest.approx(a[1], abs=0.2)  # b lies on a
+    assert b[3] - b[1] == pytest.approx(height, abs=0.2)
+    assert c[3] - c[1] == pytest.approx(2 * height, abs=0.3)
+    # A petabyte between b and c takes a few pixels, and says what it is.
+    [(gap, gap_title)] = titled(root, "g")
+    assert gap[3] == pytest.approx(b[1], abs=0.2)
+    assert c[3] == pytest.approx(gap[1], abs=0.2)
+    assert gap[3] - gap[1] < 20
+    assert "0x800000" in gap_title
+    assert a_title.split("\n") == [
+        "a",
+        "op conv (Conv2D)",
+        "activation, pool p",
+        "4.0 MiB (4194304 bytes) at 0x0",
+        "allocated at 0 µs, freed at 1000 µs, held 1.000 ms",
+    ]
+    assert c_title.startswith("block 3\nweight")
+    text = "".join(root.itertext())
+    for words in (
+        "device address (hexadecimal, bytes)",
+        "time since the run began (µs)",
+        "peak: 12.0 MiB in use at 250 µs",
+    ):
+        assert words in text
+
+
+def test_what_is_not_known_is_drawn_as_far_as_it_is(make_store: MakeStore, tmp_path: Path) -> None:
+    store = make_store(
+        memory=[
+            block(1, 0, MIB, None, 50_000, tensor_name="before"),
+            block(2, MIB, MIB, 0, None, tensor_name="kept"),
+            block(3, 2 * MIB, MIB, 90_000, 10_000, tensor_name="freed first"),
+            block(4, None, MIB, 0, 100_000, tensor_name="nowhere"),
+            block(5, 3 * MIB, 0, 0, 100_000, tensor_name="empty"),
+            block(6, 4 * MIB, MIB, None, None, tensor_name="always", alloc_by=None),
+        ]
+    )
+    flow, root = draw(store, tmp_path / "m.svg")
+    assert (flow.drawn, flow.merged, flow.without_address) == (4, 1, 1)
+    found = {title.split("\n")[0]: (box, title) for box, title in titled(root, "a") + titled(root, "u")}
+    left, right = found["always"][0][0], found["always"][0][2]
+    assert found["before"][0][0] == left
+    assert found["before"][0][2] == pytest.approx((left + right) / 2, abs=0.2)
+    assert found["kept"][0][2] == right
+    assert found["freed first"][0][2] == right
+    assert "allocated before the recording, freed at 50 µs" in found["before"][1]
+    assert "allocated at 0 µs, not freed" in found["kept"][1]
+    assert "before the recording, not freed" in found["always"][1]
+    [(_, title)] = titled(root, "a x")
+    assert "1 blocks, too small" in title
+    assert "the largest: empty, 0 B" in title
+    assert "1 without an address not drawn" in "".join(root.itertext())
+
+
+def test_names_are_text_whatever_they_are(make_store: MakeStore, tmp_path: Path) -> None:
+    name = '</title></svg><script>alert("x")</script>&amp;\x1b[31m\x00\n層' + "x" * 500
+    store = make_store(
+        run=[{"run_id": 1, "label": name, "model_name": name, "start_ns": 0}],
+        op=[{"op_id": 3, "name": name, "op_type": name}],
+        memory=[block(1, 0, MIB, 0, 9, op_id=3, tensor_name=name, pool=name, alloc_by=name)],
+    )
+    _, root = draw(store, tmp_path / "m.svg")
+    assert {child.tag.removeprefix(SVG) for child in root.iter()} <= {
+        "svg",
+        "title",
+        "style",
+        "rect",
+        "text",
+        "line",
+        "path",
+    }
+    [(_, title)] = titled(root, "u")
+    assert title.startswith('</title></svg><script>alert("x")</script>&amp;\\x1b[31m\\x00\\x0a層xxx')
+    assert len(title) < 600
+    assert not re.search(rb"[\x00-\x08\x0b-\x1f]", (tmp_path / "m.svg").read_bytes())
+
+
+def test_many_blocks_make_no_large_file(make_store: MakeStore, tmp_path: Path) -> None:
+    store = make_store(run=[{"run_id": 1, "label": "x", "start_ns": 0}])
+    with open_store(store, read_only=False) as connection:
+        connection.execute(
+            "INSERT INTO memory SELECT 1, i, 0, 'p', 'block', (i % 200 * 5_000_000 + i % 7 * 65536)::UBIGINT, "
+            "4096 * (1 + hash(i) % 16), i * 100, i * 100 + 50 + hash(i) % 20000, NULL, "
+            "CASE i % 3 WHEN 0 THEN 'weight' WHEN 1 THEN 'activation' END, "
+            "'a tensor with a long name / layer ' || i FROM range(20_000) AS t(i)"
+        )
+    flow, root = draw(store, tmp_path / "m.svg")
+    assert flow.drawn + flow.merged == 20_000
+    assert flow.size_bytes < 400_000
+    boxes = [title for css in ("w", "a", "u") for _, title in titled(root, f"{css} x")]
+    assert sum(int(title.split(" ")[0].replace(",", "")) for title in boxes) == flow.merged
+    inside = [box for css in ("w", "a", "u") for box, _ in titled(root, css) + titled(root, f"{css} x")]
+    frame = next(shape for shape in root.iter(f"{SVG}rect") if shape.get("class") == "f")
+    x, y, width, height = (float(frame.get(key, "")) for key in ("x", "y", "width", "height"))
+    assert all(x <= box[0] <= box[2] <= x + width + 0.2 for box in inside)
+    assert all(y - 0.6 <= box[1] <= box[3] <= y + height + 0.2 for box in inside)
+
+
+def test_a_recorded_run_of_two_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(RecordOptions("mini_resnet", tmp_path / "raw", iterations=1, devices=2, deterministic=True))
+    store = tmp_path / "trace.duckdb"
+    ingest([tmp_path / "raw"], store)
+    flow, root = draw(store, tmp_path / "m.svg")
+    with open_store(store) as connection:
+        [(blocks,)] = connection.execute("SELECT count(*) FROM memory WHERE kind = 'block'").fetchall()
+    assert flow.drawn + flow.merged == blocks
+    assert {"device 0", "device 1"} <= {text.text for text in root.iter(f"{SVG}text")}
+    one, root = draw(store, tmp_path / "one.svg", device=1)
+    assert one.drawn + one.merged == blocks // 2
+    assert "device 0" not in {text.text for text in root.iter(f"{SVG}text")}
+    # The same store gives the same bytes, also by the command and compressed.
+    target = tmp_path / "again.svg.gz"
+    assert run(["export", "memory-flow", "-o", str(target), "--db", str(store)]) == 0
+    assert gzip.decompress(target.read_bytes()) == (tmp_path / "m.svg").read_bytes()
+    assert f"{flow.drawn} blocks" in capsys.readouterr().err
+
+
+def test_what_can_not_be_drawn_is_said(make_store: MakeStore, tmp_path: Path) -> None:
+    empty = make_store(task=[{"id": 1}])
+    target = tmp_path / "m.svg"
+    with open_store(empty) as connection, pytest.raises(InputError, match="no memory log"):
+        export_memory_flow(connection, 1, target)
+    store = make_store(memory=[block(1, 0, 5, 0, 1), block(2, 0, 5, 0, 1, device_id=None)])
+    with open_store(store) as connection:
+        with pytest.raises(UsageError, match="devices with one: 0"):
+            export_memory_flow(connection, 1, target, device_id=7)
+        with pytest.raises(OutputError):
+            export_memory_flow(connection, 1, tmp_path / "no" / "such" / "m.svg")
+        assert not target.exists()
+        assert export_memory_flow(connection, 1, target).drawn == 2
+    assert run(["export", "memory-flow", "-o", str(target), "--db", str(store), "--run", "all"]) == 2
+    lost = make_store(memory=[block(1, None, 5, 0, 1), block(2, None, 5, None, None)])
+    flow, _ = draw(lost, target)
+    assert (flow.drawn, flow.merged, flow.without_address) == (0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "most", "expected"),
+    [(0, 10, 10, list(range(11))), (3, 47, 5, [10, 20, 30, 40]), (0, 0, 5, [0]), (-7, 7, 4, [-5, 0, 5])],
+)
+def test_ticks_are_round(first: int, last: int, most: int, expected: list[int]) -> None:
+    assert list(ticks(first, last, most)) == expected
+
+
+def test_ticks_of_wide_spans_are_few_and_exact() -> None:
+    for last in (1, 9, 999, 10**18 + 7, 2**63 - 1):
+        found = list(ticks(0, last, 10))
+        assert 1 <= len(found) <= 11
+        steps = {after - before for before, after in pairwise(found)}
+        assert len(steps) == (len(found) > 1)
+        assert all(re.fullmatch("[125]0*", str(step)) for step in steps)
+    assert decimal(1_500, 1_000) == "1.5"
+    assert decimal(-1, 10**9) == "-0.000000001"
+    assert decimal(7, 1) == "7"
+    assert time_unit(1) == (1, "ns")
+    assert time_unit(3 * 10**9) == (10**9, "s")

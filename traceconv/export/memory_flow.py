@@ -1,0 +1,396 @@
+"""Device memory as a picture: each block a rectangle of its addresses and its time, as an SVG file of bounded size.
+
+Blocks are disjoint in time × address, so that a picture of them is exact, but for what is too small to be seen:
+that is drawn together. The file has as many rectangles at most, whether a run has a hundred blocks or ten million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from traceconv.errors import InputError, UsageError, printable
+from traceconv.export.memory_layout import Stretch, as_values, place_of, stretches
+from traceconv.export.output import open_output
+from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
+from traceconv.reports.values import human_bytes, human_duration
+
+#: Blocks that get a rectangle each, the largest in the picture first, and boxes of those that share one.
+_MAX_BLOCKS = 1_100
+_MAX_BOXES = 700
+#: What is smaller than this, in tenths of a pixel, is drawn together with its neighbours.
+_LEAST_WIDTH, _LEAST_HEIGHT = 20, 12
+#: Backgrounds of segments that are drawn at most.
+_MAX_SEGMENTS = 150
+
+# The picture, in tenths of a pixel.
+_WIDTH = 12_800
+_LEFT, _RIGHT, _TOP = 1_500, 300, 800
+_MAP_HEIGHT = {1: 5_200, 2: 3_600}
+_MAP_HEIGHT_OF_MANY = 2_400
+_STRIP_HEIGHT, _STRIP_GAP, _PANEL_GAP = 900, 300, 1_000
+_PLOT_WIDTH = _WIDTH - _LEFT - _RIGHT
+
+#: What a block is for → class of its colour, name in the legend.
+_PURPOSES = {
+    "weight": "w",
+    "input": "i",
+    "output": "o",
+    "activation": "a",
+    "workspace": "s",
+}
+_STYLE = """
+svg{background:#fff}text{font:12px sans-serif;fill:#333}.h{font-size:16px;font-weight:bold}.m{fill:#777}.p{fill:#b00020}
+rect:hover{stroke:#000;stroke-width:1.5}.f{fill:none;stroke:#999}.t{stroke:#ddd}.k{stroke:#b00020;stroke-dasharray:4 3}
+.g{fill:#f3f3f3;stroke:#ccc;stroke-dasharray:3 3}.r{fill:#eef2f7;stroke:#c9d3e0;stroke-width:.5}
+.w,.i,.o,.a,.s,.u{stroke:#fff;stroke-width:.3}.w{fill:#4e79a7}.i{fill:#59a14f}.o{fill:#e15759}.a{fill:#f28e2b}
+.s{fill:#b07aa1}.u{fill:#9c9c9c}.x{opacity:.55;stroke-dasharray:1 1}.c{fill:#4e79a755;stroke:#4e79a7}
+.v{fill:none;stroke:#777;stroke-dasharray:5 3}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFlow:
+    """What was drawn: blocks with a rectangle of their own, blocks that share one, blocks without an address."""
+
+    drawn: int
+    merged: int
+    without_address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One device in the picture: its axes, and where it lies. `top` and `height` are those of the map."""
+
+    device_id: int | None
+    first_ns: int
+    span_ns: int
+    origin_ns: int
+    top: int
+    height: int
+    axis: list[Stretch]
+
+    @property
+    def bottom(self) -> int:
+        return self.top + self.height
+
+    def x(self, ns: int) -> int:
+        return _LEFT + (ns - self.first_ns) * _PLOT_WIDTH // self.span_ns
+
+    def since(self, ns: int | None) -> str:
+        """A moment as the axis tells it."""
+        unit, name = time_unit(self.span_ns)
+        return "?" if ns is None else f"{decimal(ns - self.origin_ns, unit)} {name}"
+
+
+def export_memory_flow(
+    connection: duckdb.DuckDBPyConnection, run_id: int, path: Path | None, *, device_id: int | None = None
+) -> MemoryFlow:
+    """Draws the memory of a run's devices, or of one, over time; `path` None is standard output, .gz is compressed.
+
+    Raises InputError when the run has no memory log, UsageError for a device without one, OutputError when the
+    file can't be written.
+    """
+    found = connection.execute("SELECT DISTINCT device_id FROM memory WHERE run_id = ? ORDER BY 1", [run_id]).fetchall()
+    devices = [row[0] for row in found]
+    if not devices:
+        raise InputError(
+            f"run {run_id} has no memory log: record a model (traceconv record MODEL -o DIR), which logs "
+            "allocations and frees, and ingest it"
+        )
+    if device_id is not None and device_id not in devices:
+        known = ", ".join(str(device) for device in devices if device is not None) or "none"
+        raise UsageError(f"run {run_id} has no memory log of device {device_id}; devices with one: {known}")
+    chosen = devices if device_id is None else [device_id]
+    [(run_label, model, start_ns)] = connection.execute(
+        "SELECT label, model_name, start_ns FROM run WHERE run_id = ?", [run_id]
+    ).fetchall() or [(f"run {run_id}", None, None)]
+    panels = _panels(connection, run_id, chosen, start_ns)
+    height = max(panel.bottom for panel in panels) + _STRIP_GAP + _STRIP_HEIGHT + 700
+    drawn = merged = without = size = 0
+    with open_output(path) as file:
+
+        def write(text: str) -> None:
+            nonlocal size
+            size += file.write(text.encode())
+
+        write(_head(words(f"{model or run_label} (run {run_id})"), height))
+        for panel in panels:
+            where = f"run_id = {run_id:d} AND device_id IS NOT DISTINCT FROM {_number(panel.device_id)}"
+            for text in _frame(connection, panel, where):
+                write(text)
+            counts = [0, 0]
+            for text in _blocks(connection, panel, where, counts):
+                write(text)
+            for text in _strip(connection, panel, where):
+                write(text)
+            drawn, merged = drawn + counts[0], merged + counts[1]
+            [(lost,)] = connection.execute(
+                f"SELECT count(*) FROM memory WHERE {where} AND kind IS DISTINCT FROM 'segment' AND address IS NULL"
+            ).fetchall()
+            without += lost
+        notes = f"{drawn:,} blocks" + (f", {merged:,} more drawn together (pale)" if merged else "")
+        notes += f", {without:,} without an address not drawn" if without else ""
+        write(label(_LEFT, height - 150, f"{notes}. Hover over a block for its op, tensor, size and times.", "m"))
+        write("</svg>\n")
+    return MemoryFlow(drawn, merged, without, size)
+
+
+def _number(value: int | None) -> str:
+    return "NULL" if value is None else str(int(value))
+
+
+def _panels(
+    connection: duckdb.DuckDBPyConnection, run_id: int, devices: list[int | None], start_ns: int | None
+) -> list[_Panel]:
+    height = _MAP_HEIGHT.get(len(devices), _MAP_HEIGHT_OF_MANY)
+    panels, top = [], _TOP + 300
+    for device in devices:
+        where = f"run_id = {run_id:d} AND device_id IS NOT DISTINCT FROM {_number(device)}"
+        [(first, last)] = connection.execute(
+            "SELECT least(min(alloc_ns), min(free_ns)), greatest(max(alloc_ns), max(free_ns)) "
+            f"FROM memory WHERE {where}"
+        ).fetchall()
+        first = start_ns if first is None else first
+        first = 0 if first is None else first
+        span = max(1, (first if last is None else last) - first)
+        blocks = f"SELECT address, size_bytes FROM memory WHERE {where} AND {_BLOCKS}"
+        axis = stretches(connection, blocks, height)
+        origin = first if start_ns is None else min(start_ns, first)
+        panels.append(_Panel(device, first, span, origin, top, height, axis))
+        top += height + _STRIP_GAP + _STRIP_HEIGHT + _PANEL_GAP
+    return panels
+
+
+_BLOCKS = "kind IS DISTINCT FROM 'segment' AND address IS NOT NULL"
+
+
+def _head(title: str, height: int) -> str:
+    size = f'width="{_WIDTH // TENTHS}" height="{height // TENTHS}" viewBox="0 0 {_WIDTH // TENTHS} {height // TENTHS}"'
+    parts = [
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" {size}>\n',
+        f"<title>Memory of {title}</title>\n<style>{_STYLE}</style>\n",
+        label(_LEFT, 300, f"Memory of {title}", "h"),
+    ]
+    x = _LEFT
+    for name, css in [*_PURPOSES.items(), ("other", "u")]:
+        parts += [rect(x, 460, 120, 120, css), label(x + 170, 565, name)]
+        x += 330 + 65 * len(name)
+    parts += [rect(x, 460, 120, 120, "r"), label(x + 170, 565, "reserved, not used")]
+    parts += [rect(x + 1_500, 460, 120, 120, "g"), label(x + 1_670, 565, "addresses without blocks: not to scale")]
+    return "".join(parts)
+
+
+def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
+    """Axes of the map, gaps, segments, and what is written beside them."""
+    title = "device" if panel.device_id is None else f"device {panel.device_id}"
+    yield label(_LEFT, panel.top - 100, title, "h")
+    yield rect(_LEFT, panel.top, _PLOT_WIDTH, panel.height, "f")
+    yield label(250, panel.top + panel.height // 2, "device address (hexadecimal, bytes)", anchor="middle", turned=True)
+    yield from _segments(connection, panel, where)
+    free_below = panel.bottom + 200
+    for stretch in panel.axis:
+        y = panel.bottom - stretch.bottom
+        if stretch.gap:
+            gap = f"no block from {stretch.first:#x} on for {human_bytes(stretch.size_bytes)}"
+            yield rect(_LEFT, y - stretch.height, _PLOT_WIDTH, stretch.height, "g", gap)
+            if stretch.height >= 120:
+                yield label(
+                    _LEFT + _PLOT_WIDTH // 2, y - stretch.height // 2 + 40, human_bytes(stretch.size_bytes), "m",
+                    anchor="middle",
+                )  # fmt: skip
+        elif free_below - y >= 130:
+            yield label(_LEFT - 60, y, f"{stretch.first:#x}", anchor="end")
+            free_below = y
+            if stretch.height >= 300:
+                yield label(
+                    _LEFT - 60, y - stretch.height // 2 + 40, human_bytes(stretch.size_bytes), "m", anchor="end"
+                )
+    unit, name = time_unit(panel.span_ns)
+    first = panel.first_ns - panel.origin_ns
+    for tick in ticks(first, first + panel.span_ns, 10):
+        x = panel.x(tick + panel.origin_ns)
+        yield line(x, panel.top, x, panel.bottom + _STRIP_GAP + _STRIP_HEIGHT, "t")
+        yield label(x, panel.bottom + _STRIP_GAP + _STRIP_HEIGHT + 180, decimal(tick, unit), anchor="middle")
+    yield label(
+        _LEFT + _PLOT_WIDTH // 2, panel.bottom + _STRIP_GAP + _STRIP_HEIGHT + 370,
+        f"time since the run began ({name})", anchor="middle",
+    )  # fmt: skip
+
+
+def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
+    if not panel.axis:
+        return
+    rows = connection.execute(
+        f"SELECT address::HUGEINT, size_bytes, alloc_ns, free_ns, pool FROM memory WHERE {where} AND kind = 'segment' "
+        f"AND address IS NOT NULL ORDER BY size_bytes DESC, block_id LIMIT {_MAX_SEGMENTS}"
+    ).fetchall()
+    for address, size, alloc_ns, free_ns, pool in rows:
+        x0 = panel.x(panel.first_ns if alloc_ns is None else alloc_ns)
+        x1 = panel.x(panel.first_ns + panel.span_ns if free_ns is None or free_ns < (alloc_ns or 0) else free_ns)
+        y0, y1 = place_of(panel.axis, address), place_of(panel.axis, address + size)
+        title = f"segment of pool {words(pool or '?')}: {human_bytes(size)} reserved at {address:#x}"
+        yield rect(x0, panel.bottom - y1, max(1, x1 - x0), max(1, y1 - y0), "r", title)
+
+
+def _placed_sql(panel: _Panel, where: str) -> str:
+    """SQL of the blocks with their places: x0, x1 from the left, y0, y1 from the bottom, in tenths of a pixel."""
+    last_ns = panel.first_ns + panel.span_ns
+    return f"""
+        SELECT m.*, greatest(1, (end_ns - begin_ns)::HUGEINT * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
+               ((begin_ns - {panel.first_ns})::HUGEINT * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS x0,
+               (axis.bottom + (m.first - axis.first) * axis.height // axis.size_bytes)::INTEGER AS y0,
+               greatest(1, greatest(m.size_bytes, 1)::HUGEINT * axis.height // axis.size_bytes)::INTEGER AS high
+        FROM (
+          SELECT block_id, address::HUGEINT AS first, size_bytes, alloc_ns, free_ns, op_id, alloc_by, tensor_name, pool,
+                 coalesce(alloc_ns, {panel.first_ns}) AS begin_ns,
+                 CASE WHEN free_ns >= coalesce(alloc_ns, free_ns) THEN free_ns ELSE {last_ns} END AS end_ns
+          FROM memory WHERE {where} AND {_BLOCKS}) AS m
+        ASOF JOIN {as_values(panel.axis)} ON m.first >= axis.first"""
+
+
+def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str, counts: list[int]) -> Iterator[str]:
+    """Rectangles: what is drawn together below, the rest above. `counts` becomes [drawn alone, drawn together]."""
+    if not panel.axis:
+        return
+    # The area that a block has in the picture says which are worth a rectangle each.
+    ranked = f"""
+        SELECT *, width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} AND row_number() OVER (
+                 ORDER BY width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} DESC, width::BIGINT * high DESC, block_id
+               ) <= {_MAX_BLOCKS} AS alone
+        FROM ({_placed_sql(panel, where)})"""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE memory_flow_blocks AS {ranked}")
+    try:
+        yield from _boxes(connection, panel, counts)
+        rows = connection.execute(
+            "SELECT b.x0, b.y0, b.width, b.high, b.block_id, b.first, b.size_bytes, b.alloc_ns, b.free_ns, "
+            "b.alloc_by, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
+            f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE {where.split(' AND ')[0]}) AS o USING (op_id) "
+            "WHERE alone ORDER BY b.begin_ns, b.block_id"
+        )
+        for row in rows.fetchall():  # at most _MAX_BLOCKS
+            counts[0] += 1
+            yield _block(panel, row)
+    finally:
+        connection.execute("DROP TABLE IF EXISTS memory_flow_blocks")
+
+
+def _block(panel: _Panel, row: tuple[Any, ...]) -> str:
+    x0, y0, width, high, number, first, size, alloc_ns, free_ns, purpose, tensor, pool, op_name, op_type = row
+    parts = [words(tensor) if tensor else f"block {number}"]
+    if op_name:
+        parts.append(f"op {words(op_name)}" + (f" ({words(op_type, 60)})" if op_type else ""))
+    parts.append(f"{words(purpose or 'unknown use')}, pool {words(pool or '?', 60)}")
+    parts.append(f"{human_bytes(size)} ({size} bytes) at {first:#x}")
+    freed = free_ns is not None and (alloc_ns is None or free_ns >= alloc_ns)
+    begin = "before the recording" if alloc_ns is None else f"at {panel.since(alloc_ns)}"
+    end = f"freed at {panel.since(free_ns)}" if freed else "not freed"
+    held = f", held {human_duration(free_ns - alloc_ns)}" if freed and alloc_ns is not None else ""
+    parts.append(f"allocated {begin}, {end}{held}")
+    css = _PURPOSES.get(purpose, "u")
+    return rect(_LEFT + x0, panel.bottom - y0 - high, width, high, css, "&#10;".join(parts))
+
+
+def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: list[int]) -> Iterator[str]:
+    """What is too small to be seen, or beyond the number of rectangles: neighbours share a box."""
+    row_height = 20
+    while True:
+        boxes = f"""
+            WITH small AS (
+              SELECT *, (y0 + high // 2) // {row_height} AS line FROM memory_flow_blocks WHERE NOT alone
+            ), split AS (
+              SELECT *, CASE WHEN x0 > {row_height} + max(x0 + width) OVER (
+                PARTITION BY line ORDER BY x0, block_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+              ) THEN 1 ELSE 0 END AS new FROM small
+            ), numbered AS (
+              SELECT *, sum(new) OVER (PARTITION BY line ORDER BY x0, block_id) AS box FROM split
+            )
+            SELECT min(x0), min(y0), max(x0 + width) - min(x0), max(y0 + high) - min(y0), count(*),
+                   sum(size_bytes)::HUGEINT, max(size_bytes), arg_max(alloc_by, (size_bytes, -block_id)),
+                   arg_max(tensor_name, (size_bytes, -block_id)), min(alloc_ns), max(end_ns)
+            FROM numbered GROUP BY line, box"""
+        [(found,)] = connection.execute(f"SELECT count(*) FROM ({boxes})").fetchall()
+        if found <= _MAX_BOXES:
+            break
+        row_height *= 2
+    for x0, y0, width, high, count, total, largest, purpose, tensor, alloc_ns, end_ns in connection.execute(
+        f"{boxes} ORDER BY 1, 2, 3, 4"
+    ).fetchall():
+        counts[1] += count
+        title = (
+            f"{count:,} blocks, too small to be drawn one by one&#10;"
+            f"{human_bytes(total)} together, one after another or at a time&#10;"
+            f"the largest: {words(tensor or purpose or '?')}, {human_bytes(largest)}&#10;"
+            f"from {panel.since(alloc_ns)} to {panel.since(end_ns)}"
+        )
+        css = f"{_PURPOSES.get(purpose, 'u')} x"
+        yield rect(_LEFT + x0, panel.bottom - y0 - high, width, max(high, 5), css, title)
+
+
+def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
+    """Used and reserved bytes over time below the map, and the peak in both."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE memory_flow_usage AS SELECT ts_ns, used_bytes, reserved_bytes "
+        f"FROM memory_usage WHERE level = 'device' AND {where}"
+    )
+    try:
+        yield from _drawn_usage(connection, panel)
+    finally:
+        connection.execute("DROP TABLE IF EXISTS memory_flow_usage")
+
+
+def _drawn_usage(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
+    usage = "memory_flow_usage"
+    [(peak, most)] = connection.execute(f"SELECT max(used_bytes), max(reserved_bytes) FROM {usage}").fetchall()
+    top = panel.bottom + _STRIP_GAP
+    full = max(peak or 0, most or 0, 1)
+    columns = connection.execute(
+        f"SELECT greatest(0, ts_ns - {panel.first_ns})::HUGEINT * {_PLOT_WIDTH // TENTHS} // {panel.span_ns} AS x, "
+        "max(used_bytes), arg_max(used_bytes, ts_ns), max(reserved_bytes), arg_max(reserved_bytes, ts_ns) "
+        f"FROM {usage} GROUP BY x ORDER BY x"
+    ).fetchall()  # one for each pixel at most
+
+    def path(values: list[tuple[int, int, int]]) -> str:
+        found, last = [f"M{_LEFT // TENTHS} {(top + _STRIP_HEIGHT) // TENTHS}"], 0
+        for x, high, end in values:
+            found.append(f"H{_LEFT // TENTHS + x}")
+            for value in (high, end):
+                if value != last:
+                    tenths = _STRIP_HEIGHT - value * _STRIP_HEIGHT // full
+                    found.append(f"V{(top + tenths) // TENTHS}.{(top + tenths) % TENTHS}")
+                last = value
+        return "".join([*found, f"H{(_LEFT + _PLOT_WIDTH) // TENTHS}"])
+
+    yield f'<path class="c" d="{path([(int(x), high, end) for x, high, end, _, _ in columns])}'
+    yield f'V{(top + _STRIP_HEIGHT) // TENTHS}Z"><title>bytes in use</title></path>\n'
+    if most is not None:
+        reserved = path([(int(x), high, end) for x, _, _, high, end in columns])
+        yield f'<path class="v" d="{reserved}"><title>bytes reserved</title></path>\n'
+    yield rect(_LEFT, top, _PLOT_WIDTH, _STRIP_HEIGHT, "f")
+    yield label(_LEFT - 60, top + 110, human_bytes(full), anchor="end")
+    yield label(_LEFT - 60, top + _STRIP_HEIGHT, "0 B", anchor="end")
+    yield label(250, top + _STRIP_HEIGHT // 2, "bytes", anchor="middle", turned=True)
+    names = "in use (filled)" + ("" if most is None else " and reserved (dashed)")
+    yield label(_LEFT + _PLOT_WIDTH, top - 60, names, "m", anchor="end")
+    if peak is None:
+        return
+    [(at_ns,)] = connection.execute(f"SELECT min(ts_ns) FROM {usage} WHERE used_bytes = ?", [peak]).fetchall()
+    x = min(max(panel.x(at_ns), _LEFT), _LEFT + _PLOT_WIDTH)
+    yield line(x, panel.top - 60, x, top + _STRIP_HEIGHT, "k")
+    late = x > _LEFT + _PLOT_WIDTH * 3 // 4
+    held = "" if most is None else f", {human_bytes(most)} reserved at most"
+    text = f"peak: {human_bytes(peak)} in use at {panel.since(at_ns)}{held}"
+    beside = panel.top - 100 if x > _LEFT + 900 else panel.top - 260  # not over the device's name
+    yield label(x - 60 if late else x + 60, beside, text, "p", anchor="end" if late else "")
+
+
+def describe(flow: MemoryFlow) -> str:
+    """What was drawn, in a phrase."""
+    text = f"{flow.drawn:,} blocks" + (f", {flow.merged:,} drawn together" if flow.merged else "")
+    text += f", {flow.without_address:,} without an address left out" if flow.without_address else ""
+    return printable(f"{text} ({flow.size_bytes:,} bytes)")
