@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from hypothesis import settings
 
 settings.register_profile("project", deadline=None, derandomize=True, database=None)
 settings.load_profile("project")
+
+# What is kept for the next time is kept beside the packages, and not with what the user keeps.
+os.environ["TRACECONV_CACHE"] = str(Path(sys.prefix) / "traceconv-cache")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from traceconv.normalize.rows import rows_from_tuples
 from traceconv.readers import choose_reader
 from traceconv.readers.npulog.discover import CaptureFolder, find_captures, fingerprint
 from traceconv.readers.npulog.reader import CaptureReader
-from traceconv.reports.catalog import install
+from traceconv.reports.catalog import report_statements
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
@@ -96,7 +96,7 @@ def ingest(
     readers = [choose_reader(path, reader) for path in paths]
     captures = find_captures([path for path, name in zip(paths, readers, strict=True) if name == "npulog"])
     traces = [(path, name) for path, name in zip(paths, readers, strict=True) if name != "npulog"]
-    with StoreWriter(store_path, install) as writer:
+    with StoreWriter(store_path, report_statements) as writer:
         runs = [_ingest_capture(capture, writer, replace, observer or _Silent()) for capture in captures]
         if traces:
             from traceconv.pipeline_trace import TraceOptions, ingest_trace  # with all that it alone needs

@@ -26,8 +26,12 @@ def install(connection: duckdb.DuckDBPyConnection) -> None:
     `FROM op_statistic` is the report on all runs, `FROM op_statistic(run := 2)` on one. Parameters are
     left untyped: older DuckDB versions can't read others.
     """
-    for report in reports().values():
-        connection.execute(";\n".join(_statements(report)))
+    connection.execute(";\n".join(report_statements()))
+
+
+def report_statements() -> list[str]:
+    """The statements that create all reports."""
+    return [statement for report in reports().values() for statement in _statements(report)]
 
 
 def _statements(report: Report) -> list[str]:

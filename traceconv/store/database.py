@@ -42,7 +42,7 @@ _STORE_INFO = """
 CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR);
 COMMENT ON TABLE store_info IS 'What this file is: one row.';
 COMMENT ON COLUMN store_info.schema_version IS '[index] Version of the schema of the tables.';
-COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the file.';
+COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the file.'
 """
 
 
@@ -69,6 +69,11 @@ def create_store(path: Path) -> duckdb.DuckDBPyConnection:
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
     """Creates all tables, their comments, `store_info`, functions and views in the connection's current database."""
+    connection.execute(";\n".join(store_statements()))
+
+
+def store_statements() -> list[str]:
+    """The statements that make a store out of an empty database: all but the reports."""
     statements = [_STORE_INFO]
     for schema in tables().values():
         statements.append(create_table(schema))
@@ -77,9 +82,10 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
     for name, view in views().items():
         statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
         statements.extend(view_comments(view))
-    connection.execute(";\n".join(statements))
-    connection.execute((resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8"))
-    connection.execute("INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"])
+    statements.append((resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8"))
+    writer = quote_text(f"traceconv {__version__}")
+    statements.append(f"INSERT INTO store_info VALUES ({SCHEMA_VERSION}, {writer})")  # noqa: S608 - quoted
+    return statements
 
 
 def view_comments(view: DocumentedSql) -> list[str]:

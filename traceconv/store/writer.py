@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +18,8 @@ import pyarrow as pa
 from traceconv.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import create_store, create_tables, open_store
+from traceconv.store.blank import blank_store
+from traceconv.store.database import create_store, open_store, store_statements
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
 LOAD_MEMORY = "96MB"
@@ -31,10 +32,11 @@ class StoreWriter:
     Raises StoreError when the file can't be written, or is open elsewhere.
     """
 
-    def __init__(self, path: Path, install: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
-        """`install` adds to a new store what is not the store's own: the reports."""
+    def __init__(self, path: Path, report_statements: Callable[[], Sequence[str]]) -> None:
+        """`report_statements` add to a new store what is not the store's own: the reports."""
         self._path = path
         self._partial: Path | None = None
+        is_made = True
         if path.exists():
             self._connection = open_store(path, read_only=False)
             _remove_temporary(path)
@@ -42,7 +44,7 @@ class StoreWriter:
             self._partial = path.with_name(path.name + ".partial")
             _remove_orphan(self._partial)
             try:
-                self._connection = create_store(self._partial)
+                self._connection, is_made = _new_store(self._partial, report_statements())
             except (KeyboardInterrupt, RuntimeError) as error:
                 _unlink(self._partial)
                 _raise_interrupt(error)
@@ -50,9 +52,8 @@ class StoreWriter:
         try:
             self._configure()
             self._connection.execute("BEGIN TRANSACTION")
-            if self._partial is not None:
-                create_tables(self._connection)
-                install(self._connection)
+            if not is_made:
+                self._connection.execute(";\n".join([*store_statements(), *report_statements()]))
         except BaseException as error:
             self._undo()
             if isinstance(error, duckdb.Error):
@@ -127,6 +128,32 @@ class StoreWriter:
         self._connection.unregister("incoming_rows")
         return count
 
+    def stage(self, table: str, batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> int:
+        """Puts batches into a temporary table of these columns (name → type of SQL), made anew; returns the rows.
+
+        Columns that the batches don't have are NULL. It is seen by `run_sql` and `fetch` alone.
+        """
+        self._execute(f"DROP TABLE IF EXISTS temp.{quote_identifier(table)}", [])
+        made = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
+        self._execute(f"CREATE TEMP TABLE {quote_identifier(table)} ({made})", [])
+        count = 0
+        for batch in batches:
+            self._connection.register("staged_rows", batch)
+            names = ", ".join(quote_identifier(name) for name in batch.schema.names)
+            into = f"INSERT INTO temp.{quote_identifier(table)} ({names})"
+            self._execute(f"{into} SELECT {names} FROM staged_rows", [])  # noqa: S608 - names of our own specs
+            self._connection.unregister("staged_rows")
+            count += batch.num_rows
+        return count
+
+    def run_sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> None:
+        """Carries out a statement of ours, with named parameters, inside of the transaction."""
+        self._execute(statement, dict(parameters or {}))
+
+    def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
+        """The rows of a statement of ours; they must be few."""
+        return self._fetch(statement, dict(parameters or {}))
+
     def set_waits(self, run_id: int, device_id: int, streams: Iterable[int]) -> int:
         """Makes task.wait_ns anew for some streams of a device; returns how many tasks overlap the one before."""
         numbers = ", ".join(str(int(stream)) for stream in streams)
@@ -171,11 +198,11 @@ class StoreWriter:
         # load with one thread. Rows of a batch stay together; reports sort for themselves.
         execute("SET preserve_insertion_order = false")
 
-    def _fetch(self, statement: str, parameters: list[object]) -> list[Any]:
+    def _fetch(self, statement: str, parameters: list[object] | dict[str, object]) -> list[Any]:
         self._execute(statement, parameters)
         return self._connection.fetchall()
 
-    def _execute(self, statement: str, parameters: list[object]) -> None:
+    def _execute(self, statement: str, parameters: list[object] | dict[str, object]) -> None:
         try:
             self._connection.execute(statement, parameters)
         except duckdb.Error as error:
@@ -196,6 +223,20 @@ class StoreWriter:
     def _refused(self, error: duckdb.Error) -> StoreError:
         line = printable(str(error).splitlines()[0], 300)
         return StoreError(f"can't write {printable(str(self._path))}: {line}; the store is as it was before")
+
+
+def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.DuckDBPyConnection, bool]:
+    """A new store at `path`, and whether its tables are there already: when a blank one could be copied."""
+    blank = blank_store(report_statements)
+    if blank is None:
+        return create_store(path), False
+    try:
+        with path.open("xb") as file:
+            file.write(blank)
+        return open_store(path, read_only=False), True
+    except OSError as error:
+        _unlink(path)
+        raise StoreError(f"can't make {printable(str(path))}: {error.strerror or error}") from error
 
 
 def _raise_interrupt(error: BaseException) -> None:
