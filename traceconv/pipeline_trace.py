@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from traceconv.diagnostics import Accounts, ImportLog, Severity
+from traceconv.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.json_events import TraceSource
+from traceconv.json_events import TraceBatch, TraceSource
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.classify import RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
-from traceconv.normalize.trace_json.second_pass import SecondPass
+from traceconv.normalize.trace_json.own_export import NotAsWritten, OwnExport, header_of
+from traceconv.normalize.trace_json.second_pass import SecondPass, TableRows
 from traceconv.pipeline import IngestedRun, Observer
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.chrome_json.limits import Limits
@@ -56,40 +58,26 @@ def ingest_trace(
     if known is not None:
         writer.delete_run(known[0])
     run_id = known[0] if known is not None else writer.next_run_id()
-    observer.start(label, 0 if path == STDIN else path.stat().st_size)
-    log, accounts = ImportLog(), Accounts()
-    reader = open_source(reader_name, path, log, accounts, options.limits, observer.advance)
-    first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS)
-    second: SecondPass | None = None
+    total_bytes = 0 if path == STDIN else path.stat().st_size
     try:
-        with _no_garbage_collection():
-            for batch in reader.batches():
-                first.take(batch)
-            first.end()
-            _check_usable(path, reader, accounts, log)
-            second = SecondPass(first, reader.keys, (*options.rules, *built_in()))
-            second.prepare()
-            for name, batches in second.tables():
-                writer.insert(name, run_id, batches)
-    finally:
-        first.close()
-        if second is not None:
-            second.close()
-    for record, account in accounts.by_record.items():
-        assert account.balanced, f"the books of {record} don't balance: {account}"
+        observer.start(label, total_bytes)
+        read = _Read(path, reader_name, options, observer, writer, run_id)
+    except NotAsWritten as changed:
+        if path == STDIN:
+            message = "standard input is an export of traceconv that was changed; ingest it from a file"
+            raise InputError(f"{message} ({printable(str(changed))})") from None
+        observer.start(label, total_bytes)
+        read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
+    log, accounts, reader = read.log, read.accounts, read.reader
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
-    start_ns, end_ns = first.first_ns, first.last_ns
     run = {
+        "options": reader.options(),
+        **read.run_columns,
         "label": label,
         "source_path": source_path,
         "source_format": reader_name,
         "source_digest": digest,
-        "writer": second.rules.title or None,
-        "start_ns": start_ns,
-        "end_ns": end_ns,
-        "epoch_known": start_ns is not None and _EPOCH_RANGE[0] <= start_ns < _EPOCH_RANGE[1],
-        "complete": complete,
-        "options": reader.options(),
+        "complete": complete and read.run_columns.get("complete", True) is not False,
         "schema_version": SCHEMA_VERSION,
     }
     writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(run), [tuple(run.values())])]))
@@ -106,6 +94,101 @@ def ingest_trace(
         tuple(log),
         {SOURCE_ID: label},
     )
+
+
+class _Passes(Protocol):
+    """What makes rows of events: takes all batches, then gives the tables."""
+
+    def take(self, batch: TraceBatch) -> None: ...
+
+    def end(self) -> None: ...
+
+    def tables(self) -> Iterator[TableRows]: ...
+
+    def run_columns(self) -> dict[str, object]: ...
+
+    def close(self) -> None: ...
+
+
+class _Read:
+    """A file read into the tables of a run. Raises NotAsWritten before it has written any row.
+
+    changed  why the file, though it looks like an export of ours, is to be read as any other; None: it may be one
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        reader_name: str,
+        options: TraceOptions,
+        observer: Observer,
+        writer: StoreWriter,
+        run_id: int,
+        changed: str | None = None,
+    ) -> None:
+        self.log, self.accounts = ImportLog(), Accounts()
+        if changed is not None:
+            self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
+        self.reader = open_source(reader_name, path, self.log, self.accounts, options.limits, observer.advance)
+        passes: _Passes | None = None
+        try:
+            with _no_garbage_collection():
+                for batch in self.reader.batches():
+                    if passes is None:
+                        passes = self._passes(options, own=changed is None)
+                    passes.take(batch)
+                passes = passes or self._passes(options, own=changed is None)
+                passes.end()
+                _check_usable(path, self.reader, self.accounts, self.log)
+                for name, batches in passes.tables():
+                    writer.insert(name, run_id, batches)
+        finally:
+            if passes is not None:
+                passes.close()
+        for record, account in self.accounts.by_record.items():
+            assert account.balanced, f"the books of {record} don't balance: {account}"
+        self.run_columns = passes.run_columns()
+
+    def _passes(self, options: TraceOptions, own: bool) -> _Passes:
+        header = header_of(self.reader.keys) if own else None
+        if header is not None:
+            return OwnExport(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
+        return _AnyTrace(self.log, self.accounts, self.reader, options)
+
+
+class _AnyTrace:
+    """The two passes over the events of any writer."""
+
+    def __init__(self, log: ImportLog, accounts: Accounts, reader: TraceSource, options: TraceOptions) -> None:
+        self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS)
+        self._second: SecondPass | None = None
+        self._reader = reader
+        self._rules = (*options.rules, *built_in())
+
+    def take(self, batch: TraceBatch) -> None:
+        self._first.take(batch)
+
+    def end(self) -> None:
+        self._first.end()
+
+    def tables(self) -> Iterator[TableRows]:
+        self._second = SecondPass(self._first, self._reader.keys, self._rules)
+        self._second.prepare()
+        yield from self._second.tables()
+
+    def run_columns(self) -> dict[str, object]:
+        start_ns = self._first.first_ns
+        return {
+            "writer": (self._second.rules.title if self._second is not None else None) or None,
+            "start_ns": start_ns,
+            "end_ns": self._first.last_ns,
+            "epoch_known": start_ns is not None and _EPOCH_RANGE[0] <= start_ns < _EPOCH_RANGE[1],
+        }
+
+    def close(self) -> None:
+        self._first.close()
+        if self._second is not None:
+            self._second.close()
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:

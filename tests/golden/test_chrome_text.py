@@ -13,7 +13,7 @@ BASE = 1_720_000_000_123_456_789
 
 EXPECTED = """\
 {"displayTimeUnit":"ns","otherData":{"writer":"traceconv VERSION","base_ns":"1720000000123456789",\
-"run":[{"run_id":1,"label":"tiny","start_ns":"1720000000123456789"}],\
+"form":1,"run":[{"run_id":1,"label":"tiny","start_ns":"1720000000123456789"}],\
 "device":[{"run_id":1,"device_id":0,"name":"Toy"}],\
 "process":[{"run_id":1,"process_id":1,"pid_text":"42","name":"python"}],\
 "track":[{"run_id":1,"track_id":1,"kind":"thread","process_id":1,"tid_text":"43","name":"main"},\
@@ -39,6 +39,7 @@ EXPECTED = """\
 {"pid":3,"tid":9,"ph":"M","name":"thread_sort_index","args":{"sort_index":9}},
 {"pid":3,"tid":10,"ph":"M","name":"thread_name","args":{"name":"Memory","table":"memory","lane":0,"device_id":0}},
 {"pid":3,"tid":10,"ph":"M","name":"thread_sort_index","args":{"sort_index":10}},
+{"pid":1,"ph":"M","name":"op","args":{"run_id":1,"op_id":1,"name":"conv1","op_type":"Conv2D","input_shapes":"1,3;4"}},
 {"pid":1,"tid":5,"ph":"B","ts":0.001,"name":"epoch \\"1\\"","args":{"run_id":1,"id":21,"args":{"lr": 0.1}}},
 {"pid":2,"tid":6,"ph":"X","ts":0.000,"dur":1.500,"name":"Launch","cat":"runtime","args":{"run_id":1,"id":11,\
 "depth":0,"correlation_id":"9007199254740993","op_id":1,"op_name":"conv1"}},
@@ -52,7 +53,7 @@ EXPECTED = """\
 {"pid":3,"tid":9,"ph":"C","ts":0.000,"name":"AI Core Freq (MHz)","args":{"value":1200}},
 {"pid":3,"tid":9,"ph":"C","ts":0.500,"name":"AI Core Freq (MHz)","args":{"value":0.1}},
 {"pid":3,"tid":10,"ph":"i","s":"t","ts":0.020,"name":"alloc","cat":"memory","args":{"run_id":1,"block_id":1,\
-"kind":"block","address":"18446744073709551615","size_bytes":64}},
+"kind":"block","address":"18446744073709551615","size_bytes":64,"free_ns":"1720000000123456819"}},
 {"pid":3,"tid":10,"ph":"i","s":"t","ts":0.030,"name":"free","cat":"memory","args":{"run_id":1,"block_id":1}},
 {"pid":3,"tid":10,"ph":"C","ts":0.020,"name":"Memory (byte)","args":{"used":64}},
 {"pid":3,"tid":10,"ph":"C","ts":0.030,"name":"Memory (byte)","args":{"used":0}},

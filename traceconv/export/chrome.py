@@ -32,6 +32,7 @@ from traceconv.export.chrome_events import (
     memory_counter_events,
     memory_events,
     op_query,
+    row_events,
     slice_events,
     step_events,
     step_source,
@@ -42,6 +43,7 @@ from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.row_order import in_order
 from traceconv.export.windows import condition, time_windows
+from traceconv.normalize.trace_json.own_export import FORM, ROW_TABLES
 
 #: Rows that are fetched at once: some MB of text.
 _BATCH_ROWS = 16_384
@@ -161,11 +163,17 @@ def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace
     about = {
         "writer": f"traceconv {__version__}",
         "base_ns": str(trace.clock.base_ns),
+        "form": FORM,
         **{name: list(rows) for name, rows in trace.layout.tables.items()},
     }
     text.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":[')
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     text.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)))
+    if trace.layout.processes:
+        for name in ROW_TABLES:
+            query = row_events(connection, name, trace.run_id)
+            if query is not None:
+                text.write_query(connection, query)
     counts = {events.table: _write_rows(connection, text, events) for events in _tables(connection, trace)}
     memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
     text.write_query(connection, memory.query())

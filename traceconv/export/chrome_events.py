@@ -14,13 +14,11 @@ import duckdb
 from traceconv.errors import StoreError
 from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
 from traceconv.export.lookup import Lookup, make_lookup
+from traceconv.normalize.trace_json.own_export import NO_NAME, OP_MEMBERS
 from traceconv.schema import table
 
-#: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
-_NO_NAME = "(no name)"
-
 #: Columns of an op that its tasks show. Calls show its name.
-_OP_COLUMNS = ("op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+_OP_COLUMNS = OP_MEMBERS[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +140,26 @@ def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
     facts = look_at(connection, source, table("marker"))
     event = Concat().sql("t.head").literal('i","s":"')
     event.sql("CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END")
-    event.literal('","ts":').sql(clock.at("s.ts_ns"))
+    event.literal('","ts":').sql(clock.at("s.at_ns"))
     _titles(event, "marker", "category", facts)
-    _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts).literal("}}")
+    _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts)
+    if facts["ts_ns"].some_null:
+        event.sql("CASE WHEN s.ts_ns IS NULL THEN ',\"ts_ns\":null' END")
+    event.literal("}}")
     joins = _join_thread(connection, "marker", "track_id")
-    return Events("marker", source, "ts_ns", joins, "t.tid, s.ts_ns, s.id", event.build())
+    timed = f"(SELECT *, coalesce(ts_ns, {clock.base_ns}) AS at_ns FROM {source})"
+    return Events("marker", timed, "at_ns", joins, "t.tid, s.at_ns, s.id", event.build())
+
+
+def row_events(connection: duckdb.DuckDBPyConnection, name: str, run_id: int) -> str | None:
+    """SELECT of the rows of a table as metadata events, which viewers pass over; None when it has none."""
+    source = f'(SELECT * FROM "{name}" WHERE run_id = {run_id})'
+    facts = look_at(connection, source, table(name))
+    if facts["run_id"].all_null:
+        return None
+    event = Concat().literal(f',\n{{"pid":1,"ph":"M","name":"{name}","args":{{')
+    event.members(table(name).columns[:1], "s", facts, first=True).members(table(name).columns[1:], "s", facts)
+    return f"SELECT {event.literal('}}').build()} AS text FROM {source} AS s ORDER BY ALL"
 
 
 def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
@@ -185,7 +198,7 @@ def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
 
 
 #: Columns of memory that an event needs no member for, or has one in each of its halves.
-_MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns", "free_ns"})
+_MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns"})
 
 
 def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, source: str, clock: Clock) -> Events:
@@ -292,7 +305,7 @@ def op_query(run_id: int) -> str:
 def _titles(event: Concat, name: str, category: str, facts: Mapping[str, Facts]) -> None:
     columns = table(name)
     if facts["name"].some_null:
-        event.literal(',"name":').sql(f"coalesce({text('s.name')}, '{json_text(_NO_NAME)}')")
+        event.literal(',"name":').sql(f"coalesce({text('s.name')}, '{json_text(NO_NAME)}')")
     else:
         event.member("name", columns.column("name"), "s", facts["name"])
     event.member("cat", columns.column(category), "s", facts[category])
@@ -309,10 +322,12 @@ def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, F
 def _join_thread(connection: duckdb.DuckDBPyConnection, source: str, track: str, id_: str | None = None) -> str:
     """Joins the thread of each row as `t`, by its lane where the table has slices on other lanes."""
     [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [source]).fetchall()
-    thread = f"JOIN export_thread AS t ON t.source = '{source}' AND t.track_id = s.{track} AND t.lane = "
+    # The device of a step or a block may not be known.
+    same = "IS NOT DISTINCT FROM" if track == "device_id" else "="
+    thread = f"JOIN export_thread AS t ON t.source = '{source}' AND t.track_id {same} s.{track} AND t.lane = "
     if not moved or id_ is None:
         return f"{thread}0"
     return (
-        f"LEFT JOIN export_lane AS l ON l.source = '{source}' AND l.track_id = s.{track} AND l.id = s.{id_} "
+        f"LEFT JOIN export_lane AS l ON l.source = '{source}' AND l.track_id {same} s.{track} AND l.id = s.{id_} "
         f"{thread}coalesce(l.lane, 0)"
     )

@@ -1,0 +1,55 @@
+"""Ingest → export chrome → ingest gives the same rows: real traces of many writers, and our own captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+from round_trip import differences
+from shared_data import SHARED
+from test_real_traces import FOLDER, TRACES
+
+from traceconv.export.chrome import export_chrome
+from traceconv.pipeline import ingest
+from traceconv.store.database import open_store
+
+#: Gecko's format holds no events in the trace format.
+CASES = sorted(
+    path.parent.name for path in (SHARED / "perfetto_json").glob("*/trace.json") if "Gecko" not in path.parent.name
+)
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+#: Files from here on are for `make test-long`.
+LONG_BYTES = 100_000
+
+
+def sized(names: list[str], folder: Path) -> list[ParameterSet]:
+    """The names, those of large files marked as long."""
+    long = {name for name in names if (folder / name).stat().st_size > LONG_BYTES}
+    return [pytest.param(name, marks=pytest.mark.long) if name in long else pytest.param(name) for name in names]
+
+
+def there_and_back(source: Path, folder: Path) -> list[str]:
+    """What the store of an export lacks or has too much."""
+    ingest([source], folder / "first.duckdb")
+    with open_store(folder / "first.duckdb") as connection:
+        export_chrome(connection, 1, folder / "trace.json")
+    [run] = ingest([folder / "trace.json"], folder / "second.duckdb")
+    assert not run.log
+    return differences(folder / "first.duckdb", folder / "second.duckdb")
+
+
+@pytest.mark.parametrize("name", sized(TRACES, FOLDER))
+def test_a_real_trace(name: str, tmp_path: Path) -> None:
+    assert there_and_back(FOLDER / name, tmp_path) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_a_trace_of_another_tool_s_tests(name: str, tmp_path: Path) -> None:
+    assert there_and_back(SHARED / "perfetto_json" / name / "trace.json", tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["mini_resnet", "mini_transformer"])
+def test_a_capture(name: str, tmp_path: Path) -> None:
+    assert there_and_back(SAMPLES / name, tmp_path) == []

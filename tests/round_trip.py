@@ -1,0 +1,62 @@
+"""Holds two stores against each other: equal rows, ids matched, references followed; run and source columns aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from traceconv.schema import table
+
+#: Tables whose rows have an id that other rows refer to.
+TITLED = ("range", "api", "task", "marker")
+#: Tables that a Chrome trace of ours carries, as docs/how-to/export-a-timeline.md lists them.
+CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "device", "process", "track")
+_REFERENCES = ("parent_id", "src_id", "dst_id")
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """What differs, a line each; none when the stores say the same."""
+    found: list[str] = []
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{one}' AS a (READ_ONLY)")
+        connection.execute(f"ATTACH '{other}' AS b (READ_ONLY)")
+        for store in "ab":
+            _match_ids(connection, store)
+        for name in CARRIED:
+            left, right = (_rows(store, name) for store in "ab")
+            for sign, query in (("-", f"{left} EXCEPT ALL {right}"), ("+", f"{right} EXCEPT ALL {left}")):
+                rows = connection.execute(query).fetchmany(3)
+                found += [f"{name} {sign} {row}" for row in rows]
+    return found
+
+
+def _match_ids(connection: duckdb.DuckDBPyConnection, store: str) -> None:
+    """Numbers the rows by what they say, so that the number of a row is the same in both stores; of rows that say
+    the same, by their order in the source."""
+    parts = []
+    for name in TITLED:
+        columns = [c.name for c in table(name).columns if c.name not in ("run_id", "id", "parent_id")]
+        said = ", ".join(f'"{c}"' for c in columns)
+        parts.append(
+            f"SELECT id, '{name}/' || hash(ROW({said})) || '/' || row_number() OVER "
+            f'(PARTITION BY {said} ORDER BY id) AS said FROM {store}.main."{name}"'
+        )
+    connection.execute(f"CREATE TEMP TABLE said_{store} AS {' UNION ALL '.join(parts)}")
+    counts = connection.execute(f"SELECT count(*), count(DISTINCT id) FROM said_{store}").fetchone()
+    assert counts is not None
+    assert counts[0] == counts[1], "ids are unique over task, api, range and marker"
+
+
+def _rows(store: str, name: str) -> str:
+    """SELECT of all columns but the run, with what ids stand for in their place."""
+    columns, joins = [], []
+    for column in (c.name for c in table(name).columns if c.name != "run_id"):
+        if column in _REFERENCES or (column == "id" and name in TITLED):
+            joins.append(f"LEFT JOIN said_{store} AS {column}_said ON {column}_said.id = s.{column}")
+            columns.append(f"{column}_said.said AS {column}")
+            if column in _REFERENCES:  # a reference that leads nowhere is another thing than none
+                columns.append(f"s.{column} IS NULL AS no_{column}")
+        else:
+            columns.append(f's."{column}"')
+    return f'SELECT {", ".join(columns)} FROM {store}.main."{name}" AS s {" ".join(joins)}'

@@ -1,0 +1,538 @@
+"""Our own Chrome traces → the rows that they were made of: the same tables, the same values.
+
+`otherData` of such a file says what it is, and has the rows of the small tables; the names of threads say which table
+and track their events are of; args have every column that has no place elsewhere in an event. Ids are given anew, as
+places in this file, and what refers to them follows. See docs/how-to/export-a-timeline.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import UNSET, Raw, UnsetType
+from numpy.typing import NDArray
+
+from traceconv.diagnostics import Accounts
+from traceconv.json_events import ABSENT, TraceBatch
+from traceconv.normalize.rows import rows_from_tuples
+from traceconv.normalize.spool import SpillIndex
+from traceconv.normalize.trace_json import phases
+from traceconv.normalize.trace_json.lanes import Lane
+from traceconv.normalize.trace_json.times import exact_ns
+from traceconv.schema import table
+from traceconv.schema.arrow import arrow_schema
+from traceconv.schema.model import Column
+
+Int64: TypeAlias = "NDArray[np.int64]"
+Places: TypeAlias = "NDArray[np.intp]"
+
+#: `otherData.form` of the files that can be read back.
+FORM = 1
+#: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
+NO_NAME = "(no name)"
+#: Columns of an op that its tasks show; they are read from the op itself.
+OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+#: Tables whose rows are metadata events.
+ROW_TABLES = ("op", "fusion")
+#: Tables whose rows are in `otherData`.
+HEADER_TABLES = ("run", "device", "process", "track")
+#: Column of the category (`cat`) of an event.
+CATEGORY = {"task": "task_type", "api": "level", "range": "category", "marker": "category"}
+
+_SLICES = ("range", "api", "task")
+_LANES = (*_SLICES, "marker", "step", "counter", "memory", "flow", *ROW_TABLES)
+#: Columns that have a place elsewhere in an event than its args.
+_PLACED = {
+    **{name: {"track_id", "name", "start_ns", "dur_ns", CATEGORY[name]} for name in _SLICES},
+    "marker": {"track_id", "ts_ns", "name", "category"},
+    "step": {"device_id"},
+    "memory": {"device_id", "alloc_ns"},
+    "flow": {"src_ns", "dst_ns"},
+    "op": set[str](),
+    "fusion": set[str](),
+}
+#: Columns that may be null in args, to say that what stands elsewhere is not the column's value.
+_NULLED = ("name", "ts_ns", "src_ns")
+#: Columns that hold an id of task, api, range or marker.
+_REFERENCES = {"parent_id", "src_id", "dst_id"}
+_TYPES: dict[str, Any] = {
+    "i32": int | str | None,
+    "i64": int | str | None,
+    "u64": int | str | None,
+    "f64": float | str | None,
+    "bool": bool | None,
+    "str": str | None,
+    "json": Raw,
+}
+
+
+class NotAsWritten(Exception):
+    """The file says that it is an export of ours, and something in it is not as we write it."""
+
+
+class _Header(msgspec.Struct):
+    writer: str
+    base_ns: int | str
+    form: int
+    run: list[dict[str, Any]]
+    device: list[dict[str, Any]]
+    process: list[dict[str, Any]]
+    track: list[dict[str, Any]]
+
+
+_HEADER = msgspec.json.Decoder(_Header)
+
+
+def header_of(keys: Mapping[str, bytes]) -> _Header | None:
+    """What `otherData` of an export of ours says; None when the file is another's, or in a form that is not known."""
+    try:
+        header = _HEADER.decode(keys.get("otherData", b""))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    ours = header.writer.startswith("traceconv ") and header.form == FORM and len(header.run) == 1
+    return header if ours else None
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What the events of a thread are rows of; `owner`: their track, or the device for step and memory."""
+
+    table: str
+    owner: int | None
+
+
+@dataclass(slots=True)
+class _Flows:
+    """Flows whose finish may still come: it stands right behind the start."""
+
+    args: list[Any] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    src_ns: list[int] = field(default_factory=list)
+    dst_ns: list[int | None] = field(default_factory=list)
+
+
+class OwnExport:
+    """Takes the batches of such a file, then gives the rows of its tables."""
+
+    def __init__(self, header: _Header, accounts: Accounts, source_id: int, id_bits: int) -> None:
+        self._header = header
+        self._accounts = accounts
+        self._first_id = source_id << id_bits
+        self._base_ns = _whole(header.base_ns)
+        self._run = header.run[0]
+        self._small = {name: _typed_rows(name, getattr(header, name)) for name in HEADER_TABLES}
+        self._lanes = {name: Lane(_lane_schema(name)) for name in _LANES}
+        self._ids = SpillIndex(("id",))
+        self._threads: dict[tuple[object, object], _Thread] = {}
+        self._flows = _Flows()
+
+    def run_columns(self) -> dict[str, object]:
+        """The row of the run that was exported."""
+        names, rows = self._small["run"]
+        return dict(zip(names, rows[0], strict=True))
+
+    def take(self, batch: TraceBatch) -> None:
+        """Takes the next events. Raises NotAsWritten."""
+        try:
+            self._take(batch)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+            raise NotAsWritten(str(error)) from error
+
+    def _take(self, batch: TraceBatch) -> None:
+        columns = batch.columns
+        ids = self._first_id + np.arange(batch.first_ordinal, batch.first_ordinal + columns.count, dtype=np.int64)
+        groups: dict[tuple[str, str], list[int]] = {}
+        ph = columns.label("ph")
+        pids, tids = columns.label("pid"), columns.label("tid")
+        events = _Events(columns, ids, self._base_ns)
+        for place in [place for place, one in enumerate(ph) if one == "M"]:
+            self._metadata(events, place)
+        for place, one in enumerate(ph):
+            if one == "M":
+                continue
+            thread = self._threads.get((pids[place], tids[place]))
+            if thread is None or one not in ("X", "B", "i", "C", "s", "f"):
+                raise NotAsWritten("an event of another writer")
+            groups.setdefault(("flow" if one in "sf" else thread.table, one), []).append(place)
+        for (name, one), places in groups.items():
+            self._rows(name, one, events, np.array(places))
+        self._count("M", sum(one == "M" for one in ph), "consumed")
+        starts = [(place, one) for place, one in enumerate(ph) if one in ("s", "f")]
+        if starts:
+            self._flow_events(events, starts)
+
+    def _count(self, ph: str, count: int, becomes: str) -> None:
+        if count:
+            account = self._accounts[phases.account_of(ph)]
+            account.records += count
+            setattr(account, becomes, getattr(account, becomes) + count)
+
+    def _metadata(self, events: _Events, place: int) -> None:
+        name = events.columns.label("name")[place]
+        if name == "thread_name":
+            args = _decoded(_THREAD, events.args([place]))[0]
+            owner = args.device_id if args.table in ("step", "memory") else args.track_id
+            key = (events.columns.label("pid")[place], events.columns.label("tid")[place])
+            self._threads[key] = _Thread(args.table, owner)
+        elif name in ROW_TABLES:
+            rows = _decoded(_DECODERS[name], events.args([place]))
+            self._lanes[name].append(_arrays(name, rows, {}))
+
+    def _rows(self, name: str, ph: str, events: _Events, places: Places) -> None:
+        """The rows of the events of one kind on threads of one table."""
+        if name == "flow":
+            return
+        if name in _SLICES and ph in ("X", "B"):
+            self._slices(name, events, places)
+        elif ph == "i" and (name in _SLICES or name == "marker"):
+            self._markers(events, places)
+        elif name == "counter" and ph == "C":
+            self._counters(events, places)
+        elif name == "memory" and ph == "C":
+            self._count(ph, len(places), "consumed")  # sums, made of the blocks
+            return
+        elif name == "memory" and ph == "i":
+            self._memory(events, places)
+            return
+        elif name == "step" and ph in ("X", "B", "i"):
+            args = _decoded(_DECODERS["step"], events.args(places))
+            self._lanes["step"].append(_arrays("step", args, {"device_id": self._owners(events, places)}))
+        else:
+            raise NotAsWritten(f"{ph} events on a thread of {name}")
+        self._count(ph, len(places), "rows")
+
+    def _owners(self, events: _Events, places: Places) -> pa.Array:
+        pids, tids = events.columns.label("pid"), events.columns.label("tid")
+        return pa.array([self._threads[pids[place], tids[place]].owner for place in places.tolist()], pa.int64())
+
+    def _titled(self, name: str, events: _Events, places: Places, args: Sequence[Any]) -> dict[str, pa.Array]:
+        """The columns that slices and markers have in common."""
+        ids = events.ids[places]
+        old = _ints([one.id for one in args], pa.int64())
+        if old.null_count:
+            raise NotAsWritten("a row without an id")
+        self._ids.add(old.to_numpy().view(np.uint64), ids)
+        names, cats = events.columns.label("name"), events.columns.label("cat")
+        listed = places.tolist()
+        titles = [names[place] if one.name is UNSET else None for place, one in zip(listed, args, strict=True)]
+        return {
+            "id": pa.array(ids),
+            "track_id": self._owners(events, places),
+            "name": pa.array(titles, pa.string()),
+            CATEGORY[name]: pa.array([cats[place] for place in listed], pa.string()),
+        }
+
+    def _slices(self, name: str, events: _Events, places: Places) -> None:
+        args = _decoded(_DECODERS[name], events.args(places))
+        columns = self._titled(name, events, places, args)
+        columns["start_ns"] = pa.array(events.times(places))
+        columns["dur_ns"] = events.lengths(places)
+        self._lanes[name].append(_arrays(name, args, columns))
+
+    def _markers(self, events: _Events, places: Places) -> None:
+        args = _decoded(_DECODERS["marker"], events.args(places))
+        columns = self._titled("marker", events, places, args)
+        timeless = np.array([one.ts_ns is None for one in args], np.bool_)
+        columns["ts_ns"] = pa.array(events.times(places), mask=timeless)
+        self._lanes["marker"].append(_arrays("marker", args, columns))
+
+    def _memory(self, events: _Events, places: Places) -> None:
+        names = events.columns.label("name")
+        free = np.array([names[place] == "free" for place in places.tolist()], np.bool_)
+        self._count("i", int(free.sum()), "merged")
+        places = places[~free]
+        if not len(places):
+            return
+        held = np.array([names[place] == "held" for place in places.tolist()], np.bool_)
+        args = _decoded(_DECODERS["memory"], events.args(places))
+        columns = {
+            "device_id": self._owners(events, places),
+            "alloc_ns": pa.array(events.times(places), mask=held),
+        }
+        self._lanes["memory"].append(_arrays("memory", args, columns))
+        self._count("i", len(places), "rows")
+
+    def _counters(self, events: _Events, places: Places) -> None:
+        series: list[str | None] = []
+        values: list[float | None] = []
+        wholes: list[int | None] = []
+        for place, text in zip(places.tolist(), events.args(places), strict=True):
+            members = _MEMBERS.decode(text)
+            if len(members) != 1:
+                raise NotAsWritten("a counter with several values")
+            [(key, raw)] = members.items()
+            extra = (events.columns.extra or {place: None})[place] or {}
+            number = _NUMBER.decode(raw)
+            whole = number if isinstance(number, int) else None
+            beside = _NUMBER.decode(extra["value"]) if "value" in extra else number
+            series.append(key if key != "value" or "series" in extra else None)
+            values.append(None if beside is None else float(beside))
+            wholes.append(whole)
+        self._lanes["counter"].append(
+            _in_order(
+                "counter",
+                {
+                    "track_id": self._owners(events, places),
+                    "series": pa.array(series, pa.string()),
+                    "ts_ns": pa.array(events.times(places)),
+                    "value": pa.array(values, pa.float64()),
+                    "value_int": pa.array(wholes, pa.int64()),
+                },
+            )
+        )
+
+    def _flow_events(self, events: _Events, found: Sequence[tuple[int, str]]) -> None:
+        flows = self._flows
+        starts = [place for place, ph in found if ph == "s"]
+        args = iter(_decoded(_DECODERS["flow"], events.args(starts)))
+        times = events.times(np.array([place for place, _ in found])).tolist()
+        keys = events.columns.raw["id"].take(pa.array([place for place, _ in found])).to_pylist()
+        matched = 0
+        for (_, ph), ns, key in zip(found, times, keys, strict=True):
+            if ph == "s":
+                flows.args.append(next(args))
+                flows.keys.append(key)
+                flows.src_ns.append(ns)
+                flows.dst_ns.append(None)
+            elif flows.keys and flows.keys[-1] == key and flows.dst_ns[-1] is None:
+                flows.dst_ns[-1] = ns
+                matched += 1
+        self._count("s", len(starts), "rows")
+        self._count("f", matched, "merged")
+        # The start of these was lost with the text that it stood in.
+        self._count("f", len(found) - len(starts) - matched, "consumed")
+        self._put_flows(keep=1)
+
+    def _put_flows(self, keep: int) -> None:
+        flows, count = self._flows, len(self._flows.args) - keep
+        if count <= 0:
+            return
+        args = flows.args[:count]
+        nameless = np.array([one.src_ns is None for one in args], np.bool_)
+        columns = {
+            "src_ns": pa.array(np.array(flows.src_ns[:count], np.int64), mask=nameless),
+            "dst_ns": pa.array(flows.dst_ns[:count], pa.int64()),
+        }
+        self._lanes["flow"].append(_arrays("flow", args, columns))
+        self._flows = _Flows(flows.args[count:], flows.keys[count:], flows.src_ns[count:], flows.dst_ns[count:])
+
+    def end(self) -> None:
+        """No more events come."""
+        self._put_flows(keep=0)
+        for lane in self._lanes.values():
+            lane.end()
+
+    def tables(self) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
+        """All tables with their batches; each must be read to its end before the next is asked for."""
+        for name in _LANES:
+            yield name, self._batches(name)
+        for name in HEADER_TABLES[1:]:
+            names, rows = self._small[name]
+            yield name, iter([rows_from_tuples(name, names, rows)])
+
+    def _batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(name)
+        for _, batch in self._lanes[name].batches():
+            arrays = []
+            for one in batch.schema.names:
+                array = batch.column(one)
+                if one in _REFERENCES:
+                    array = self._followed(array)
+                arrays.append(array.dictionary_encode() if pa.types.is_dictionary(schema.field(one).type) else array)
+            fields = [schema.field(one) for one in batch.schema.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _followed(self, references: pa.Array) -> pa.Array:
+        """References by the ids of this file; NULL where the row is not in it."""
+        null = references.is_null().to_numpy(zero_copy_only=False)
+        found, values = self._ids.look_up(references.fill_null(0).to_numpy().view(np.uint64))
+        return pa.array(values["id"], mask=null | ~found)
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        for lane in self._lanes.values():
+            lane.close()
+        self._ids.close()
+
+
+class _Events:
+    """The columns of a batch, with times as they were before the export."""
+
+    def __init__(self, columns: Any, ids: Int64, base_ns: int) -> None:
+        self.columns = columns
+        self.ids = ids
+        self._base_ns = base_ns
+
+    def args(self, places: Sequence[int] | Places) -> list[bytes]:
+        """The texts of the args of some events."""
+        raw = self.columns.raw.get("args")
+        if raw is None or not len(places):
+            return [b""] * len(places)
+        texts: list[bytes] = raw.take(pa.array(places, pa.int64())).to_pylist()
+        return texts
+
+    def times(self, places: Places) -> Int64:
+        """When some events were."""
+        raw = self.columns.raw.get("ts")
+        found = exact_ns(raw.take(pa.array(places))) if raw is not None else None
+        if found is None or not found.valid.all() or found.rounded:
+            raise NotAsWritten("an event without a time, or a finer one than nanoseconds")
+        bounds = (int(found.ns.min()) + self._base_ns, int(found.ns.max()) + self._base_ns)
+        if not all(-(2**63) <= bound < 2**63 for bound in bounds):
+            raise NotAsWritten("a time that 64 bits don't hold")
+        times: Int64 = found.ns + np.int64(self._base_ns)
+        return times
+
+    def lengths(self, places: Places) -> pa.Array:
+        """How long some events took; null where that is not said."""
+        raw = self.columns.raw.get("dur")
+        if raw is None:
+            return pa.nulls(len(places), pa.int64())
+        found = exact_ns(raw.take(pa.array(places)))
+        if not (found.valid | found.absent).all() or found.rounded:
+            raise NotAsWritten("a duration that is no number of nanoseconds")
+        return pa.array(found.ns, mask=~found.valid)
+
+
+def _args_type(name: str) -> type[msgspec.Struct]:
+    fields: list[tuple[str, Any, Any]] = []
+    for column in table(name).columns:
+        if column.name in _PLACED[name]:
+            if column.name in _NULLED:
+                fields.append((column.name, None | UnsetType, UNSET))
+        else:
+            fields.append((column.name, _TYPES[column.type], ABSENT if column.type == "json" else None))
+    taken = {one[0] for one in fields}
+    fields += [(one, str | None, None) for one in OP_MEMBERS if name in ("task", "api") and one not in taken]
+    return msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, gc=False)
+
+
+class _ThreadArgs(msgspec.Struct):
+    table: str
+    name: str | None = None
+    track_id: int | None = None
+    device_id: int | None = None
+
+
+_THREAD = msgspec.json.Decoder(list[_ThreadArgs])
+_DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name)]) for name in _PLACED}  # type: ignore[misc] # made above
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_NUMBER = msgspec.json.Decoder(int | float | str | None)
+
+
+def _decoded(decoder: Any, texts: Sequence[bytes]) -> list[Any]:
+    found: list[Any] = decoder.decode(b"[" + b",".join(texts) + b"]")
+    if len(found) != len(texts):
+        raise NotAsWritten("an event without args")
+    return found
+
+
+def _lane_schema(name: str) -> pa.Schema:
+    plain = {
+        one.name: one.type.value_type if pa.types.is_dictionary(one.type) else one.type for one in arrow_schema(name)
+    }
+    return pa.schema([(one, kind) for one, kind in plain.items() if one != "run_id"])
+
+
+def _arrays(name: str, rows: Sequence[Any], placed: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """All columns of a table but run_id: those that are placed, the others from args."""
+    return _in_order(
+        name,
+        {
+            column.name: placed[column.name]
+            if column.name in placed
+            else _array(list(map(attrgetter(column.name), rows)), column)
+            for column in table(name).columns
+            if column.name != "run_id"
+        },
+    )
+
+
+def _in_order(name: str, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
+    return [columns[one] for one in _lane_schema(name).names]
+
+
+def _array(values: list[Any], column: Column) -> pa.Array:
+    if column.type == "json":
+        return pa.array([_text(value) for value in values], pa.string())
+    if column.type in ("i32", "i64", "u64"):
+        return _ints(values, {"i32": pa.int32(), "i64": pa.int64(), "u64": pa.uint64()}[column.type])
+    if column.type == "f64":
+        return pa.array([None if value is None else _float(value) for value in values], pa.float64())
+    return pa.array(values, {"str": pa.string(), "bool": pa.bool_()}[column.type])
+
+
+def _text(value: Raw) -> str | None:
+    """JSON text as the column had it: what is no JSON by the letter stands in a string."""
+    text = bytes(value)
+    if not text or text == b"null":
+        return None
+    if text.startswith(b'"'):
+        return str(msgspec.json.decode(text))
+    return text.decode()
+
+
+def _ints(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        try:
+            return pa.array([None if value is None else _whole(value) for value in values], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise NotAsWritten(str(error)) from error
+
+
+def _whole(value: object) -> int:
+    """A whole number, which is a string where doubles would not hold it."""
+    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal() and value.isascii():
+        return int(value)
+    if type(value) is int:
+        return value
+    raise NotAsWritten("text in the place of a whole number")
+
+
+def _float(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type] # a number or text
+    except (TypeError, ValueError) as error:
+        raise NotAsWritten("text in the place of a number") from error
+
+
+_CHECKS: Mapping[str, Callable[[Any], object]] = {"i32": _whole, "i64": _whole, "u64": _whole, "f64": _float}
+
+
+def _typed_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Rows of `otherData`, with values of the types of their columns."""
+    columns = [column for column in table(name).columns if column.name != "run_id"]
+    names = tuple(column.name for column in columns)
+    unknown = {key for row in rows for key in row} - {"run_id", *names}
+    if unknown:
+        raise NotAsWritten(f"{name} with columns that are not known")
+    found = []
+    for row in rows:
+        values: list[object] = []
+        for column in columns:
+            value = row.get(column.name)
+            if value is not None:
+                value = _checked(value, column)
+            values.append(value)
+        found.append(tuple(values))
+    return names, found
+
+
+def _checked(value: Any, column: Column) -> object:
+    if column.type in _CHECKS:
+        number = _CHECKS[column.type](value)
+        limits = {"i32": (-(2**31), 2**31), "i64": (-(2**63), 2**63), "u64": (0, 2**64)}.get(column.type)
+        if limits is not None and not limits[0] <= number < limits[1]:  # type: ignore[operator] # a whole number
+            raise NotAsWritten("a number that its column does not hold")
+        return number
+    if not isinstance(value, bool if column.type == "bool" else str):
+        raise NotAsWritten(f"{column.name} is of another type")
+    return value
