@@ -67,6 +67,10 @@ class LiveClock:
         with self._lock:
             return time.monotonic_ns() - self._stopped_ns
 
+    def after_fork(self) -> None:
+        """In the child of a fork, where nobody else can have stopped the clock."""
+        self._lock = threading.Lock()
+
     def readings(self) -> tuple[int, int, int]:
         """Three readings one directly after another: something can be read at the second, between the others."""
         with self._lock:

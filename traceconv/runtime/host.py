@@ -141,6 +141,12 @@ class Host:
             self._thread.join()
             self._thread = None
 
+    def dismiss(self) -> None:
+        """Ends the worker some time: from whatever thread, and without waiting."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread = None
+
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
             if self._failure is not None and work != self._idle.set:

@@ -183,7 +183,7 @@ class Session:
     def _load_weights(self, thread: HostThread) -> None:
         host, graph = self._host, self.model.program.graph
         total = 0
-        for name in graph.constants:
+        for name in (*graph.constants, *self.model.program.state):
             host.compare_clocks(self._device, thread)
             size = graph.tensors[name].size_bytes
             total += size
@@ -201,6 +201,15 @@ class Session:
         self._host.recorder.memory(event, self._device.device_id)
         if self._truth is not None:
             self._truth.memory(event)
+
+    @property
+    def stream_names(self) -> dict[int, str]:
+        """Number and name of every stream."""
+        return self._plan.stream_names
+
+    def held_memory(self, now_ns: int) -> list[MemoryEvent]:
+        """All that is allocated on the device, as if it were at `now_ns`."""
+        return list(self._memory.held(now_ns))
 
     # Runs
 
