@@ -79,6 +79,8 @@ class Code(Enum):
         "A trace that traceconv exported, changed since then: read as the trace of any writer.",
     )
     NOT_READ = ("not_read", Severity.INFO, "Parts of a source that hold no events of their own: not read.")
+    COMPLETED = ("completed", Severity.INFO, "Records of a table beside a timeline, and whether they tell of its tasks.")
+    NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns without which it can't be used.")
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 
     def __init__(self, text: str, severity: Severity, doc: str) -> None:
