@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from traceconv.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
 from traceconv.errors import DataLossError, InputError, printable
 from traceconv.normalize.raw_log import RawLogNormalizer, RunFacts
 from traceconv.normalize.rows import rows_from_tuples
+from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.readers import choose_reader
 from traceconv.readers.npulog.discover import CaptureFolder, find_captures, fingerprint
 from traceconv.readers.npulog.reader import CaptureReader
+from traceconv.readers.vendor_folder.discover import VendorFolder, find_vendor_folders
 from traceconv.reports.catalog import report_statements
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
@@ -94,14 +97,20 @@ def ingest(
     Raises InputError when a path holds nothing that can be read, StoreError when the store can't be written.
     """
     readers = [choose_reader(path, reader) for path in paths]
-    captures = find_captures([path for path, name in zip(paths, readers, strict=True) if name == "npulog"])
+    logs = [path for path, name in zip(paths, readers, strict=True) if name == "npulog"]
+    captures, folders = _recordings(logs) if reader is None else (find_captures(logs), [])
     traces = [(path, name) for path, name in zip(paths, readers, strict=True) if name != "npulog"]
     with StoreWriter(store_path, report_statements) as writer:
         runs = [_ingest_capture(capture, writer, replace, observer or _Silent()) for capture in captures]
-        if traces:
+        if traces or folders:
             from traceconv.pipeline_trace import TraceOptions, ingest_trace  # with all that it alone needs
 
             options = trace_options or TraceOptions()
+        if folders:
+            from traceconv.pipeline_folder import ingest_folder
+
+            runs += [ingest_folder(folder, writer, replace, observer or _Silent(), options) for folder in folders]
+        if traces:
             runs += [ingest_trace(path, writer, replace, observer or _Silent(), options, name) for path, name in traces]
         lossy = [run for run in runs if run.lossy]
         if strict and lossy:
@@ -112,6 +121,32 @@ def ingest(
         if any(run.action != "kept" for run in runs):
             writer.commit()
     return runs
+
+
+def vendor_folders(path: Path) -> list[VendorFolder]:
+    """The output folders of msprof and torch_npu at or below a path."""
+
+    def kind_of(name: str) -> str | None:
+        kind = spec().kind_of(name)
+        return None if kind is None else kind.becomes
+
+    return find_vendor_folders(path, kind_of)
+
+
+def _recordings(paths: Sequence[Path]) -> tuple[list[CaptureFolder], list[VendorFolder]]:
+    """Captures, and output folders of vendors that lie in none of them. InputError for a path with neither."""
+    captures: list[CaptureFolder] = []
+    found: dict[str, VendorFolder] = {}
+    for path in paths:
+        folders = vendor_folders(path)
+        try:
+            captures += find_captures([path])
+        except InputError:
+            if not folders:
+                raise
+        found.update((os.path.realpath(folder.path), folder) for folder in folders)
+    own = {os.path.realpath(capture.path) for capture in captures}
+    return find_captures(paths) if not found else captures, [folder for key, folder in found.items() if key not in own]
 
 
 def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, observer: Observer) -> IngestedRun:

@@ -1,0 +1,116 @@
+"""Which CSV files of vendors are known, and which of their columns: `tables.toml`, checked when it is loaded."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+COLUMN_TYPES = frozenset(("text", "shapes", "int", "flag", "us", "kb"))
+BECOMES = frozenset(("task", "attach", "counter", "memory", "step", "fusion", "nothing"))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One of our columns, and how the file's header may spell it (as `plain` gives it)."""
+
+    name: str
+    type: str
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of file. becomes `nothing`: its rows are no rows of ours, `doc` says why."""
+
+    kind: str
+    names: re.Pattern[str]
+    becomes: str
+    doc: str
+    needs: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the columns of a kind are in one file.
+
+    places   our column → index of the cell
+    others   (header, index) of the columns that are none of ours, in order
+    missing  columns that the kind needs and the file lacks
+    group    group of hardware counters that was recorded; None when the header does not tell
+    """
+
+    kind: FileKind
+    places: Mapping[str, int]
+    others: tuple[tuple[str, int], ...]
+    missing: tuple[str, ...]
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All kinds of files, in the order of tables.toml."""
+
+    kinds: tuple[FileKind, ...]
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def kind_of(self, file_name: str) -> FileKind | None:
+        """The kind of a file by its name; None for one that is not known."""
+        return next((kind for kind in self.kinds if kind.names.fullmatch(file_name)), None)
+
+    def layout(self, kind: FileKind, header: Sequence[str]) -> Layout:
+        """Finds the columns of `kind` in a header; of a heading that comes twice, the first one counts."""
+        found: dict[str, int] = {}
+        for place, text in enumerate(header):
+            found.setdefault(plain(text), place)
+        places: dict[str, int] = {}
+        for column in kind.columns:
+            at = next((found[name] for name in column.headers if name in found), None)
+            if at is not None:
+                places[column.name] = at
+        used = set(places.values())
+        others = tuple((text, place) for place, text in enumerate(header) if place not in used and text)
+        group = next((name for name, words in self.groups.items() if found.keys() & set(words)), None)
+        return Layout(kind, places, others, tuple(name for name in kind.needs if name not in places), group)
+
+
+def plain(header: str) -> str:
+    """A heading without what its spellings differ in: case, blanks, underscores, a byte order mark."""
+    return re.sub(r"[\s_]+", " ", header.strip().strip("\ufeff")).casefold()
+
+
+@cache
+def spec() -> Spec:
+    """What tables.toml says. ValueError when it breaks its own rules: that is an error of ours, not of the user."""
+    text = (resources.files("traceconv.normalize.vendor_csv") / "tables.toml").read_text("utf-8")
+    raw: dict[str, Any] = tomllib.loads(text)
+    columns = {
+        name: tuple(_column(ours, entry) for ours, entry in entries.items()) for name, entries in raw["columns"].items()
+    }
+    kinds = []
+    for entry in raw["file"]:
+        becomes = entry.get("becomes", "nothing")
+        own = columns[entry["columns"]] if "columns" in entry else ()
+        needs = tuple(entry.get("needs", ()))
+        if becomes not in BECOMES or not set(needs) <= {column.name for column in own}:
+            raise ValueError(f"tables.toml: {entry['kind']}: unknown `becomes`, or a need that is no column")
+        names = re.compile(entry["names"], re.IGNORECASE)
+        kinds.append(FileKind(entry["kind"], names, becomes, entry["doc"], needs, own))
+    groups = {name: tuple(map(plain, words)) for name, words in raw["pmu_groups"].items()}
+    return Spec(tuple(kinds), groups)
+
+
+def _column(name: str, entry: Mapping[str, Any]) -> Column:
+    if entry["type"] not in COLUMN_TYPES:
+        raise ValueError(f"tables.toml: {name}: unknown type {entry['type']}")
+    return Column(name, entry["type"], tuple(map(plain, entry["headers"])))

@@ -1,0 +1,124 @@
+"""Cells of a vendor's CSV → Arrow columns of exact values: never a double, and N/A is NULL."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.json_events import binary_column
+from traceconv.normalize.trace_json.times import exact_ns, exact_number
+from traceconv.normalize.vendor_csv.spec import Column, Layout
+
+_NOTHING = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN"))
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}(?:\.0*)?")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_FLAGS = {"yes": True, "no": False, "true": True, "false": False}
+#: What msprof writes for "no model" and "no context".
+_NO_ID = 2**32 - 1
+
+TYPES = {
+    "text": pa.string(),
+    "shapes": pa.string(),
+    "int": pa.int64(),
+    "flag": pa.bool_(),
+    "us": pa.int64(),
+    "kb": pa.int64(),
+}
+
+
+@dataclass(slots=True)
+class Odd:
+    """What was not as the column should have it: counted, by column. Those cells are NULL.
+
+    unreadable  no value of the column's type
+    rounded     times finer than a nanosecond
+    """
+
+    unreadable: dict[str, int] = field(default_factory=dict)
+    rounded: dict[str, int] = field(default_factory=dict)
+
+
+def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], odd: Odd) -> pa.RecordBatch:
+    """A batch with `id`, every column of the kind (NULL where the file has it not) and `args`.
+
+    args  the text of a JSON object of the cells that are in no column, numbers as they stand; NULL when there are none
+    """
+    cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
+    names, arrays = ["id"], [pa.array(ids, pa.int64())]
+    for column in layout.kind.columns:
+        place = layout.places.get(column.name)
+        names.append(column.name)
+        arrays.append(pa.nulls(len(rows), TYPES[column.type]) if place is None else _values(column, cells[place], odd))
+    names.append("args")
+    arrays.append(pa.array(_args(layout, cells, len(rows)), pa.string()))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def series(layout: Layout, rows: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:
+    """Of a counter file: (heading, cells) of each column that is none of ours; cells without a value are empty."""
+    cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
+    return [(header, ["" if c in _NOTHING else c for c in cells[place]]) for header, place in layout.others]
+
+
+def _values(column: Column, cells: Sequence[str], odd: Odd) -> pa.Array:
+    if column.type == "us":
+        return _times(column.name, cells, odd)
+    known = [None if cell in _NOTHING else cell for cell in cells]
+    if column.type == "text":
+        return pa.array(known, pa.string())
+    if column.type == "shapes":
+        return pa.array([None if cell is None else cell.replace('"', "").strip() for cell in known], pa.string())
+    read = {"int": _whole, "flag": lambda cell: _FLAGS.get(cell.casefold()), "kb": _bytes}[column.type]
+    values = [None if cell is None else read(cell) for cell in known]
+    wrong = sum(1 for cell, value in zip(known, values, strict=True) if cell is not None and value is None)
+    if wrong:
+        odd.unreadable[column.name] = odd.unreadable.get(column.name, 0) + wrong
+    if column.name in ("model_id", "context_id"):
+        values = [None if value == _NO_ID else value for value in values]
+    return pa.array(values, TYPES[column.type])
+
+
+def _times(name: str, cells: Sequence[str], odd: Odd) -> pa.Array:
+    texts = [b"" if cell in _NOTHING else cell.encode() for cell in cells]
+    times = exact_ns(binary_column(texts))
+    if times.rounded:
+        odd.rounded[name] = odd.rounded.get(name, 0) + times.rounded
+    wrong = int(np.count_nonzero(~times.valid & ~times.absent))
+    if wrong:
+        odd.unreadable[name] = odd.unreadable.get(name, 0) + wrong
+    return pa.array(times.ns, pa.int64(), mask=~times.valid)
+
+
+def _whole(cell: str) -> int | None:
+    if not _WHOLE.fullmatch(cell):
+        return None
+    value = int(cell.split(".")[0])
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _bytes(cell: str) -> int | None:
+    """KB of 1024 bytes → bytes; of a size with a fraction of a byte the whole ones, half to even."""
+    value = exact_number(cell)
+    if value is None or abs(value) >= Decimal(2) ** 52:
+        return None
+    return int((value * 1024).to_integral_value())
+
+
+def _args(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:
+    if not layout.others:
+        return [None] * count
+    parts: list[list[str]] = [[] for _ in range(count)]
+    for header, place in layout.others:
+        key = json.dumps(header, ensure_ascii=False) + ":"
+        for row, cell in enumerate(cells[place]):
+            if cell not in _NOTHING:
+                number = _JSON_NUMBER.fullmatch(cell) is not None
+                parts[row].append(key + (cell if number else json.dumps(cell, ensure_ascii=False)))
+    return ["{" + ",".join(part) + "}" if part else None for part in parts]

@@ -1,0 +1,152 @@
+"""Finds output folders of msprof and torch_npu below a path, and what in each of them is to be read.
+
+*_ascend_pt/ASCEND_PROFILER_OUTPUT/      torch_npu: trace_view.json and CSV files; PROF_* beside it is the same
+                                         recording once more, and is left alone
+PROF_*/mindstudio_profiler_output/       msprof: msprof_*.json and CSV files, their names end in the time of export
+PROF_*/device_*/{timeline,summary}/      msprof of old: names end in device, model and iteration
+any folder with such files in it
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: How deep below a named folder output folders are looked for, and how many folders are looked at in all.
+MAX_DEPTH = 8
+MAX_FOLDERS = 50_000
+
+_TIMELINE = re.compile(r"(?:trace_view|msprof(?:_slice_\d+)?(?:_\d+)*)\.json(?:\.gz|\.zst)?", re.IGNORECASE)
+_PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.gz|\.zst)?", re.IGNORECASE)
+_FACTS = re.compile(r"(?:profiler_info(?:_\d+)?\.json|profiler_metadata\.json|info\.json(?:\.\d+)?)", re.IGNORECASE)
+_OTHER = re.compile(r".+\.(?:csv|json|json\.gz|json\.zst|db|xlsx)", re.IGNORECASE)
+_EXPORT_TIME = re.compile(r"_(\d{14})\.")
+_OUTPUT = "ASCEND_PROFILER_OUTPUT"
+
+
+@dataclass(frozen=True, slots=True)
+class VendorFolder:
+    """One recording's output.
+
+    path       the folder that stands for the recording: PROF_*, *_ascend_pt, or that of the files
+    timelines  files of events, to be read as one trace; none: the CSV files are all there is
+    tables     CSV files of a known kind
+    facts      small JSON files that describe the recording
+    left       (file, why it is not read)
+    """
+
+    path: Path
+    timelines: tuple[Path, ...]
+    tables: tuple[Path, ...]
+    facts: tuple[Path, ...]
+    left: tuple[tuple[Path, str], ...]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that is read."""
+        return (*self.timelines, *self.tables, *self.facts)
+
+    def name_of(self, file: Path) -> str:
+        """The path of a file inside the recording, with '/'."""
+        return file.relative_to(self.path).as_posix() if file.is_relative_to(self.path) else file.name
+
+
+def find_vendor_folders(path: Path, kind_of: Callable[[str], str | None]) -> list[VendorFolder]:
+    """The recordings at or below a folder, by name; none when `path` is no folder.
+
+    `kind_of`: what a CSV file's rows become by its name, `nothing` for sums; None for a name that is not known.
+    """
+    return list(_search(path, kind_of, MAX_DEPTH, [MAX_FOLDERS])) if path.is_dir() else []
+
+
+def _search(
+    folder: Path, kind_of: Callable[[str], str | None], depth: int, budget: list[int]
+) -> Iterable[VendorFolder]:
+    budget[0] -= 1
+    files, folders = _listed(folder)
+    output = next((one for one in folders if one.name == _OUTPUT), None)
+    if output is not None:
+        found = _recording(folder, [*_listed(output)[0], *(f for f in files if _FACTS.fullmatch(f.name))], kind_of)
+        if found is not None:
+            yield found
+            return
+    if folder.name.startswith("PROF_"):
+        found = _recording(folder, _inside_prof(files, folders), kind_of)
+    else:
+        found = _recording(folder, files, kind_of)
+    if found is not None:
+        yield found
+        return
+    if depth and budget[0] > 0:
+        for one in folders:
+            if not one.is_symlink():
+                yield from _search(one, kind_of, depth - 1, budget)
+
+
+def _inside_prof(files: Sequence[Path], folders: Sequence[Path]) -> list[Path]:
+    for one in folders:
+        if one.name == "mindstudio_profiler_output":
+            inside = _listed(one)[0]
+            if inside:
+                return inside
+    found = [file for file in files if _FACTS.fullmatch(file.name)]
+    for one in folders:
+        if one.name == "host" or one.name.startswith("device_"):
+            direct, below = _listed(one)
+            found += [file for file in direct if _FACTS.fullmatch(file.name)]
+            for kind in below:
+                if kind.name in ("timeline", "summary"):
+                    found += _listed(kind)[0]
+    return found
+
+
+def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str | None]) -> VendorFolder | None:
+    timelines = [file for file in files if _TIMELINE.fullmatch(file.name)]
+    kinds = {file: kind_of(file.name) for file in files}
+    tables = [file for file in files if kinds[file] is not None]
+    if not timelines and not any(kinds[file] not in (None, "nothing") for file in tables):
+        return None
+    left: list[tuple[Path, str]] = []
+    parts = [file for file in files if _PART.fullmatch(file.name)]
+    if timelines:
+        left += [(file, "the timeline has the same events") for file in parts]
+    else:
+        timelines = parts
+    newest = max((match[1] for file in files if (match := _EXPORT_TIME.search(file.name))), default=None)
+    read = []
+    for file in (*timelines, *tables):
+        match = _EXPORT_TIME.search(file.name)
+        if match is not None and match[1] != newest:
+            left.append((file, "there is a newer export of the same recording beside it"))
+        else:
+            read.append(file)
+    facts = [file for file in files if _FACTS.fullmatch(file.name)]
+    known = {*timelines, *tables, *facts, *(file for file, _ in left)}
+    left += [
+        (file, "this version does not know what it holds")
+        for file in files
+        if file not in known and _OTHER.fullmatch(file.name)
+    ]
+    chosen = set(read)
+    return VendorFolder(
+        path,
+        tuple(file for file in timelines if file in chosen),
+        tuple(file for file in tables if file in chosen),
+        tuple(facts),
+        tuple(left),
+    )
+
+
+def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The plain files and the folders in a folder, by name; none when it can't be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+            files = [Path(entry.path) for entry in found if entry.is_file()]
+            folders = [Path(entry.path) for entry in found if entry.is_dir()]
+    except OSError:
+        return [], []
+    return files, folders
