@@ -11,7 +11,8 @@ from traceconv.runtime.graph import Graph, Node, Tensor
 from traceconv.runtime.pricing import price
 from traceconv.runtime.spec import DeviceSpec
 
-_IMAGE_OPS = frozenset(
+#: Ops whose tensors of rank 4 are images.
+IMAGE_OPS = frozenset(
     {
         "Conv",
         "ConvInteger",
@@ -111,6 +112,7 @@ class Program:
 
     `host_before` and `host_after` are what the host does in a run. `uploads` are the tensors that are copied to
     the device, one for each input of the model; `downloads` those that are copied back, one for each output.
+    `state`: tensors beside the constants that stay on the device from run to run, and that ops change.
     """
 
     graph: Graph
@@ -120,6 +122,7 @@ class Program:
     host_after: tuple[HostOp, ...]
     uploads: tuple[str, ...]
     downloads: tuple[str, ...]
+    state: tuple[str, ...] = ()
 
     def root(self, name: str) -> str:
         """The tensor that owns the bytes of `name`: itself, unless it is a view."""
@@ -223,7 +226,7 @@ def _lower(
         weights,
         writes,
         operands,
-        any(node.op_type in _IMAGE_OPS for node in group.nodes),
+        any(node.op_type in IMAGE_OPS for node in group.nodes),
         flops,
         cost,
         fusion_id,

@@ -6,10 +6,12 @@ device     the clock as it is: origin_ns, offset_ticks, clock_hz, drift_ppb, jum
 task       one task: `start_ns` and `end_ns` on the host clock, exactly; `start_ticks` and `end_ticks` as its counter
            showed them; `after`: the tasks that had to end before it (on its stream, and the event that it waited for);
            `held_by`: what its start came of (launch: it was just then there; stream: the task before it), or, of a
-           wait, its end (event); `alone_ticks`: how long it would take with nothing beside it
+           wait, its end (event), or, of a collective, when it began to move data (peers); `alone_ticks`: how long it
+           would take with nothing beside it
 run        one run of the model: when it was on the device, and the longest chain of dependent tasks in it: each task
            counts with its duration, a wait with what is left of it after its event; no longer than `makespan_ticks`
 busy       of one device, how long tasks of a type (or any that computes) were running: the union of their times
+overlap    of one training step: how long collectives ran, ops of the backward pass did, and both at the same time
 queue      of one stream, tasks that were submitted and had not started: the most at a time, and the sum over time
 memory     the peaks of a device's memory: used by blocks, reserved in segments
 """
@@ -17,7 +19,7 @@ memory     the peaks of a device's memory: used by blocks, reserved in segments
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,13 +57,17 @@ class _Done:
 
 @dataclass(slots=True)
 class DeviceTruth:
-    """What happened on one device. `task` and `memory` are told of things as they happen."""
+    """What happened on one device. `task` and `memory` are told of things as they happen.
+
+    `phases`: op index → part of a training step that it belongs to.
+    """
 
     device: Device
     tasks: list[_Done] = field(default_factory=list)
     runs: list[tuple[int | None, int, tuple[int, ...]]] = field(default_factory=list)
     used_peak: tuple[int, int] = (0, 0)
     reserved_peak: tuple[int, int] = (0, 0)
+    phases: Mapping[int, str] = field(default_factory=dict)
 
     def task(
         self,
@@ -152,6 +158,7 @@ class DeviceTruth:
                 "held_by": done.held_by,
             }
         yield from self._run_lines()
+        yield from self._overlap_lines()
         yield from self._busy_lines()
         yield from self._queue_lines()
         for what, (peak, at_ns) in (("used_bytes", self.used_peak), ("reserved_bytes", self.reserved_peak)):
@@ -179,6 +186,32 @@ class DeviceTruth:
                 "makespan_ticks": last - first,
                 "critical_path": path,
                 "critical_path_ticks": length,
+            }
+
+    def _overlap_lines(self) -> Iterator[dict[str, object]]:
+        ns_at, device_id = self.device.clock.ns_at, self.device.device_id
+        steps = sorted({done.step_id for done in self.tasks if done.task_type == "HCCL" and done.step_id is not None})
+        by_step: dict[int, list[_Done]] = {step_id: [] for step_id in steps}
+        for done in self.tasks:
+            if done.step_id in by_step:
+                by_step[done.step_id].append(done)
+        for step_id, tasks in by_step.items():
+            exchanges = union((done.start, done.end) for done in tasks if done.task_type == "HCCL")
+            backward = union(
+                (done.start, done.end)
+                for done in tasks
+                if done.op_index is not None and self.phases.get(done.op_index) == "backward"
+            )
+            shared = intersection(exchanges, backward)
+            yield {
+                "kind": "overlap",
+                "device_id": device_id,
+                "step_id": step_id,
+                "communication_ticks": sum(end - start for start, end in exchanges),
+                "backward_ticks": sum(end - start for start, end in backward),
+                "overlap_ticks": sum(end - start for start, end in shared),
+                "overlap_ns": sum(ns_at(end) - ns_at(start) for start, end in shared),
+                "intervals": len(shared),
             }
 
     def _busy_lines(self) -> Iterator[dict[str, object]]:
@@ -242,6 +275,16 @@ def union(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((start, end))
     return found
+
+
+def intersection(one: list[tuple[int, int]], two: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where both are: of unions, as `union` gives them."""
+    shared = []
+    for start, end in one:
+        for begin, stop in two:
+            if max(start, begin) < min(end, stop):
+                shared.append((max(start, begin), min(end, stop)))
+    return shared
 
 
 def write_truth(path: Path, devices: Iterable[DeviceTruth]) -> None:

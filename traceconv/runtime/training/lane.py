@@ -1,0 +1,214 @@
+"""One device that trains: its part of a step, up to where every device has been told what to do, and from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+
+import numpy as np
+
+from traceconv.errors import UsageError, printable, suggestion
+from traceconv.runtime.device import Device, Meeting, Task, run_together
+from traceconv.runtime.execute import Executor
+from traceconv.runtime.graph import Array
+from traceconv.runtime.host import Host
+from traceconv.runtime.inference import CaptureIds
+from traceconv.runtime.launch import Execution, Run
+from traceconv.runtime.recorder import NONE32
+from traceconv.runtime.session import MODEL_ID, CompiledModel, Session, check_inputs
+from traceconv.runtime.training.data import TARGET, Batch
+from traceconv.runtime.training.plan import TrainingPlan
+from traceconv.runtime.truth import DeviceTruth
+
+#: Modelled work of the host on data: bytes in a microsecond, by kind of work.
+_BYTES_PER_US = {"DataLoad": 4_000, "Augment": 1_000}
+_WORK_NS = 2_000
+
+#: One piece of the host's work after the other that leads to a batch: (kind, what was made so far → what it makes).
+Work = Callable[[Batch], Batch]
+Source = Sequence[tuple[str, Work]]
+EMPTY = Batch({}, np.zeros(0, np.int64))
+
+
+class _Elsewhere(Executor):
+    """A training step's numbers are made for all devices together, not by one session."""
+
+    def __init__(self) -> None:
+        self.kernels = []
+
+
+class Meetings:
+    """Where the collectives of several devices find each other, by step and op."""
+
+    def __init__(self, devices: int) -> None:
+        self._devices = devices
+        self._open: dict[tuple[int, int], Meeting] = {}
+
+    def at(self, step: int, op_index: int) -> Meeting:
+        """The meeting of an op of a step: the same for every device."""
+        return self._open.setdefault((step, op_index), Meeting(self._devices))
+
+    def forget(self, step: int) -> None:
+        """Everything of a step is done."""
+        for key in [key for key in self._open if key[0] <= step]:
+            del self._open[key]
+
+
+class Lane(Session):
+    """A device with its host threads. `begin` and `end` are the two halves of a step.
+
+    fp_op, bp_op  index of the op at whose start the forward part begins, and of the one at whose end the backward
+                  part ends; None: the first to start, the last to end
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        host: Host,
+        device: Device,
+        meetings: Meetings,
+        *,
+        ids: CaptureIds | None = None,
+        seed: int = 0,
+        truth: DeviceTruth | None = None,
+        points: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        model = CompiledModel(plan.program, _Elsewhere(), plan.spec)
+        super().__init__(model, host, device, ids=ids, seed=seed, truth=truth)
+        if truth is not None:
+            truth.phases = {op.index: op.phase for op in plan.program.ops}
+        self.plan = plan
+        self.batch = EMPTY
+        self._meetings = meetings
+        self._points = points
+        self._phases = {phase: [op.index for op in plan.ops(phase)] for phase in ("forward", "backward")}
+        self._count = 0
+        self._half: Iterator[None] | None = None
+        self._last: Task | None = None
+        self._announced: tuple[Run, Batch] | None = None
+        self._loss: dict[str, Array] = {}
+
+    def stopped(self) -> AbstractContextManager[None]:
+        """For emulation: no host clock goes on inside, of any lane."""
+        return self._host.stopped()
+
+    @property
+    def waits(self) -> tuple[Device, Task]:
+        """The device, and the task that a step that has begun waits for."""
+        assert self._last is not None
+        return self._device, self._last
+
+    def begin(self, source: Source, *, step: bool = True, then: Source | None = None, then_step: bool = True) -> None:
+        """Brings a batch to the device and launches the step; afterwards `batch` is what it learns from.
+
+        source  the host's work that makes the batch; nothing is done of it if the last call announced it
+        step    whether it counts as an iteration; a warm-up does not
+        then    what makes the next batch, which is then made and copied while the device computes
+        """
+        self._half = self._step_in_halves(source, step, then, then_step)
+        next(self._half)
+
+    def end(self, loss: float) -> None:
+        """Waits for the device, which must have been moved on, and takes the loss from it."""
+        half, self._half = self._half, None
+        assert half is not None
+        name = self.plan.program.downloads[0]
+        tensor = self.plan.program.graph.tensors[name]
+        self._loss = {name: np.full(tensor.shape, loss, tensor.numpy_dtype)}
+        next(half, None)
+
+    def _step_in_halves(self, source: Source, step: bool, then: Source | None, then_step: bool) -> Iterator[None]:
+        host, thread = self._host, self._host.channel
+        run, self.batch = self._announced or self._loaded(source, step)
+        self._announced = None
+        run.meet = partial(self._meetings.at, self._count)
+        self._count += 1
+        try:
+            with self._ranges.inference(run):
+                if not run.handed:
+                    self._hand_inputs(run)
+                self._hand_ops(run)
+                self._hand_copies("aclrtMemcpyAsync", "OutputCopy", run, self._plan.stores, "Store")
+                if then is not None:
+                    self._announced = self._loaded(then, then_step)
+                    self._hand_inputs(self._announced[0], ahead=True)
+                with (
+                    host.call(thread, "acl", "aclrtSynchronizeStream", step_id=run.step_id),
+                    host.call(thread, "runtime", "StreamSynchronize", step_id=run.step_id),
+                ):
+                    host.drain()
+                    self._last = self._device.last[self._plan.copy_out]
+                    yield
+                    with host.stopped():
+                        done_ns = self._device.done_ns(self._last)
+                    host.wait_for_device(self._device, thread, done_ns, run.step_id)
+                self._finish(run, self._loss)
+        except BaseException:
+            self._recover(run)
+            raise
+        if step:
+            self._mark_step(run)
+
+    def _loaded(self, source: Source, step: bool) -> tuple[Run, Batch]:
+        """The host's work on a batch, and the run that learns from it."""
+        thread, batch = self._host.channel, EMPTY
+        step_id = next(self._ids.steps) if step else NONE32
+        for kind, work in source:
+            with self._ranges.host_op(kind, step_id):
+                batch = work(batch)
+                # Real work takes its real time; modelled time pays for it.
+                thread.spend(_WORK_NS + batch.size_bytes * 1_000 // _BYTES_PER_US.get(kind, 1_000))
+        self.plan.loss.check(batch.target)
+        inputs = check_inputs(self.model, {**batch.inputs, TARGET: batch.target})
+        execution = Execution(next(self._ids.executions), 0)
+        return Run(inputs, inputs, step_id, self._random.bits64() >> 1 | 1, [execution]), batch
+
+    def _mark_step(self, run: Run) -> None:
+        """The step from its first task that was not made ahead to its last, and its points between."""
+        spans = [task.span for execution in run.executions for task in execution.tasks]
+        begin, end = min(start for start, _ in spans), max(end for _, end in spans)
+        tasks = run.op_tasks
+        fp, bp = self._points
+        forward = [tasks[index].span[0] for index in (self._phases["forward"] if fp is None else [fp])]
+        backward = [tasks[index].span[1] for index in (self._phases["backward"] if bp is None else [bp])]
+        marks = {"start": begin, "fp_start": min(forward), "bp_end": max(backward), "end": end}
+        if run.loads:
+            marks["get_next_start"] = min(task.span[0] for task in run.loads)
+            marks["get_next_end"] = max(task.span[1] for task in run.loads)
+        self._iterations += 1
+        for mark, ticks in marks.items():
+            reading, device_id = self._device.clock.reading(ticks), self._device.device_id
+            self._host.recorder.step_mark(device_id, reading, run.step_id, MODEL_ID, self._iterations, mark)
+        self._sample_frequency(begin)
+        self._sample_frequency(end)
+        self._launcher.sample(
+            "HBM Bandwidth", "MB/s", end, self._op_bytes * self._device.spec.clock_hz // max(1, end - begin) // 10**6
+        )
+
+
+def move_on(lanes: Sequence[Lane]) -> None:
+    """Moves the devices of a step that has begun on all of them to its end."""
+    run_together([lane.waits for lane in lanes])
+
+
+def find_points(plan: TrainingPlan, fp_point: str | None, bp_point: str | None) -> tuple[int | None, int | None]:
+    """Indices of the ops that mark where the forward part begins and the backward part ends.
+
+    Each is the name of an op of that part, or of a node of the model: then its first op, or the last of its
+    gradients. Raises UsageError for a name that is neither.
+    """
+    return _point(plan, "--fp-point", "forward", fp_point), _point(plan, "--bp-point", "backward", bp_point)
+
+
+def _point(plan: TrainingPlan, option: str, phase: str, name: str | None) -> int | None:
+    if name is None:
+        return None
+    ops = plan.ops(phase)
+    found = [op.index for op in ops if op.name == name] or [op.index for op in ops if op.nodes[0].name == name]
+    if not found:
+        names: Mapping[str, None] = dict.fromkeys(name for op in ops for name in (op.name, op.nodes[0].name))
+        near = suggestion(name, list(names))
+        of = f"no {phase} op of {plan.program.graph.name} is called so"
+        raise UsageError(f"{option} {printable(name, 80)}: {of}.{near}")
+    return found[0] if phase == "forward" else found[-1]

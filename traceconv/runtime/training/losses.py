@@ -1,0 +1,128 @@
+"""What is made small: softmax cross-entropy of the model's logits, or the mean square error of its output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from traceconv.errors import InputError, ModelError, UsageError, printable, suggestion
+from traceconv.runtime.graph import FLOATS, Array, Graph, Node, Tensor
+from traceconv.runtime.training.gradient import Values
+
+LOSSES = ("cross-entropy", "mse")
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A loss of one tensor of the model against a target.
+
+    kind        one of `LOSSES`
+    source      the tensor that is held against the target: logits, or a prediction
+    target      what the caller gives in each step
+    class_axis  the axis of the logits that the target indexes
+    """
+
+    kind: str
+    source: Tensor
+    target: Tensor
+    class_axis: int = -1
+
+    @property
+    def op_types(self) -> tuple[str, str]:
+        """Names on the device of the loss and of its gradient."""
+        if self.kind == "mse":
+            return "MseLoss", "MseLossGrad"
+        return "SoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyGrad"
+
+    def check(self, target: Array) -> None:
+        """Raises InputError for a target that the loss does not take."""
+        if tuple(target.shape) != self.target.shape or target.dtype != self.target.numpy_dtype:
+            raise InputError(
+                f"the target is {self.target.numpy_dtype} {list(self.target.shape)}, "
+                f"but what was given is {target.dtype} {list(target.shape)}"
+            )
+        if self.kind == "cross-entropy" and target.size:
+            least, most = int(target.min()), int(target.max())
+            classes = self.source.shape[self.class_axis]
+            if least < 0 or most >= classes:
+                wrong = least if least < 0 else most
+                raise InputError(f"a target is {wrong}, but there are {classes} classes, from 0")
+
+    def forward(self, source: Values, target: Values) -> list[Values]:
+        """(the mean loss, what its gradient needs): probabilities, or differences."""
+        wide = source.astype(np.float32) if source.dtype == np.float16 else source
+        if self.kind == "mse":
+            difference = wide - target
+            return [np.mean(difference * difference).reshape(()), difference.astype(source.dtype)]
+        shifted = wide - wide.max(axis=self.class_axis, keepdims=True)
+        exponents = np.exp(shifted)
+        sums = exponents.sum(axis=self.class_axis, keepdims=True)
+        chosen = np.take_along_axis(shifted - np.log(sums), np.expand_dims(target, self.class_axis), self.class_axis)
+        return [-chosen.mean().reshape(()), (exponents / sums).astype(source.dtype)]
+
+    def backward(self, kept: Values, target: Values) -> list[Values]:
+        """The gradient of `source`."""
+        if self.kind == "mse":
+            return [(kept * (2.0 / max(1, kept.size))).astype(kept.dtype)]
+        made = kept.copy()
+        places = np.expand_dims(target, self.class_axis)
+        ones = np.take_along_axis(made, places, self.class_axis) - 1
+        np.put_along_axis(made, places, ones, self.class_axis)
+        made /= max(1, target.size)
+        return [made]
+
+
+def loss_of(graph: Graph, kind: str | None, target: Array | None) -> Loss:
+    """The loss of a model's first output.
+
+    kind    one of `LOSSES`; None: "mse" for a target of floats, else "cross-entropy"
+    target  an example of it; None: class numbers of the fitting shape
+
+    Raises UsageError for a kind that there is not, ModelError for an output that has no such loss, InputError for a
+    target that does not fit it.
+    """
+    if kind is not None and kind not in LOSSES:
+        near = suggestion(kind, list(LOSSES)) or f" There are: {', '.join(LOSSES)}."
+        raise UsageError(f"--loss {printable(kind, 40)}: no such loss.{near}")
+    if kind is None:
+        kind = "mse" if target is not None and target.dtype.kind == "f" else "cross-entropy"
+    output = graph.tensors[graph.outputs[0]]
+    if output.elem_type not in FLOATS:
+        raise ModelError(f"{graph.name}: its first output is {output.dtype}: a loss needs floats")
+    if kind == "mse":
+        loss = Loss(kind, output, Tensor("target", output.shape, output.elem_type))
+    else:
+        logits = _logits(graph, output)
+        if not logits.shape:
+            raise ModelError(f"{graph.name}: its first output is one number: there are no classes to choose from")
+        axis = _class_axis(logits, target)
+        shape = logits.shape[:axis] + logits.shape[axis + 1 :]
+        elem_type = TensorProto.INT32 if target is not None and target.dtype == np.int32 else TensorProto.INT64
+        loss = Loss(kind, logits, Tensor("target", shape, elem_type), axis)
+    if target is not None:
+        loss.check(target)
+    return loss
+
+
+def _class_axis(logits: Tensor, target: Array | None) -> int:
+    """Axis 1 of images and where the target's shape says so; the last one otherwise."""
+    rank = len(logits.shape)
+    images = logits.shape[:1] + logits.shape[2:]
+    last = logits.shape[:-1]
+    if target is None or images == last:
+        return 1 if rank == 4 else rank - 1
+    return 1 if tuple(target.shape) == images else rank - 1
+
+
+def _logits(graph: Graph, output: Tensor) -> Tensor:
+    """What a softmax at the end of the model is made of: the loss has a softmax of its own."""
+    producers = graph.producers()
+    node: Node | None = producers.get(output.name)
+    while node is not None and node.op_type in ("Identity", "Dropout") and not node.domain:
+        node = producers.get(node.inputs[0])
+    if node is not None and node.op_type in ("Softmax", "LogSoftmax") and not node.domain:
+        return graph.tensors[node.inputs[0]]
+    return output

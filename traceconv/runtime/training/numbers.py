@@ -1,0 +1,99 @@
+"""The arithmetic of a training step: values of forward and backward, and the refresh of what is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceconv.errors import InputError, printable
+from traceconv.runtime.graph import Array
+from traceconv.runtime.training.gradient import Values
+from traceconv.runtime.training.plan import TrainingPlan, slot_name
+
+
+@dataclass(frozen=True, slots=True)
+class StepValues:
+    """What a device makes of its part of a batch: the loss, gradients by parameter, new statistics by running one."""
+
+    loss: float
+    gradients: Mapping[str, Values]
+    statistics: Mapping[str, Values]
+
+
+class Arithmetician:
+    """Computes the steps of a plan."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._last_uses = plan.program.last_uses()
+        root = plan.program.root
+        self._wanted = {root(name) for name in plan.parameters.values()}
+        self._wanted |= {root(new) for _, new, _ in plan.stats} | {plan.program.downloads[0]}
+
+    def run(self, inputs: Mapping[str, Array], state: Mapping[str, Values], seed: Sequence[int]) -> StepValues:
+        """Forward and backward; what is drawn at random comes of `seed`.
+
+        Raises InputError for a loss that is not finite: from here on, nothing would be learned.
+        """
+        plan, root = self._plan, self._plan.program.root
+        values: dict[str, Values] = dict(inputs)
+        with np.errstate(all="ignore"):
+            for op in plan.program.ops:
+                arithmetic = plan.arithmetic.get(op.index)
+                if arithmetic is None:
+                    continue
+                read = [self._value(name, values, state) for name in arithmetic.reads]
+                made = arithmetic.run(read, (*seed, op.index))
+                values.update(zip(arithmetic.makes, made, strict=True))
+                for name in self._last_uses.get(op.index, ()):
+                    if name not in self._wanted:
+                        values.pop(name, None)
+        loss = float(values[plan.program.downloads[0]])
+        if not np.isfinite(loss):
+            raise InputError(f"{plan.program.graph.name}: the loss is {loss}: try a smaller --lr, or check the inputs")
+        return StepValues(
+            loss,
+            {name: values[root(gradient)].reshape(state[name].shape) for name, gradient in plan.parameters.items()},
+            {running: values[root(new)] for running, new, _ in plan.stats},
+        )
+
+    def refresh(self, state: Mapping[str, Values], step: int, values: StepValues) -> None:
+        """Changes `state` in place by the mean gradients and statistics of all devices; `step` counts from 1."""
+        plan = self._plan
+        for name, gradient in values.gradients.items():
+            slots = [state[slot_name(name, slot)] for slot in plan.optimizer.slots]
+            plan.optimizer.apply(step, state[name], gradient, slots)
+        for running, _, share in plan.stats:
+            old = state[running]
+            old[...] = share * old + (1.0 - share) * values.statistics[running]
+
+    def _value(self, name: str, values: Mapping[str, Values], state: Mapping[str, Values]) -> Values:
+        graph, root = self._plan.program.graph, self._plan.program.root(name)
+        value = state.get(root)
+        if value is None:
+            value = values.get(root)
+        if value is None:
+            value = graph.constants.get(root)
+        if value is None:
+            raise AssertionError(f"nothing made '{printable(root, 80)}'")
+        shape = graph.tensors[name].shape
+        return value if value.shape == shape else value.reshape(shape)
+
+
+def mean_values(parts: Sequence[StepValues]) -> StepValues:
+    """What the all-reduce makes of the devices' values: sums in the order of the devices, divided by their number."""
+    if len(parts) == 1:
+        return parts[0]
+    gradients = {name: _mean([part.gradients[name] for part in parts]) for name in parts[0].gradients}
+    statistics = {name: _mean([part.statistics[name] for part in parts]) for name in parts[0].statistics}
+    return StepValues(sum(part.loss for part in parts) / len(parts), gradients, statistics)
+
+
+def _mean(arrays: Sequence[Values]) -> Values:
+    total: Values = arrays[0].copy()
+    for array in arrays[1:]:
+        total += array
+    total /= len(arrays)
+    return total

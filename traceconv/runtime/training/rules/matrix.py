@@ -1,0 +1,206 @@
+"""Gradients of convolutions and matrix products: a task for each operand, as large as the op itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from traceconv.runtime.cost import MatrixWork
+from traceconv.runtime.graph import Tensor
+from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse, unbroadcast
+from traceconv.runtime.training.rules.windows import Windows, windows_of
+
+
+def _conv(site: Site) -> list[Gradient | Same]:
+    x, w = site.x(0), site.x(1)
+    dims, groups = len(w.shape) - 2, site.node.int("group", 1)
+    win = windows_of(site, x.shape[2:], site.y.shape[2:], w.shape[2:])
+    prefix = f"{'Depthwise' if groups > 1 and w.shape[1] == 1 else ''}Conv{dims}DBackprop"
+    kernel, pixels = math.prod(w.shape[2:]), x.shape[0] * math.prod(site.y.shape[2:])
+    work = MatrixWork(groups, pixels, w.shape[1] * kernel, w.shape[0] // groups, x.elem_bytes)
+    found: list[Gradient | Same] = []
+    # The filter's gradient first: others wait for it, to be exchanged or applied.
+    if site.wants(1):
+        swapped = replace(work, m=work.k, k=work.m)
+        found.append(
+            Gradient(
+                f"{prefix}Filter",
+                (x.name, site.dy),
+                (1,),
+                lambda value, dy: [filter_gradient(win, groups, value, dy).reshape(w.shape)],
+                swapped,
+            )
+        )
+    if site.wants(2):
+        found.append(_bias(site, 2))
+    if site.wants(0):
+        found.append(
+            Gradient(
+                f"{prefix}Input", (w.name, site.dy), (0,), lambda f, dy: [input_gradient(win, groups, f, dy)], work
+            )
+        )
+    return found
+
+
+def _bias(site: Site, place: int) -> Gradient:
+    return Gradient(
+        "BiasAddGrad",
+        (site.dy,),
+        (place,),
+        lambda dy: [dy.sum(axis=(0, *range(2, dy.ndim)))],
+        VectorUse(1, 1),
+    )
+
+
+def filter_gradient(win: Windows, groups: int, x: Values, dy: Values) -> Values:
+    """groups · (outputs / group) × inputs / group × kernel, of a correlation of `x` whose output has gradient `dy`."""
+    rank = len(win.kernel)
+    looked = win.of(x)
+    n, channels = x.shape[:2]
+    taps = math.prod(win.kernel)
+    pixels = math.prod(win.outputs)
+    # inputs/group · kernel × N · outputs, and outputs/group × N · outputs: one product a group.
+    order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
+    columns = looked.transpose(order).reshape(groups, channels // groups * taps, n * pixels)
+    rows = dy.transpose(1, 0, *range(2, 2 + rank)).reshape(groups, dy.shape[1] // groups, n * pixels)
+    made: Values = np.matmul(rows, columns.transpose(0, 2, 1))
+    return made.reshape(dy.shape[1], channels // groups, *win.kernel)
+
+
+def input_gradient(win: Windows, groups: int, w: Values, dy: Values) -> Values:
+    """N × C × extents, of a correlation with the filter `w` whose output has gradient `dy`."""
+    n, out_channels = dy.shape[:2]
+    taps, pixels = math.prod(win.kernel), math.prod(win.outputs)
+    per_group = w.shape[1]
+    filters = w.reshape(groups, out_channels // groups, per_group * taps)
+    rows = dy.reshape(n, groups, out_channels // groups, pixels)
+    parts: Values = np.matmul(filters.transpose(0, 2, 1)[None], rows)
+    parts = parts.reshape(n, groups * per_group, taps, pixels)
+    shaped = parts.transpose(0, 1, 3, 2).reshape(n, groups * per_group, *win.outputs, *win.kernel)
+    return win.back(shaped)
+
+
+def _conv_transpose(site: Site) -> list[Gradient | Same]:
+    """The op is the input gradient of a convolution from its output to its input: so its gradients are that one's."""
+    x, w = site.x(0), site.x(1)
+    groups, dims = site.node.int("group", 1), len(w.shape) - 2
+    stated = windows_of(site, site.y.shape[2:], x.shape[2:], w.shape[2:])
+    if site.text("auto_pad", "NOTSET") == "NOTSET" and site.node.ints("output_shape", []):
+        raise NoRule("a stated output_shape, which leaves the padding open")
+    pixels, kernel = x.shape[0] * math.prod(x.shape[2:]), math.prod(w.shape[2:])
+    work = MatrixWork(groups, pixels, x.shape[1] // groups, w.shape[1] * kernel, x.elem_bytes)
+    found: list[Gradient | Same] = []
+    if site.wants(1):
+        found.append(
+            Gradient(
+                f"Conv{dims}DTransposeBackpropFilter",
+                (x.name, site.dy),
+                (1,),
+                lambda value, dy: [filter_gradient(stated, groups, dy, value).reshape(w.shape)],
+                replace(work, m=work.n, n=work.k, k=work.m),
+            )
+        )
+    if site.wants(2):
+        found.append(_bias(site, 2))
+    if site.wants(0):
+        found.append(
+            Gradient(
+                f"Conv{dims}DTransposeBackpropInput",
+                (w.name, site.dy),
+                (0,),
+                lambda f, dy: [_correlate(stated, groups, f, dy)],
+                work,
+            )
+        )
+    return found
+
+
+def _correlate(win: Windows, groups: int, w: Values, x: Values) -> Values:
+    rank = len(win.kernel)
+    n, channels = x.shape[:2]
+    taps, pixels = math.prod(win.kernel), math.prod(win.outputs)
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    columns = win.of(x).transpose(order).reshape(n, groups, channels // groups * taps, pixels)
+    filters = w.reshape(groups, w.shape[0] // groups, channels // groups * taps)
+    made: Values = np.matmul(filters[None], columns)
+    return made.reshape(n, w.shape[0], *win.outputs)
+
+
+def _gemm(site: Site) -> list[Gradient | Same]:
+    a, b = site.x(0), site.x(1)
+    alpha, beta = site.node.float("alpha", 1.0), site.node.float("beta", 1.0)
+    flip_a, flip_b = site.node.int("transA", 0), site.node.int("transB", 0)
+    m, n = site.y.shape
+    k = a.shape[0] if flip_a else a.shape[1]
+
+    def of_a(bv: Values, dy: Values) -> list[Values]:
+        made = alpha * (dy @ (bv if flip_b else bv.T))
+        return [np.ascontiguousarray(made.T if flip_a else made)]
+
+    def of_b(av: Values, dy: Values) -> list[Values]:
+        made = alpha * ((av if flip_a else av.T) @ dy)
+        return [np.ascontiguousarray(made.T if flip_b else made)]
+
+    found: list[Gradient | Same] = []
+    if site.wants(1):
+        found.append(Gradient("MatMulGrad", (a.name, site.dy), (1,), of_b, MatrixWork(1, k, n, m, a.elem_bytes)))
+    if site.wants(2):
+        shape = site.x(2).shape
+        if shape == site.y.shape and beta == 1.0:
+            found.append(Same(2))
+        else:
+            found.append(
+                Gradient("BiasAddGrad", (site.dy,), (2,), lambda dy: [unbroadcast(beta * dy, shape)], VectorUse(1, 1))
+            )
+    if site.wants(0):
+        found.append(Gradient("MatMulGrad", (b.name, site.dy), (0,), of_a, MatrixWork(1, m, k, n, a.elem_bytes)))
+    return found
+
+
+def _matmul(site: Site) -> list[Gradient | Same]:
+    a, b = site.x(0), site.x(1)
+
+    def of_a(bv: Values, dy: Values) -> list[Values]:
+        rows, columns = _as_matrices(a, b, dy)
+        right = bv.reshape(-1, 1) if bv.ndim == 1 else bv
+        made = np.matmul(rows, np.swapaxes(right, -1, -2))
+        return [unbroadcast(made.reshape(*made.shape[:-2], *columns), a.shape)]
+
+    def of_b(av: Values, dy: Values) -> list[Values]:
+        rows, _ = _as_matrices(a, b, dy)
+        left = av.reshape(1, -1) if av.ndim == 1 else av
+        if len(b.shape) <= 2:  # one right side for all: one product
+            made = left.reshape(-1, left.shape[-1]).T @ np.broadcast_to(
+                rows, (*left.shape[:-1], rows.shape[-1])
+            ).reshape(-1, rows.shape[-1])
+            return [made.reshape(b.shape)]
+        return [unbroadcast(np.matmul(np.swapaxes(left, -1, -2), rows), b.shape)]
+
+    k = a.shape[-1]
+    n = b.shape[-1] if len(b.shape) > 1 else 1
+    rows = max(1, site.y.count // max(1, n))
+    batch = math.prod(site.y.shape[: -2 if len(a.shape) > 1 else -1]) if len(b.shape) > 2 else 1
+    m = max(1, rows // max(1, batch))
+    found: list[Gradient | Same] = []
+    if site.wants(1):
+        work = MatrixWork(batch, k, n, m, a.elem_bytes)
+        found.append(Gradient("MatMulGrad", (a.name, site.dy), (1,), of_b, work))
+    if site.wants(0):
+        work = MatrixWork(batch, m, k, n, a.elem_bytes)
+        found.append(Gradient("MatMulGrad", (b.name, site.dy), (0,), of_a, work))
+    return found
+
+
+def _as_matrices(a: Tensor, b: Tensor, dy: Values) -> tuple[Values, tuple[int, ...]]:
+    """`dy` with the extents that a vector operand lost, and the last extents of the gradient of `a`."""
+    rows = dy
+    if len(b.shape) == 1:
+        rows = rows[..., None]
+    if len(a.shape) == 1:
+        rows = rows[..., None, :]
+    return rows, a.shape[-1:] if len(a.shape) == 1 else (rows.shape[-2], a.shape[-1])
+
+
+RULES: dict[str, Rule] = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}

@@ -1,0 +1,239 @@
+"""Gradients of pools, reductions and of ops that only move data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse, unbroadcast
+from traceconv.runtime.training.rules.windows import Windows, windows_of
+
+# Pools
+
+
+def _max_pool(site: Site) -> list[Gradient | Same]:
+    """To the first greatest element of each window, as onnxruntime chooses it."""
+    x, rank = site.x(0), len(site.x(0).shape) - 2
+    win = windows_of(site, x.shape[2:], site.y.shape[2:], site.node.ints("kernel_shape", []))
+    taps = math.prod(win.kernel)
+
+    def compute(xv: Values, dy: Values) -> list[Values]:
+        looked = win.of(xv, -np.inf)
+        flat = looked.reshape(*looked.shape[: 2 + rank], taps)
+        chosen = flat.argmax(axis=-1)[..., None] == np.arange(taps)
+        return [win.back((dy[..., None] * chosen).reshape(looked.shape))]
+
+    return [Gradient("MaxPoolGrad", (x.name, site.dy), (0,), compute, VectorUse(2, 1, site.y.count * taps))]
+
+
+def _average_pool(site: Site) -> list[Gradient | Same]:
+    x = site.x(0)
+    win = windows_of(site, x.shape[2:], site.y.shape[2:], site.node.ints("kernel_shape", []))
+    padding = site.node.int("count_include_pad", 0)
+    counted = np.ones((1, 1, *win.extents), np.float64)
+    if padding:
+        # What is stated counts; what rounding up adds behind it does not.
+        counted = np.pad(counted, [(0, 0), (0, 0), *zip(win.begins, win.stated_ends, strict=True)], constant_values=1)
+        behind = [max(0, n - s) for n, s in zip(win.ends, win.stated_ends, strict=True)]
+        wide = np.pad(counted, [(0, 0), (0, 0), *((0, n) for n in behind)])
+        plain = Windows(
+            tuple(wide.shape[2:]), win.outputs, win.kernel, win.strides, win.dilations,
+            (0,) * len(behind), (0,) * len(behind),
+        )  # fmt: skip
+        counts = plain.of(wide).sum(axis=tuple(range(-len(behind), 0)))
+    else:
+        counts = win.of(counted).sum(axis=tuple(range(-len(win.kernel), 0)))
+
+    def compute(dy: Values) -> list[Values]:
+        share = (dy / counts.astype(dy.dtype)).reshape(*dy.shape, *[1] * len(win.kernel))
+        return [win.back(np.broadcast_to(share, (*dy.shape, *win.kernel)))]
+
+    taps = math.prod(win.kernel)
+    return [Gradient("AvgPoolGrad", (site.dy,), (0,), compute, VectorUse(1, 1, site.y.count * taps))]
+
+
+def _global_average_pool(site: Site) -> list[Gradient | Same]:
+    shape = site.x(0).shape
+    count = math.prod(shape[2:])
+    return [
+        Gradient(
+            "GlobalAveragePoolGrad",
+            (site.dy,),
+            (0,),
+            lambda dy: [np.broadcast_to(dy / count, shape).astype(dy.dtype)],
+            VectorUse(1, 1),
+        )
+    ]
+
+
+# Reductions
+
+
+def _axes(site: Site) -> tuple[int, ...]:
+    rank = len(site.x(0).shape)
+    stated = site.node.ints("axes", [])
+    if not stated:
+        known = site.known(1, "axes")
+        stated = [] if known is None else [int(axis) for axis in known.reshape(-1).tolist()]
+    if not stated:
+        if site.node.int("noop_with_empty_axes", 0):
+            return ()
+        return tuple(range(rank))
+    return tuple(axis % rank for axis in stated)
+
+
+def _reduce(site: Site) -> list[Gradient | Same]:
+    shape, axes = site.x(0).shape, _axes(site)
+    count = math.prod(shape[axis] for axis in axes) if site.node.op_type == "ReduceMean" else 1
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+
+    def compute(dy: Values) -> list[Values]:
+        return [np.broadcast_to(dy.reshape(kept) / count, shape).astype(dy.dtype)]
+
+    return [Gradient(f"{site.node.op_type}Grad", (site.dy,), (0,), compute, VectorUse(1, 1))]
+
+
+# Moves
+
+
+def _transpose(site: Site) -> list[Gradient | Same]:
+    rank = len(site.x(0).shape)
+    order = site.node.ints("perm", []) or list(range(rank))[::-1]
+    inverse = tuple(int(place) for place in np.argsort(order))
+    return [
+        Gradient(
+            "Transpose",
+            (site.dy,),
+            (0,),
+            lambda dy: [np.ascontiguousarray(dy.transpose(inverse))],
+            VectorUse(0, 0, scattered=True),
+        )
+    ]
+
+
+def _concat(site: Site) -> list[Gradient | Same]:
+    """A split: all parts in one task."""
+    axis = site.node.int("axis", 1) % len(site.y.shape)
+    ends = np.cumsum([site.x(place).shape[axis] for place in range(len(site.node.inputs))])
+
+    def compute(dy: Values) -> list[Values]:
+        parts = np.split(dy, ends[:-1], axis=axis)
+        return [np.ascontiguousarray(parts[place]) for place in site.wanted]
+
+    return [Gradient("SplitV", (site.dy,), site.wanted, compute, VectorUse(0, 0))]
+
+
+def _split(site: Site) -> list[Gradient | Same]:
+    """A concatenation; a part that nothing depends on counts as zeros."""
+    axis = site.node.int("axis", 0) % len(site.x(0).shape)
+    parts = [site.tensors[name] for name in site.node.outputs if name]
+    if len(parts) != len(site.node.outputs):
+        raise NoRule("one of its outputs has no name")
+    given = [dy for dy in site.dys if dy is not None]
+
+    def compute(*dys: Values) -> list[Values]:
+        rest = iter(dys)
+        pieces = [
+            np.zeros(part.shape, part.numpy_dtype) if dy is None else next(rest)
+            for part, dy in zip(parts, site.dys, strict=True)
+        ]
+        return [np.concatenate(pieces, axis=axis)]
+
+    return [Gradient("ConcatD", tuple(given), (0,), compute, VectorUse(0, 0))]
+
+
+def _slice(site: Site) -> list[Gradient | Same]:
+    x = site.x(0)
+    rank = len(x.shape)
+    if site.opset >= 10:
+        values = [site.known(place, what) for place, what in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))]
+        starts, ends = ([] if v is None else v.reshape(-1).tolist() for v in values[:2])
+        axes = list(range(len(starts))) if values[2] is None else values[2].reshape(-1).tolist()
+        steps = [1] * len(starts) if values[3] is None else values[3].reshape(-1).tolist()
+    else:
+        starts, ends = site.node.ints("starts", []), site.node.ints("ends", [])
+        axes, steps = site.node.ints("axes", list(range(len(starts)))), [1] * len(starts)
+    places = [slice(None)] * rank
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        # Behind the last element going back: Python says None, ONNX a number far below.
+        stop = None if step < 0 and end < -x.shape[axis] else end
+        places[axis] = slice(start, stop, step)
+
+    def compute(dy: Values) -> list[Values]:
+        made = np.zeros(x.shape, dy.dtype)
+        made[tuple(places)] = dy
+        return [made]
+
+    return [Gradient("StridedSliceGrad", (site.dy,), (0,), compute, VectorUse(0, 0, scattered=True))]
+
+
+def _pad(site: Site) -> list[Gradient | Same]:
+    mode = site.text("mode", "constant")
+    if mode != "constant":
+        raise NoRule(f"mode {mode[:20]!r}")
+    x = site.x(0)
+    rank = len(x.shape)
+    known = site.known(1, "pads") if site.opset >= 11 else None
+    pads = site.node.ints("pads", [0] * 2 * rank) if known is None else [int(n) for n in known.reshape(-1).tolist()]
+    if len(site.node.inputs) > 3 and site.node.inputs[3]:
+        axes = site.known(3, "axes")
+        stated = [] if axes is None else [int(axis) % rank for axis in axes.reshape(-1).tolist()]
+        full = [0] * 2 * rank
+        for place, axis in enumerate(stated):
+            full[axis], full[axis + rank] = pads[place], pads[place + len(stated)]
+        pads = full
+    if min(pads, default=0) < 0:
+        raise NoRule("negative padding")
+    inner = tuple(slice(pads[axis], pads[axis] + x.shape[axis]) for axis in range(rank))
+    return [Gradient("PadV3Grad", (site.dy,), (0,), lambda dy: [np.ascontiguousarray(dy[inner])], VectorUse(0, 0))]
+
+
+def _gather(site: Site) -> list[Gradient | Same]:
+    """Rows that were taken several times get the sum."""
+    x, index = site.x(0), site.x(1)
+    axis = site.node.int("axis", 0) % len(x.shape)
+    op_type = "EmbeddingDenseGrad" if axis == 0 else "GatherV2Grad"
+
+    def compute(places: Values, dy: Values) -> list[Values]:
+        made = np.zeros(x.shape, dy.dtype)
+        rows = np.moveaxis(made, axis, 0)
+        taken = dy.reshape(*x.shape[:axis], index.count, *x.shape[axis + 1 :])
+        np.add.at(rows, places.reshape(-1), np.moveaxis(taken, axis, 0))
+        return [made]
+
+    if not site.wants(0) or len(site.wanted) > 1:
+        raise NoRule("only the data can have a gradient")
+    return [Gradient(op_type, (index.name, site.dy), (0,), compute, VectorUse(2, 1, scattered=True))]
+
+
+def _expand(site: Site) -> list[Gradient | Same]:
+    shape = site.x(0).shape
+    if shape == site.y.shape:
+        return [Same(0)]
+    return [Gradient("ReduceSumD", (site.dy,), (0,), lambda dy: [unbroadcast(dy, shape)], VectorUse(1, 1))]
+
+
+def _view(site: Site) -> list[Gradient | Same]:
+    return [Same(0)]
+
+
+RULES: dict[str, Rule] = {
+    "AveragePool": _average_pool,
+    "Concat": _concat,
+    "Expand": _expand,
+    "Flatten": _view,
+    "Gather": _gather,
+    "GlobalAveragePool": _global_average_pool,
+    "Identity": _view,
+    "MaxPool": _max_pool,
+    "Pad": _pad,
+    "ReduceMean": _reduce,
+    "ReduceSum": _reduce,
+    "Reshape": _view,
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": _view,
+    "Transpose": _transpose,
+    "Unsqueeze": _view,
+}

@@ -1,0 +1,135 @@
+"""Gradients of normalisations and of softmax: one task, which works out the statistics anew where none are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse
+
+
+def _per_channel(values: Values, rank: int) -> Values:
+    return values.reshape(1, -1, *[1] * (rank - 2))
+
+
+def _normalised(
+    x: Values, mean: Values, var: Values, epsilon: float, scale: Values, dy: Values, axes: tuple[int, ...]
+) -> tuple[Values, Values]:
+    """(normalised x, gradient of x) where mean and variance of x over `axes` are what x is normalised with."""
+    inverse = 1.0 / np.sqrt(var + epsilon)
+    xhat = (x - mean) * inverse
+    g = dy * scale
+    mean_g = g.mean(axis=axes, keepdims=True)
+    mean_gx = (g * xhat).mean(axis=axes, keepdims=True)
+    return xhat, inverse * (g - mean_g - xhat * mean_gx)
+
+
+def _batch_norm(site: Site) -> list[Gradient | Same]:
+    """With the statistics of the batch, which the op keeps."""
+    epsilon = site.node.float("epsilon", 1e-5)
+    x, scale = site.x(0), site.x(1)
+
+    def compute(xv: Values, gamma: Values, mean: Values, var: Values, dy: Values) -> list[Values]:
+        rank = xv.ndim
+        axes = (0, *range(2, rank))
+        mean, var, factor = (_per_channel(v, rank) for v in (mean, var, gamma))
+        xhat, dx = _normalised(xv, mean, var, epsilon, factor, dy, axes)
+        made = {0: dx, 1: (dy * xhat).sum(axis=axes), 2: dy.sum(axis=axes)}
+        return [made[place].astype(dy.dtype, copy=False) for place in site.wanted]
+
+    reads = (x.name, scale.name, *site.saved[:2], site.dy)
+    return [Gradient("BatchNormGrad", reads, site.wanted, compute, VectorUse(8, 11))]
+
+
+def _layer_norm(site: Site) -> list[Gradient | Same]:
+    epsilon = site.node.float("epsilon", 1e-5)
+    x, scale = site.x(0), site.x(1)
+    first = site.node.int("axis", -1) % len(x.shape)
+
+    def compute(xv: Values, gamma: Values, dy: Values) -> list[Values]:
+        axes = tuple(range(first, xv.ndim))
+        mean = xv.mean(axis=axes, keepdims=True)
+        var = ((xv - mean) ** 2).mean(axis=axes, keepdims=True)
+        xhat, dx = _normalised(xv, mean, var, epsilon, gamma, dy, axes)
+        outer = tuple(range(first))
+        made = {0: dx, 1: (dy * xhat).sum(axis=outer), 2: dy.sum(axis=outer)}
+        return [made[place].reshape(site.x(place).shape).astype(dy.dtype, copy=False) for place in site.wanted]
+
+    return [Gradient("LayerNormGrad", (x.name, scale.name, site.dy), site.wanted, compute, VectorUse(14, 14))]
+
+
+def _instance_norm(site: Site) -> list[Gradient | Same]:
+    epsilon = site.node.float("epsilon", 1e-5)
+    x, scale = site.x(0), site.x(1)
+
+    def compute(xv: Values, gamma: Values, dy: Values) -> list[Values]:
+        axes = tuple(range(2, xv.ndim))
+        mean = xv.mean(axis=axes, keepdims=True)
+        var = ((xv - mean) ** 2).mean(axis=axes, keepdims=True)
+        xhat, dx = _normalised(xv, mean, var, epsilon, _per_channel(gamma, xv.ndim), dy, axes)
+        over = (0, *axes)
+        made = {0: dx, 1: (dy * xhat).sum(axis=over), 2: dy.sum(axis=over)}
+        return [made[place].astype(dy.dtype, copy=False) for place in site.wanted]
+
+    return [Gradient("InstanceNormGrad", (x.name, scale.name, site.dy), site.wanted, compute, VectorUse(14, 14))]
+
+
+def _rows(site: Site) -> tuple[int, ...]:
+    """The axes that a softmax sums over: from `axis` on before opset 13, that one since."""
+    rank = len(site.y.shape)
+    if site.opset < 13:
+        return tuple(range(site.node.int("axis", 1) % rank, rank))
+    return (site.node.int("axis", -1) % rank,)
+
+
+def _softmax(site: Site) -> list[Gradient | Same]:
+    axes = _rows(site)
+
+    def compute(y: Values, dy: Values) -> list[Values]:
+        return [y * (dy - (dy * y).sum(axis=axes, keepdims=True))]
+
+    return [Gradient("SoftmaxGrad", (site.y.name, site.dy), (0,), compute, VectorUse(4, 4))]
+
+
+def _log_softmax(site: Site) -> list[Gradient | Same]:
+    axes = _rows(site)
+
+    def compute(y: Values, dy: Values) -> list[Values]:
+        return [dy - np.exp(y) * dy.sum(axis=axes, keepdims=True)]
+
+    return [Gradient("LogSoftmaxGrad", (site.y.name, site.dy), (0,), compute, VectorUse(9, 4))]
+
+
+def _lrn(site: Site) -> list[Gradient | Same]:
+    """y = x · s^-β, s = bias + α/size · Σ x² over the channels around."""
+    size, bias = site.node.int("size", 1), site.node.float("bias", 1.0)
+    alpha, beta = site.node.float("alpha", 1e-4), site.node.float("beta", 0.75)
+    before, after = (size - 1) // 2, size // 2
+
+    def around(values: Values, below: int, above: int) -> Values:
+        total = np.zeros_like(values)
+        channels = values.shape[1]
+        for shift in range(-below, above + 1):
+            to = slice(max(0, -shift), min(channels, channels - shift))
+            taken = slice(max(0, shift), min(channels, channels + shift))
+            total[:, to] += values[:, taken]
+        return total
+
+    def compute(x: Values, dy: Values) -> list[Values]:
+        s = bias + alpha / size * around(x * x, before, after)
+        # Channel c is in the sum of c + after … c - before.
+        shared = around(dy * x * s ** (-beta - 1), after, before)
+        return [(dy * s**-beta - 2 * alpha * beta / size * x * shared).astype(dy.dtype, copy=False)]
+
+    if size < 1:
+        raise NoRule("its size must be positive")
+    return [Gradient("LRNGrad", (site.x(0).name, site.dy), (0,), compute, VectorUse(16, 4 + 4 * size))]
+
+
+RULES: dict[str, Rule] = {
+    "BatchNormalization": _batch_norm,
+    "InstanceNormalization": _instance_norm,
+    "LRN": _lrn,
+    "LayerNormalization": _layer_norm,
+    "LogSoftmax": _log_softmax,
+    "Softmax": _softmax,
+}

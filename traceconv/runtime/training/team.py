@@ -1,0 +1,95 @@
+"""Data-parallel training: several devices take a step together, each with its own batch, and end with equal weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from traceconv.runtime.graph import Array
+from traceconv.runtime.training.gradient import Values
+from traceconv.runtime.training.lane import Lane, Meetings, Source, move_on
+from traceconv.runtime.training.numbers import Arithmetician, StepValues, mean_values
+
+
+class Team:
+    """The devices that train one model. Use it as a context manager, or call `open` and `close`.
+
+    side_by_side  whether each device's host threads work in a thread of their own, as where time is real; otherwise
+                  in turn, as where it is modelled
+    """
+
+    def __init__(self, lanes: Sequence[Lane], meetings: Meetings, *, seed: int = 0, side_by_side: bool = False) -> None:
+        self.lanes = tuple(lanes)
+        self.plan = self.lanes[0].plan
+        self._meetings = meetings
+        self._seed = seed
+        self._steps = 0
+        self._arithmetic = Arithmetician(self.plan)
+        self.states: list[dict[str, Values]] = [
+            {name: np.array(value) for name, value in self.plan.state.items()} for _ in self.lanes
+        ]
+        several = side_by_side and len(self.lanes) > 1
+        self._pool = ThreadPoolExecutor(len(self.lanes), "channel") if several else None
+
+    def open(self) -> None:
+        """Sets the devices up, and puts the weights there."""
+        self._each([lane.open for lane in self.lanes])
+
+    def close(self) -> None:
+        """Takes everything off the devices."""
+        self._each([lane.close for lane in self.lanes])
+
+    def stop(self) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def step(
+        self,
+        sources: Sequence[Source],
+        *,
+        step: bool = True,
+        then: Sequence[Source] | None = None,
+        then_step: bool = True,
+    ) -> float:
+        """One step on every device: the mean loss. Arguments as those of `Lane.begin`, for each device."""
+        following: Sequence[Source | None] = [None] * len(self.lanes) if then is None else then
+        told = zip(self.lanes, sources, following, strict=True)
+        self._each([partial(lane.begin, one, step=step, then=ahead, then_step=then_step) for lane, one, ahead in told])
+        with self.lanes[0].stopped():
+            parts = self._numbers()
+            move_on(self.lanes)
+        loss = mean_values(parts).loss
+        self._each([partial(lane.end, part.loss) for lane, part in zip(self.lanes, parts, strict=True)])
+        self._meetings.forget(self._steps)
+        self._steps += 1
+        return loss
+
+    def weights(self, device: int = 0) -> dict[str, Array]:
+        """What a device has learned so far: parameters and running statistics by name, copied."""
+        names = [*self.plan.parameters, *(running for running, _, _ in self.plan.stats)]
+        return {name: self.states[device][name].copy() for name in names}
+
+    def _numbers(self) -> list[StepValues]:
+        parts = []
+        for index, (lane, state) in enumerate(zip(self.lanes, self.states, strict=True)):
+            feeds = {**lane.batch.inputs, self.plan.loss.target.name: lane.batch.target}
+            parts.append(self._arithmetic.run(feeds, state, (self._seed, self._steps, index)))
+        mean = mean_values(parts)
+        for state in self.states:
+            self._arithmetic.refresh(state, self._steps + 1, mean)
+        return parts
+
+    def _each(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Does all of them, side by side or in turn; raises what went wrong in the first that failed."""
+        if self._pool is None:
+            for call in calls:
+                call()
+            return
+        futures = [self._pool.submit(call) for call in calls]
+        failures = [failure for future in futures if (failure := future.exception()) is not None]
+        if failures:
+            raise failures[0]
