@@ -16,6 +16,9 @@ Cell = object
 _LONGEST_TEXT = 2000
 _MINUTE_NS = 60 * 10**9
 _UNITS = ((10**3, "µs"), (10**6, "ms"), (10**9, "s"))
+_SCALES = ((10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
+#: Units of rates and amounts that are said in powers of 1000, and how.
+_SCALED = {"flop": "FLOP", "flop/s": "FLOP/s", "byte/s": "B/s"}
 _BYTE_UNITS = ((1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
 
 
@@ -65,6 +68,18 @@ def human_bytes(count: int) -> str:
         tenths = (size * 20 + unit) // (2 * unit)
         if tenths < 10_240 or name == "TiB":
             return f"{sign}{tenths // 10}.{tenths % 10} {name}"
+    raise AssertionError("the last unit takes all")
+
+
+def human_scaled(count: int, unit: str) -> str:
+    """A number of something in powers of 1000: 512 FLOP, 7.751 GFLOP. Three decimals, rounded half away from 0."""
+    sign, size = ("-", -count) if count < 0 else ("", count)
+    if size < 1000:
+        return f"{count} {unit}"
+    for power, name in _SCALES:
+        # What rounds up to 1000 of a unit is 1 of the next.
+        if (size * 2000 + power) // (2 * power) < 1_000_000 or name == "P":
+            return f"{sign}{thousandths(size, power)} {name}{unit}"
     raise AssertionError("the last unit takes all")
 
 
@@ -129,7 +144,9 @@ def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None
         return human_duration(value)
     if unit == "byte" and isinstance(value, int):
         return human_bytes(value)
-    if unit in ("percent", "ratio", "us²", "GiB/s") and isinstance(value, float):
+    if unit in _SCALED and isinstance(value, int) and not isinstance(value, bool):
+        return human_scaled(value, _SCALED[unit])
+    if unit in ("percent", "ratio", "us²", "GiB/s", "flop/byte") and isinstance(value, float):
         return f"{value:.2f}" if unit == "percent" else f"{value:.3f}"
     return printable(plain(value), _LONGEST_TEXT)
 

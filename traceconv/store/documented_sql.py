@@ -31,7 +31,7 @@ else:
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
 _UNITS = frozenset(
-    {"id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "flop", "GiB/s"}
+    {"id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "flop", "GiB/s", "flop/s", "byte/s", "flop/byte"}
     | {"ratio", "percent", "text", "json", "enum", "flag"}
 )
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
