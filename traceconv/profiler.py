@@ -33,6 +33,7 @@ from traceconv.runtime.profile_options import FORMATS, ProfileOptions, check_wri
 from traceconv.runtime.spans import span, wrap
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas
     import pyarrow
 
@@ -201,8 +202,8 @@ class Profiler:
             raise UsageError("df() needs pandas: pip install pandas; or use arrow()") from error
         return self._relation(source).df()
 
-    def _relation(self, source: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a DuckDBPyRelation
-        from traceconv.store.database import quote_identifier
+    def _relation(self, source: str) -> duckdb.DuckDBPyRelation:
+        from traceconv.schema.ddl import quote_identifier
 
         store = self.store
         if len(source.split()) > 1:
@@ -228,8 +229,8 @@ class Profiler:
         elif name == "memory-flow":
             from traceconv.export.memory_flow import export_memory_flow
 
-            runs = self.store.query("SELECT max(run_id) FROM run").fetchone()
-            export_memory_flow(self.store.connection, int(runs[0]) if runs else 1, target)
+            [(run_id,)] = self.store.connection.execute("SELECT max(run_id) FROM run").fetchall()
+            export_memory_flow(self.store.connection, run_id, target)
         elif name == "store":
             if not self.captures:
                 raise UsageError("no profile has ended: its results are there after the block")
@@ -343,7 +344,7 @@ def profile(
     profiler = Profiler(parse_options(given, profiling_options))
     if function is not None:
         # @profile without parentheses
-        return cast("Profiler", profiler(cast("Callable[..., object]", function)))
+        return cast("Profiler", profiler(function))
     return profiler
 
 

@@ -37,6 +37,7 @@ TAGS = {
     "pmu_memory_ub": (30, 80),
     "pmu_resource_conflict_ratio": (31, 56),
     "pmu_l2_cache": (32, 128),
+    "stream_range": (33, 40),
 }
 
 GOLDEN: dict[str, tuple[tuple[str, int | bytes, str], ...]] = {
@@ -315,6 +316,16 @@ GOLDEN: dict[str, tuple[tuple[str, int | bytes, str], ...]] = {
         ("aiv_r0_read_cache_miss_count", 0xAEF7F6F5F4F3F2F1, "f1f2f3f4f5f6f7ae"),
         ("aiv_r1_read_cache_hit_count", 0xAF07060504030201, "01020304050607af"),
         ("aiv_r1_read_cache_miss_count", 0xB017161514131211, "11121314151617b0"),
+    ),
+    "stream_range": (
+        ("ticks", 0xA017161514131211, "11121314151617a0"),
+        ("span_id", 0xA127262524232221, "21222324252627a1"),
+        ("name", 0xA237363534333231, "31323334353637a2"),
+        ("args", 0xA347464544434241, "41424344454647a3"),
+        ("stream_id", 0xA4535251, "515253a4"),
+        ("event", 1, "01"),
+        ("pad", 0, "00"),
+        ("pad2", 0, "0000"),
     ),
 }
 

@@ -12,8 +12,9 @@ from traceconv.diagnostics import Code
 from traceconv.events import EventBatch
 from traceconv.normalize import clock
 from traceconv.normalize.context import FLOW_DTYPE, Int64, Mask, RunContext
-from traceconv.normalize.host_passes import halves, keep_valid, report_unknown
-from traceconv.normalize.names import EnumColumn, constant
+from traceconv.normalize.host_passes import END, halves, json_objects, keep_valid, report_unknown
+from traceconv.normalize.names import EnumColumn, constant, number_text
+from traceconv.normalize.nesting import NO_PARENT, Nester, Slices
 from traceconv.normalize.pairing import Pairer, stable_order
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.spool import SpillIndex
@@ -245,6 +246,49 @@ def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBa
         yield row_batch("task_pmu", columns)
     for kind, count in orphans.items():
         context.lose(kind, Code.ORPHAN_PMU, count, "counters of tasks that are not in the log")
+
+
+def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """stream_range records of one device → range, on the tracks of its streams."""
+    account = context.accounts["stream_range"]
+    nester = Nester("stream_id", "span_id", dtype_of(record("stream_range")))
+
+    def rows(slices: Slices) -> pa.RecordBatch:
+        records = slices.begins
+        account.rows += len(slices.ids)
+        return row_batch(
+            "range",
+            {
+                "id": slices.ids,
+                "track_id": map_distinct(records["stream_id"], lambda stream: context.tracks.stream(device_id, stream)),
+                "parent_id": Nullable(slices.parent_id, slices.parent_id == NO_PARENT),
+                "depth": slices.depth,
+                "start_ns": slices.start_ns,
+                "dur_ns": Nullable(slices.dur_ns, slices.unfinished),
+                "self_ns": Nullable(slices.self_ns, slices.unfinished),
+                "kind": constant("annotation", len(slices.ids)),
+                "category": constant("stream", len(slices.ids)),
+                "name": context.texts.column(records["name"]),
+                "span_id": number_text(records["span_id"], None),
+                "args": json_objects(context.texts.column(records["args"])),
+            },
+        )
+
+    for whole in batches:
+        batch = halves(context, whole)
+        ns, valid = context.device_times(device_id, batch.records["ticks"])
+        if valid is not None:
+            batch, ns = keep_valid(context, batch, valid, Code.BAD_TIME, "time out of range"), ns[valid]
+        context.note_times(ns)
+        slices = nester.feed(batch.records, batch.ids, batch.records["event"] == END, ns)
+        account.merged += slices.merged
+        yield rows(slices)
+    rest = nester.finish()
+    account.consumed += nester.unmatched_ends
+    context.note("stream_range", Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
+    context.note("stream_range", Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
+    context.note("stream_range", Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
+    yield rows(rest)
 
 
 def counters(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:

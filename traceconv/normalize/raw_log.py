@@ -116,6 +116,8 @@ class RawLogNormalizer:
         elif kind in device_passes.METRIC_GROUPS:
             index = self._rows_by_task.setdefault(device_id, SpillIndex(("id",)))
             yield "task_pmu", device_passes.pmu(context, index, batches)
+        elif kind == "stream_range":
+            yield "range", device_passes.stream_ranges(context, device_id, timed)
         elif kind == "counter":
             yield "counter", device_passes.counters(context, device_id, timed)
         elif kind == "step_mark":

@@ -13,23 +13,23 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceconv.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.clock import LiveClock
-from traceconv.runtime.device import Device
+from traceconv.runtime.device import Device, Slot
 from traceconv.runtime.event_log import NONE32, EventLog, EventStore
 from traceconv.runtime.gate import Gate
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.inference import CaptureIds
-from traceconv.runtime.lower import Program
+from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.spec import DeviceSpec
+from traceconv.runtime.stream_spans import StreamSpan, StreamSpans
 
 if TYPE_CHECKING:
     from traceconv.runtime.user_session import Session
@@ -54,6 +54,7 @@ class Process:
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         #: Runs of one number are one step; None: each run is one.
         self.step_group: int | None = None
+        self.stream_spans = StreamSpans(self._new_id)
         self._step_groups = itertools.count(1)
         self._identity: Identity | None = None
         self._free_devices: list[Device] = []
@@ -262,6 +263,7 @@ class Process:
         for session in sessions:
             capture.let_go(session.model_id, session.held_memory())
         capture.cut_spans()
+        self.stream_spans.cut(capture)
         self.deliver()
 
     def _settle(self, sessions: list[Session], *, now: bool = False) -> None:
@@ -348,6 +350,22 @@ class Process:
             capture.span_end(span_id)
         self.leave_lane()
 
+    def stream_span_begin(self, stream: object, name: str, args: str) -> StreamSpan:
+        """A span begins on a stream: its number, its name, or what `Session.stream` gives.
+
+        Raises UsageError when it is not clear which stream is meant.
+        """
+        sessions = [session for session in self.sessions if session.is_open]
+        if not isinstance(stream, Stream):
+            if len(sessions) != 1:
+                raise UsageError(f"{len(sessions)} sessions are open: name the stream as session.stream({stream!r})")
+            stream = sessions[0].stream(stream)
+        return self.stream_spans.begin(stream.device_id, stream.stream_id, name, args)
+
+    def stream_span_end(self, span: StreamSpan) -> None:
+        """It ends; what ran on the stream meanwhile is known."""
+        self.stream_spans.end(span)
+
     # Files
 
     def _write_now_and_then(self) -> None:
@@ -366,6 +384,7 @@ class Process:
         for capture in self.captures:
             capture.forget()
         self.captures = ()
+        self.stream_spans = StreamSpans(self._new_id)
         self.step_group = None
         self.clock.after_fork()
         self.store.take()
@@ -373,6 +392,14 @@ class Process:
         self._set_options()
         for session in list(self.sessions):
             session.after_fork()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of a session's device."""
+
+    device_id: int
+    stream_id: int
 
 
 class SessionLog(EventLog):
@@ -405,6 +432,28 @@ class SessionLog(EventLog):
                 if capture.recording:
                     capture.range_begin(row)
 
+    def task(
+        self,
+        device_id: int,
+        slot: Slot,
+        stream_id: int,
+        task_type: str,
+        correlation_id: int,
+        *,
+        name: str | None = None,
+        size_bytes: int | None = None,
+        op: DeviceOp | None = None,
+        step_id: int = NONE32,
+        execution_id: int = NONE32,
+    ) -> None:
+        spans = self._process.stream_spans
+        if spans.open and self.store.tasks_on:
+            spans.see(device_id, stream_id, slot.start, slot.end, self._process.captures)
+        super().task(
+            device_id, slot, stream_id, task_type, correlation_id, name=name, size_bytes=size_bytes, op=op,
+            step_id=step_id, execution_id=execution_id,
+        )  # fmt: skip
+
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
         if self.store.ranges_on:
             for capture in self._process.captures:
@@ -427,21 +476,6 @@ def _find_op(program: Program, name: str | None) -> int | None:
 
 
 PROCESS = Process()
-
-
-@contextmanager
-def span(name: str, args: str = "") -> Iterator[int]:
-    """A labelled range around a `with` block, in every profile that is being taken."""
-    span_id = PROCESS.span_begin(name, args)
-    if not span_id:
-        yield 0
-        return
-    token = CURRENT_SPAN.set(span_id)
-    try:
-        yield span_id
-    finally:
-        CURRENT_SPAN.reset(token)
-        PROCESS.span_end(span_id)
 
 
 os.register_at_fork(after_in_child=PROCESS.after_fork)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -313,6 +313,16 @@ class Recorder(EventLog):
             return
         row = (host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, _RANGE_KINDS[kind], 0, NONE32, NONE32, NONE32)
         self._ranges.append(row)
+
+    def stream_ranges(self, device_id: int, stream_id: int, events: Sequence[tuple[int, int, str, str, bool]]) -> None:
+        """Ranges of a stream, as (tick, span_id, name, args, whether it ends), nested and in order."""
+        rows = [
+            (ticks, span_id, 0 if ends else self.text(name), 0 if ends else self.text(args), stream_id, int(ends), 0, 0)
+            for ticks, span_id, name, args, ends in events
+        ]
+        if rows:
+            with self._lock:
+                self._append("stream_range", device_id, np.array(rows, dtype=dtype_of(record("stream_range"))))
 
     def meet_thread(self, thread_id: int) -> None:
         """Describes a thread that has something in the log for the first time."""

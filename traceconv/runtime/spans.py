@@ -1,12 +1,14 @@
 """`with span("name", key=value):` and `@span("name")`: labelled ranges of the user's code, in every profile there is.
 
-A span is on the clock of the host and on the thread where it begins; in an asyncio task it is on a line of its
-own, since tasks of a thread take turns. The span around it is its parent, also across threads that were given
-a copy of the context. Without a profile a span costs next to nothing and is nowhere.
+A span is on the clock of the host and on the thread where it begins, or, with `stream=`, on a stream of the
+device. In an asyncio task it is on a line of its own, since tasks of a thread take turns. The span around it is
+its parent, also across threads that were given a copy of the context. Without a profile a span costs next to
+nothing and is nowhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -16,6 +18,7 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS
+from traceconv.runtime.stream_spans import StreamSpan
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -37,7 +40,7 @@ class span:  # noqa: N801 - used like the functions that it stands beside
         self._name = name if len(name) <= _NAME_LIMIT else name[: _NAME_LIMIT - 1] + "…"
         self._args = attributes
         self._stream = stream
-        self._open: list[tuple[int, Token[int] | None, object]] = []
+        self._open: list[tuple[int, Token[int] | None, StreamSpan | None]] = []
 
     def __enter__(self) -> span:
         if not PROCESS.captures:
@@ -56,10 +59,8 @@ class span:  # noqa: N801 - used like the functions that it stands beside
     ) -> None:
         span_id, token, on_stream = self._open.pop()
         if token is not None:
-            try:
+            with contextlib.suppress(ValueError):  # a generator that another context finishes: there nothing changes
                 CURRENT_SPAN.reset(token)
-            except ValueError:
-                pass  # a generator that another context finishes: what is current there stays
             PROCESS.span_end(span_id)
         elif on_stream is not None:
             PROCESS.stream_span_end(on_stream)

@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from traceconv.errors import InputError, UsageError
+from traceconv.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
 from traceconv.runtime.clock import LiveThread
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.inputs import random_inputs
-from traceconv.runtime.live import CURRENT_SPAN, PROCESS, SessionLog
+from traceconv.runtime.live import CURRENT_SPAN, PROCESS, SessionLog, Stream
 from traceconv.runtime.lower import Program
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.session import CompiledModel, RunOptions, compile_model
@@ -135,6 +135,17 @@ class Session:
     def op_names(self) -> tuple[str, ...]:
         """Names of the ops that the device runs, in their order."""
         return tuple(op.name for op in self._compiled.program.ops)
+
+    def stream(self, stream: object) -> Stream:
+        """A stream by number or by name, such as 0 or "compute 0": for `traceconv.span("name", stream=…)`.
+
+        Raises UsageError when the model uses no such stream.
+        """
+        for number, name in self.stream_names.items():
+            if stream in (number, name) and not isinstance(stream, bool):
+                return Stream(self.device_id, number)
+        known = ", ".join(f"{number} ({name})" for number, name in self.stream_names.items())
+        raise UsageError(f"{self.name} has no stream {printable(repr(stream), 60)}; it has: {known}")
 
     def random_inputs(self, seed: int = 0) -> dict[str, Array]:
         """Inputs that the model takes, the same for the same seed."""

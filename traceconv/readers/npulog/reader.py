@@ -23,7 +23,7 @@ from traceconv.wire.frames import MAX_HEADER_BYTES, Block, Damage, FileHeader, F
 #: Order of record types: what is referred to comes before what refers to it.
 _ORDER = (
     *("dictionary", "capture", "thread", "model", "op", "fusion", "api", "range", "memory"),
-    *("device", "stream", "sync", "step_mark", "task", "pmu_pipe_utilization", "counter"),
+    *("device", "stream", "sync", "step_mark", "task", "stream_range", "pmu_pipe_utilization", "counter"),
 )
 _CHUNK_BYTES = 2 << 20
 _BATCH_BYTES = 4 << 20
