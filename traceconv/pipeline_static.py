@@ -75,7 +75,7 @@ def _tables(profile: StaticProfile, batch: int | None) -> Iterator[tuple[str, pa
     }
     yield "device", rows_from_tuples("device", tuple(device), [tuple(device.values())])
     streams = sorted({op.stream_id for op in profile.ops})
-    names = ("track_id", "kind", "device_id", "stream_id", "name", "sort_index")
+    names: tuple[str, ...] = ("track_id", "kind", "device_id", "stream_id", "name", "sort_index")
     tracks = [(stream + 1, "stream", 0, stream, f"compute {stream}", stream) for stream in streams]
     yield "track", rows_from_tuples("track", names, tracks)
     yield "op", _ops(profile)
@@ -85,7 +85,7 @@ def _tables(profile: StaticProfile, batch: int | None) -> Iterator[tuple[str, pa
 
 
 def _ops(profile: StaticProfile) -> pa.RecordBatch:
-    same = ("name", "op_type", "state", "scope_path", "fusion_id", "flops")
+    same: tuple[str, ...] = ("name", "op_type", "state", "scope_path", "fusion_id", "flops")
     same += ("input_bytes", "output_bytes", "weight_bytes", "workspace_bytes")
     same += tuple(f"{side}_{what}" for side in ("input", "output") for what in ("shapes", "dtypes", "formats"))
     rows = [(op.op_index, _MODEL_ID, profile.model_name, *(getattr(op, name) for name in same)) for op in profile.ops]
@@ -93,7 +93,18 @@ def _ops(profile: StaticProfile) -> pa.RecordBatch:
 
 
 def _tasks(profile: StaticProfile) -> pa.RecordBatch:
-    names = ("id", "track_id", "device_id", "stream_id", "op_id", "name", "task_type", "core_type", "kind", "dur_ns")
+    names: tuple[str, ...] = (
+        "id",
+        "track_id",
+        "device_id",
+        "stream_id",
+        "op_id",
+        "name",
+        "task_type",
+        "core_type",
+        "kind",
+        "dur_ns",
+    )
     names += ("depth", "self_ns", "block_count", "mix_block_count", "hf32_eligible")
     rows = [
         (

@@ -191,6 +191,7 @@ def _table(
     from traceconv.runtime.static_profile import by_core
     from traceconv.store.documented_sql import SqlColumn
 
+    columns: Sequence[tuple[str, str, str, str]]
     rows: list[Row]
     if show == "cores":
         columns, total = _CORES, profile.total_ns

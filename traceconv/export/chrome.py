@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traceconv import __version__
-from traceconv.errors import StoreError, printable
+from traceconv.errors import InputError, StoreError, printable
 from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.chrome_events import (
     Clock,
@@ -81,9 +81,14 @@ def export_chrome(
     """Writes the run as a Chrome trace to `output` (standard output when None; compressed when it ends in .gz).
 
     `device_id` leaves out what lies on other devices. The connection's memory limit is set, and it gets temporary
-    tables. Raises OutputError when the file can't be written, StoreError when the store can't be read.
+    tables. Raises OutputError when the file can't be written, StoreError when the store can't be read, InputError
+    when the run has tasks without a start.
     """
     try:
+        if connection.execute("SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1", [run_id]).fetchall():
+            raise InputError(
+                f"run {run_id} has tasks without a start, as a static profile has: there is no timeline of it"
+            )
         connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
         trace = _prepare(connection, run_id, device_id)
         with open_output(output) as file:

@@ -1,0 +1,190 @@
+"""What a model costs before it runs, held against what it costs when it does."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from traceconv.cli.app import run
+from traceconv.errors import ModelError
+from traceconv.pipeline import ingest
+from traceconv.pipeline_static import measured_memory, store_static_profile
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.runtime.spec import reference_npu
+from traceconv.runtime.static_profile import by_core, static_profile
+from traceconv.runtime.zoo import FoundModel
+from traceconv.store.database import open_store
+
+
+def test_a_product_by_hand() -> None:
+    weight = numpy_helper.from_array(np.ones((64, 32), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="block/product")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [16, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [16, 32])],
+        [weight],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    profile = static_profile(FoundModel("one", proto))
+    [op] = profile.ops
+    assert (op.name, op.op_type, op.core_type, op.scope_path) == ("block/product", "MatMulV2", "AI_CORE", "block")
+    assert op.flops == profile.flops == 2 * 16 * 64 * 32
+    assert (op.param_count, op.weight_bytes, op.input_bytes, op.output_bytes) == (2048, 8192, 4096, 2048)
+    assert op.memory_bytes == 8192 + 4096 + 2048 + op.workspace_bytes
+    assert op.arithmetic_intensity == op.flops / (8192 + 4096 + 2048)
+    assert (op.input_shapes, op.output_shapes) == ("16,64;64,32", "16,32")
+    assert profile.memory.weight_bytes == 8192
+    # Two inputs at a time, since the next one is copied while this one is worked on.
+    assert profile.memory.peak_tensor_bytes == 8192 + 2 * 4096 + 2048
+    assert static_profile(FoundModel("one", proto), prefetch=False).memory.peak_tensor_bytes == 8192 + 4096 + 2048
+    assert profile.fits
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "streams", "prefetch"),
+    [("mini_resnet", None, 1, True), ("mini_transformer", 3, 4, True), ("mini_quantized", None, 2, False),
+     ("mini_lstm", None, 1, True), ("mini_half", 2, 3, True)],
+)  # fmt: skip
+def test_memory_is_what_a_recorded_run_takes(
+    model: str, batch: int | None, streams: int, prefetch: bool, tmp_path: Path
+) -> None:
+    options = RecordOptions(
+        model, tmp_path / "raw", iterations=3, batch=batch, streams=streams, prefetch=prefetch, deterministic=True
+    )
+    record(options)
+    store = tmp_path / "trace.duckdb"
+    ingest([tmp_path / "raw"], store)
+    profile = static_profile(
+        model, batch, spec=replace(reference_npu(), compute_stream_count=streams), prefetch=prefetch
+    )
+    with open_store(store) as connection:
+        peaks = measured_memory(connection, 1)
+        assert peaks == {0: (profile.memory.peak_used_bytes, profile.memory.peak_reserved_bytes)}
+        ops = connection.execute(
+            "SELECT name, op_type, flops, input_bytes, weight_bytes, output_bytes, workspace_bytes, input_shapes "
+            "FROM op ORDER BY op_id"
+        ).fetchall()
+        assert ops == [
+            (
+                op.name,
+                op.op_type,
+                op.flops,
+                op.input_bytes,
+                op.weight_bytes,
+                op.output_bytes,
+                op.workspace_bytes,
+                op.input_shapes,
+            )
+            for op in profile.ops
+        ]
+        # Alone on its stream and without rivals for the memory, an op takes the time that was foretold, but for
+        # the drift of the counter and the error of the clocks' alignment.
+        rows = connection.execute("SELECT op_id, min(dur_ns) FROM task WHERE op_id >= 0 GROUP BY 1").fetchall()
+        spec = reference_npu()
+        for op, dur_ns in rows:
+            expected = profile.ops[op].dur_ns
+            off = 5 * 10**9 // spec.clock_hz + expected * spec.drift_ppb // 10**9 + 1
+            assert dur_ns >= expected - off
+            assert streams > 1 or dur_ns <= expected + off
+        streams_of = dict(connection.execute("SELECT DISTINCT op_id, stream_id FROM task WHERE op_id >= 0").fetchall())
+        assert streams_of == {op.op_index: op.stream_id for op in profile.ops}
+    assert profile.memory.weight_bytes <= profile.memory.peak_tensor_bytes <= profile.memory.peak_used_bytes
+    assert profile.memory.peak_used_bytes <= profile.memory.peak_reserved_bytes
+
+
+def test_cores_add_up_and_memory_that_is_not_there_is_said() -> None:
+    profile = static_profile("resnet50")
+    cores = by_core(profile.ops)
+    assert sum(count for count, _, _ in cores.values()) == len(profile.ops) == 57
+    assert sum(total for _, total, _ in cores.values()) == profile.total_ns
+    assert sum(flops for _, _, flops in cores.values()) == profile.flops
+    # Without the normalisations, which are folded into the weights: 25.5 million parameters, 4.1 billion products.
+    assert 25_400_000 < profile.param_count < 25_700_000
+    assert 8.0e9 < profile.flops < 8.4e9
+    small = static_profile("mini_resnet", spec=replace(reference_npu(), memory_bytes=1 << 20))
+    assert not small.fits
+    with pytest.raises(ModelError, match="neither a file nor"):
+        static_profile("resnet51")
+
+
+def test_tables_in_a_store(tmp_path: Path) -> None:
+    profile = static_profile("mini_resnet")
+    store = tmp_path / "static.duckdb"
+    assert store_static_profile(profile, store) == 1
+    assert store_static_profile(static_profile("mini_half", 2), store, batch=2) == 2
+    with open_store(store) as connection:
+        ask = lambda sql: connection.execute(sql).fetchall()  # noqa: E731 - asked many times below
+        assert ask("SELECT run_id, label, source_format, options->>'$.batch' FROM run ORDER BY 1") == [
+            (1, "static mini_resnet", "static", None),
+            (2, "static mini_half", "static", "2"),
+        ]
+        assert ask("SELECT count(*), count(start_ns), sum(dur_ns) FROM task WHERE run_id = 1") == [
+            (len(profile.ops), 0, profile.total_ns)
+        ]
+        assert ask("SELECT sum(total_ns), sum(count) FROM op_statistic(run := 1)") == [
+            (profile.total_ns, len(profile.ops))
+        ]
+        assert ask("SELECT count(*), count(start_ns), count(wait_ns) FROM op_summary(run := 1)") == [
+            (len(profile.ops), 0, 0)
+        ]
+        assert ask("SELECT count(*) FROM fusion_op(run := 1)") == [(len({row[0] for row in profile.fusions}),)]
+        assert ask("SELECT count(DISTINCT id) = count(*) FROM task WHERE run_id = 1") == [(True,)]
+
+
+def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRACECONV_DB", raising=False)
+    assert run(["model", "mini_resnet", "--format", "csv", "--order-by", "flops", "--top", "3"]) == 0
+    shown = capfd.readouterr()
+    rows = list(csv.DictReader(shown.out.splitlines()))
+    flops = [int(row["flops"]) for row in rows]
+    assert len(rows) == 3
+    assert flops == sorted(flops, reverse=True)
+    assert int(rows[0]["flops_per_s"]) == int(rows[0]["flops"]) * 10**9 // int(rows[0]["dur_ns"])
+    assert "14 ops, 13.823 MFLOP, 44,906 parameters" in shown.err
+    assert not list(tmp_path.iterdir())
+    assert run(["model", "mini_resnet", "--show", "cores", "-o", "cores.json", "--db", "s.duckdb"]) == 0
+    cores = json.loads((tmp_path / "cores.json").read_text())
+    assert sum(core["share_percent"] for core in cores) == pytest.approx(100)
+    assert "added to s.duckdb as run 1" in capfd.readouterr().err
+    # A timeline of what has no times, and a measured peak of what was not measured, are refused in words.
+    assert run(["export", "chrome", "-o", "t.json", "--db", "s.duckdb"]) == 1
+    assert "static profile" in capfd.readouterr().err
+    assert run(["model", "mini_resnet", "--run", "1", "--db", "s.duckdb"]) == 2
+    assert "no memory log" in capfd.readouterr().err
+    assert not (tmp_path / "t.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--show", "core"], "Did you mean 'cores'?"),
+        (["--order-by", "flop"], "Did you mean 'flops'?"),
+        (["--columns", "op_name,x"], "no such column"),
+        (["-o", "x.parquet"], "Parquet"),
+        (["--streams", "0"], "from 1 to 64"),
+        (["--format", "xml"], "no format"),
+        (["--run", "1"], "there is no store"),
+    ],
+)
+def test_wrong_calls_are_refused(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRACECONV_DB", raising=False)
+    assert run(["model", "mini_resnet", *arguments]) in (1, 2)
+    shown = capfd.readouterr()
+    assert message in shown.err
+    assert shown.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
