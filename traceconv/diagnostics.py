@@ -19,6 +19,7 @@ class Code(Enum):
     """Every way that input can be odd or bad: a name, a severity and what it means."""
 
     NO_MANIFEST = ("no_manifest", Severity.DATA_LOSS, "The capture has no manifest: the recording was cut off.")
+    CUT_AT = ("cut_at", Severity.INFO, "How far a recording goes that was cut off: the last time of a stream.")
     BAD_MANIFEST = ("bad_manifest", Severity.ERROR, "The manifest can't be read; the files are read without it.")
     MISSING_FILE = ("missing_file", Severity.ERROR, "A file that the manifest names is not there.")
     UNREADABLE_FILE = ("unreadable_file", Severity.ERROR, "A file could not be opened or read.")

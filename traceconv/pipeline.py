@@ -177,6 +177,10 @@ def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, 
         if overlaps:
             message = f"task: device {device_id}: begins before the task before it on its stream ends"
             log.add(Code.OVERLAP, message, event_count=overlaps)
+    if capture.manifest is None:
+        for device_id, stream_id, last_ns in normalizer.last_times:
+            after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"
+            log.add(Code.CUT_AT, f"device {device_id}, stream {stream_id}: the log ends at {last_ns} ns{after}")
     _check_books(capture, accounts, log, step_count)
     complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
     _insert_run(writer, run_id, label, digest, source_path, facts, complete)

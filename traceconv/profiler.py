@@ -364,6 +364,13 @@ def start_from_environment() -> None:
     said = os.environ.get(OPTIONS_VARIABLE) or None
     try:
         profiler = Profiler(parse_options({"output": output}, said))
+        if set(profiler.options.formats) - {"raw"}:
+            # What is written when the interpreter ends can't load what wants to be told of its end.
+            import concurrent.futures.thread
+
+            import pyarrow
+
+            pyarrow.array([""])  # pandas too, which pyarrow loads where it is installed
         profiler._begin(profiler.options)
     except TraceconvError as error:
         raise type(error)(f"{OUTPUT_VARIABLE}, {OPTIONS_VARIABLE}: {error}") from error

@@ -95,7 +95,7 @@ def _trace_options(rules: list[Path], max_event_mb: int, max_ratio: int) -> Trac
 
 def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
     """What became of one capture: the books, the rate, the losses."""
-    from traceconv.diagnostics import Severity
+    from traceconv.diagnostics import Code, Severity
     from traceconv.errors import printable
 
     name, shown = printable(run.label), printable(str(store))
@@ -113,7 +113,7 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
     rate = run.record_count / run.seconds if run.seconds else 0
     size = run.size_bytes / 1e6
     yield f"  {run.record_count:,} records, {size:,.1f} MB in {run.seconds:.2f} s ({rate:,.0f} records/s)"
-    losses = [entry for entry in run.log if entry.severity is not Severity.INFO]
+    losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code is Code.CUT_AT]
     for entry in losses[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""
         count = f" ({entry.event_count:,} records)" if entry.event_count else ""

@@ -95,6 +95,8 @@ class TaskPass:
         self.rows_by_task = SpillIndex(("id",))
         #: Streams whose tasks did not come in the order of their start, so that `wait_ns` must be made anew.
         self.unordered: set[int] = set()
+        #: Stream → the last start or end of a task on it, on the run's clock.
+        self.last_ns: dict[int, int] = {}
         self._last_start: dict[int, int] = {}
         self._overlaps: dict[int, int] = {}
         self._negative = 0
@@ -140,6 +142,7 @@ class TaskPass:
         starts, ids, start_ns, end_ns = gather(starts, order), ids[order], start_ns[order], end_ns[order]
         context.accounts["task"].rows += len(starts)
         context.note_times(start_ns, end_ns)
+        self._note_last(starts["stream_id"], np.maximum(start_ns, end_ns))
         negative = end_ns < start_ns
         self._negative += int(np.count_nonzero(negative))
         dur_unknown = negative if ends is not None else np.ones(len(starts), np.bool_)
@@ -171,6 +174,11 @@ class TaskPass:
         columns.update({name: context.number(schema, starts, name) for name in numbers})
         columns.update({name: Nullable(starts[name].astype(np.int64), ~computes) for name in counts})
         return row_batch("task", columns)
+
+    def _note_last(self, stream: NDArray[np.uint32], ns: Int64) -> None:
+        for number in np.unique(stream).tolist():
+            last = int(ns[stream == number].max())
+            self.last_ns[number] = max(last, self.last_ns.get(number, last))
 
     def _track(self, stream_id: int) -> int:
         return self._context.tracks.stream(self._device_id, stream_id)
@@ -318,7 +326,9 @@ def counter_rows(track_id: Int64, ts_ns: Int64, value: Int64) -> pa.RecordBatch:
     )
 
 
-_MARKS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns")
+#: Columns of step, by the number of their mark.
+_MARKS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
+_END_MARK = _MARKS.index("end_ns")
 
 
 def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -340,7 +350,7 @@ def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) ->
         whole = np.isin(marks["step_id"], ended)
         yield _step_rows(context, device_id, marks[whole])
         emitted, marks = np.union1d(emitted, ended), marks[~whole]
-        ended = np.unique(marks["step_id"][marks["mark"] == len(_MARKS) - 1])
+        ended = np.unique(marks["step_id"][marks["mark"] == _END_MARK])
     yield _step_rows(context, device_id, marks)
 
 

@@ -57,6 +57,7 @@ class RawLogNormalizer:
         self._devices: dict[int, tuple[object, ...]] = {}
         self._rows_by_task: dict[int, SpillIndex] = {}
         self._unordered: dict[int, set[int]] = {}
+        self._last_ns: dict[int, dict[int, int]] = {}
         self._capture: tuple[str | None, ...] = (None, None, None, None)
 
     def tables(self, events: Iterable[EventBatch]) -> Iterator[TableRows]:
@@ -87,6 +88,13 @@ class RawLogNormalizer:
         """device_id → streams whose tasks did not come in the order of their start: their wait_ns is not right yet."""
         return {device_id: frozenset(streams) for device_id, streams in self._unordered.items() if streams}
 
+    @property
+    def last_times(self) -> Iterator[tuple[int, int, int]]:
+        """(device, stream, last start or end of a task there), after `tables` has come to its end."""
+        for device_id, streams in sorted(self._last_ns.items()):
+            for stream_id, last_ns in sorted(streams.items()):
+                yield device_id, stream_id, last_ns
+
     def _pass(self, kind: str, device_id: int | None, batches: Iterator[EventBatch]) -> Iterator[TableRows]:
         context = self._context
         if device_id is None:
@@ -112,6 +120,7 @@ class RawLogNormalizer:
             tasks = device_passes.TaskPass(context, device_id)
             self._rows_by_task[device_id] = tasks.rows_by_task
             self._unordered[device_id] = tasks.unordered
+            self._last_ns[device_id] = tasks.last_ns
             yield "task", tasks.rows(timed)
         elif kind in device_passes.METRIC_GROUPS:
             index = self._rows_by_task.setdefault(device_id, SpillIndex(("id",)))
