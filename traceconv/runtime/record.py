@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
-from traceconv.runtime.session import MODEL_ID, CompiledModel, Session, compile_model
+from traceconv.runtime.session import MODEL_ID, Session, compile_model
 from traceconv.runtime.spec import DeviceSpec, load_spec, reference_npu
+from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.truth import TRUTH, DeviceTruth, write_truth
 
 _WRITER = f"traceconv {__version__} reference NPU"
@@ -44,9 +45,10 @@ class RecordOptions:
     devices       how many run the model at a time, each for itself
     device_spec   a TOML file that describes them; None: the reference NPU
     streams       most compute streams in use; None: as the device has
-    prefetch      whether the inputs of a run are copied while the one before it computes
+    prefetch      whether the inputs of a run are copied while the one before it computes; None: yes, not in training
     fetch         tensors whose values the host reads in the midst of each run
     truth         whether what really happened is written beside the manifest
+    train         how to train the model, of which each iteration then is a step; None: it is run as it is
     """
 
     model: str
@@ -61,19 +63,35 @@ class RecordOptions:
     devices: int = 1
     device_spec: Path | None = None
     streams: int | None = None
-    prefetch: bool = True
+    prefetch: bool | None = None
     fetch: tuple[str, ...] = ()
     truth: bool = False
+    train: TrainOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A finished capture: its folder, the model's name, ops of one iteration, the last outputs of device 0 by name."""
+    """A finished capture: its folder, the model's name, ops of one iteration, the last outputs of device 0 by name.
+
+    Of a training: the loss of each step, warm-up left out, and what was learned, by name.
+    """
 
     folder: Path
     model_name: str
     op_count: int
     outputs: Inputs
+    losses: tuple[float, ...] = ()
+    weights: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A device and its host threads, before there is anything to run."""
+
+    host: Host
+    device: Device
+    trace_seed: int
+    truth: DeviceTruth | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +104,10 @@ class _Lane:
     truth: DeviceTruth | None
 
 
-def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda done, total: None) -> Recorded:
+Progress = Callable[[int, int], None]
+
+
+def record(options: RecordOptions, progress: Progress = lambda done, total: None) -> Recorded:
     """Runs a model on the reference NPU and logs it; `progress` is told runs done and runs in all.
 
     Raises ModelError, InputError and UsageError before anything is written, OutputError when the folder
@@ -95,6 +116,8 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
     _check(options)
     spec = _spec(options)
     given = None if options.input_path is None else read_arrays(options.input_path)
+    if options.train is not None:
+        return _record_training(options, options.train, spec, given, progress)
     model = compile_model(options.model, options.batch, inputs=given, seed=options.seed, spec=spec)
     schedule(model.program, model.spec, options.fetch)
     if given is None:
@@ -104,6 +127,58 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
     # Some ops find fault with their inputs only when they run: better now than in the middle of a capture.
     for values in inputs if given is None else inputs[:1]:
         model.executor.run(values)
+    ids = CaptureIds()
+    with _capture(options, model.name, model.spec, ids) as (recorder, seats):
+        lanes = []
+        for seat, values in zip(seats, inputs, strict=True):
+            session = Session(
+                model, seat.host, seat.device, ids=ids, seed=seat.trace_seed, fetch=options.fetch, truth=seat.truth
+            )
+            lanes.append(_Lane(seat.host, session, values, seat.truth))
+        recorder.model(model.spec, model.program, MODEL_ID)
+        outputs = _run(options, lanes, recorder, progress)
+    assert recorder.folder is not None
+    return Recorded(recorder.folder, model.name, len(model.program.ops), outputs)
+
+
+def _record_training(
+    options: RecordOptions, train: TrainOptions, spec: DeviceSpec, given: Inputs | None, progress: Progress
+) -> Recorded:
+    """The same for a model that is trained, a step an iteration."""
+    from traceconv.runtime.training.capture import Course, course_of
+
+    course: Course = course_of(
+        options.model,
+        train,
+        batch=options.batch,
+        given=given,
+        devices=options.devices,
+        seed=options.seed,
+        spec=spec,
+        prefetch=bool(options.prefetch),
+    )
+    plan, ids = course.plan, CaptureIds()
+    total = options.warmup + options.iterations
+    with _capture(options, plan.program.graph.name, spec, ids) as (recorder, seats):
+        recorder.model(spec, plan.program, MODEL_ID)
+        steps = course.steps(
+            [(seat.host, seat.device, seat.trace_seed, seat.truth) for seat in seats],
+            ids,
+            warmup=options.warmup,
+            steps=options.iterations,
+            side_by_side=not options.deterministic,
+        )
+        _follow(options, steps, total, recorder, seats[0].host, progress)
+    assert recorder.folder is not None
+    op_count = sum(not op.is_collective for op in plan.program.ops)
+    return Recorded(recorder.folder, plan.program.graph.name, op_count, {}, tuple(course.losses), course.learned)
+
+
+@contextlib.contextmanager
+def _capture(
+    options: RecordOptions, model_name: str, spec: DeviceSpec, ids: CaptureIds
+) -> Iterator[tuple[Recorder, list[Seat]]]:
+    """A capture around what is done inside: whole when that ends well, cut off where it was when it does not."""
     identity = modelled_identity(options.seed) if options.deterministic else real_identity(options.output_dir)
     folder = options.output_dir / identity.folder_name
     if folder.exists():
@@ -111,23 +186,23 @@ def record(options: RecordOptions, progress: Callable[[int, int], None] = lambda
     recorder = Recorder(
         folder,
         writer_id=identity.writer_id,
-        device_clock_hz=dict.fromkeys(range(options.devices), model.spec.clock_hz),
+        device_clock_hz=dict.fromkeys(range(options.devices), spec.clock_hz),
         metric_group=options.aic_metrics,
     )
-    lanes: list[_Lane] = []
+    seats: list[Seat] = []
     try:
-        lanes += _lanes(options, model, inputs, recorder, identity)
-        outputs = _run(options, lanes, recorder, progress)
+        for seat in _seats(options, model_name, spec, recorder, identity, ids):
+            seats.append(seat)
+        yield recorder, seats
         if options.truth:
-            write_truth(folder / TRUTH, [lane.truth for lane in lanes if lane.truth is not None])
-        recorder.close(_manifest(options, model))
+            write_truth(folder / TRUTH, [seat.truth for seat in seats if seat.truth is not None])
+        recorder.close(_manifest(options, model_name))
     except BaseException:
         _leave(recorder)
         raise
     finally:
-        for lane in lanes:
-            lane.host.stop()
-    return Recorded(folder, model.name, len(model.program.ops), outputs)
+        for seat in seats:
+            seat.host.stop()
 
 
 def _leave(recorder: Recorder) -> None:
@@ -148,6 +223,10 @@ def _check(options: RecordOptions) -> None:
         raise UsageError(f"--devices {options.devices}: must be from 1 to {_MAX_DEVICES}")
     if options.streams is not None and not 1 <= options.streams <= 64:
         raise UsageError(f"--streams {options.streams}: must be from 1 to 64")
+    if options.train is not None:
+        options.train.check()
+        if options.fetch:
+            raise UsageError("--fetch: the host reads nothing in the midst of a training step")
     if options.aic_metrics not in counters.RECORDS:
         near = suggestion(options.aic_metrics, list(counters.RECORDS))
         raise UsageError(
@@ -160,11 +239,10 @@ def _spec(options: RecordOptions) -> DeviceSpec:
     return spec if options.streams is None else replace(spec, compute_stream_count=options.streams)
 
 
-def _lanes(
-    options: RecordOptions, model: CompiledModel, inputs: list[Inputs], recorder: Recorder, identity: Identity
-) -> Iterator[_Lane]:
+def _seats(
+    options: RecordOptions, model_name: str, spec: DeviceSpec, recorder: Recorder, identity: Identity, ids: CaptureIds
+) -> Iterator[Seat]:
     """A device after another, each with threads and a clock of its own; the host's clock is one."""
-    ids = CaptureIds()
     clock = LiveClock()
     for device_id in range(options.devices):
         first = identity.process_id + device_id * len(THREADS)
@@ -182,27 +260,20 @@ def _lanes(
                 identity.epoch_ns,
                 identity.process_id,
                 identity.host_name,
-                model.name,
+                model_name,
                 _WRITER,
                 _options(options),
             )
         for order, thread in enumerate((host.channel, host.worker, host.driver), device_id * len(THREADS)):
             recorder.thread(identity.process_id, "traceconv record", thread.thread_id, thread.name, order)
-        device = Device(model.spec, identity.device_clock(device_id, start_ns, model.spec), device_id)
-        truth = DeviceTruth(device) if options.truth else None
-        session = Session(model, host, device, ids=ids, seed=trace_seed, fetch=options.fetch, truth=truth)
-        yield _Lane(host, session, inputs[device_id], truth)
-    recorder.model(model.spec, model.program, MODEL_ID)
+        device = Device(spec, identity.device_clock(device_id, start_ns, spec), device_id)
+        yield Seat(host, device, trace_seed, DeviceTruth(device) if options.truth else None)
 
 
-def _run(
-    options: RecordOptions, lanes: list[_Lane], recorder: Recorder, progress: Callable[[int, int], None]
-) -> Inputs:
+def _run(options: RecordOptions, lanes: list[_Lane], recorder: Recorder, progress: Progress) -> Inputs:
     """Runs all lanes: in turn where time is modelled, side by side where it is real. Outputs of the first."""
-    outputs: Inputs = {}
-    total, flushed = options.warmup + options.iterations, time.monotonic_ns()
-    first = lanes[0]
     works = [_work(options, lane) for lane in lanes]
+    total = options.warmup + options.iterations
     helpers = contextlib.ExitStack()
     if options.deterministic:
         rounds: Iterator[Inputs | None] = (values[0] for values in zip_longest(*works))
@@ -210,17 +281,31 @@ def _run(
         helpers.enter_context(_side_by_side(works[1:]))
         rounds = works[0]
     with helpers:
-        for done, values in enumerate(rounds):
-            outputs = values or outputs
-            progress(min(done, total), total)
-            if options.deterministic:
-                due = recorder.pending >= _FLUSH_RECORDS
-            else:
-                due = time.monotonic_ns() - flushed >= _FLUSH_NS
-            if due or done == 0:
-                with first.host.stopped():
-                    recorder.flush()
-                flushed = time.monotonic_ns()
+        return _follow(options, rounds, total, recorder, lanes[0].host, progress)
+
+
+def _follow(
+    options: RecordOptions,
+    rounds: Iterator[Inputs | None],
+    total: int,
+    recorder: Recorder,
+    host: Host,
+    progress: Progress,
+) -> Inputs:
+    """Goes through the rounds, of which the first sets up; tells of them and writes on the way. The last outputs."""
+    outputs: Inputs = {}
+    flushed = time.monotonic_ns()
+    for done, values in enumerate(rounds):
+        outputs = values or outputs
+        progress(min(done, total), total)
+        if options.deterministic:
+            due = recorder.pending >= _FLUSH_RECORDS
+        else:
+            due = time.monotonic_ns() - flushed >= _FLUSH_NS
+        if due or done == 0:
+            with host.stopped():
+                recorder.flush()
+            flushed = time.monotonic_ns()
     return outputs
 
 
@@ -230,7 +315,7 @@ def _work(options: RecordOptions, lane: _Lane) -> Iterator[Inputs]:
     total = options.warmup + options.iterations
 
     def run(number: int) -> Inputs:
-        following = inputs if options.prefetch and number + 1 < total else None
+        following = inputs if options.prefetch is not False and number + 1 < total else None
         step = number >= options.warmup
         return session.run(inputs, step=step, then=following, then_step=number + 1 >= options.warmup)
 
@@ -275,7 +360,9 @@ def _side_by_side(works: list[Iterator[Inputs]]) -> Iterator[None]:
 
 def _options(options: RecordOptions) -> dict[str, object]:
     """The options as the log keeps them: no path of the machine."""
-    return {
+    train = options.train
+    learning = {} if train is None else {"train": train.described()}
+    return learning | {
         "batch": options.batch,
         "deterministic": options.deterministic,
         "device_spec": "reference" if options.device_spec is None else "file",
@@ -284,17 +371,17 @@ def _options(options: RecordOptions) -> dict[str, object]:
         "input": "random" if options.input_path is None else "file",
         "iterations": options.iterations,
         "metric_group": options.aic_metrics,
-        "prefetch": options.prefetch,
+        "prefetch": options.train is None if options.prefetch is None else options.prefetch,
         "seed": options.seed,
         "streams": options.streams,
         "warmup": options.warmup,
     }
 
 
-def _manifest(options: RecordOptions, model: CompiledModel) -> dict[str, object]:
+def _manifest(options: RecordOptions, model_name: str) -> dict[str, object]:
     return {
         "writer": _WRITER,
-        "model": model.name,
+        "model": model_name,
         "device_ids": list(range(options.devices)),
         "options": _options(options),
     }

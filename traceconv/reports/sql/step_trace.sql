@@ -24,9 +24,11 @@
 -- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model that it ran; NULL when not known." }
 -- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, in the order of their starts; NULL when there are none." }
 -- reduce_dur_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Duration(us)", msprof_as = "us", doc = "Durations of the same collectives, in the same order." }
+-- get_next_start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When its batch of data began to come to the device; NULL when not recorded." }
+-- get_next_ns = { type = "BIGINT", unit = "ns", doc = "How long its batch took to be on the device; NULL when not recorded." }
 WITH ordered AS (
   SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.start_ns, s.fp_start_ns, s.bp_end_ns,
-         s.end_ns, lag(s.end_ns) OVER (
+         s.end_ns, s.get_next_start_ns, s.get_next_end_ns, lag(s.end_ns) OVER (
            PARTITION BY s.run_id, s.device_id, s.model_id
            ORDER BY coalesce(s.start_ns, s.fp_start_ns), s.iteration, s.step_id
          ) AS previous_end_ns
@@ -46,7 +48,8 @@ SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.start_ns, o.fp_start_ns,
        o.bp_end_ns - o.fp_start_ns AS fp_to_bp_ns,
        o.end_ns - o.bp_end_ns AS refresh_ns,
        o.fp_start_ns - o.previous_end_ns AS data_aug_bound_ns,
-       o.model_id, r.starts AS reduce_start_ns, r.durations AS reduce_dur_ns
+       o.model_id, r.starts AS reduce_start_ns, r.durations AS reduce_dur_ns,
+       o.get_next_start_ns, o.get_next_end_ns - o.get_next_start_ns AS get_next_ns
 FROM ordered AS o
 LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id = o.device_id AND r.step_id = o.step_id
 WHERE step IS NULL OR o.step_id = step

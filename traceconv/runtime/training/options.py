@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from traceconv.errors import UsageError
 from traceconv.runtime.training.optimizers import Optimizer
@@ -31,3 +31,10 @@ class TrainOptions:
         self.optimizer.check()
         if self.bucket_bytes is not None and self.bucket_bytes < 1:
             raise UsageError(f"bucket_bytes {self.bucket_bytes}: must be at least 1")
+
+    def described(self) -> dict[str, object]:
+        """The options as the log keeps them."""
+        return {**asdict(self.optimizer), **{name: getattr(self, name) for name in _SHOWN}}
+
+
+_SHOWN = ("loss", "fp_point", "bp_point", "augment", "bucket_bytes")
