@@ -24,7 +24,7 @@ _ENDLESS_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class OpProfile:
+class OpEstimate:
     """An op on paper. Bytes are those of its tensors; `memory_bytes` is all that it touches, scratch memory too.
 
     dur_ns                what it takes alone on the device, rounded up to the next tick of its counter
@@ -92,7 +92,7 @@ class StaticProfile:
 
     model_name: str
     device: DeviceSpec
-    ops: tuple[OpProfile, ...]
+    ops: tuple[OpEstimate, ...]
     fusions: tuple[tuple[int, int, int, str, str], ...]
     memory: MemoryPlan
     input_bytes: int
@@ -134,7 +134,7 @@ def static_profile(
     return StaticProfile(
         program.graph.name,
         device,
-        tuple(_op_profile(op, plan, device) for op in program.ops),
+        tuple(_estimate(op, plan, device) for op in program.ops),
         tuple(
             (op.fusion_id, op.index, place, node.name, node.op_type)
             for op in program.ops
@@ -147,8 +147,8 @@ def static_profile(
     )
 
 
-def _op_profile(op: DeviceOp, plan: Schedule, spec: DeviceSpec) -> OpProfile:
-    return OpProfile(
+def _estimate(op: DeviceOp, plan: Schedule, spec: DeviceSpec) -> OpEstimate:
+    return OpEstimate(
         op.index,
         op.name,
         op.op_type,
@@ -260,7 +260,7 @@ class _PlannedRun:
         self._memory.free(block, 0)
 
 
-def by_core(ops: Sequence[OpProfile]) -> dict[str, tuple[int, int, int]]:
+def by_core(ops: Sequence[OpEstimate]) -> dict[str, tuple[int, int, int]]:
     """Of each kind of core: ops, ns one after another, flops; the longest first."""
     found: dict[str, tuple[int, int, int]] = {}
     for op in ops:

@@ -1,0 +1,286 @@
+"""One op, compiled and run alone on the reference NPU: how long it takes, and how much scratch memory it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from traceconv.errors import ModelError, UsageError, printable, suggestion
+from traceconv.runtime import op_cache
+from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.device import Device
+from traceconv.runtime.graph import DTYPES
+from traceconv.runtime.inputs import random_inputs
+from traceconv.runtime.launch import op_work
+from traceconv.runtime.session import CompiledModel, compile_model
+from traceconv.runtime.spec import DeviceSpec, load_spec, reference_npu
+from traceconv.runtime.zoo import FoundModel
+
+#: A shape, whose values are random and copied to the device for each run; or an array, which is a constant.
+OpInput: TypeAlias = "Sequence[int] | NDArray[Any]"
+
+#: Version of ONNX's operators where the op is in it; else the first later one that has it.
+_OPSET = 17
+_MAX_REPEAT = 100_000
+_MAX_ELEMENTS = 1 << 31
+_DTYPES = {name.lower(): number for number, (name, _) in DTYPES.items()} | {
+    "float32": onnx.TensorProto.FLOAT,
+    "float64": onnx.TensorProto.DOUBLE,
+}
+_KEY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpProfile:
+    """What came out. Shapes and types are written as in the log: extents joined by ',', tensors by ';'.
+
+    latencies_ns     one for each time that it ran: of its task on the device, from start to end
+    workspace_bytes  scratch memory while it runs
+    core_type        kind of core that computed it; None for an op that is no work, such as Reshape: it takes 0 ns
+    cached           whether it was taken from the cache, and not run
+    """
+
+    op_type: str
+    device_name: str
+    core_type: str | None
+    input_shapes: str
+    input_dtypes: str
+    output_shapes: str
+    output_dtypes: str
+    latencies_ns: tuple[int, ...]
+    workspace_bytes: int
+    flops: int
+    memory_bytes: int
+    cached: bool = False
+
+    @property
+    def latencies_us(self) -> list[float]:
+        """The latencies in microseconds, as RAF's op profiler gives them: for people; latencies_ns is exact."""
+        return [latency / 1000 for latency in self.latencies_ns]
+
+
+def profile_op(
+    op_type: str,
+    inputs: Sequence[OpInput],
+    attributes: Mapping[str, object] | None = None,
+    dtypes: str | Sequence[str] = "float32",
+    *,
+    repeat: int = 1,
+    output_count: int | None = None,
+    opset: int | None = None,
+    device_spec: str | Path | None = None,
+    cache: bool = True,
+) -> OpProfile:
+    """Runs one ONNX op alone on the device `repeat` times.
+
+    inputs        shapes, or arrays for inputs that are constants, such as the target of a Reshape
+    attributes    of the op, by name
+    dtypes        of the inputs that are given as shapes: one for all, or one for each input
+    output_count  outputs that are made; None: as many as the op must have
+    opset         version of ONNX's operators; None: 17, or the first one after it that has the op
+    device_spec   TOML file that describes the device; None: the reference NPU
+    cache         whether what was profiled before is taken from disk, and what is profiled now is kept there
+
+    Raises UsageError for a call that makes no sense, ModelError for an op that does not exist or can't be run.
+    """
+    if not 1 <= repeat <= _MAX_REPEAT:
+        raise UsageError(f"repeat = {repeat}: must be from 1 to {_MAX_REPEAT:,}")
+    spec = reference_npu() if device_spec is None else load_spec(Path(device_spec))
+    schema, version = _schema(op_type, opset)
+    model = _model(schema, version, inputs, dict(attributes or {}), dtypes, output_count)
+    key = _key(model, spec)
+    if cache:
+        found = _from_cache(key, repeat)
+        if found is not None:
+            return found
+    profile = _run(compile_model(FoundModel(op_type, model), spec=spec), op_type, repeat)
+    if cache:
+        op_cache.put(key, _as_json(profile))
+    return profile
+
+
+def _schema(op_type: str, opset: int | None) -> tuple[Any, int]:
+    newest = onnx.defs.onnx_opset_version()
+    versions = range(_OPSET, newest + 1) if opset is None else [opset]
+    for version in versions:
+        try:
+            return onnx.defs.get_schema(op_type, version, ""), version
+        except onnx.defs.SchemaError:
+            continue
+    known = sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""})
+    where = f"opset {opset}" if opset is not None else f"opsets up to {newest}"
+    raise ModelError(f"there is no op '{printable(op_type, 60)}' in ONNX's {where}.{suggestion(op_type, known)}")
+
+
+def _model(
+    schema: Any,
+    version: int,
+    inputs: Sequence[OpInput],
+    attributes: dict[str, object],
+    dtypes: str | Sequence[str],
+    output_count: int | None,
+) -> onnx.ModelProto:
+    """The model that is this op and nothing else."""
+    name = schema.name
+    if not schema.min_input <= len(inputs) <= schema.max_input:
+        least, most = schema.min_input, schema.max_input
+        span = f"{least}" if least == most else f"{least} or more" if most > 1_000 else f"{least} to {most}"
+        raise UsageError(f"{name} takes {span} inputs, not {len(inputs)}")
+    per_input = [dtypes] * len(inputs) if isinstance(dtypes, str) else list(dtypes)
+    if len(per_input) != len(inputs):
+        raise UsageError(f"{len(per_input)} dtypes for {len(inputs)} inputs: give one for all, or one for each")
+    names = [f"input{place}" for place in range(len(inputs))]
+    declared, constants = [], []
+    for input_name, given, dtype in zip(names, inputs, per_input, strict=True):
+        if isinstance(given, np.ndarray):
+            try:
+                constants.append(numpy_helper.from_array(np.ascontiguousarray(given).reshape(given.shape), input_name))
+            except (RuntimeError, TypeError, ValueError, KeyError) as error:
+                raise UsageError(f"{input_name}: an array of {printable(str(given.dtype))} is no tensor") from error
+        else:
+            declared.append(helper.make_tensor_value_info(input_name, _elem_type(dtype), _shape(input_name, given)))
+    count = max(1, schema.min_output) if output_count is None else output_count
+    if not 1 <= count <= schema.max_output:
+        raise UsageError(f"{name} has {max(1, schema.min_output)} to {schema.max_output} outputs, not {count}")
+    outputs = [f"output{place}" for place in range(count)]
+    node = helper.make_node(name, names, outputs, name=name)
+    for attribute, value in sorted(attributes.items()):
+        node.attribute.append(_attribute(schema, attribute, value))
+    results = [onnx.ValueInfoProto(name=output) for output in outputs]
+    graph = helper.make_graph([node], name, declared, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+
+
+def _elem_type(dtype: str) -> int:
+    found = _DTYPES.get(dtype.lower())
+    if found is None:
+        near = suggestion(dtype.lower(), list(_DTYPES))
+        raise UsageError(
+            f"dtype '{printable(dtype, 60)}': the device has none.{near} All: {', '.join(sorted(_DTYPES))}"
+        )
+    return found
+
+
+def _shape(name: str, given: Sequence[int]) -> list[int]:
+    shape = [int(extent) for extent in given]
+    if any(extent < 1 for extent in shape) or math.prod(shape) > _MAX_ELEMENTS:
+        raise UsageError(f"{name} of shape {shape}: extents must be at least 1, and their product at most 2^31")
+    return shape
+
+
+def _attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
+    """An attribute with the type that the op says it has: whole numbers will do for floats."""
+    known = schema.attributes
+    if name not in known:
+        near = suggestion(name, list(known)) or f" It has: {', '.join(sorted(known)) or 'none'}."
+        raise UsageError(f"{schema.name} has no attribute '{printable(name, 60)}'.{near}")
+    kind = known[name].type
+    try:
+        if kind == onnx.defs.OpSchema.AttrType.FLOAT:
+            value = float(value)  # type: ignore[arg-type]  # what is no number is a TypeError
+        elif kind == onnx.defs.OpSchema.AttrType.FLOATS:
+            value = [float(one) for one in value]  # type: ignore[attr-defined]
+        elif kind == onnx.defs.OpSchema.AttrType.INTS and isinstance(value, int):
+            value = [value]
+        if isinstance(value, np.ndarray):
+            value = numpy_helper.from_array(value)
+        made: onnx.AttributeProto = helper.make_attribute(name, value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{schema.name}: {printable(name, 60)} can't be {printable(repr(value), 80)}") from error
+    if made.type != int(kind.value if hasattr(kind, "value") else kind):
+        shown = str(kind).rpartition(".")[2]
+        raise UsageError(f"{schema.name}: {printable(name, 60)} must be {shown}, not {printable(repr(value), 80)}")
+    return made
+
+
+def _run(model: CompiledModel, op_type: str, repeat: int) -> OpProfile:
+    """Computes it once, so that what can't be run is found, and has the device run it so many times."""
+    program, spec = model.program, model.spec
+    model.executor.run(random_inputs(model, 0))
+    device = Device(spec, DeviceClock(0, 0, spec.clock_hz, spec.drift_ppb))
+    latencies, now_ns = [], 0
+    for _ in range(repeat):
+        ticks = 0
+        for op in program.ops:
+            task = device.submit(0, now_ns, op_work(spec, op))
+            now_ns = device.done_ns(task)
+            start, end = task.span
+            ticks += end - start
+        latencies.append(ticks * 1_000_000_000 // spec.clock_hz)
+    tensors = [*((tensor.shape, tensor.dtype) for op in program.ops for tensor in op.operands)]
+    made = [program.graph.tensors[name] for name in program.graph.outputs]
+    tensors = tensors or [
+        (program.graph.tensors[name].shape, program.graph.tensors[name].dtype) for name in program.graph.inputs
+    ]
+    return OpProfile(
+        op_type,
+        spec.name,
+        program.ops[0].core if program.ops else None,
+        ";".join(",".join(map(str, shape)) for shape, _ in tensors),
+        ";".join(dtype for _, dtype in tensors),
+        ";".join(",".join(map(str, tensor.shape)) for tensor in made),
+        ";".join(tensor.dtype for tensor in made),
+        tuple(latencies),
+        max((op.cost.workspace_bytes for op in program.ops), default=0),
+        sum(op.flops for op in program.ops),
+        sum(tensor.size_bytes for op in program.ops for tensor in (*op.operands, *op.writes)),
+    )
+
+
+# The cache
+
+
+def _key(model: onnx.ModelProto, spec: DeviceSpec) -> dict[str, object]:
+    """All that the outcome depends on: op, attributes, shapes, types, constants, the device, and how costs are made."""
+    graph = model.graph
+    node = graph.node[0]
+    return {
+        "key_version": _KEY_VERSION,
+        "op_type": node.op_type,
+        "opset": int(model.opset_import[0].version),
+        "node": op_cache.digest(node.SerializeToString(deterministic=True)),
+        "inputs": [
+            [int(entry.type.tensor_type.elem_type), [int(d.dim_value) for d in entry.type.tensor_type.shape.dim]]
+            for entry in graph.input
+        ],
+        "constants": [op_cache.digest(one.SerializeToString(deterministic=True)) for one in graph.initializer],
+        "device": asdict(spec),
+        "cost_model": op_cache.cost_model_digest(),
+    }
+
+
+def _as_json(profile: OpProfile) -> dict[str, object]:
+    return {field.name: getattr(profile, field.name) for field in fields(profile) if field.name != "cached"}
+
+
+_TEXTS = ("op_type", "device_name", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+_NUMBERS = ("workspace_bytes", "flops", "memory_bytes")
+
+
+def _from_cache(key: dict[str, object], repeat: int) -> OpProfile | None:
+    """The profile that is kept under a key, if it is sound and has as many latencies."""
+    value = op_cache.get(key)
+    if value is None:
+        return None
+    latencies, core = value.get("latencies_ns"), value.get("core_type")
+    sound = (
+        isinstance(latencies, list)
+        and len(latencies) >= repeat
+        and all(type(one) is int and one >= 0 for one in latencies)
+        and all(isinstance(value.get(name), str) for name in _TEXTS)
+        and all(type(value.get(name)) is int for name in _NUMBERS)
+        and (core is None or isinstance(core, str))
+        and value.keys() == {"latencies_ns", "core_type", *_TEXTS, *_NUMBERS}
+    )
+    if not sound:
+        return None
+    assert isinstance(latencies, list)
+    return OpProfile(**{**value, "latencies_ns": tuple(latencies[:repeat])}, cached=True)
