@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from traceconv.runtime.training.options import TrainOptions
 
 HELP = """Run a model on the reference NPU and log what the device and the host do.
 
@@ -13,6 +17,10 @@ resnet50, shufflenet, squeezenet, vgg19, zfnet512 (inside the onnx package), min
 mini_half, mini_lstm, mini_quantized, mini_resnet, mini_transformer (built in). Networks in floats of 16, 32 and
 64 bits and in 8-bit integers run; open dimensions are those of --batch and --input, and outputs are those of
 onnxruntime.
+
+With --train the model learns: each iteration is a step of forward, backward and refresh, on batches that the host
+takes from --input (arrays of samples by input name, and one named target) or from noise. Several devices share the
+gradients.
 
 The log is a folder PROF_… under DIR, whose path is printed.
 
@@ -25,6 +33,8 @@ Examples:
   traceconv record resnet50 -o raw/ --aic-metrics Memory
   traceconv record inception_v1 -o raw/ --devices 2 --streams 2
   traceconv record resnet50 -o raw/ --device-spec edge.toml --truth
+  traceconv record mini_resnet -o raw/ --train --steps 20 --batch 8 --optimizer adam --lr 0.001
+  traceconv record model.onnx -o raw/ --train --input digits.npz --batch 32 --devices 2
 
 Then: traceconv ingest raw/
 """
@@ -71,8 +81,11 @@ def record(
     streams: int | None = typer.Option(
         None, "--streams", help="Most streams for ops, instead of the device's.", show_default=False
     ),
-    prefetch: bool = typer.Option(
-        True, "--prefetch/--no-prefetch", help="Copy the inputs of a run while the one before it computes."
+    prefetch: bool | None = typer.Option(
+        None,
+        "--prefetch/--no-prefetch",
+        help="Bring the inputs of a run while the one before it computes. [default: yes, but not with --train]",
+        show_default=False,
     ),
     fetch: list[str] = typer.Option(
         [],
@@ -84,12 +97,64 @@ def record(
     truth: bool = typer.Option(
         False, "--truth", help="Write what really happened beside the manifest, as truth.jsonl, to check analyses with."
     ),
+    train: bool = typer.Option(False, "--train", help="Train the model instead of running it."),
+    steps: int | None = typer.Option(
+        None, "--steps", help="Steps to record, with --train, instead of --iterations.", show_default=False
+    ),
+    optimizer: str | None = typer.Option(None, "--optimizer", help="sgd or adam.  [default: sgd]", show_default=False),
+    lr: float | None = typer.Option(
+        None, "--lr", help="Learning rate.  [default: 0.01, or 0.001 with adam]", show_default=False
+    ),
+    momentum: float | None = typer.Option(
+        None, "--momentum", help="Momentum of sgd.  [default: 0.9]", show_default=False
+    ),
+    loss: str | None = typer.Option(
+        None,
+        "--loss",
+        help="cross-entropy (of the logits) or mse.  [default: mse for targets that are floats]",
+        show_default=False,
+    ),
+    fp_point: str | None = typer.Option(
+        None,
+        "--fp-point",
+        metavar="OP",
+        help="Op at whose start the forward part begins, instead of the first.",
+        show_default=False,
+    ),
+    bp_point: str | None = typer.Option(
+        None,
+        "--bp-point",
+        metavar="OP",
+        help="Op at whose end the backward part ends, instead of the last.",
+        show_default=False,
+    ),
+    augment: bool | None = typer.Option(
+        None,
+        "--augment/--no-augment",
+        help="Shift images by a few pixels before each step.  [default: yes]",
+        show_default=False,
+    ),
 ) -> None:
     import sys
 
+    from traceconv.errors import UsageError
     from traceconv.runtime.record import Recorded, RecordOptions
     from traceconv.runtime.record import record as run
 
+    learning = {
+        "--steps": steps,
+        "--optimizer": optimizer,
+        "--lr": lr,
+        "--momentum": momentum,
+        "--loss": loss,
+        "--fp-point": fp_point,
+        "--bp-point": bp_point,
+        "--augment": augment,
+    }
+    stray = [name for name, value in learning.items() if value is not None]
+    if stray and not train:
+        raise UsageError(f"{stray[0]} is for training: add --train")
+    iterations = iterations if steps is None else steps
     options = RecordOptions(
         model,
         output,
@@ -106,6 +171,7 @@ def record(
         prefetch,
         tuple(fetch),
         truth,
+        _training(optimizer, lr, momentum, loss, fp_point, bp_point, augment) if train else None,
     )
     done: Recorded
     if sys.stderr.isatty():
@@ -118,7 +184,31 @@ def record(
             done = run(options, lambda ready, total: bar.update(task, completed=ready, total=total))
     else:
         done = run(options)
+    if done.losses:
+        typer.echo(f"loss {done.losses[0]:.4f} at first, {done.losses[-1]:.4f} at last", err=True)
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
     where = f" on {devices} devices" if devices > 1 else ""
     typer.echo(f"{done.model_name}: {done.op_count} ops × {runs} recorded{where}", err=True)
     typer.echo(str(done.folder))
+
+
+def _training(
+    optimizer: str | None,
+    lr: float | None,
+    momentum: float | None,
+    loss: str | None,
+    fp_point: str | None,
+    bp_point: str | None,
+    augment: bool | None,
+) -> TrainOptions:
+    """What is not given is as the optimizer usually has it. Raises UsageError for what does not go together."""
+    from traceconv.errors import UsageError
+    from traceconv.runtime.training.optimizers import Optimizer
+    from traceconv.runtime.training.options import TrainOptions
+
+    kind = optimizer or "sgd"
+    if kind == "adam" and momentum is not None:
+        raise UsageError("--momentum is for sgd: adam has moments of its own")
+    rate = lr if lr is not None else 0.001 if kind == "adam" else 0.01
+    chosen = Optimizer(kind, rate, 0.9 if momentum is None else momentum)
+    return TrainOptions(chosen, loss, fp_point, bp_point, augment is not False)
