@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from traceconv.api import Store, ingest, open_store, record
     from traceconv.profiler import Profiler, profile
+    from traceconv.runtime.op_profile import profile_op
     from traceconv.runtime.spans import span
     from traceconv.runtime.user_session import Session
 
 __version__ = "0.1.0"
-__all__ = ["Profiler", "Session", "Store", "__version__", "ingest", "open_store", "profile", "record", "span"]
+__all__ = [
+    "Profiler",
+    "Session",
+    "Store",
+    "__version__",
+    "ingest",
+    "open_store",
+    "profile",
+    "profile_op",
+    "record",
+    "span",
+]
 
 #: What runs models or profiles them; all else is in traceconv.api.
 _PROFILING = {
@@ -20,6 +32,8 @@ _PROFILING = {
     "profile": "traceconv.profiler",
     "span": "traceconv.runtime.spans",
 }
+#: What has nothing to do with a recording.
+_OTHERS = {"profile_op": "traceconv.runtime.op_profile"}
 
 
 def __getattr__(name: str) -> object:
@@ -32,5 +46,5 @@ def __getattr__(name: str) -> object:
 
             if os.environ.get("TRACECONV_OUTPUT"):
                 import_module("traceconv.profiler").start_from_environment()
-        return getattr(import_module(_PROFILING.get(name, "traceconv.api")), name)
+        return getattr(import_module({**_PROFILING, **_OTHERS}.get(name, "traceconv.api")), name)
     raise AttributeError(f"module 'traceconv' has no attribute '{name}'")

@@ -9,7 +9,7 @@ import typer
 import typer.core
 
 from traceconv import __version__
-from traceconv.cli import dump, export, info, ingest, model, query, record, report, schema
+from traceconv.cli import dump, export, info, ingest, model, op_profile, query, record, report, schema
 from traceconv.errors import TraceconvError
 
 _HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and calm with broken files.
@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "Write a run as another program's format.",
     "schema": "Describe the tables, views and reports.",
     "model": "Say what a model costs, before it runs.",
+    "op-profile": "Run one op alone on the reference NPU.",
     "info": "Say what a file is, and whether it is whole.",
     "dump": "Show the records of raw logs.",
 }
@@ -57,6 +58,7 @@ app.add_typer(export.app, name="export", short_help=COMMANDS["export"])
 app.command("info", help=info.HELP, short_help=COMMANDS["info"])(info.info)
 app.command("ingest", short_help=COMMANDS["ingest"])(ingest.ingest)
 app.command("model", help=model.HELP, short_help=COMMANDS["model"])(model.model)
+app.command("op-profile", help=op_profile.HELP, short_help=COMMANDS["op-profile"])(op_profile.op_profile)
 app.command("query", short_help=COMMANDS["query"])(query.query)
 app.command("record", help=record.HELP, short_help=COMMANDS["record"])(record.record)
 app.command("report", add_help_option=False, short_help=COMMANDS["report"])(report.report)

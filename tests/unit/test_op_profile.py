@@ -1,0 +1,221 @@
+"""One op alone: its time is the cost model's, and the cache never gives anything but what was put there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import traceconv
+from traceconv.cli.app import run
+from traceconv.errors import ModelError, UsageError
+from traceconv.runtime import op_cache
+from traceconv.runtime.op_profile import profile_op
+from traceconv.runtime.static_profile import static_profile
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_product() -> None:
+    found = traceconv.profile_op("MatMul", [(16, 64), (64, 32)], repeat=4)
+    assert (found.op_type, found.core_type, found.cached) == ("MatMul", "AI_CORE", False)
+    assert (found.input_shapes, found.output_shapes) == ("16,64;64,32", "16,32")
+    assert found.flops == 2 * 16 * 64 * 32
+    assert found.memory_bytes == 4 * (16 * 64 + 64 * 32 + 16 * 32)
+    assert len(found.latencies_ns) == 4
+    assert found.latencies_us == [latency / 1000 for latency in found.latencies_ns]
+
+
+def test_an_op_takes_what_it_is_foretold_in_a_model() -> None:
+    op = next(op for op in static_profile("mini_resnet").ops if op.op_type == "MaxPoolV3")
+    shape = [int(extent) for extent in op.input_shapes.split(",")]
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    assert profile_op("MaxPool", [shape], attributes).latencies_ns == (op.dur_ns,)
+
+
+def test_constants_attributes_types_and_workspace() -> None:
+    reshaped = profile_op("Reshape", [(4, 6), np.array([3, 8], np.int64)])
+    assert reshaped.output_shapes == "3,8"
+    half = profile_op("Softmax", [(4, 6)], {"axis": -1}, "float16")
+    assert half.input_dtypes == half.output_dtypes == "FLOAT16"
+    mixed = profile_op("Where", [(4, 6), (4, 6), (4, 6)], dtypes=["bool", "float32", "float32"])
+    assert mixed.input_dtypes == "BOOL;FLOAT;FLOAT"
+    assert profile_op("LeakyRelu", [(4,)], {"alpha": 1}).latencies_ns[0] > 0  # a whole number for a float
+    split = profile_op("Split", [(4, 6), np.array([2, 4], np.int64)], {"axis": 1}, output_count=2)
+    assert split.output_shapes == "4,2;4,4"
+    assert profile_op("Gelu", [(4, 4)]).core_type == "AI_VECTOR_CORE"  # newer than the usual opset
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "error", "message"),
+    [
+        (("MatMull", [(2, 2), (2, 2)]), {}, ModelError, "Did you mean 'MatMul'"),
+        (("MatMul", [(2, 2)]), {}, UsageError, "takes 2 inputs, not 1"),
+        (("MatMul", [(2, 3), (4, 5)]), {}, ModelError, "MatMul"),
+        (("MatMul", [(2, 2), (2, 0)]), {}, UsageError, "at least 1"),
+        (("MatMul", [(2, 2), (2, 2)], None, "floaty"), {}, UsageError, "dtype 'floaty'"),
+        (("MatMul", [(2, 2), (2, 2)], None, ["float32"]), {}, UsageError, "1 dtypes for 2"),
+        (("Softmax", [(2, 2)], {"axes": 1}), {}, UsageError, "Did you mean 'axis'"),
+        (("Softmax", [(2, 2)], {"axis": "x"}), {}, UsageError, "axis"),
+        (("Softmax", [(2, 2)], {"axis": object()}), {}, UsageError, "axis"),
+        (("MaxPool", [(1, 3, 8, 8)], {"kernel_shape": [1.5, 2.0]}), {}, UsageError, "INTS"),
+        (("MatMul", [(2, 2), np.array([{}, {}])]), {}, UsageError, "no tensor"),
+        (("Relu", [(2, 2)]), {"repeat": 0}, UsageError, "repeat"),
+        (("Relu", [(2, 2)]), {"output_count": 2}, UsageError, "outputs"),
+        (("Gelu", [(2, 2)]), {"opset": 17}, ModelError, "opset 17"),
+    ],
+)
+def test_wrong_calls_are_one_clear_error(
+    arguments: tuple[object, ...], more: dict[str, object], error: type[Exception], message: str, folder: Path
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        profile_op(*arguments, **more)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    assert not folder.exists()
+
+
+def test_the_cache_is_by_all_that_matters(folder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "slow.toml"
+    spec.write_text("[device]\ncore_clock_hz = 600_000_000\n")
+    calls: list[tuple[tuple[object, ...], dict[str, object]]] = [
+        (("Softmax", [(4, 600)]), {}),
+        (("Softmax", [(4, 601)]), {}),
+        (("Softmax", [(4, 600)], {"axis": 0}), {}),
+        (("Softmax", [(4, 600)], None, "float16"), {}),
+        (("LogSoftmax", [(4, 600)]), {}),
+        (("Softmax", [(4, 600)]), {"device_spec": spec}),
+        (("Reshape", [(4, 6), np.array([3, 8], np.int64)]), {}),
+        (("Reshape", [(4, 6), np.array([2, 12], np.int64)]), {}),
+    ]
+    first = [profile_op(*positional, **named) for positional, named in calls]  # type: ignore[arg-type]
+    assert not any(one.cached for one in first)
+    assert op_cache.size().entry_count == len(calls) == len(list(folder.rglob("*.json")))
+    again = [profile_op(*positional, **named) for positional, named in calls]  # type: ignore[arg-type]
+    assert all(one.cached for one in again)
+    assert [one.latencies_ns for one in again] == [one.latencies_ns for one in first]
+    assert first[0].latencies_ns < first[5].latencies_ns
+    # More repetitions than are kept are run, and kept; fewer are taken from those.
+    assert not profile_op("Softmax", [(4, 600)], repeat=5).cached
+    assert len(profile_op("Softmax", [(4, 600)], repeat=2).latencies_ns) == 2
+    assert not profile_op("Softmax", [(4, 600)], cache=False).cached
+    assert op_cache.reset() == len(calls)
+    assert op_cache.size().entry_count == 0
+    assert not profile_op("Softmax", [(4, 600)]).cached
+
+
+def test_a_damaged_entry_is_run_again_and_replaced(folder: Path) -> None:
+    whole = profile_op("Relu", [(4, 6)])
+    [path] = folder.rglob("*.json")
+    text = path.read_text()
+    entry = json.loads(text)
+    entry["value"]["latencies_ns"] = [1]
+    broken = [b"", b"{", b"\xff\xfe", b"null", b"[" * 100_000, text[:-9].encode(), json.dumps(entry).encode()]
+    for damage in broken:
+        path.write_bytes(damage)
+        found = profile_op("Relu", [(4, 6)])
+        assert not found.cached
+        assert found.latencies_ns == whole.latencies_ns
+        assert profile_op("Relu", [(4, 6)]).cached
+    path.unlink()
+    path.mkdir()
+    assert not profile_op("Relu", [(4, 6)]).cached
+
+
+def test_writers_at_a_time_leave_whole_entries(folder: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: profile_op("Relu", [(4, 1 + n % 3)], repeat=1 + n % 2), range(24)))
+    assert len({one.latencies_ns[0] for one in found if one.input_shapes == "4,1"}) == 1
+    assert op_cache.size().entry_count == 3
+    assert not list(folder.rglob("*.partial"))
+    for path in folder.rglob("*.json"):
+        json.loads(path.read_text())
+
+
+def test_nothing_is_kept_where_nothing_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACECONV_CACHE", "")
+    assert not profile_op("Relu", [(4, 6)]).cached
+    assert not profile_op("Relu", [(4, 6)]).cached
+    assert op_cache.size().folder is None
+    assert op_cache.reset() == 0
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("TRACECONV_CACHE", str(blocked))
+    assert not profile_op("Relu", [(4, 6)]).cached
+    monkeypatch.delenv("TRACECONV_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    profile_op("Relu", [(4, 6)])
+    assert profile_op("Relu", [(4, 6)]).cached
+    assert list((tmp_path / "xdg" / "traceconv").rglob("*.json"))
+
+
+def test_the_command(capfd: pytest.CaptureFixture[str], folder: Path) -> None:
+    call = [
+        "op-profile",
+        "MaxPool",
+        "--input",
+        "1x3x16x16",
+        "--attr",
+        "kernel_shape=2,2",
+        "--format",
+        "json",
+        "-n",
+        "2",
+    ]
+    assert run(call) == 0
+    shown = capfd.readouterr()
+    [row] = json.loads(shown.out)
+    assert row["output_shapes"] == "1,3,15,15"
+    assert row["latencies_ns"] == [row["min_ns"]] * 2
+    assert (row["repeat"], row["cached"]) == (2, False)
+    assert "ran 2 times" in shown.err
+    assert run(call) == 0
+    assert "taken from the cache" in capfd.readouterr().err
+    assert run(["op-profile", "Reshape", "--input", "4x6", "--input", "2:int64=3,8"]) == 0
+    assert "3,8" in capfd.readouterr().out
+    assert run(["op-profile", "--cache-size"]) == 0
+    assert capfd.readouterr().out.startswith("2 entries, ")
+    assert run(["op-profile", "--reset-cache"]) == 0
+    assert "2 entries removed" in capfd.readouterr().err
+    assert not list(folder.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "which op?"),
+        (["Relu", "--input", "4xa"], "a shape is written as"),
+        (["Relu", "--input", "4=1,2"], "2 values for 4 elements"),
+        (["Relu", "--input", "2=1,b"], "no float32"),
+        (["Relu", "--input", "2:what=1,2"], "no what"),
+        (["Relu", "--input", "2", "--attr", "axis"], "NAME=VALUE"),
+        (["Relu", "--input", "2", "--format", "xml"], "no format"),
+    ],
+)
+def test_wrong_commands_are_refused(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["op-profile", *arguments]) == 2
+    shown = capfd.readouterr()
+    assert message in shown.err
+    assert not shown.out
+
+
+def test_the_example_runs(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "op_profiler.py")],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"}, capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert "Latency (µs): [" in done.stdout
+    assert "Profiles kept: 1" in done.stdout
+    assert "From the cache: True" in done.stdout
