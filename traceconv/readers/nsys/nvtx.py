@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from traceconv.json_events import Label, NamedTrack
-from traceconv.readers.nsys.columns import json_objects
+from traceconv.readers.columns import json_objects
 from traceconv.readers.nsys.database import Damage, Database, Row
 from traceconv.readers.nsys.names import Names
 from traceconv.readers.nsys.tables import NVTX

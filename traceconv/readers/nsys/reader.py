@@ -16,7 +16,7 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName
 from traceconv.readers.chrome_json.containers import STDIN, container_of, opened
-from traceconv.readers.nsys.columns import durations, integers, json_objects, whole
+from traceconv.readers.columns import durations, integers, json_objects, whole
 from traceconv.readers.nsys.database import Damage, Database, Row
 from traceconv.readers.nsys.names import Names
 from traceconv.readers.nsys.nvtx import NvtxRanges

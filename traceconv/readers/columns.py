@@ -1,4 +1,4 @@
-"""Values as SQLite gives them, which may be anything, → columns of whole numbers, of JSON, of times."""
+"""Values of a source that may hold anything → columns of whole numbers, of JSON, of times."""
 
 from __future__ import annotations
 

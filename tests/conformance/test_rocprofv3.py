@@ -1,0 +1,193 @@
+"""JSON results of rocprofv3: a real file against a plain reading of it; built ones, whole and damaged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from shared_data import SHARED
+
+from traceconv.pipeline import IngestedRun, ingest
+from traceconv.readers import choose_reader
+
+REAL = SHARED / "real" / "rocm" / "rocprofv3_908_results.json.gz"
+
+
+def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
+    store = tmp_path / "trace.duckdb"
+    store.unlink(missing_ok=True)
+    run = ingest([path], store)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return run, duckdb.connect(str(store), read_only=True)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="no real files here; set TRACECONV_SHARED")
+def test_a_real_file_says_what_its_json_says(tmp_path: Path) -> None:
+    tool = json.loads(gzip.decompress(REAL.read_bytes()))["rocprofiler-sdk-tool"][0]
+    kernels = {one["kernel_id"]: one for one in tool["kernel_symbols"]}
+    gpus = {one["id"]["handle"]: one["logical_node_type_id"] for one in tool["agents"] if one["type"] == 2}
+    wanted: Counter[tuple[Any, ...]] = Counter()
+    for one in tool["buffer_records"]["kernel_dispatch"]:
+        info = one["dispatch_info"]
+        symbol = kernels[info["kernel_id"]]
+        wanted[
+            symbol["formatted_kernel_name"],
+            one["start_timestamp"],
+            one["end_timestamp"] - one["start_timestamp"],
+            gpus[info["agent_id"]["handle"]],
+            info["queue_id"]["handle"],
+            one["correlation_id"]["internal"],
+            info["grid_size"]["x"],
+        ] += 1
+    run, store = taken(REAL, tmp_path)
+    assert not run.lossy
+    found = store.execute(
+        "SELECT name, start_ns, dur_ns, device_id, stream_id, correlation_id, "
+        "(args->'$.dispatch_info.grid_size.x')::BIGINT FROM task"
+    ).fetchall()
+    assert Counter(found) == wanted
+    assert store.execute("SELECT writer, source_format FROM run").fetchone() == ("rocprofv3", "rocprofv3")
+    total = sum(row[2] for row in wanted.elements())
+    assert store.execute("SELECT sum(total_ns)::BIGINT FROM op_statistic").fetchone() == (total,)
+    names = dict(store.execute("SELECT p.pid_text, p.name FROM process p").fetchall())
+    assert names["GPU 0"] == "GPU 0 AMD Instinct MI350X"
+
+
+def results() -> dict[str, Any]:
+    def times(start: int, end: int, correlation: int) -> dict[str, Any]:
+        return {
+            "thread_id": 11, "correlation_id": {"internal": correlation, "external": 0},
+            "start_timestamp": start, "end_timestamp": end,
+        }  # fmt: skip
+
+    def dispatch(number: int, kernel: int = 1) -> dict[str, Any]:
+        return {"agent_id": {"handle": 71}, "queue_id": {"handle": 3}, "kernel_id": kernel, "dispatch_id": number}
+
+    return {"rocprofiler-sdk-tool": [{
+        "metadata": {"pid": 10, "command": ["/usr/bin/app", "-x"], "note": "{[\"}]"},
+        "agents": [
+            {"id": {"handle": 70}, "type": 1, "logical_node_type_id": 0, "name": "cpu"},
+            {"id": {"handle": 71}, "type": 2, "logical_node_type_id": 0, "name": "gfx942", "product_name": "MI300X"},
+        ],
+        "counters": [{"id": {"handle": 5}, "name": "SQ_WAVES"}, {"id": {"handle": 6}, "name": "Busy"}],
+        "strings": {
+            "callback_records": [{"kind": "NONE", "operations": []}],
+            "buffer_records": [
+                {"kind": "NONE", "operations": []},
+                {"kind": "HIP_RUNTIME_API", "operations": ["hipMalloc", "hipLaunchKernel", "hipMemcpy"]},
+                {"kind": "MEMORY_COPY", "operations": ["NONE", "MEMORY_COPY_HOST_TO_DEVICE"]},
+                {"kind": "MARKER_CORE_API", "operations": ["roctxRangePushA"]},
+            ],
+            "marker_api": [{"key": 9, "value": "step 4"}],
+        },
+        "kernel_symbols": [{"kernel_id": 1, "kernel_name": "_Z3add.kd", "formatted_kernel_name": "add(int*)",
+                            "truncated_kernel_name": "add"}],
+        "callback_records": {"counter_collection": [{
+            "thread_id": 11,
+            "dispatch_data": {"correlation_id": {"internal": 2}, "start_timestamp": 1000, "end_timestamp": 1051,
+                              "dispatch_info": dispatch(1)},
+            "records": [{"counter_id": {"handle": 5}, "value": 12.0}, {"counter_id": {"handle": 5}, "value": 30.0},
+                        {"counter_id": {"handle": 6}, "value": 0.5}],
+        }]},
+        "buffer_records": {
+            "kernel_dispatch": [
+                {"kind": 7, "operation": 0, **times(1000, 1051, 2), "dispatch_info": dispatch(1)},
+                {"kind": 7, "operation": 0, **times(1100, 1203, 3), "dispatch_info": dispatch(2)},
+                {"kind": 7, "operation": 0, **times(1300, 1301, 4), "dispatch_info": dispatch(3, kernel=99)},
+            ],
+            "hip_api": [
+                {"kind": 1, "operation": 1, **times(900, 950, 2)}, {"kind": 1, "operation": 1, **times(960, 990, 3)},
+                {"kind": 1, "operation": 2, **times(1500, 1900, 5)},
+            ],
+            "marker_api": [{"kind": 3, "operation": 0, **times(800, 2000, 9)}],
+            "memory_copy": [{"kind": 2, "operation": 1, **times(1600, 1700, 5), "src_agent_id": {"handle": 70},
+                             "dst_agent_id": {"handle": 71}, "bytes": 4096}],
+            "pc_sample_host_trap": [{"record": {"timestamp": 5}}],
+        },
+    }]}  # fmt: skip
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_every_kind_of_record(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(results(), indent=indent))
+    assert choose_reader(path) == "rocprofv3"
+    run, store = taken(path, tmp_path)
+    assert run.accounts.by_record["kernel_dispatch records"].consumed == 1  # it came with its counters
+    assert run.accounts.by_record["pc_sample_host_trap records"].lost == 1
+    tasks = store.execute(
+        "SELECT kind, name, start_ns, dur_ns, device_id, stream_id, submit_ns, size_bytes, step_id, "
+        "args->>'$.counters.SQ_WAVES' FROM task ORDER BY start_ns"
+    ).fetchall()
+    assert tasks == [
+        ("compute", "add(int*)", 1000, 51, 0, 3, 900, None, 4, "42"),
+        ("compute", "add(int*)", 1100, 103, 0, 3, 960, None, 4, None),
+        ("compute", "kernel 99", 1300, 1, 0, 3, None, None, 4, None),
+        ("copy", "MEMORY_COPY_HOST_TO_DEVICE", 1600, 100, 0, None, 1500, 4096, 4, None),
+    ]
+    assert store.execute("SELECT name, level, step_id FROM api ORDER BY start_ns").fetchall() == [
+        ("hipLaunchKernel", "runtime", 4), ("hipLaunchKernel", "runtime", 4), ("hipMemcpy", "runtime", 4)]  # fmt: skip
+    assert store.execute("SELECT iteration, start_ns, end_ns FROM step").fetchall() == [(4, 800, 2000)]
+    assert store.execute(
+        "SELECT a.name, t.start_ns FROM flow f JOIN api a ON a.id = f.src_id JOIN task t ON t.id = f.dst_id ORDER BY 2"
+    ).fetchall() == [("hipLaunchKernel", 1000), ("hipLaunchKernel", 1100), ("hipMemcpy", 1600)]
+    assert store.execute("SELECT name, op_type FROM op ORDER BY 1").fetchall() == [
+        ("add(int*)", "add"), ("kernel 99", "kernel 99")]  # fmt: skip
+
+
+def test_a_file_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+    text = json.dumps(results()).encode()
+    path = tmp_path / "results.json"
+    start = text.index(b'"buffer_records": {"kernel')
+    seen = []
+    for cut in range(start + 80, len(text) - 3, 173):
+        path.write_bytes(text[:cut])
+        run, store = taken(path, tmp_path)
+        assert any(entry.code.text in ("no_end", "cut_event") for entry in run.log), cut
+        row = store.execute("SELECT count(*) FROM slice").fetchone()
+        assert row is not None
+        seen.append(row[0])
+        store.close()
+    assert seen == sorted(seen)
+    assert seen[-1] >= 7
+
+
+def test_a_damaged_record_costs_itself(tmp_path: Path) -> None:
+    one = results()["rocprofiler-sdk-tool"][0]
+    records = one["buffer_records"]
+    records["hip_api"] = [
+        {"kind": 1, "operation": 1, "thread_id": n % 3, "start_timestamp": 10 * n, "end_timestamp": 10 * n + 4,
+         "correlation_id": {"internal": n}, "args": [{"name": "a", "value": "},{"}, {"name": "b"}]}
+        for n in range(9000)
+    ]  # fmt: skip
+    text = json.dumps({"rocprofiler-sdk-tool": [one]}).encode()
+    places = [text.index(b'"start_timestamp": %d,' % (10 * n)) for n in (70, 4000, 8999)]
+    damaged = bytearray(text)
+    damaged[places[0]] = ord("}")  # a key without its quote
+    damaged[places[1] + 1] = ord('"')  # a quote too many
+    damaged[places[2] + 20] = 0xFF  # no number
+    path = tmp_path / "results.json"
+    path.write_bytes(damaged)
+    run, store = taken(path, tmp_path)
+    account = run.accounts.by_record["damaged records"]
+    assert 3 <= account.lost <= 6
+    row = store.execute("SELECT count(*) FROM api WHERE name = 'hipLaunchKernel'").fetchone()
+    assert row == (8997,)
+    assert store.execute("SELECT count(*) FROM task WHERE kind = 'copy'").fetchone() == (1,)
+
+
+def test_records_of_another_shape_are_counted(tmp_path: Path) -> None:
+    one = results()["rocprofiler-sdk-tool"][0]
+    one["buffer_records"]["hip_api"] += [{"start_timestamp": "soon"}, 7, None, [], {"kind": 1}]
+    one["metadata"] = 5
+    one["strings"] = []
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"rocprofiler-sdk-tool": [one, 3, {"buffer_records": 4}]}))
+    run, store = taken(path, tmp_path)
+    assert run.accounts.by_record["hip_api records"].lost == 5
+    assert store.execute("SELECT count(*) FROM api").fetchone() == (3,)

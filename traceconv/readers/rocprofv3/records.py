@@ -1,0 +1,86 @@
+"""Records of rocprofv3's JSON, as far as their fields have columns."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+
+class Handle(msgspec.Struct, gc=False):
+    """A number of ROCm's, in an object of its own."""
+
+    handle: int = 0
+
+
+class Correlation(msgspec.Struct, gc=False):
+    """What ties a call to the work that it launched."""
+
+    internal: int = 0
+
+
+class Dispatch(msgspec.Struct, gc=False):
+    """A launch of a kernel."""
+
+    agent_id: Handle | None = None
+    queue_id: Handle | None = None
+    kernel_id: int = 0
+    dispatch_id: int = 0
+
+
+class DispatchData(msgspec.Struct, gc=False):
+    """A launch with its times, in a record of counters."""
+
+    correlation_id: Correlation | None = None
+    start_timestamp: int | None = None
+    end_timestamp: int | None = None
+    dispatch_info: Dispatch | None = None
+
+
+class CounterValue(msgspec.Struct, gc=False):
+    """A counter's value of one part of the device."""
+
+    counter_id: Handle | None = None
+    value: Raw = Raw(b"")
+
+
+class Record(msgspec.Struct, gc=False):
+    """A record of any kind: None where it has no such field."""
+
+    kind: int | None = None
+    operation: int | None = None
+    thread_id: int | None = None
+    correlation_id: Correlation | None = None
+    start_timestamp: int | None = None
+    end_timestamp: int | None = None
+    dispatch_info: Dispatch | None = None
+    agent_id: Handle | None = None
+    src_agent_id: Handle | None = None
+    dst_agent_id: Handle | None = None
+    dispatch_data: DispatchData | None = None
+    records: list[CounterValue] | None = None
+
+
+class Agent(msgspec.Struct, gc=False):
+    """A CPU (type 1) or a GPU (type 2)."""
+
+    id: Handle
+    type: int = 0
+    logical_node_type_id: int = -1
+    name: str = ""
+    product_name: str = ""
+
+
+class KernelSymbol(msgspec.Struct, gc=False):
+    """What a kernel is called."""
+
+    kernel_id: int
+    kernel_name: str = ""
+    formatted_kernel_name: str = ""
+    truncated_kernel_name: str = ""
+
+
+class CounterSymbol(msgspec.Struct, gc=False):
+    """What a counter is called."""
+
+    id: Handle
+    name: str = ""
