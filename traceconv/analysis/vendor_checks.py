@@ -1,0 +1,264 @@
+"""What the cells of msprof's and torch_npu's tables must be, file by file: their own formulas, in exact arithmetic.
+
+Sources of the formulas: the documents of msprof; and real files, in which each holds for every row but those that are
+wrong. Rows come as dictionaries of headings in plain spelling (`spec.plain`) and cells; times are ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from traceconv.analysis.vendor_cells import Tally, number
+
+Cells = Mapping[str, str]
+#: Two times and a duration, each printed to the nanosecond, and the result too.
+_SLACK_DIFFERENCE = 2
+_SLACK_TIME = 1
+_COMMUNICATION = ("HCCL", "COMMUNICATION", "HCCL_AI_CPU")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the timeline says of a task that a row tells of."""
+
+    name: str | None
+    start_ns: int
+    dur_ns: int | None
+    source_task_id: int | None
+
+
+@dataclass(slots=True)
+class Kernels:
+    """Durations by (device, type, core), of the rows of a kernel table; collectives apart by type alone."""
+
+    computing: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+    communication: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The headings of a table of tasks in one file; None for what it has not."""
+
+    name: str
+    start: str
+    dur: str
+    wait: str | None = None
+    end: str | None = None
+    device: str | None = None
+    task: str | None = None
+    stream: str | None = None
+    op_type: str | None = None
+    core: str | None = None
+
+
+def check_tasks(
+    tally: Tally, rows: Iterable[tuple[Cells, Evidence | None]], columns: Columns, kernels: Kernels, *, timeline: bool
+) -> None:
+    """A table of tasks: each row against its task in the timeline, the waits and ends against the rows themselves.
+
+    Wait time = max(0, start − end of the row before it of the same device), 0 for the first.
+    """
+    ends: dict[str, Decimal] = {}
+    for cells, evidence in rows:
+        start, dur = _ns(cells[columns.start]), _ns(cells[columns.dur])
+        device = cells.get(columns.device, "").strip() if columns.device else ""
+        row = f"{cells[columns.name].strip()} at {cells[columns.start].strip()}"
+        if timeline and evidence is None:
+            tally.row_missing(row, in_vendors=False)
+        if evidence is not None:
+            tally.time(row, columns.start, cells[columns.start], evidence.start_ns, _SLACK_TIME)
+            tally.time(row, columns.dur, cells[columns.dur], evidence.dur_ns, _SLACK_TIME)
+            tally.text(row, columns.name, cells[columns.name], evidence.name)
+            if columns.task:
+                tally.number(row, columns.task, cells[columns.task], evidence.source_task_id, 0)
+        if columns.end and start is not None and dur is not None:
+            tally.time(row, columns.end, cells[columns.end], start + dur, _SLACK_DIFFERENCE)
+        if columns.wait and start is not None and dur is not None:
+            wait = max(Decimal(0), start - ends[device]) if device in ends else Decimal(0)
+            tally.time(row, columns.wait, cells[columns.wait], wait, _SLACK_DIFFERENCE)
+        if start is not None and dur is not None:
+            ends[device] = start + dur
+            known = int(dur) if evidence is None or evidence.dur_ns is None else evidence.dur_ns
+            if columns.op_type:
+                core = cells[columns.core].strip() if columns.core else ""
+                where = kernels.communication if core in _COMMUNICATION else kernels.computing
+                where.setdefault((device, cells[columns.op_type].strip(), core), []).append(known)
+
+
+def check_sums(
+    tally: Tally, rows: Sequence[Cells], groups: Mapping[tuple[str, str, str], Sequence[int]], *, by_core: bool
+) -> None:
+    """op_statistic, communication_statistic: count, sum, least, mean and greatest duration by type, and the share."""
+    by_device = any("device id" in cells for cells in rows)
+    sums: dict[tuple[str, ...], list[int]] = {}
+    for (device, op_type, core), durs in groups.items():
+        key = ((device,) if by_device else ()) + ((op_type, core) if by_core else (op_type,))
+        sums.setdefault(key, []).extend(durs)
+    totals: dict[str, int] = {}
+    for key, durs in sums.items():
+        device = key[0] if by_device else ""
+        totals[device] = totals.get(device, 0) + sum(durs)
+    for cells in rows:
+        names = (*(("device id",) if by_device else ()), "op type", *(("core type",) if by_core else ()))
+        key = tuple(cells[name].strip() for name in names)
+        row = " ".join(key)
+        found = sums.pop(key, None)
+        if found is None:
+            tally.row_missing(row, in_vendors=False)
+            continue
+        _statistics(tally, row, cells, found, "total time(us)", "min time(us)", "avg time(us)", "max time(us)")
+        total = totals[key[0] if by_device else ""]
+        if "ratio(%)" in cells and total:
+            ratio = 100 * Decimal(sum(found)) / total
+            tally.number(row, "ratio(%)", cells["ratio(%)"], ratio, Decimal("0.001"))
+    for key in sums:
+        tally.row_missing(" ".join(key), in_vendors=True)
+
+
+def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, str], Sequence[int]]) -> None:
+    """api_statistic: the calls by level and name; the variance is that of the population, in µs²."""
+    left = dict(calls)
+    for cells in rows:
+        key = (cells["level"].strip(), cells["api name"].strip())
+        row = " ".join(key)
+        durs = left.pop(key, None)
+        if durs is None:
+            tally.row_missing(row, in_vendors=False)
+            continue
+        _statistics(tally, row, cells, durs, "time(us)", "min(us)", "avg(us)", "max(us)")
+        if "variance" in cells:
+            squares, total, count = sum(dur * dur for dur in durs), sum(durs), len(durs)
+            variance = Decimal(squares * count - total * total) / (count * count) / 10**6
+            # A duration that is half a nanosecond off moves the variance by as much as twice the deviation times that.
+            slack = Decimal("0.001") + 2 * variance.sqrt() * Decimal("0.0005")
+            tally.number(row, "variance", cells["variance"], variance, slack)
+    for key in left:
+        tally.row_missing(" ".join(key), in_vendors=True)
+
+
+def check_steps(
+    tally: Tally, rows: Sequence[Cells], steps: Mapping[int, tuple[int | None, int | None, int | None]]
+) -> None:
+    """step_trace: the four spans of an iteration, and that no reduce has wrapped.
+
+    Data Aug Bound = FP Start − the latest end of an iteration of the device before it; N/A or 0 for the first.
+    steps  iteration → FP start, BP end and end, as the timeline has them
+    """
+    before: dict[str, Decimal] = {}
+    for cells in rows:
+        fp, bp, end = (_ns(cells.get(name, "")) for name in ("fp start(us)", "bp end(us)", "iteration end(us)"))
+        device, iteration = cells.get("device id", "").strip(), cells.get("iteration id", "").strip()
+        row = f"iteration {iteration}" + (f" of device {device}" if device else "")
+        number_of = number(iteration)
+        known = steps.get(int(number_of)) if number_of is not None else None
+        for name, ours in zip(("fp start(us)", "bp end(us)", "iteration end(us)"), known or (), strict=False):
+            tally.time(row, name, cells.get(name, ""), ours, _SLACK_TIME)
+        bp = bp or None  # an inference has none, and msprof of old writes 0
+        spans = {
+            "iteration time(us)": _less(end, fp),
+            "fp to bp time(us)": _less(bp, fp),
+            "iteration refresh(us)": _less(end, bp),
+            "data aug bound(us)": _less(fp, before.get(device)),
+        }
+        for name, span in spans.items():
+            if span is None:
+                tally.wrapped(row, name, cells.get(name, ""))
+            else:
+                tally.time(row, name, cells.get(name, ""), span, _SLACK_DIFFERENCE)
+        for name, cell in cells.items():
+            if name.startswith("reduce "):
+                tally.wrapped(row, name, cell)
+        if end is not None:
+            before[device] = max(before.get(device, end), end)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Unions of busy intervals of one step, ns.
+
+    stage      from the first start to the last end
+    preparing  from the step's begin to the first start; None when the step's begin is not known
+    slack_ns   by how much the vendor's may differ: it made the unions before it rounded
+    """
+
+    computing: int
+    communication: int
+    overlapped: int
+    free: int
+    stage: int
+    preparing: int | None
+    slack_ns: int = 0
+
+
+def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[str, StepTimes]) -> None:
+    """step_trace_time of torch_npu: computing, communication, what of it overlaps, and what is free, by step."""
+    for cells in rows:
+        key = cells.get("step", "").strip()
+        row = f"step {key}".strip()
+        times = steps.get(key)
+        if times is None:
+            tally.row_missing(row, in_vendors=False)
+            continue
+        ours = {
+            "computing": times.computing,
+            "communication(not overlapped)": times.communication - times.overlapped,
+            "overlapped": times.overlapped,
+            "communication": times.communication,
+            "free": times.free,
+            "stage": times.stage,
+            "preparing": times.preparing,
+        }
+        for name, value in ours.items():
+            if name in cells:
+                tally.time(row, name, cells[name], value, _SLACK_DIFFERENCE + times.slack_ns)
+
+
+def check_blocks(tally: Tally, rows: Iterable[Cells]) -> None:
+    """operator_memory: durations are differences of its own moments."""
+    pairs = (("release time(us)", "duration(us)"), ("active release time(us)", "active duration(us)"))
+    for cells in rows:
+        start = _ns(cells.get("allocation time(us)", ""))
+        row = f"{cells.get('name', '').strip()} at {cells.get('allocation time(us)', '').strip()}"
+        for end, span in pairs:
+            value = _less(_ns(cells.get(end, "")), start)
+            if value is not None and span in cells:
+                tally.time(row, span, cells[span], value, _SLACK_DIFFERENCE)
+
+
+def check_fusions(tally: Tally, rows: Iterable[Cells]) -> None:
+    """fusion_op: the total of the memory is the sum of its parts."""
+    parts = ("memory input(kb)", "memory output(kb)", "memory weight(kb)", "memory workspace(kb)")
+    for cells in rows:
+        values = [number(cells.get(part, "")) for part in parts]
+        if all(value is not None for value in values) and "memory total(kb)" in cells:
+            total = sum((value for value in values if value is not None), Decimal(0))
+            tally.number(
+                cells.get("fusion op", "").strip(),
+                "memory total(kb)",
+                cells["memory total(kb)"],
+                total,
+                Decimal("0.01"),
+            )
+
+
+def _statistics(
+    tally: Tally, row: str, cells: Cells, durs: Sequence[int], total: str, least: str, mean: str, greatest: str
+) -> None:
+    count = len(durs)
+    tally.number(row, "count", cells.get("count", ""), count, 0)
+    # The vendor sums before it rounds: each duration may be half a nanosecond off, and the sum once more.
+    tally.time(row, total, cells.get(total, ""), sum(durs), count)
+    tally.time(row, least, cells.get(least, ""), min(durs), _SLACK_TIME)
+    tally.time(row, mean, cells.get(mean, ""), Decimal(sum(durs)) / count, _SLACK_TIME)
+    tally.time(row, greatest, cells.get(greatest, ""), max(durs), _SLACK_TIME)
+
+
+def _ns(cell: str) -> Decimal | None:
+    value = number(cell)
+    return None if value is None or abs(value) >= Decimal(2) ** 63 / 1000 else value * 1000
+
+
+def _less(end: Decimal | None, start: Decimal | None) -> Decimal | None:
+    return None if end is None or start is None else end - start
