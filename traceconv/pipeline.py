@@ -177,7 +177,7 @@ def _ingest_capture(capture: CaptureFolder, writer: StoreWriter, replace: bool, 
         if overlaps:
             message = f"task: device {device_id}: begins before the task before it on its stream ends"
             log.add(Code.OVERLAP, message, event_count=overlaps)
-    if capture.manifest is None:
+    if (capture.manifest_problem or "").startswith("missing"):
         for device_id, stream_id, last_ns in normalizer.last_times:
             after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"
             log.add(Code.CUT_AT, f"device {device_id}, stream {stream_id}: the log ends at {last_ns} ns{after}")
