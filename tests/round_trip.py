@@ -36,24 +36,27 @@ def _match_ids(connection: duckdb.DuckDBPyConnection, store: str) -> None:
     the same, by their order in the source."""
     parts = []
     for name in TITLED:
-        columns = [c.name for c in table(name).columns if c.name not in ("run_id", "id", "parent_id")]
+        columns = [c.name for c in table(name).columns if c.name not in ("id", "parent_id")]
         said = ", ".join(f'"{c}"' for c in columns)
         parts.append(
-            f"SELECT id, '{name}/' || hash(ROW({said})) || '/' || row_number() OVER "
+            f"SELECT run_id, id, '{name}/' || hash(ROW({said})) || '/' || row_number() OVER "
             f'(PARTITION BY {said} ORDER BY id) AS said FROM {store}.main."{name}"'
         )
     connection.execute(f"CREATE TEMP TABLE said_{store} AS {' UNION ALL '.join(parts)}")
-    counts = connection.execute(f"SELECT count(*), count(DISTINCT id) FROM said_{store}").fetchone()
+    counts = connection.execute(f"SELECT count(*), count(DISTINCT (run_id, id)) FROM said_{store}").fetchone()
     assert counts is not None
-    assert counts[0] == counts[1], "ids are unique over task, api, range and marker"
+    assert counts[0] == counts[1], "ids are unique in a run over task, api, range and marker"
 
 
 def _rows(store: str, name: str) -> str:
-    """SELECT of all columns but the run, with what ids stand for in their place."""
+    """SELECT of all columns, with what ids stand for in their place."""
     columns, joins = [], []
-    for column in (c.name for c in table(name).columns if c.name != "run_id"):
+    for column in (c.name for c in table(name).columns):
         if column in _REFERENCES or (column == "id" and name in TITLED):
-            joins.append(f"LEFT JOIN said_{store} AS {column}_said ON {column}_said.id = s.{column}")
+            joins.append(
+                f"LEFT JOIN said_{store} AS {column}_said "
+                f"ON {column}_said.run_id = s.run_id AND {column}_said.id = s.{column}"
+            )
             columns.append(f"{column}_said.said AS {column}")
             if column in _REFERENCES:  # a reference that leads nowhere is another thing than none
                 columns.append(f"s.{column} IS NULL AS no_{column}")
