@@ -9,13 +9,19 @@ if TYPE_CHECKING:
     from traceconv.profiler import Profiler, profile
     from traceconv.runtime.op_profile import profile_op
     from traceconv.runtime.spans import span
+    from traceconv.runtime.training.optimizers import Optimizer
+    from traceconv.runtime.training.options import TrainOptions
+    from traceconv.runtime.training.user_session import TrainingSession
     from traceconv.runtime.user_session import Session
 
 __version__ = "0.1.0"
 __all__ = [
+    "Optimizer",
     "Profiler",
     "Session",
     "Store",
+    "TrainOptions",
+    "TrainingSession",
     "__version__",
     "ingest",
     "open_store",
@@ -29,11 +35,16 @@ __all__ = [
 _PROFILING = {
     "Profiler": "traceconv.profiler",
     "Session": "traceconv.runtime.user_session",
+    "TrainingSession": "traceconv.runtime.training.user_session",
     "profile": "traceconv.profiler",
     "span": "traceconv.runtime.spans",
 }
 #: What has nothing to do with a recording.
-_OTHERS = {"profile_op": "traceconv.runtime.op_profile"}
+_OTHERS = {
+    "Optimizer": "traceconv.runtime.training.optimizers",
+    "TrainOptions": "traceconv.runtime.training.options",
+    "profile_op": "traceconv.runtime.op_profile",
+}
 
 
 def __getattr__(name: str) -> object:

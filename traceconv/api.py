@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from traceconv.pipeline import IngestedRun
+    from traceconv.runtime.training.options import TrainOptions
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 Cell: TypeAlias = "object"
@@ -46,9 +47,10 @@ def record(
     devices: int = 1,
     device_spec: PathLike | None = None,
     streams: int | None = None,
-    prefetch: bool = True,
+    prefetch: bool | None = None,
     fetch: Sequence[str] = (),
     truth: bool = False,
+    train: TrainOptions | None = None,
 ) -> Path:
     """Runs a model on the reference NPU and logs it; returns the capture's folder.
 
@@ -60,9 +62,10 @@ def record(
     devices        how many run the model at a time, each for itself
     device_spec    TOML file that describes the device; None: the reference NPU
     streams        most streams for ops; None: as the device has
-    prefetch       whether the inputs of a run are copied while the one before it computes
+    prefetch       whether the inputs of a run are copied while the one before it computes; None: yes, not in training
     fetch          tensors that the host reads as soon as they are made
     truth          write what really happened beside the manifest, as truth.jsonl
+    train          how to train the model, of which each iteration is a step then; None: it is run as it is
 
     Raises ModelError when the model can't be run, OutputError when the folder can't be written.
     """
@@ -84,6 +87,7 @@ def record(
         prefetch=prefetch,
         fetch=tuple(fetch),
         truth=truth,
+        train=train,
     )
     return recording.record(options).folder
 

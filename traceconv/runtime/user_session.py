@@ -69,7 +69,7 @@ class Session:
             raise UsageError("fetch must be a list of tensor names")
         spec = reference_npu() if device_spec is None else load_spec(Path(device_spec))
         spec = spec if streams is None else replace(spec, compute_stream_count=streams)
-        found: str | FoundModel = os.fspath(model) if isinstance(model, (str, os.PathLike)) else _found(model)
+        found: str | FoundModel = os.fspath(model) if isinstance(model, (str, os.PathLike)) else found_model(model)
         compiled = compile_model(found, batch, inputs=inputs, seed=seed, spec=spec)
         self._begin(compiled, tuple(fetch), RunOptions(compute=compute))
 
@@ -95,15 +95,18 @@ class Session:
         self._host = Host(self._log, threads, PROCESS.clock, 0, PROCESS.ids.correlations)
         self._device = device
         self._finalizer = weakref.finalize(self, _dismiss, self._host, device)
-        self._engine = engine_module.Session(
-            compiled, self._host, device, ids=PROCESS.ids, seed=int.from_bytes(os.urandom(8), "little"), fetch=fetch,
-            parent=CURRENT_SPAN.get, modules=True,
-        )  # fmt: skip
+        self._engine = self._make_engine(compiled, device, fetch)
         self._engine.options = options
         with PROCESS.gate.shared():
             PROCESS.join(self)
             self._engine.open()
             self.is_open = True
+
+    def _make_engine(self, compiled: CompiledModel, device: Device, fetch: tuple[str, ...]) -> engine_module.Session:
+        return engine_module.Session(
+            compiled, self._host, device, ids=PROCESS.ids, seed=int.from_bytes(os.urandom(8), "little"), fetch=fetch,
+            parent=CURRENT_SPAN.get, modules=True,
+        )  # fmt: skip
 
     def __enter__(self) -> Session:
         return self
@@ -271,7 +274,7 @@ def _dismiss(host: Host, device: Device) -> None:
     PROCESS.give_back(device)
 
 
-def _found(model: Any) -> FoundModel:
+def found_model(model: Any) -> FoundModel:
     """A model in memory."""
     import onnx
 

@@ -31,7 +31,7 @@ Source = Sequence[tuple[str, Work]]
 EMPTY = Batch({}, np.zeros(0, np.int64))
 
 
-class _Elsewhere(Executor):
+class Elsewhere(Executor):
     """A training step's numbers are made for all devices together, not by one session."""
 
     def __init__(self) -> None:
@@ -58,8 +58,9 @@ class Meetings:
 class Lane(Session):
     """A device with its host threads. `begin` and `end` are the two halves of a step.
 
-    fp_op, bp_op  index of the op at whose start the forward part begins, and of the one at whose end the backward
-                  part ends; None: the first to start, the last to end
+    points           indices of the op at whose start the forward part begins, and of the one at whose end the
+                     backward part ends; None: the first to start, the last to end. `options` comes before them
+    parent, modules  as those of `Session`
     """
 
     def __init__(
@@ -73,9 +74,11 @@ class Lane(Session):
         seed: int = 0,
         truth: DeviceTruth | None = None,
         points: tuple[int | None, int | None] = (None, None),
+        parent: Callable[[], int] | None = None,
+        modules: bool = False,
     ) -> None:
-        model = CompiledModel(plan.program, _Elsewhere(), plan.spec)
-        super().__init__(model, host, device, ids=ids, seed=seed, truth=truth)
+        model = CompiledModel(plan.program, Elsewhere(), plan.spec)
+        super().__init__(model, host, device, ids=ids, seed=seed, truth=truth, parent=parent, modules=modules)
         if truth is not None:
             truth.phases = {op.index: op.phase for op in plan.program.ops}
         self.plan = plan
@@ -170,6 +173,8 @@ class Lane(Session):
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
         tasks = run.op_tasks
         fp, bp = self._points
+        fp = fp if self.options.fp_op is None else self.options.fp_op
+        bp = bp if self.options.bp_op is None else self.options.bp_op
         forward = [tasks[index].span[0] for index in (self._phases["forward"] if fp is None else [fp])]
         backward = [tasks[index].span[1] for index in (self._phases["backward"] if bp is None else [bp])]
         marks = {"start": begin, "fp_start": min(forward), "bp_end": max(backward), "end": end}

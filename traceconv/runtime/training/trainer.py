@@ -156,7 +156,7 @@ class Trainer:
         plan = compile_training(
             self._model,
             self.options,
-            _batch_of(example),
+            batch_of(example),
             inputs=example.inputs,
             target=example.target,
             seed=self._seed,
@@ -178,7 +178,7 @@ class Trainer:
         return team
 
 
-def _batch_of(example: Batch) -> int | None:
+def batch_of(example: Batch) -> int | None:
     """The first extent of all arrays, where they share one: it is used instead of the model's own."""
     extents = {value.shape[:1] for value in (*example.inputs.values(), example.target)}
     shared = extents.pop() if len(extents) == 1 else ()
