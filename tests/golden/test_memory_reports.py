@@ -34,7 +34,7 @@ def test_peaks_by_hand(make_store: MakeStore) -> None:
             block(5, 100, None, 30, pool="b"),
         ],
     )
-    columns = "level, pool, peak_used_bytes, peak_used_ns, reserved_bytes, fragmentation_bytes, peak_reserved_bytes"
+    columns = "level, pool, peak_used_bytes, peak_ns, reserved_bytes, fragmentation_bytes, peak_reserved_bytes"
     assert ask(store, f"SELECT {columns}, live_count, peak_op, top_live FROM memory_peak") == [
         ("device", None, 1_600, 20, 2_000, 400, 2_000, 3, "conv", "x (conv) = 1000; workspace (conv) = 500; ? = 100"),
         ("pool", "a", 1_500, 20, 2_000, 500, 2_000, 2, "conv", "x (conv) = 1000; workspace (conv) = 500"),
@@ -58,7 +58,7 @@ def test_what_is_not_known_stays_unknown(make_store: MakeStore) -> None:
         ],
         run=[{"run_id": 1, "start_ns": 2}, {"run_id": 2}, {"run_id": 3}],
     )
-    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_used_ns, reserved_bytes, fragmentation_bytes"
+    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_ns, reserved_bytes, fragmentation_bytes"
     assert ask(store, f"SELECT {columns} FROM memory_peak") == [
         (1, 0, "device", None, 5, 4, None, None),
         (1, 0, "pool", "empty", 0, 4, None, None),
@@ -84,7 +84,7 @@ def test_random_blocks_against_a_sweep(make_store: MakeStore) -> None:
                 block(id_, chance.randrange(9), alloc, free, run_id=run, device_id=device, pool=pool, kind=kind)
             )
     store = make_store(memory=rows)
-    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_used_ns, reserved_bytes, live_count"
+    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_ns, reserved_bytes, live_count"
     found = ask(store, f"SELECT {columns} FROM memory_peak")
     expected = []
     for run in range(1, 16):

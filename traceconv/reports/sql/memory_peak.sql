@@ -3,7 +3,7 @@
 -- needs = ["memory"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
 -- order = ["run_id", "device_id", "level", "pool"]
--- shown = ["device_id", "pool", "peak_used_bytes", "peak_used_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op", "top_live"]
+-- shown = ["device_id", "pool", "peak_used_bytes", "peak_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
 -- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
@@ -13,12 +13,12 @@
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and where it is not known." }
 -- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in blocks at a time." }
--- peak_used_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
+-- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that the allocator held then; NULL where the source has no segments." }
 -- fragmentation_bytes = { type = "BIGINT", unit = "byte", doc = "reserved_bytes − peak_used_bytes: what was held and not used then; NULL when one is." }
 -- peak_reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in segments at a time; NULL where the source has none." }
 -- peak_reserved_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
--- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_used_ns." }
+-- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_ns." }
 -- peak_op = { type = "VARCHAR", unit = "text", doc = "Op for which the last block before the peak was allocated; NULL when it was for none." }
 -- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use then, as tensor (op) = bytes, joined by '; '; all of them: traceconv report memory-live." }
 WITH usage AS (
@@ -63,7 +63,7 @@ WITH usage AS (
   FROM live
   GROUP BY run_id, device_id, level, pool
 )
-SELECT p.run_id, p.device_id, p.level, p.pool, p.used AS peak_used_bytes, p.used_ns AS peak_used_ns,
+SELECT p.run_id, p.device_id, p.level, p.pool, p.used AS peak_used_bytes, p.used_ns AS peak_ns,
        u.reserved_bytes, u.reserved_bytes - p.used AS fragmentation_bytes,
        p.reserved AS peak_reserved_bytes, p.reserved_ns AS peak_reserved_ns,
        coalesce(d.blocks, 0) AS live_count, d.peak_op, d.top_live
