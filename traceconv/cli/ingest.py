@@ -31,7 +31,7 @@ def ingest(
     replace: bool = typer.Option(False, "--replace", help="Read captures again that are in the store already."),
     strict: bool = typer.Option(False, "--strict", help="Store nothing if anything at all would be lost."),
     reader: str | None = typer.Option(
-        None, "--reader", metavar="NAME", help="Read all paths with this reader: npulog or chrome_json."
+        None, "--reader", metavar="NAME", help="Read all paths with this reader: chrome_json, nsys, speedscope …"
     ),
     rules: list[Path] = typer.Option(
         [], "--rules", metavar="FILE", help="Rules (TOML) for events of trace files, tried before the built-in ones."

@@ -1,1 +1,1 @@
-"""Reader of Perfetto traces: a stream of protobuf packets."""
+"""Perfetto traces in protobuf: known, and not read yet."""

@@ -1,0 +1,163 @@
+"""Files in speedscope's own format, built by its published schema: evented and sampled, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from traceconv.errors import InputError
+from traceconv.pipeline import IngestedRun, ingest
+from traceconv.readers import choose_reader
+from traceconv.readers.speedscope.stacks import SampledStacks
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+FRAMES = [{"name": "main", "file": "a.py", "line": 1}, {"name": "f"}, {"name": "g"}]
+
+
+def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
+    store = tmp_path / "trace.duckdb"
+    store.unlink(missing_ok=True)
+    run = ingest([path], store)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return run, duckdb.connect(str(store), read_only=True)
+
+
+def slices(store: duckdb.DuckDBPyConnection) -> list[Any]:
+    return store.execute(
+        "SELECT t.name, s.name, s.start_ns, s.dur_ns, s.depth FROM slice s JOIN track t USING (run_id, track_id) "
+        "ORDER BY t.sort_index, s.start_ns, s.depth"
+    ).fetchall()
+
+
+def evented(unit: str = "microseconds", **other: Any) -> dict[str, Any]:
+    events = [("O", 0, 1), ("O", 1, 2), ("C", 1, 3.5), ("O", 2, 4), ("C", 2, 4.0005), ("C", 0, 10)]
+    return {
+        "type": "evented", "name": "thread one", "unit": unit, "startValue": 0, "endValue": 10,
+        "events": [{"type": kind, "frame": frame, "at": at} for kind, frame, at in events], **other,
+    }  # fmt: skip
+
+
+def sampled(**other: Any) -> dict[str, Any]:
+    return {
+        "type": "sampled", "name": "thread two", "unit": "nanoseconds", "startValue": 100, "endValue": 170,
+        "samples": [[0], [0, 1], [0, 1, 2], [0, 2], [], [0]], "weights": [10, 20, 5, 5, 20, 10], **other,
+    }  # fmt: skip
+
+
+SAMPLED = [
+    ("thread two", "main", 100, 40, 0),
+    ("thread two", "f", 110, 25, 1),
+    ("thread two", "g", 130, 5, 2),
+    ("thread two", "g", 135, 5, 1),
+    ("thread two", "main", 160, 10, 0),
+]
+EVENTED = [
+    ("thread one", "main", 1000, 9000, 0),
+    ("thread one", "f", 2000, 1500, 1),
+    ("thread one", "g", 4000, 0, 1),  # 0.5 ns: half to even
+]
+
+
+def document(*profiles: dict[str, Any], **other: Any) -> dict[str, Any]:
+    return {"$schema": SCHEMA, "name": "my app", "exporter": "x@1", "shared": {"frames": FRAMES},
+            "profiles": list(profiles), **other}  # fmt: skip
+
+
+def test_profiles_of_both_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "app.speedscope.json"
+    path.write_text(json.dumps(document(evented(), sampled())))
+    assert choose_reader(path) == "speedscope"
+    run, store = taken(path, tmp_path)
+    assert not run.lossy
+    assert slices(store) == EVENTED + SAMPLED
+    assert store.execute("SELECT writer, source_format FROM run").fetchone() == ("speedscope", "speedscope")
+    assert store.execute("SELECT name FROM process").fetchall() == [("my app",)]
+    row = store.execute("SELECT args FROM range WHERE name = 'main' LIMIT 1").fetchone()
+    assert row is not None
+    assert json.loads(row[0]) == {"file": "a.py", "line": 1}
+    account = run.accounts.by_record["samples"]
+    assert (account.records, account.consumed) == (6, 6)
+    assert [entry.code.text for entry in run.log] == ["fine_time"]
+
+
+def test_names_and_units_may_stand_behind_what_they_are_for(tmp_path: Path) -> None:
+    """As py-spy writes it."""
+    one, two = evented(), sampled()
+    events, weights = one.pop("events"), two.pop("weights")
+    path = tmp_path / "late.json"
+    text = json.dumps({"$schema": SCHEMA, "profiles": [{"events": events, **one}, {"weights": weights, **two}],
+                       "shared": {"frames": FRAMES}})  # fmt: skip
+    path.write_text(text)
+    _, store = taken(path, tmp_path)
+    assert slices(store) == EVENTED + SAMPLED
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9)]
+)
+def test_times_are_exact_in_every_unit(tmp_path: Path, unit: str, factor: int) -> None:
+    big = 4 * 10**18 // factor + 1
+    profile = evented(unit, events=[{"type": "O", "frame": 1, "at": big}, {"type": "C", "frame": 1, "at": big + 7}])
+    path = tmp_path / "exact.json"
+    path.write_text(json.dumps(document(profile)))
+    _, store = taken(path, tmp_path)
+    assert slices(store) == [("thread one", "f", big * factor, 7 * factor, 0)]
+
+
+def test_what_is_no_time_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.json"
+    path.write_text(json.dumps(document(sampled(unit="bytes"))))
+    run, store = taken(path, tmp_path)
+    assert [entry.code.text for entry in run.log] == ["not_time"]
+    assert slices(store) == SAMPLED
+
+
+def test_values_of_other_kinds(tmp_path: Path) -> None:
+    bad = evented()
+    bad["events"] += [{"type": "Z", "frame": 0, "at": 1}, 5, {"type": "O", "frame": 77, "at": 20},
+                      {"type": "O", "frame": 0, "at": "x"}]  # fmt: skip
+    other = sampled(samples=[[0], "x", [0]], weights=[1, 2, None, 4])
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(document(bad, other)))
+    run, store = taken(path, tmp_path)
+    assert run.lossy
+    assert run.accounts.by_record["events"].lost == 2
+    assert run.accounts.by_record["samples"].lost == 1
+    assert ("thread one", "frame 77", 20000, None, 0) in slices(store)
+
+
+def test_a_file_cut_anywhere(tmp_path: Path) -> None:
+    text = json.dumps(document(evented(), sampled())).encode()
+    path = tmp_path / "cut.json"
+    start = text.index(b'"samples"')
+    for cut in range(start, len(text) - 2, 29):
+        path.write_bytes(text[:cut])
+        run, store = taken(path, tmp_path)
+        assert any(entry.code.text in ("no_end", "cut_event", "damaged_event") for entry in run.log)
+        assert slices(store)[:3] == EVENTED
+        store.close()
+    path.write_text('{"$schema": "' + SCHEMA + '", "profiles": []}')
+    with pytest.raises(InputError, match="without profiles"):
+        ingest([path], tmp_path / "trace.duckdb")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=4), st.integers(0, 5)), max_size=30))
+def test_slices_of_samples_cover_each_moment_as_the_samples_do(samples: list[tuple[list[int], int]]) -> None:
+    stacks = SampledStacks()
+    for stack, weight in samples:
+        stacks.add_sample(tuple(stack))
+        stacks.add_weight(weight)
+    found = list(stacks.slices(7))
+    now = 7
+    for stack, weight in samples:
+        for moment in range(now, now + weight):
+            covering = [frame for start, dur, frame in found if start <= moment < start + dur]
+            assert sorted(covering) == sorted(stack)
+        now += weight
