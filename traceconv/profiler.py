@@ -225,12 +225,15 @@ class Profiler:
         name = {"chrome_timeline.json": "chrome", "memory_flow.svg": "memory-flow", "memory_flow": "memory-flow",
                 "duckdb": "store"}.get(format, format)  # fmt: skip
         if name == "chrome":
-            self.store.export_chrome(target)
+            # A connection of its own: the exporter leaves tables of its own in it.
+            with api.open_store(self.store.path) as store:
+                store.export_chrome(target)
         elif name == "memory-flow":
             from traceconv.export.memory_flow import export_memory_flow
 
-            [(run_id,)] = self.store.connection.execute("SELECT max(run_id) FROM run").fetchall()
-            export_memory_flow(self.store.connection, run_id, target)
+            with api.open_store(self.store.path) as store:
+                [(run_id,)] = store.query("SELECT max(run_id) FROM run").fetchall()
+                export_memory_flow(store.connection, run_id, target)
         elif name == "store":
             if not self.captures:
                 raise UsageError("no profile has ended: its results are there after the block")

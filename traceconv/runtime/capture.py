@@ -75,7 +75,8 @@ class Capture:
         self._lanes: dict[int, list[OpenSpan]] = {}
         self._devices: dict[int, set[int]] = {}
         self._models: dict[int, str] = {}
-        self._held: dict[int, dict[int, MemoryEvent]] = {}
+        self._fused: set[int] = set()
+        self._held: dict[int, tuple[int, dict[int, MemoryEvent]]] = {}
         self.start_ns = now()
         self._tell_capture()
 
@@ -107,14 +108,25 @@ class Capture:
             if not known or new:
                 recorder.device(spec, device_id, new)
                 known.update(new)
-            recorder.model(spec, program, model_id, op_base=op_base)
+            recorder.model(spec, program, model_id, op_base=op_base, fusions=False)
             self._models[model_id] = program.graph.name
             self._tell_capture()
+
+    def knows(self, model_id: int) -> bool:
+        """Whether `describe` was told of a model."""
+        return model_id in self._models
+
+    def describe_fusions(self, model_id: int, program: Program, op_base: int) -> None:
+        """A model runs its first iteration: only then its fusions are of interest."""
+        with self._lock:
+            if model_id not in self._fused:
+                self._fused.add(model_id)
+                self.recorder.fusions(program, op_base=op_base)
 
     def hold(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
         """What a session has allocated now, where the log begins or goes on: it gets what differs."""
         with self._lock:
-            before = self._held.get(model_id, {})
+            before = self._held.get(model_id, (device_id, {}))[1]
             now = {event.block_id: event for event in held}
             for block_id, event in before.items():
                 if block_id not in now:
@@ -127,12 +139,18 @@ class Capture:
             for block_id, event in now.items():
                 if block_id not in before:
                     self.recorder.memory(event, device_id)
-            self._held[model_id] = {}
+            self._held[model_id] = device_id, {}
 
-    def let_go(self, model_id: int, held: list[MemoryEvent]) -> None:
+    def let_go(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
         """What a session has allocated when the log stops for a while."""
         with self._lock:
-            self._held[model_id] = {event.block_id: event for event in held}
+            self._held[model_id] = device_id, {event.block_id: event for event in held}
+
+    def hold_none(self, open_models: set[int]) -> None:
+        """The log goes on, and of the models that it knew only these are still there: the others' memory is free."""
+        for model_id, (device_id, _) in list(self._held.items()):
+            if model_id not in open_models:
+                self.hold(model_id, device_id, [])
 
     # Spans of the user
 

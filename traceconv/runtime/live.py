@@ -201,9 +201,6 @@ class Process:
             self._settle(sessions)
             self.captures = (*self.captures, capture)
             self.refresh()
-            for session in sessions:
-                self._describe(capture, session)
-                session.read_clocks()
             self._set_options()
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write_now_and_then, name="traceconv writer", daemon=True)
@@ -228,9 +225,11 @@ class Process:
             self._settle(sessions)
             capture.paused = False
             self.refresh()
+            capture.hold_none({session.model_id for session in sessions})
             for session in sessions:
-                self._describe(capture, session)
-                session.read_clocks()
+                if capture.knows(session.model_id):
+                    self._describe(capture, session)
+                    session.read_clocks()
             capture.continue_spans()
 
     def end(self, capture: Capture, ended: str) -> None:
@@ -261,7 +260,8 @@ class Process:
             session.end_step()
         self._settle(sessions, now=True)
         for session in sessions:
-            capture.let_go(session.model_id, session.held_memory())
+            if capture.knows(session.model_id):
+                capture.let_go(session.model_id, session.device_id, session.held_memory())
         capture.cut_spans()
         self.stream_spans.cut(capture)
         self.deliver()
@@ -290,6 +290,17 @@ class Process:
         if self.store.on:
             session.read_clocks()
         self._set_options()
+
+    def meet(self, session: Session, *, iteration: bool) -> None:
+        """A session is about to run; the gate must be shared. Profiles that don't know it yet get to know it."""
+        for capture in self.captures:
+            if not capture.recording:
+                continue
+            if not capture.knows(session.model_id):
+                self._describe(capture, session)
+                session.read_clocks()
+            if iteration:
+                capture.describe_fusions(session.model_id, session.program, session.op_base)
 
     def leave(self, session: Session) -> None:
         """A session is over: its device may be another's."""

@@ -144,7 +144,7 @@ class Recorder(EventLog):
                     self._append(kind, device_id, _in_tick_order(self._counter_records(words, store)))
                 elif kind == "step_mark" and selection.steps:
                     self._append(kind, device_id, _in_tick_order(_step_mark_records(words)))
-                elif kind == "sync":
+                elif kind == "sync" and device_id is not None and self._writer.has_device(device_id):
                     self._append(kind, device_id, _sync_records(words))
 
     def close(self, manifest: Mapping[str, object]) -> None:
@@ -224,10 +224,13 @@ class Recorder(EventLog):
         for stream_id, name in streams.items():
             self._row("stream", device_id, (self.text(name), stream_id, 0))
 
-    def model(self, spec: DeviceSpec, program: Program, model_id: int, *, op_base: int = 0) -> None:
+    def model(
+        self, spec: DeviceSpec, program: Program, model_id: int, *, op_base: int = 0, fusions: bool = True
+    ) -> None:
         """A loaded model, its ops and their fusions; what their tasks count on a device is worked out in advance.
 
-        `op_base`: the number of its first op in the capture.
+        op_base  the number of its first op in the capture
+        fusions  False: `fusions` is called later, or never
         """
         for op in program.ops:
             if op.cost.pmu is not None:
@@ -238,12 +241,17 @@ class Recorder(EventLog):
         row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops))
         self._row("model", None, row)
         for op in ops:
-            self._op_rows(op, model_id, op_base)
+            self._op_row(op, model_id, op_base)
+            if fusions:
+                self._fusion_rows(op, op_base)
 
-    def _op_rows(self, op: DeviceOp, model_id: int, op_base: int) -> None:
+    def fusions(self, program: Program, *, op_base: int = 0) -> None:
+        """The fusions of a model."""
+        for op in program.ops:
+            self._fusion_rows(op, op_base)
+
+    def _op_row(self, op: DeviceOp, model_id: int, op_base: int) -> None:
         text = self.text
-        # A fusion is of one op, and numbered within its model: with several models it takes its op's distance.
-        fusion_id = NONE32 if op.fusion_id is None else op_base + op.fusion_id
         row = (
             text(op.name),
             text(op.op_type),
@@ -257,16 +265,18 @@ class Recorder(EventLog):
             op.cost.workspace_bytes,
             op_base + op.index,
             model_id,
-            fusion_id,
+            _fusion_id(op, op_base),
             int(op.dynamic),
             _PHASES[op.phase],
             0,
         )
         self._row("op", None, row)
+
+    def _fusion_rows(self, op: DeviceOp, op_base: int) -> None:
         if op.fusion_id is not None:
             for place, node in enumerate(op.originals):
-                entry = (text(node.name), text(node.op_type), fusion_id, op_base + op.index, place, 0)
-                self._row("fusion", None, entry)
+                names = self.text(node.name), self.text(node.op_type)
+                self._row("fusion", None, (*names, _fusion_id(op, op_base), op_base + op.index, place, 0))
 
     # Ranges: few, so that they are made at once
 
@@ -432,6 +442,11 @@ class Recorder(EventLog):
         records["ticks"], records["value"] = words[:, 0], words[:, 1]
         records["name"], records["value_unit"] = known.values[0][words[:, 2]], known.values[1][words[:, 2]]
         return records
+
+
+def _fusion_id(op: DeviceOp, op_base: int) -> int:
+    """A fusion is of one op, and numbered within its model: with several models it takes its op's distance."""
+    return NONE32 if op.fusion_id is None else op_base + op.fusion_id
 
 
 def _sync_records(words: Words) -> RecordArray:

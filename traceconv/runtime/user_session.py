@@ -163,14 +163,14 @@ class Session:
         Raises InputError for inputs that the model does not take, UsageError when the session is closed.
         """
         iteration = not self._is_single_operator if step is None else step
-        with self._running():
+        with self._running(iteration=iteration):
             return self._engine.run(inputs, step=iteration)
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
+    def _running(self, *, iteration: bool = True) -> Iterator[None]:
         """Around all that uses the device: one at a time, on the caller's thread, and never while a profile changes.
 
-        No code of the user may run inside.
+        No code of the user may run inside. `iteration`: whether what runs is a step of the model.
         """
         with self._lock, PROCESS.gate.shared():
             if self._broken or not self.is_open:
@@ -179,6 +179,7 @@ class Session:
                 PROCESS.check_points()
                 self._checked = PROCESS.captures
             self._host.channel.thread_id = PROCESS.thread_id()
+            PROCESS.meet(self, iteration=iteration)
             yield
 
     def close(self) -> None:

@@ -90,6 +90,10 @@ class CaptureWriter:
             raise _refused(folder, error) from error
         self._device_clock_hz[device_id] = clock_hz
 
+    def has_device(self, device_id: int) -> bool:
+        """Whether records of a device can be written."""
+        return device_id in self._device_clock_hz
+
     def text(self, text: str | None) -> int:
         """The value of a str field that says `text`; 0 for None and for an empty text."""
         if not text:
