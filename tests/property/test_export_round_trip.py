@@ -52,7 +52,7 @@ EVENTS = st.lists(
 
 
 @settings(
-    max_examples=12,
+    max_examples=4,
     suppress_health_check=[HealthCheck.too_slow],
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
