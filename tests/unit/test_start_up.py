@@ -8,7 +8,21 @@ import sys
 import pytest
 
 HEAVY = ("duckdb", "pyarrow", "numpy", "onnx", "onnxruntime")
-COMMANDS = ("", "record", "ingest", "report", "query", "export", "export chrome", "schema", "info", "dump")
+COMMANDS = (
+    "",
+    "record",
+    "ingest",
+    "report",
+    "query",
+    "export",
+    "export chrome",
+    "schema",
+    "model",
+    "op-profile",
+    "info",
+    "dump",
+    "verify",
+)
 
 _PROGRAM = """
 import sys

@@ -41,7 +41,6 @@ class Tally:
     differing: int = 0
     differences: list[Difference] = field(default_factory=list)
     reason: str | None = None
-    skipped: dict[str, str] = field(default_factory=dict)
 
     def time(self, row: str, column: str, cell: str, ours_ns: Decimal | int | None, slack_ns: Decimal | int) -> None:
         """A cell in µs against ns. Nothing is compared when either side is not known."""

@@ -22,8 +22,8 @@ def ingest(
     paths: list[Path] = typer.Argument(
         ...,
         metavar="PATH…",
-        help="Captures (PROF_…), folders that hold some at any depth, single .bin files; traces in JSON (.gz, .zst), "
-        "- for standard input.",
+        help="Captures (PROF_…), folders that hold some at any depth, single .bin files; output folders of msprof and "
+        "torch_npu; traces in JSON (.gz, .zst), - for standard input.",
     ),
     db: Path | None = typer.Option(
         None, "--db", metavar="FILE", envvar="TRACECONV_DB", help="The store. Default: trace.duckdb"
@@ -48,6 +48,8 @@ def ingest(
     All paths go in as one transaction: the store has all of them, or is as it was. A damaged capture gives all
     that is intact; what was lost is said, and kept in the table import_log.
 
+    An output folder of msprof or torch_npu is one run: its timeline, completed by the CSV files beside it.
+
     Exit code: 0 all is in, 3 with losses, 1 nothing usable.
 
     \b
@@ -57,6 +59,8 @@ def ingest(
       traceconv ingest raw/ --replace --strict
 
       traceconv ingest worker0.pt.trace.json.gz
+
+      traceconv ingest ASCEND_PROFILER_OUTPUT/
 
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """

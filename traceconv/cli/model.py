@@ -28,9 +28,9 @@ Examples:
   traceconv model resnet50
   traceconv model model.onnx --batch 8 --order-by flops --top 10
   traceconv model resnet50 --show cores
-  traceconv model resnet50 --show memory --run 1     the estimate against a recorded run
+  traceconv model resnet50 --show memory --run 1   beside a recorded run
   traceconv model resnet50 --format csv -o ops.csv
-  traceconv model resnet50 --db static.duckdb        as a run of that store: op, and task without starts
+  traceconv model resnet50 --db static.duckdb      as a run of that store
 
 With --db alone the profile is added to the store. With --run nothing is written: the store is where that run is.
 """

@@ -27,8 +27,8 @@ $XDG_CACHE_HOME/traceconv, else ~/.cache/traceconv. An empty $TRACECONV_CACHE ke
 \b
 Examples:
   traceconv op-profile Conv --input 16x3x224x224 --input 3x3x5x5
-  traceconv op-profile MatMul --input 128x768 --input 768x768 --dtype float16 --repeat 10
-  traceconv op-profile MaxPool --input 1x3x16x16 --attr kernel_shape=2,2 --attr strides=2,2
+  traceconv op-profile MatMul --input 128x768 --input 768x768 --dtype float16
+  traceconv op-profile MaxPool --input 1x3x16x16 --attr kernel_shape=2,2
   traceconv op-profile Reshape --input 4x6 --input 2:int64=3,8
   traceconv op-profile --cache-size
   traceconv op-profile --reset-cache

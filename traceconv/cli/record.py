@@ -33,8 +33,8 @@ Examples:
   traceconv record resnet50 -o raw/ --aic-metrics Memory
   traceconv record inception_v1 -o raw/ --devices 2 --streams 2
   traceconv record resnet50 -o raw/ --device-spec edge.toml --truth
-  traceconv record mini_resnet -o raw/ --train --steps 20 --batch 8 --optimizer adam --lr 0.001
-  traceconv record model.onnx -o raw/ --train --input digits.npz --batch 32 --devices 2
+  traceconv record mini_resnet -o raw/ --train --steps 20 --optimizer adam
+  traceconv record m.onnx -o raw/ --train --input digits.npz --devices 2
 
 Then: traceconv ingest raw/
 """
