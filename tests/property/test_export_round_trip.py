@@ -57,7 +57,7 @@ EVENTS = st.lists(
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
 )
-@given(st.lists(EVENTS, min_size=6, max_size=6), st.booleans())
+@given(st.lists(EVENTS, min_size=3, max_size=3), st.booleans())
 def test_there_and_back(traces: list[list[dict[str, Any]]], kineto: bool) -> None:
     """Several traces a store: making one is what takes the time."""
     around = {"deviceProperties": [{"id": 0, "name": "GPU"}]} if kineto else {}
