@@ -109,7 +109,10 @@ def course_of(
     elif target is not None and target.dtype.kind == "f":
         target = target.astype(graph.tensors[graph.outputs[0]].numpy_dtype)
     if target is not None and graph.inputs and target.ndim:
-        target = target[: _extent(graph.tensors[graph.inputs[0]].shape)]
+        size = _extent(graph.tensors[graph.inputs[0]].shape)
+        if size is not None and len(target) < size:
+            raise InputError(f"--input has {len(target)} samples, but a batch is {size}: give a smaller --batch")
+        target = target[:size]
     plan = plan_graph(graph, found, train, target=target, spec=spec, devices=devices)
     tensors = {name: graph.tensors[name] for name in graph.inputs}
     if not plan.loss.target.shape or any(t.shape[:1] != plan.loss.target.shape[:1] for t in tensors.values()):

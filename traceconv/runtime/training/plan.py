@@ -341,7 +341,7 @@ class _Planner:
                 self.pieces.setdefault(wrt.name, []).append(tensor.name)
                 makes.append(tensor)
             reads = [self.tensors[name] for name in dict.fromkeys(step.reads)]
-            name = f"gradients/{node.name}/{step.op_type}"
+            name = f"gradients/{node.name.strip('/')}/{step.op_type}"
             constants = {**self.graph.constants, **parameters}
             if isinstance(step.work, MatrixWork):
                 self._matrix_op(name, step, node, reads, makes, constants)

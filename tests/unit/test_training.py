@@ -1,0 +1,233 @@
+"""What is learned: the same as plain numpy learns, on real data, on one device as on several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+from onnx_models import ModelBuilder
+from sklearn.datasets import load_digits
+
+from traceconv.errors import InputError, ModelError, UsageError
+from traceconv.runtime.training.optimizers import Optimizer
+from traceconv.runtime.training.options import TrainOptions
+from traceconv.runtime.training.trainer import Trainer, compile_training
+from traceconv.runtime.zoo import FoundModel
+
+Arrays = dict[str, Any]
+
+
+def mlp(batch: int | str = "batch", features: int = 64, hidden: int = 32, classes: int = 10) -> onnx.ModelProto:
+    """Gemm, Relu, MatMul, a bias, Softmax; weights w0, w1, w2, w3."""
+    b = ModelBuilder(seed=5)
+    scale = {"w0": (features, hidden), "w1": (hidden,), "w2": (hidden, classes), "w3": (classes,)}
+    w = [b.weight(shape) for shape in scale.values()]
+    x = b.node("Relu", [b.node("Gemm", ["x", w[0], w[1]])])
+    x = b.node("Softmax", [b.node("Add", [b.node("MatMul", [x, w[2]]), w[3]])], axis=-1)
+    return smaller(b.model({"x": [batch, features]}, [x]), ("w0", "w1", "w2", "w3"))
+
+
+def smaller(model: onnx.ModelProto, names: tuple[str, ...]) -> onnx.ModelProto:
+    """Weights to begin with that don't make the first losses huge."""
+    for entry in model.graph.initializer:
+        if entry.name in names:
+            values = onnx.numpy_helper.to_array(entry) * 0.2
+            entry.CopyFrom(onnx.numpy_helper.from_array(values.astype(np.float32), entry.name))
+    return model
+
+
+def digits() -> tuple[Any, Any]:
+    data = load_digits()
+    return (data.images / 16).astype(np.float32), data.target.astype(np.int64)
+
+
+def numpy_steps(w: Arrays, batches: list[tuple[Any, Any]], optimizer: Optimizer) -> list[float]:
+    """The same MLP by hand, in float64; changes `w`."""
+    first = {name: np.zeros_like(value) for name, value in w.items()}
+    second = {name: np.zeros_like(value) for name, value in w.items()}
+    losses = []
+    for step, (x, y) in enumerate(batches, 1):
+        a = x @ w["w0"] + w["w1"]
+        h = np.maximum(a, 0)
+        z = h @ w["w2"] + w["w3"]
+        p = np.exp(z - z.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        losses.append(float(-np.log(p[np.arange(len(y)), y]).mean()))
+        dz = (p - np.eye(p.shape[1])[y]) / len(y)
+        da = (dz @ w["w2"].T) * (a > 0)
+        gradients = {"w0": x.T @ da, "w1": da.sum(0), "w2": h.T @ dz, "w3": dz.sum(0)}
+        for name, g in gradients.items():
+            if optimizer.kind == "sgd":
+                first[name] = optimizer.momentum * first[name] + g
+                w[name] -= optimizer.lr * first[name]
+            else:
+                first[name] = 0.9 * first[name] + 0.1 * g
+                second[name] = 0.999 * second[name] + 0.001 * g * g
+                m, v = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
+                w[name] -= optimizer.lr * m / (np.sqrt(v) + 1e-8)
+    return losses
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    "optimizer", [Optimizer("sgd", 0.2, 0.9), Optimizer("sgd", 0.2, 0.0), Optimizer("adam", 0.002)], ids=repr
+)
+def test_an_mlp_learns_what_numpy_learns(optimizer: Optimizer, devices: int) -> None:
+    images, labels = digits()
+    batches = [(images[k : k + 32].reshape(32, 64), labels[k : k + 32]) for k in range(0, 256, 32)]
+    model = mlp()
+    w = {entry.name: onnx.numpy_helper.to_array(entry).astype(np.float64) for entry in model.graph.initializer}
+    expected = numpy_steps(w, [(x.astype(np.float64), y) for x, y in batches], optimizer)
+    with Trainer(FoundModel("mlp", model), TrainOptions(optimizer), devices=devices) as trainer:
+        assert [trainer.step({"x": x}, y) for x, y in batches] == pytest.approx(expected, abs=1e-5)
+        for device in range(devices):
+            learned = trainer.weights(device)
+            assert sorted(learned) == sorted(w)
+            for name, value in learned.items():
+                np.testing.assert_allclose(value, w[name], atol=1e-5)
+            assert all(np.array_equal(learned[name], trainer.weights(0)[name]) for name in learned)
+
+
+def convnet() -> onnx.ModelProto:
+    """Conv, batch normalisation, Relu, MaxPool, Dropout, Gemm on 8 × 8 images."""
+    b = ModelBuilder(seed=2)
+    x = b.node("Conv", ["x", b.weight([8, 1, 3, 3])], pads=[1, 1, 1, 1])
+    norm = [b.constant(np.ones(8, np.float32)), b.constant(np.zeros(8, np.float32))]
+    running = [b.constant(np.zeros(8, np.float32)), b.constant(np.ones(8, np.float32))]
+    x = b.node("Relu", [b.node("BatchNormalization", [x, *norm, *running])])
+    x = b.node("Flatten", [b.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])])
+    x = b.node("Dropout", [x, b.constant(np.float32(0.2))])
+    model = b.model({"x": ["batch", 1, 8, 8]}, [b.node("Gemm", [x, b.weight([128, 10]), b.weight([10])])])
+    return smaller(model, ("w6", "w7"))
+
+
+def test_loss_falls_on_real_digits_and_the_model_then_reads_them() -> None:
+    images, labels = digits()
+    with Trainer(FoundModel("digits", convnet()), TrainOptions(Optimizer("adam", 0.01))) as trainer:
+        for step in range(60):
+            rows = np.arange(step * 64, (step + 1) * 64) % 1500
+            trainer.step({"x": images[rows][:, None]}, labels[rows])
+        learned = trainer.weights()
+        assert np.mean(trainer.losses[-5:]) < 0.5 < 1.5 < trainer.losses[0]
+        # With what was learned, running statistics too, the model is run as it is: on digits that it has not seen.
+        model = convnet()
+        for entry in model.graph.initializer:
+            if entry.name in learned:
+                entry.CopyFrom(onnx.numpy_helper.from_array(learned[entry.name], entry.name))
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (scores,) = session.run(None, {"x": images[1500:, None]})
+        assert (scores.argmax(1) == labels[1500:]).mean() > 0.85
+
+
+def test_a_resnet_learns_batch_normalisation_included() -> None:
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((4, 3, 64, 64)).astype(np.float32), random.integers(0, 10, 4)
+    with Trainer("mini_resnet", TrainOptions(Optimizer("sgd", 0.05))) as trainer:
+        losses = [trainer.step({"input": x}, y) for _ in range(6)]
+        assert losses[-1] < losses[0] / 4
+        plan, learned = trainer.plan, trainer.weights()
+    kinds = {op.op_type for op in plan.program.ops}
+    assert {"Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMulGrad", "ReluGrad", "BatchNormGrad"} <= kinds
+    assert {"SoftmaxCrossEntropyGrad", "MaxPoolGrad", "ApplyMomentum", "AssignMovingAvg"} <= kinds
+    # No folding of normalisation, no softmax before the loss, and no trail of moves.
+    assert not {"BNInfer", "SoftmaxV2", "BroadcastTo", "Reshape"} & kinds
+    before = compile_training("mini_resnet", TrainOptions(), 4).state
+    moved = [name for name in learned if not np.array_equal(learned[name], before[name])]
+    assert any(name.endswith("bn.mean") for name in moved) and any(name.endswith("bn.weight") for name in moved)
+
+
+def test_running_statistics_move_as_onnx_says() -> None:
+    images, labels = digits()
+    with Trainer(FoundModel("digits", convnet()), TrainOptions(Optimizer(lr=1e-9))) as trainer:
+        x = images[:32][:, None]
+        trainer.step({"x": x}, labels[:32])
+        learned = trainer.weights()
+    model = convnet()
+    weights = {entry.name: onnx.numpy_helper.to_array(entry) for entry in model.graph.initializer}
+    out = ReferenceEvaluator(onnx.helper.make_model(onnx.helper.make_graph(
+        [model.graph.node[0]], "conv", [model.graph.input[0]],
+        [onnx.ValueInfoProto(name=model.graph.node[0].output[0])], list(model.graph.initializer)[:1],
+    ), opset_imports=model.opset_import)).run(None, {"x": x})[0]  # fmt: skip
+    mean, var = out.mean(axis=(0, 2, 3)), out.var(axis=(0, 2, 3))
+    np.testing.assert_allclose(learned["w3"], 0.1 * mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(learned["w4"], 0.9 * weights["w4"] + 0.1 * var, rtol=1e-4)
+
+
+def test_a_transformer_learns_by_mean_square_error() -> None:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((1, 64, 64)).astype(np.float32)
+    with Trainer("mini_transformer", TrainOptions(Optimizer("adam", 0.003))) as trainer:
+        losses = [trainer.step({"input": x}, np.tanh(x)) for _ in range(6)]
+        assert {"LayerNormGrad", "SoftmaxGrad", "MseLossGrad"} <= {op.op_type for op in trainer.plan.program.ops}
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_summand_of_two_gets_its_gradient_in_memory_of_its_own() -> None:
+    """A bias of the output's shape has the output's gradient, which is exchanged in place: so it is copied."""
+    b = ModelBuilder(seed=3)
+    x = b.node("MatMul", ["x", b.weight([5, 3])])
+    model = b.model({"x": [4, 5]}, [b.node("Add", [x, b.weight([4, 3])])])
+    random = np.random.default_rng(1)
+    xs, ys = random.standard_normal((2, 4, 5)).astype(np.float32), random.integers(0, 3, (2, 4))
+    plan = compile_training(FoundModel("m", model), TrainOptions(), target=ys[0], devices=2)
+    assert [op.op_type for op in plan.ops("backward")] == ["SoftmaxCrossEntropyGrad", "TensorMove", "MatMulGrad"]
+    with Trainer(FoundModel("m", model), TrainOptions(), devices=2) as trainer:
+        trainer.step({"x": xs.reshape(8, 5)}, ys.reshape(8))
+        assert all(np.array_equal(trainer.weights(0)[k], trainer.weights(1)[k]) for k in trainer.weights())
+
+
+def test_ops_without_a_rule_are_all_named_before_anything_runs() -> None:
+    b = ModelBuilder()
+    x = b.node("MatMul", ["x", b.weight([4, 6])])
+    x = b.node("ReduceMax", [b.node("CumSum", [x, b.constant(np.int64(1))])], axes=[1], keepdims=1)
+    model = b.model({"x": [2, 4]}, [b.node("MatMul", [x, b.weight([1, 3])])])
+    with pytest.raises(ModelError, match=r"no gradient rule for CumSum \(node 'cumsum_1'\), ReduceMax \(node") as told:
+        compile_training(FoundModel("m", model), TrainOptions())
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (TrainOptions(Optimizer("sgdd")), "Did you mean 'sgd'"),
+        (TrainOptions(Optimizer(lr=0.0)), "--lr 0.0: must be above 0"),
+        (TrainOptions(Optimizer(lr=float("nan"))), "must be above 0"),
+        (TrainOptions(Optimizer(momentum=1.0)), "--momentum 1.0"),
+        (TrainOptions(loss="mze"), "Did you mean 'mse'"),
+        (TrainOptions(fp_point="gemm_9"), "--fp-point gemm_9: no forward op of m is called so. Did you mean 'gemm_0'"),
+        (TrainOptions(bp_point="nothing"), "--bp-point nothing: no backward op"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(options: TrainOptions, message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        compile_training(FoundModel("m", mlp(4)), options)
+    assert message in str(told.value)
+
+
+def test_wrong_batches_are_one_clear_error() -> None:
+    x = np.zeros((4, 64), np.float32)
+    with Trainer(FoundModel("m", mlp())) as trainer:
+        trainer.step({"x": x}, np.arange(4))
+        for batch, target, message in (
+            ({"x": x}, np.array([0, 1, 2, 10]), "a target is 10, but there are 10 classes"),
+            ({"x": x}, np.array([0, 1, 2, -1]), "a target is -1"),
+            ({"x": x}, np.zeros(4, np.float32), "the target is int64"),
+            ({"x": x[:2]}, np.arange(4), "but what was given is float32"),
+            ({"y": x}, np.arange(4), "no input 'y'"),
+            ({"x": np.full_like(x, np.nan)}, np.arange(4), "the loss is nan"),
+        ):
+            with pytest.raises(InputError, match=message):
+                trainer.step(batch, target)
+        assert np.isfinite(trainer.step({"x": x}, np.arange(4)))
+    with pytest.raises(InputError, match="can't be cut into 3 equal parts"):
+        Trainer(FoundModel("m", mlp()), devices=3).step({"x": x}, np.arange(4))
+    with pytest.raises(ModelError, match="nothing to train"):
+        b = ModelBuilder()
+        Trainer(FoundModel("m", b.model({"x": [4, 3]}, [b.node("Relu", ["x"])]))).step(
+            {"x": x[:, :3]}, np.zeros(4, int)
+        )
