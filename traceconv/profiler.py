@@ -22,6 +22,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -369,8 +370,7 @@ def start_from_environment() -> None:
         profiler = Profiler(parse_options({"output": output}, said))
         if set(profiler.options.formats) - {"raw"}:
             # What is written when the interpreter ends can't load what wants to be told of its end.
-            import concurrent.futures.thread
-
+            import_module("concurrent.futures.thread")
             import pyarrow
 
             pyarrow.array([""])  # pandas too, which pyarrow loads where it is installed

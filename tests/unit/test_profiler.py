@@ -168,9 +168,9 @@ def test_a_pause_waits_for_a_run_of_another_thread(session: traceconv.Session, i
 def test_two_profilers_at_once_and_one_inside_the_other(session: traceconv.Session, inputs: dict[str, Any]) -> None:
     with traceconv.profile() as outer:
         session.run(inputs)
-        with outer.record("outer only"), traceconv.profile(level=1, aic_metrics="Memory") as inner:
-            with inner.record("both"):
-                session.run(inputs)
+        inner = traceconv.profile(level=1, aic_metrics="Memory")
+        with outer.record("outer only"), inner, inner.record("both"):
+            session.run(inputs)
         session.run(inputs)
     a, b = read(outer, session.device_id), read(inner, session.device_id)
     assert (len(steps(a)), len(steps(b))) == (3, 1)
@@ -315,7 +315,8 @@ def test_steps_of_several_runs(session: traceconv.Session, inputs: dict[str, Any
     assert sorted(row["n"] for row in tasks.to_pylist()) == [1, 2, 2]
     for row in p.arrow(
         "SELECT s.start_ns <= min(t.start_ns) AND s.end_ns >= max(t.start_ns + t.dur_ns) AS covers "
-        "FROM step s JOIN task t USING (run_id, step_id) WHERE t.kind = 'compute' GROUP BY s.step_id, s.start_ns, s.end_ns"
+        "FROM step s JOIN task t USING (run_id, step_id) WHERE t.kind = 'compute' "
+        "GROUP BY s.step_id, s.start_ns, s.end_ns"
     ).to_pylist():
         assert row["covers"]
 
