@@ -103,14 +103,18 @@ def _summary(verdict: Verdict, *, several: bool) -> Iterator[str]:
             continue
         kept = len(tally.differences)
         more = "" if kept == tally.differing else f" (the first {kept:,} are shown)"
-        yield f"{name}: {tally.cells:,} cells, {_differ(tally.differing)}{more}"
+        yield f"{name}: {tally.cells:,} {_cells(tally.cells)}, {_differ(tally.differing)}{more}"
     for name, why in verdict.left:
         yield f"{before}{printable(name)}: not checked: {printable(why)}"
     for loss in verdict.losses[:_SHOWN_LOSSES]:
         yield f"{before}not read: {printable(loss)}"
     if len(verdict.losses) > _SHOWN_LOSSES:
         yield f"{before}… and {len(verdict.losses) - _SHOWN_LOSSES} more losses; traceconv ingest keeps them all"
-    yield f"{before or 'all together: '}{verdict.cells:,} cells, {_differ(verdict.differing)}"
+    yield f"{before or 'all together: '}{verdict.cells:,} {_cells(verdict.cells)}, {_differ(verdict.differing)}"
+
+
+def _cells(count: int) -> str:
+    return "cell" if count == 1 else "cells"
 
 
 def _differ(count: int) -> str:

@@ -1,0 +1,272 @@
+"""Output folders of msprof and torch_npu, built here: what they become, what a damaged row costs, what verify finds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from traceconv.cli import app
+from traceconv.pipeline import ingest
+
+# A time of today in µs, that no double holds to the nanosecond.
+T0 = 1_736_408_883_709_301
+OP_SUMMARY = (
+    "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),Task Duration(us),"
+    "Task Wait Time(us),Block Num,Mix Block Num,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,"
+    "Output Shapes,Output Data Types,Output Formats,Context ID,aicore_time(us),aic_total_cycles"
+)
+TASK_TIME = "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)"
+STEP_TRACE = (
+    "Device_id,Iteration ID,FP Start(us),BP End(us),Iteration End(us),Iteration Time(us),FP to BP Time(us),"
+    "Iteration Refresh(us),Data Aug Bound(us),Model ID,Reduce Start(us),Reduce Duration(us)"
+)
+FUSION_OP = (
+    "Device_id,Model Name,Model ID,Fusion Op,Original Ops,Memory Input(KB),Memory Output(KB),Memory Weight(KB),"
+    "Memory Workspace(KB),Memory Total(KB)"
+)
+OP_STATISTIC = "Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)"
+KERNELS = (
+    "Step Id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),"
+    "Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,Output Shapes,"
+    "Output Data Types,Output Formats,Context ID"
+)
+
+
+def write(path: Path, header: str, rows: Sequence[Sequence[object]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerows([header.split(","), *rows])
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
+
+
+def op_row(task: int, name: str, op_type: str, start: str, dur: str, wait: str) -> tuple[object, ...]:
+    shapes = ('"1,3,8,8;4,3,3,3"', "FLOAT16;FLOAT16", "NCHW;NCHW", '"1,4,6,6"', "FLOAT16", "NCHW")
+    return 0, 7, task, 2, name, op_type, "static", "AI_CORE", start, dur, wait, 8, 0, "NO", *shapes, "N/A", dur, 1234
+
+
+def msprof_folder(tmp_path: Path) -> Path:
+    """Tables without a timeline, as msprof exports them."""
+    prof = tmp_path / "PROF_000001_20260101000000_ABCDEF"
+    out = prof / "mindstudio_profiler_output"
+    out.mkdir(parents=True)
+    write(out / "op_summary_20260101000001.csv", OP_SUMMARY, [
+        op_row(3, "conv_1", "Conv2D", f"{T0}.001", "10.5", "0"),
+        op_row(4, "relu_1", "Relu", f"{T0 + 20}.999\t", "1.002", "10.498"),
+        op_row(5, "conv_2", "Conv2D", f"{T0 + 30}.123", "7.25", "8.122"),
+    ])  # fmt: skip
+    write(out / "task_time_20260101000001.csv", TASK_TIME, [
+        (0, "conv_1", "AI_CORE", 2, 3, "10.5", f"{T0}.001", f"{T0 + 10}.501"),
+        (0, "relu_1", "AI_CORE", 2, 4, "1.002", f"{T0 + 20}.999", f"{T0 + 22}.001"),
+        (0, "conv_2", "AI_CORE", 2, 5, "7.25", f"{T0 + 30}.123", f"{T0 + 37}.373"),
+        (0, "EVENT_WAIT", "EVENT_WAIT", 2, 6, "0.02", f"{T0 + 40}", f"{T0 + 40}.02"),
+    ])  # fmt: skip
+    write(out / "step_trace_20260101000001.csv", STEP_TRACE, [
+        (0, 1, f"{T0}", f"{T0 + 15}.5", f"{T0 + 18}", "18", "15.5", "2.5", "N/A", 7, f"{T0 + 16}", "1.5"),
+        (0, 2, f"{T0 + 19}", f"{T0 + 39}", f"{T0 + 41}", "22", "20", "2", "1", 7, f"{T0 + 39}", "1"),
+    ])  # fmt: skip
+    write(out / "fusion_op_20260101000001.csv", FUSION_OP, [
+        (0, "net", 7, "conv_1", "conv_1a;bias_1;bn_1", "1.5", "2", "0.25", "0", "3.75"),
+    ])  # fmt: skip
+    # Conv2D: 10.5 + 7.25; Relu: 1.002; all: 18.752.
+    write(out / "op_statistic_20260101000001.csv", OP_STATISTIC, [
+        (0, "Conv2D", "AI_CORE", 2, "17.75", "7.25", "8.875", "10.5", "94.657"),
+        (0, "Relu", "AI_CORE", 1, "1.002", "1.002", "1.002", "1.002", "5.343"),
+    ])  # fmt: skip
+    return prof
+
+
+def torch_npu_folder(tmp_path: Path, *, damaged: bool) -> Path:
+    """A timeline with three kernels and the table of the same three."""
+    recording = tmp_path / "host_1_20260101000000_ascend_pt"
+    out = recording / "ASCEND_PROFILER_OUTPUT"
+    out.mkdir(parents=True)
+    events: list[dict[str, object]] = [
+        {"ph": "M", "pid": 9, "tid": 0, "name": "process_name", "args": {"name": "Ascend Hardware"}},
+        {"ph": "M", "pid": 9, "tid": 2, "name": "thread_name", "args": {"name": "Stream 2"}},
+    ]
+    rows = []
+    for task, (name, op_type, dur) in enumerate((("a", "Add", "1.25"), ("b", "Mul", "2.5"), ("c", "Add", "0.75")), 10):
+        start = f"{T0 + task * 10}.{task:03}"
+        args = {"Task Type": "AI_VECTOR_CORE", "Stream Id": 2, "Task Id": task}
+        events.append({"ph": "X", "pid": 9, "tid": 2, "name": name, "ts": start, "dur": dur, "args": args})
+        wait = {10: "0", 11: "8.751", 12: "7.501"}[task]
+        core = ("dynamic", "AI_VECTOR_CORE")
+        shapes = ('"4,4"', "FLOAT", "ND", '"4,4"', "FLOAT", "ND", "N/A")
+        rows.append((1, 4294967295, task, 2, name, op_type, *core, start, dur, wait, 4, 0, "NO", *shapes))
+    write(out / "kernel_details.csv", KERNELS, rows)
+    (out / "trace_view.json").write_text(json.dumps(events), encoding="utf-8")
+    if damaged:
+        table = out / "kernel_details.csv"
+        lines = table.read_bytes().splitlines(keepends=True)
+        lines[2] = lines[2][:20] + b"\r\n"
+        table.write_bytes(b"".join(lines))
+    return recording
+
+
+def ask(store: Path, query: str) -> list[tuple[object, ...]]:
+    with duckdb.connect(str(store), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def differing(folder: Path, capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int, list[tuple[str, ...]], str]:
+    """Exit code of verify, the cells that it shows, and what it says of the files."""
+    code = app.run(["verify", str(folder), "--format", "csv", *more])
+    shown, said = capfd.readouterr()
+    rows = csv.DictReader(io.StringIO(shown))
+    return code, [tuple(list(row.values())[1:]) for row in rows], said
+
+
+def edit(folder: Path, pattern: str, old: str, new: str) -> None:
+    (file,) = folder.rglob(pattern)
+    text = file.read_text("utf-8")
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new), encoding="utf-8", newline="")
+
+
+def test_tables_alone_become_ops_tasks_steps_and_fusions(tmp_path: Path) -> None:
+    store = tmp_path / "trace.duckdb"
+    run = ingest([msprof_folder(tmp_path)], store)[0]
+    assert all(book.balanced and book.lost == 0 for book in run.accounts.by_record.values())
+    ns = T0 * 1000
+    assert ask(
+        store,
+        "SELECT t.name, t.stream_id, t.source_task_id, t.start_ns, t.dur_ns, o.op_type, o.state, t.core_type, "
+        "t.block_count, t.step_id FROM task AS t LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns",
+    ) == [
+        ("conv_1", 2, 3, ns + 1, 10_500, "Conv2D", "static", "AI_CORE", 8, 1),
+        ("relu_1", 2, 4, ns + 20_999, 1_002, "Relu", "static", "AI_CORE", 8, 2),
+        ("conv_2", 2, 5, ns + 30_123, 7_250, "Conv2D", "static", "AI_CORE", 8, 2),
+        ("EVENT_WAIT", 2, 6, ns + 40_000, 20, None, None, None, None, 2),
+    ]
+    assert ask(store, "SELECT DISTINCT device_id FROM task") == [(0,)]
+    assert ask(store, "SELECT aic_total_cycles FROM task_pmu") == [(1234,)] * 3
+    assert ask(store, "SELECT iteration, model_id, fp_start_ns, bp_end_ns, end_ns FROM step ORDER BY iteration") == [
+        (1, 7, ns, ns + 15_500, ns + 18_000),
+        (2, 7, ns + 19_000, ns + 39_000, ns + 41_000),
+    ]
+    assert ask(
+        store,
+        "SELECT o.name, o.model_name, o.input_bytes, o.output_bytes, o.weight_bytes, o.workspace_bytes, "
+        "list(f.original_name ORDER BY f.original_index) FROM fusion AS f JOIN op AS o USING (run_id, op_id) "
+        "GROUP BY ALL",
+    ) == [("conv_1", "net", 1536, 2048, 256, 0, ["conv_1a", "bias_1", "bn_1"])]
+
+
+def test_a_damaged_row_costs_that_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "trace.duckdb"
+    folder = torch_npu_folder(tmp_path, damaged=True)
+    assert app.run(["ingest", str(folder), "--db", str(store)]) == 3
+    assert "kernel_details.csv" in capfd.readouterr().err
+    books = "SELECT record_count, merged_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
+    assert ask(store, books) == [(3, 2, 1)]
+    (entry,) = ask(store, "SELECT message, event_count, byte_offset FROM import_log WHERE severity <> 'info'")
+    assert "kernel_details.csv" in str(entry[0])
+    lines = next(folder.rglob("kernel_details.csv")).read_bytes().splitlines(keepends=True)
+    assert entry[1:] == (1, len(lines[0]) + len(lines[1]))
+    # The timeline still has all three, two are completed; of the third it knows no type but its name.
+    assert ask(
+        store, "SELECT t.name, t.dur_ns, o.op_type FROM task AS t LEFT JOIN op AS o USING (run_id, op_id) ORDER BY 1"
+    ) == [("a", 1250, "Add"), ("b", 2500, "b"), ("c", 750, "Add")]
+
+
+def test_strict_stores_nothing_of_a_folder_with_a_damaged_row(tmp_path: Path) -> None:
+    store = tmp_path / "trace.duckdb"
+    assert app.run(["ingest", str(torch_npu_folder(tmp_path, damaged=True)), "--db", str(store), "--strict"]) == 3
+    assert not store.exists() or ask(store, "SELECT count(*) FROM run") == [(0,)]
+
+
+def test_verify_agrees_with_tables_that_are_right(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, rows, said = differing(msprof_folder(tmp_path), capfd)
+    assert rows == []
+    assert code == 0
+    assert "op_statistic_20260101000001.csv: 12 cells, all agree" in said
+    code, rows, said = differing(torch_npu_folder(tmp_path, damaged=False), capfd, "--exact")
+    assert (code, rows) == (0, [])
+    assert "kernel_details.csv: 15 cells, all agree" in said
+
+
+def test_verify_finds_a_changed_sum(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = msprof_folder(tmp_path)
+    edit(folder, "op_statistic*.csv", "17.75", "17.85")
+    code, rows, said = differing(folder, capfd)
+    file = "mindstudio_profiler_output/op_statistic_20260101000001.csv"
+    assert rows == [(file, "0 Conv2D AI_CORE", "total time(us)", "17.85", "17.750", "0.100")]
+    assert code == 3
+    assert f"{file}: 12 cells, 1 differs" in said
+
+
+def test_verify_finds_a_kernel_that_the_sums_leave_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = msprof_folder(tmp_path)
+    edit(folder, "op_statistic*.csv", "0,Relu,AI_CORE", "0,Tanh,AI_CORE")
+    code, rows, _ = differing(folder, capfd)
+    assert code == 3
+    assert [(row[1], row[-1]) for row in rows] == [("0 Tanh AI_CORE", "no such row"), ("0 Relu AI_CORE", "no such row")]
+
+
+def test_verify_finds_times_that_wrapped_at_64_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = msprof_folder(tmp_path)
+    wrapped_us = f"{2**64 - 1500}"  # −1500 µs, as µs
+    wrapped_ns = f"{(2**64 - 2502) // 1000}.{(2**64 - 2502) % 1000:03}"  # −2502 ns, as ns, printed in µs
+    edit(folder, "step_trace*.csv", f"{T0 + 16},1.5", f"{T0 + 16},{wrapped_us}")
+    edit(folder, "op_summary*.csv", "10.498", wrapped_ns)
+    code, rows, _ = differing(folder, capfd)
+    assert code == 3
+    found = {(row[1], row[2]): (row[3], row[5]) for row in rows}
+    assert found == {
+        ("iteration 1 of device 0", "reduce duration(us)"): (wrapped_us, "wrapped at 2^64"),
+        (f"relu_1 at {T0 + 20}.999", "task wait time(us)"): (wrapped_ns, "wrapped at 2^64: -2.502 was meant"),
+    }
+
+
+def test_verify_holds_rows_against_the_timeline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = torch_npu_folder(tmp_path, damaged=False)
+    edit(folder, "kernel_details.csv", "2.5,8.751", "2.6,8.751")
+    code, rows, _ = differing(folder, capfd)
+    assert code == 3
+    # What follows from the wrong duration, the wait of the next, is off too.
+    assert [(row[2], row[3], row[4]) for row in rows] == [
+        ("duration(us)", "2.6", "2.500"),
+        ("wait time(us)", "7.501", "7.401"),
+    ]
+
+
+def test_exact_wants_the_same_number(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = msprof_folder(tmp_path)
+    edit(folder, "op_statistic*.csv", "8.875", "8.876")
+    assert differing(folder, capfd)[:2] == (0, [])
+    code, rows, _ = differing(folder, capfd, "--exact")
+    assert code == 3
+    assert ("avg time(us)", "8.876", "8.875") in [row[2:5] for row in rows]
+
+
+def test_verify_says_what_could_not_be_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, rows, said = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
+    assert (code, "not read: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in said) == (3, True)
+    # The wait of the row behind the lost one can't be told; nothing else is off.
+    assert [row[2] for row in rows] == ["wait time(us)"]
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = msprof_folder(tmp_path)
+    edit(folder, "op_statistic*.csv", "0,Relu,AI_CORE", "0,\x1b[31mRelu,AI_CORE")
+    assert app.run(["verify", str(folder)]) == 3
+    shown, said = capfd.readouterr()
+    assert "\x1b" not in shown + said
+    assert "\\x1b[31mRelu" in shown
+
+
+@pytest.mark.parametrize("content", [None, "l2_cache.csv"])
+def test_where_nothing_can_be_checked_it_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    if content is not None:
+        write(tmp_path / content, "Stream Id,Task Id,Op Name,Hit Rate", [(1, 2, "a", "0.5")])
+    code, rows, said = differing(tmp_path, capfd)
+    assert (code, rows) == (1, [])
+    assert str(tmp_path) in said
