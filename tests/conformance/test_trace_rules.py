@@ -212,3 +212,66 @@ def test_chrome(store: duckdb.DuckDBPyConnection) -> None:
     assert store.execute("SELECT count(*) FROM flow WHERE src_id IS NOT NULL AND dst_id IS NOT NULL").fetchone() == (
         119,
     )
+
+
+DFTRACER = ["real/dftracer/cm1_3537787_preload.pfw.gz", "real/dftracer/v1_test.pfw.gz"]
+
+
+@pytest.mark.parametrize(("store", "name"), [(name, name) for name in DFTRACER], indirect=["store"])
+def test_dftracer(store: duckdb.DuckDBPyConnection, name: str) -> None:
+    lines = gzip.decompress((SHARED / name).read_bytes()).decode().splitlines()
+    events = [json.loads(line) for line in lines if line.strip() not in ("[", "]")]
+    assert writer(store) == "DFTracer"
+    calls = [event for event in events if event["cat"] in ("POSIX", "STDIO")]
+    rows = store.execute(
+        "SELECT upper(level) || ' ' || name, sum(count)::BIGINT, sum(total_ns)::BIGINT FROM api_statistic GROUP BY 1"
+    ).fetchall()
+    wanted = totals(iter(calls), lambda event: f"{event['cat']} {event['name']}")
+    assert {call: (count, total) for call, count, total in rows} == wanted
+    # Each call is on its thread, at its time; what it says of its file is kept.
+    found = store.execute(
+        "SELECT a.name, a.start_ns, a.args->>'$.fname', a.args->>'$.fhash', a.args->>'$.ret', p.pid_text "
+        "FROM api AS a JOIN track AS t USING (run_id, track_id) JOIN process AS p USING (run_id, process_id)"
+    ).fetchall()
+
+    def said(event: Event, key: str) -> str | None:
+        return str(event["args"][key]) if key in event["args"] else None
+
+    assert Counter(found) == Counter(
+        (event["name"], nanoseconds(event, "ts"), *(said(event, key) for key in ("fname", "fhash", "ret")),
+         str(event["pid"]))
+        for event in calls
+    )  # fmt: skip
+    own = sorted(event["name"] for event in events if event["cat"] == "dftracer" and event["ph"] == "X")
+    assert store.execute("SELECT name FROM range ORDER BY 1").fetchall() == [(one,) for one in own]
+    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert store.execute("SELECT name FROM process").fetchall() == [(one,) for one in named or [None]]
+
+
+def test_functions_of_an_application_under_dftracer(tmp_path: Path) -> None:
+    """The real files have none: an application's functions are ranges, its numbered steps are steps."""
+    rows = [
+        ("train", "COMPUTE", 0, 100),
+        ("step 1", "loop", 5, 40),
+        ("read", "POSIX", 10, 20),
+        ("step 2", "loop", 50, 45),
+    ]
+    lines = [
+        json.dumps({"id": n, "name": name, "cat": cat, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "ph": "X", "args": {}})
+        for n, (name, cat, ts, dur) in enumerate(rows)
+    ]
+    path = tmp_path / "app.pfw"
+    path.write_text("\n".join(["[", *lines, "]"]))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert writer(store) == "DFTracer"
+        assert store.execute("SELECT name, category, kind FROM range ORDER BY start_ns").fetchall() == [
+            ("train", "COMPUTE", "annotation"), ("step 1", "loop", "annotation"), ("step 2", "loop", "annotation"),
+        ]  # fmt: skip
+        assert store.execute("SELECT iteration, start_ns, end_ns FROM step ORDER BY 1").fetchall() == [
+            (1, 5000, 45000), (2, 50000, 95000),
+        ]  # fmt: skip
+        # In which step a call was made is known.
+        assert store.execute(
+            "SELECT a.level, a.name, s.iteration FROM api AS a LEFT JOIN step AS s USING (run_id, step_id)"
+        ).fetchall() == [("posix", "read", 1)]
