@@ -15,7 +15,7 @@ from shared_data import shared
 from traceconv.pipeline import ingest
 
 FOLDER = shared("real")
-#: JSON that holds no events in the trace format, or holds them for a reader that is not there yet.
+#: JSON that is no trace: its events, if it has any, are not in the trace format. test_real_files_covered.py says more.
 OTHERS = (
     "communication.json",
     "communication_matrix.json",
@@ -23,7 +23,7 @@ OTHERS = (
     "profiler_metadata.json",
     "msprof_analyze_cluster_communication.json",
     "dynamic_shape_info_0.json",
-    "rocprofv3_908_results.json.gz",
+    "rocprofv3_908_results.json.gz",  # a reader of its own takes it: test_rocprofv3.py
 )
 TRACES = sorted(
     str(path.relative_to(FOLDER))

@@ -1,0 +1,87 @@
+"""No real file is forgotten: a test reads it whole and closes its books, or it is refused, for a reason given here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from shared_data import shared
+from test_real_traces import OTHERS, TRACES
+from test_rocprofv3 import REAL as ROCPROFV3
+from test_torch_npu_folder import FOLDER as TORCH_NPU
+
+from traceconv.errors import InputError
+from traceconv.pipeline import ingest, vendor_folders
+from traceconv.readers import choose_reader
+
+FOLDER = shared("real")
+#: What is said of the files, and is no data.
+ABOUT = ("SOURCE.md", "LICENSES/")
+#: Files with a reader of their own; test_rocprofv3.py closes the books.
+OWN_READER = {ROCPROFV3.relative_to(FOLDER).as_posix(): "rocprofv3"}
+#: An output folder is read as one recording, its timeline too; test_torch_npu_folder.py closes the books.
+RECORDING = TORCH_NPU.relative_to(FOLDER).as_posix()
+IN_RECORDING = {
+    f"{RECORDING}/{name}"
+    for name in (
+        "api_statistic.csv", "kernel_details.csv", "l2_cache.csv", "memory_record.csv", "npu_module_mem.csv",
+        "op_statistic.csv", "operator_details.csv", "operator_memory.csv", "profiler_info_1.json",
+        "profiler_metadata.json", "step_trace_time.csv",
+    )
+}  # fmt: skip
+#: What is not read, and why. Each is refused with one line.
+NOT_READ = {
+    f"{RECORDING}/communication.json": "sums over the collectives of a step, by link",
+    f"{RECORDING}/communication_matrix.json": "sums over the collectives of a step, by pair of ranks",
+    "ascend/msprof_analyze_cluster_communication.json": "sums over the ranks of a cluster, which another tool made",
+    "ascend/msprof_analyze_cluster_step_trace_time.csv": "sums over the ranks of a cluster, which another tool made",
+    "ascend/msprof_analyze_kernel_details.csv": "a table without its folder, and not under the name that it has there",
+    "jax/te_fused_attn.xplane.pb": "protobuf of XLA's profiler: its trace.json.gz is read; test_formats_not_read.py",
+    "mindspore/cluster_step_trace_raw_0_detail_time.csv": "MindSpore's own table of steps, in ticks of 10 ns",
+    "mindspore/dynamic_shape_info_0.json": "shapes of operators by step, without times",
+    "mindspore/end_info.0": "when a recording ended",
+    "mindspore/framework_raw_0.csv": "names and places of operators, without times",
+    "mindspore/info.json.0": "the machine of a recording: read with its folder only",
+    "mindspore/minddata_pipeline_raw_0.csv": "averages over the data pipeline",
+    "mindspore/start_info.0": "when a recording began",
+    "nvidia/ncu_copy_blocked.csv": "metrics of single kernels by Nsight Compute, without times",
+}
+
+
+def test_every_file_is_in_one_list() -> None:
+    found = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
+    data = {name for name in found if not name.startswith(ABOUT)}
+    traces = [Path(name).as_posix() for name in TRACES]
+    listed = Counter([*traces, *OWN_READER, *IN_RECORDING, *NOT_READ])
+    assert data - listed.keys() == set(), "new files: say what reads them, or why nothing does"
+    assert listed.keys() - data == set(), "files that are listed, and are gone"
+    assert [name for name, count in listed.items() if count > 1] == []
+
+
+def test_what_is_left_out_of_the_traces_is_in_another_list() -> None:
+    elsewhere = {Path(name).name for name in (*OWN_READER, *IN_RECORDING, *NOT_READ)}
+    assert set(OTHERS) <= elsewhere
+
+
+def test_the_reader_of_each_file_is_the_one_expected() -> None:
+    expected = {**dict.fromkeys(TRACES, "chrome_json"), **OWN_READER}
+    assert {name: choose_reader(FOLDER / name) for name in expected} == expected
+
+
+def test_a_recording_takes_every_file_of_its_folder_but_those_with_a_reason() -> None:
+    recordings = vendor_folders(FOLDER / RECORDING)
+    assert len(recordings) == 1
+    read = {path.relative_to(FOLDER).as_posix() for path in recordings[0].files}
+    assert read == IN_RECORDING | {f"{RECORDING}/trace_view.json"}
+    left = {path.relative_to(FOLDER).as_posix() for path, _ in recordings[0].left}
+    assert left == {name for name in NOT_READ if name.startswith(RECORDING)}
+
+
+@pytest.mark.parametrize("name", sorted(NOT_READ))
+def test_what_is_not_read_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        ingest([FOLDER / name], tmp_path / "trace.duckdb")
+    assert Path(name).name in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "trace.duckdb").exists()
