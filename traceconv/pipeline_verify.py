@@ -25,6 +25,7 @@ from traceconv.analysis.vendor_checks import (
     check_steps,
     check_sums,
     check_tasks,
+    start_slack,
 )
 from traceconv.diagnostics import Account, ImportLog, Severity
 from traceconv.errors import InputError, printable
@@ -101,7 +102,15 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
             f"{shown}: no output folder of msprof or torch_npu in it (looked for trace_view.json, msprof_*.json and "
             "tables such as op_summary_*.csv or kernel_details.csv)"
         )
-    return [_verify(folder, exact, observer or _NoObserver()) for folder in folders]
+    verdicts: list[Verdict] = []
+    for folder in folders:
+        try:
+            verdicts.append(_verify(folder, exact, observer or _NoObserver()))
+        except InputError as error:  # one that can't be used doesn't keep the others from being checked
+            if len(folders) == 1:
+                raise
+            verdicts.append(Verdict(str(folder.path), losses=[str(error)]))
+    return verdicts
 
 
 def _verify(folder: VendorFolder, exact: bool, observer: Observer) -> Verdict:
@@ -205,7 +214,8 @@ class _FolderCheck:
             self.has_kernels = True
             self.writer.run_sql("CREATE TEMP TABLE vendor_told AS SELECT task_id FROM temp.vendor_match")
         pairs = ((cells, found.get(rows.first_id + ordinal)) for ordinal, cells in enumerate(rows))
-        check_tasks(tally, pairs, columns, self.kernels, timeline=bool(self.folder.timelines))
+        slack = start_slack(cells[columns.start] for cells in rows)
+        check_tasks(tally, pairs, columns, self.kernels, timeline=bool(self.folder.timelines), start_slack_ns=slack)
 
     # -- what the store says --
 

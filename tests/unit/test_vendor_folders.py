@@ -270,3 +270,33 @@ def test_where_nothing_can_be_checked_it_says_so(
     code, rows, said = differing(tmp_path, capfd)
     assert (code, rows) == (1, [])
     assert str(tmp_path) in said
+
+
+def test_starts_that_were_kept_in_a_double_are_allowed_its_rounding(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """1000.75 µs stands there as .8 and 1010.25 as .2, and the wait is right all the same; one that is not is found."""
+    rows = [
+        (1, 0, task, 2, "a", "Add", "dynamic", "AI_CORE", start, "1.5", wait, 4, 0, "NO", *["N/A"] * 7)
+        for task, start, wait in ((1, f"{T0}.8", "0"), (2, f"{T0 + 10}.2", "8.0"), (3, f"{T0 + 20}.5", "9.75"))
+    ]
+    write(tmp_path / "kernel_details.csv", KERNELS, rows)
+    code, found, _ = differing(tmp_path, capfd)
+    assert (code, [row[2:] for row in found]) == (3, [("wait time(us)", "9.75", "8.800", "0.950")])
+    assert [row[2:5] for row in differing(tmp_path, capfd, "--exact")[1]] == [
+        ("wait time(us)", "8.0", "7.900"),
+        ("wait time(us)", "9.75", "8.800"),
+    ]
+
+
+def test_a_folder_that_cannot_be_used_leaves_the_others_checked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "kernel_details.csv").write_bytes(b"")
+    torch_npu_folder(tmp_path, damaged=False)
+    code, rows, said = differing(tmp_path, capfd)
+    assert (code, rows) == (3, [])
+    assert "empty: nothing in it can be used" in said
+    assert "kernel_details.csv: 15 cells, all agree" in said

@@ -6,6 +6,7 @@ wrong. Rows come as dictionaries of headings in plain spelling (`spec.plain`) an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,6 +17,8 @@ Cells = Mapping[str, str]
 #: Two times and a duration, each printed to the nanosecond, and the result too.
 _SLACK_DIFFERENCE = 2
 _SLACK_TIME = 1
+_NS_DECIMALS = 3
+_WIDEST_US = Decimal(2) ** 63 / 1000
 _COMMUNICATION = ("HCCL", "COMMUNICATION", "HCCL_AI_CPU")
 
 
@@ -54,12 +57,20 @@ class Columns:
 
 
 def check_tasks(
-    tally: Tally, rows: Iterable[tuple[Cells, Evidence | None]], columns: Columns, kernels: Kernels, *, timeline: bool
+    tally: Tally,
+    rows: Iterable[tuple[Cells, Evidence | None]],
+    columns: Columns,
+    kernels: Kernels,
+    *,
+    timeline: bool,
+    start_slack_ns: int = 0,
 ) -> None:
     """A table of tasks: each row against its task in the timeline, the waits and ends against the rows themselves.
 
     Wait time = max(0, start − end of the row before it of the same device), 0 for the first.
+    start_slack_ns  by how much starts are off, see `start_slack`
     """
+    difference_slack = _SLACK_DIFFERENCE + 2 * start_slack_ns
     ends: dict[str, Decimal] = {}
     for cells, evidence in rows:
         start, dur = _ns(cells[columns.start]), _ns(cells[columns.dur])
@@ -68,16 +79,16 @@ def check_tasks(
         if timeline and evidence is None:
             tally.row_missing(row, in_vendors=False)
         if evidence is not None:
-            tally.time(row, columns.start, cells[columns.start], evidence.start_ns, _SLACK_TIME)
+            tally.time(row, columns.start, cells[columns.start], evidence.start_ns, _SLACK_TIME + start_slack_ns)
             tally.time(row, columns.dur, cells[columns.dur], evidence.dur_ns, _SLACK_TIME)
             tally.text(row, columns.name, cells[columns.name], evidence.name)
             if columns.task:
                 tally.number(row, columns.task, cells[columns.task], evidence.source_task_id, 0)
         if columns.end and start is not None and dur is not None:
-            tally.time(row, columns.end, cells[columns.end], start + dur, _SLACK_DIFFERENCE)
+            tally.time(row, columns.end, cells[columns.end], start + dur, difference_slack)
         if columns.wait and start is not None and dur is not None:
             wait = max(Decimal(0), start - ends[device]) if device in ends else Decimal(0)
-            tally.time(row, columns.wait, cells[columns.wait], wait, _SLACK_DIFFERENCE)
+            tally.time(row, columns.wait, cells[columns.wait], wait, difference_slack)
         if start is not None and dur is not None:
             ends[device] = start + dur
             known = int(dur) if evidence is None or evidence.dur_ns is None else evidence.dur_ns
@@ -85,6 +96,27 @@ def check_tasks(
                 core = cells[columns.core].strip() if columns.core else ""
                 where = kernels.communication if core in _COMMUNICATION else kernels.computing
                 where.setdefault((device, cells[columns.op_type].strip(), core), []).append(known)
+
+
+def start_slack(starts: Iterable[str]) -> int:
+    """By how many ns the start times of a file are off, rounded up: 0 when one of them is printed to the nanosecond.
+
+    Writers that keep µs in a double print the shortest text that is the same double: of times since 1970, which are
+    quarters of a µs, no more than one decimal. Each is off by half a step of the double and half of the last decimal.
+    """
+    decimals, greatest = 0, Decimal(0)
+    for cell in starts:
+        value = number(cell)
+        if value is None:
+            continue
+        decimals = max(decimals, len(cell.strip().partition(".")[2]))
+        if decimals >= _NS_DECIMALS:
+            return 0
+        if abs(value) < _WIDEST_US:
+            greatest = max(greatest, abs(value))
+    if decimals == 0:
+        return 0  # whole µs: nothing says that they were rounded
+    return math.ceil(1000 * (math.ulp(float(greatest)) + 10.0**-decimals) / 2)
 
 
 def check_sums(

@@ -110,7 +110,8 @@ def _summary(verdict: Verdict, *, several: bool) -> Iterator[str]:
         yield f"{before}not read: {printable(loss)}"
     if len(verdict.losses) > _SHOWN_LOSSES:
         yield f"{before}… and {len(verdict.losses) - _SHOWN_LOSSES} more losses; traceconv ingest keeps them all"
-    yield f"{before or 'all together: '}{verdict.cells:,} {_cells(verdict.cells)}, {_differ(verdict.differing)}"
+    if verdict.cells:
+        yield f"{before or 'all together: '}{verdict.cells:,} {_cells(verdict.cells)}, {_differ(verdict.differing)}"
 
 
 def _cells(count: int) -> str:
