@@ -1,0 +1,24 @@
+"""What to collect, in the words of Ascend's profiling_options: a JSON text, which could be a file as well."""
+
+import json
+
+import traceconv
+
+options = json.dumps(
+    {
+        "output": "profiling",
+        "training_trace": "on",
+        "task_trace": "on",
+        "aic_metrics": "PipeUtilization",
+        "fp_point": "",
+        "bp_point": "",
+    }
+)
+with traceconv.profile(profiling_options=options) as profiler, traceconv.Session("mini_resnet") as session:
+    for _ in range(3):
+        session.run(session.random_inputs())
+
+for row in profiler.report("step-trace"):
+    print("iteration", row["iteration"], row["iteration_time_ns"], "ns")
+for row in profiler.report("op-statistic", top=3):
+    print(row["op_type"], row["core_type"], row["count"], row["total_ns"])

@@ -1,0 +1,53 @@
+"""The programs in examples/ run, as a user would run them, and say what they are about."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: Of each example: what it prints, and what it writes.
+SAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "ascend_profiling_options": (("iteration 3 ", "Conv2D AI_CORE 18 "), ("profiling/PROF_*/manifest.json",)),
+    "furiosa_dataframe": (("ns is the longest", "QuantMatMulV2"), ("trace.json",)),
+    "furiosa_simple": (("4 inferences, median ",), ("tracing.json",)),
+    "furiosa_temporary_disable": (
+        ("ranges: recorded, recorded again\n", "inferences: 2\n"),
+        ("profiles/PROF_*/manifest.json",),
+    ),
+    "megengine_profiles": (
+        ("3 profiles", "forward and backward: "),
+        ("profile/*.chrome_timeline.json", "profile/*.memory_flow.svg"),
+    ),
+    "op_profiler": (("Profiles kept: 1\n", "From the cache: True\n"), ()),
+    "raf_profilers": (("max used: ", "used_bytes"), ("profile.json",)),
+}
+
+
+def test_every_example_is_run() -> None:
+    assert sorted(SAYS) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "TRACECONV_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    prints, writes = SAYS[name]
+    for text in prints:
+        assert text in done.stdout
+    for pattern in writes:
+        assert list(tmp_path.glob(pattern)), pattern
+    assert "Traceback" not in done.stderr
