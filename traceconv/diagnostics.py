@@ -80,7 +80,7 @@ class Code(Enum):
         "A trace that traceconv exported, changed since then: read as the trace of any writer.",
     )
     NOT_READ = ("not_read", Severity.INFO, "Parts of a source that hold no events of their own: not read.")
-    COMPLETED = ("completed", Severity.INFO, "Records of a table beside a timeline, and whether they tell of its tasks.")
+    COMPLETED = ("completed", Severity.INFO, "Records of a table beside a timeline: whether they tell of its tasks.")
     NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns without which it can't be used.")
     NOT_TIME = ("not_time", Severity.INFO, "Values of a profile that are no times: each is taken for a nanosecond.")
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")

@@ -47,9 +47,8 @@ def test_spans_nest_and_have_attributes() -> None:
 def test_without_a_profile_a_span_is_nothing() -> None:
     with traceconv.span("nowhere"):
         assert PROCESS.captures == ()
-    with traceconv.span("begun before"), traceconv.profile() as p:
-        with traceconv.span("inside"):
-            pass
+    with traceconv.span("begun before"), traceconv.profile() as p, traceconv.span("inside"):
+        pass
     assert [(row["name"], row["parent_span_id"]) for row in spans(p)] == [("inside", None)]
 
 
