@@ -1,0 +1,98 @@
+"""Options of a profile: from arguments and from Ascend's JSON, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traceconv
+from traceconv.errors import InputError, UsageError
+from traceconv.runtime.profile_options import parse_options
+
+ASCEND = {
+    "output": "out", "training_trace": "on", "task_trace": "on", "fp_point": "", "bp_point": "",
+    "aic_metrics": "PipeUtilization",
+}  # fmt: skip
+
+
+def test_ascends_words_mean_what_arguments_mean(tmp_path: Path) -> None:
+    plain = parse_options({"output": "out"})
+    file = tmp_path / "options.json"
+    file.write_text(json.dumps(ASCEND))
+    for said in (ASCEND, json.dumps(ASCEND), file, str(file)):
+        assert parse_options({}, said) == plain
+    off = parse_options({}, {"task_trace": "off", "training_trace": "off", "aic_metrics": "Memory"})
+    assert off == parse_options({"task_trace": False, "training_trace": False, "aic_metrics": "Memory"})
+    assert not off.selection.tasks and not off.selection.steps
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"level": 3}, "level 3: must be 1"),
+        ({"level": "two"}, "must be a whole number"),
+        ({"sample_rate": -1}, "sample_rate -1"),
+        ({"sample_rate": True}, "sample_rate must be a whole number"),
+        ({"resource": "hosts"}, "Did you mean 'host'"),
+        ({"resource": 5}, "resource must be a name"),
+        ({"resource": "pmu"}, "add npu"),
+        ({"aic_metrics": "Memori"}, "Did you mean 'Memory'"),
+        ({"format": "chrome_timelin.json"}, "Did you mean 'chrome_timeline.json'"),
+        ({"format": "raw", "formats": ["raw"]}, "exclude each other"),
+        ({"output": "a", "path": "b"}, "mean the same"),
+        ({"output": 5}, "output must be a path"),
+        ({"output": "x.json", "formats": ["raw"]}, "names a file"),
+        ({"output": "x.json", "formats": ["chrome", "memory_flow.svg"]}, "names a file"),
+        ({"task_trace": "maybe"}, "must be on or off"),
+        ({"fp_point": 5}, "fp_point must be a text"),
+    ],
+)
+def test_a_wrong_option_is_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        parse_options(given)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ('{"a": ' * 100_000, "is not JSON"),
+        ('{"outptu": "x"}', "Did you mean 'output'"),
+        ('{"level": 2, "task_trace": []}', "must be on or off"),
+    ],
+)
+def test_wrong_json_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        parse_options({}, text)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_not_there_and_one_that_is_no_object(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can't read"):
+        parse_options({}, tmp_path / "none.json")
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(UsageError, match="must be a JSON object"):
+        parse_options({}, tmp_path / "list.json")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="UTF-8"):
+        parse_options({}, tmp_path / "bytes.json")
+
+
+def test_an_option_that_is_given_twice() -> None:
+    with pytest.raises(UsageError, match="level is given twice"):
+        traceconv.profile(level=1, profiling_options={"level": 2})
+
+
+def test_a_file_name_says_its_format() -> None:
+    for name, wanted in (
+        ("t.json", "chrome_timeline.json"), ("t.json.gz", "chrome_timeline.json"), ("m.svg", "memory_flow.svg"),
+        ("s.duckdb", "store"),
+    ):  # fmt: skip
+        options = parse_options({"output": name})
+        assert (options.formats, options.file) == ((wanted,), Path(name))
+    assert parse_options({"format": "chrome_timeline.json"}).output == Path("profile")
+    assert parse_options({}).output is None
