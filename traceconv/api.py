@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-from traceconv.errors import UsageError
+from traceconv.errors import UsageError, printable
 
 if TYPE_CHECKING:
     import duckdb
@@ -142,7 +142,7 @@ class Store:
         *,
         run: int | str | None = None,
         top: int | None = None,
-        filters: Mapping[str, object] | None = None,
+        filters: Mapping[str, object] | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         **parameters: int,
     ) -> Iterator[dict[str, Cell]]:
@@ -150,12 +150,14 @@ class Store:
 
         name        as `traceconv report --list` says, such as "op-statistic"
         run         number or label of a run, or "all"; None: the latest
-        filters     column → value that it must have
+        filters     column → value that it must have; or texts such as "self_ns>=0.1ms" and "op_type~^Conv"
         parameters  of the report, such as device=0 or step=3
 
         Raises UsageError, with the nearest name, for a report, column, run or parameter that is not there.
         """
         from traceconv.reports import run as asking
+        from traceconv.reports.columns import find_columns
+        from traceconv.reports.filters import made_filter, parse_filter
 
         report = asking.find_report(name)
         known = {parameter.name for parameter in report.parameters}
@@ -165,11 +167,15 @@ class Store:
         choice = asking.choose_run(self.connection, None if run is None else str(run))
         if choice.run_id is not None:
             parameters = {"run": choice.run_id, **parameters}
-        chosen = report.columns if columns is None else asking.find_columns(report, columns)
-        wanted = [f"{column}={'NULL' if value is None else value}" for column, value in (filters or {}).items()]
-        question = asking.Question(
-            report, parameters, chosen, tuple(asking.parse_filter(report, text) for text in wanted), top=top
+        chosen = report.columns if columns is None else find_columns(report, columns)
+        if isinstance(filters, str):
+            raise UsageError(f"filters must be a list of texts or a mapping, not the text {printable(filters, 60)!r}")
+        wanted = (
+            [made_filter(report, name, "=", _as_text(value)) for name, value in filters.items()]
+            if isinstance(filters, Mapping)
+            else [parse_filter(report, text) for text in filters or ()]
         )
+        question = asking.Question(report, parameters, chosen, tuple(wanted), top=top)
         names = [column.name for column in chosen]
         for rows in asking.answer(self.connection, question):
             for row in rows:
@@ -185,14 +191,39 @@ class Store:
         Raises UsageError when there is no such run, OutputError when the file can't be written.
         """
         from traceconv.export.chrome import export_chrome
+
+        export_chrome(self.connection, self._one_run(run, "a Chrome trace"), Path(path), device_id=device)
+
+    def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
+        """Draws the memory of one run (None: the latest) as an SVG picture; compressed when `path` ends in .gz.
+
+        Raises UsageError when there is no such run or device, InputError when the run has no memory log, OutputError
+        when the file can't be written.
+        """
+        from traceconv.export.memory_flow import export_memory_flow
+
+        export_memory_flow(self.connection, self._one_run(run, "a picture of memory"), Path(path), device_id=device)
+
+    def _one_run(self, run: int | str | None, what: str) -> int:
         from traceconv.reports.run import choose_run
 
         choice = choose_run(self.connection, None if run is None else str(run))
         if choice.run_id is None:
-            raise UsageError("a Chrome trace holds one run; name it by its number or its label")
-        export_chrome(self.connection, choice.run_id, Path(path), device_id=device)
+            raise UsageError(
+                f"{what} holds one run; name it by its number or its label"
+                if choice.run_count
+                else "the store has no run; ingest one first"
+            )
+        return choice.run_id
 
 
 def open_store(path: PathLike | None = None) -> Store:
     """A store, open for reading; None: $TRACECONV_DB, or trace.duckdb in the current folder."""
     return Store(path)
+
+
+def _as_text(value: object) -> str:
+    """A value of a mapping of filters as it is written in one."""
+    if value is None:
+        return "NULL"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,7 +11,8 @@ import pytest
 
 import traceconv
 from tests.capture_builder import CaptureBuilder
-from traceconv.errors import StoreError, UsageError
+from tests.store_builder import build_store
+from traceconv.errors import InputError, StoreError, UsageError
 
 
 @pytest.fixture
@@ -36,6 +37,9 @@ def test_a_report_is_on_the_latest_run_or_on_the_one_named(store: Path) -> None:
         both = opened.report("op-statistic", run="all", columns=["run_id", "total_ns"])
         assert list(both) == [{"run_id": 1, "total_ns": 100}, {"run_id": 2, "total_ns": 500}]
         assert list(opened.report("task-time", filters={"name": "none"})) == []
+        assert len(list(opened.report("task-time", filters={"dur_ns": 500, "op_id": 0}))) == 1
+        assert len(list(opened.report("task-time", filters=["dur_ns>=0.5us", "name~^co"]))) == 1
+        assert list(opened.report("task-time", filters=["dur_ns>500"])) == []
         assert opened.query("SELECT count(*) FROM task").fetchall() == [(2,)]
 
 
@@ -58,6 +62,22 @@ def test_a_chrome_trace_is_of_one_run(store: Path, tmp_path: Path) -> None:
             opened.export_chrome(tmp_path / "all.json", run="all")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert [event["dur"] for event in events if event["ph"] == "X" and event["name"] == "conv"] == [0.1]
+
+
+def test_a_picture_of_memory_is_of_one_run(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "memory.duckdb"
+    memory = [{"block_id": 1, "kind": "block", "address": 0, "size_bytes": 64, "alloc_ns": 1, "free_ns": 5}]
+    build_store(path, memory=memory, run=[{"run_id": 1, "start_ns": 0, "label": "one"}])
+    with traceconv.open_store(path) as opened:
+        opened.export_memory_flow(tmp_path / "memory.svg", device=0)
+        with pytest.raises(UsageError, match="one run"):
+            opened.export_memory_flow(tmp_path / "all.svg", run="all")
+        with pytest.raises(UsageError, match="no memory log of device 7"):
+            opened.export_memory_flow(tmp_path / "all.svg", device=7)
+    assert "<svg" in (tmp_path / "memory.svg").read_text()
+    with traceconv.open_store(store) as opened, pytest.raises(InputError, match="no memory log"):
+        opened.export_memory_flow(tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
 
 
 def test_import_loads_nothing_heavy() -> None:

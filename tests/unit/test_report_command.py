@@ -152,6 +152,14 @@ def test_top_order_filter_and_columns(command: Command, store: Path) -> None:
     assert names("--filter", "dur_ns=1584000", "--filter", "name=k3") == ["k3"]
     assert names("--filter", "dur_ns=NULL") == ["k2"]
     assert names("--filter", "name=' OR 1=1 --") == []
+    assert names("--filter", "dur_ns!=NULL", "--filter", "dur_ns!=1584000") == ["k1", "k4"]
+    assert names("--filter", "dur_ns!=700") == ["k0", "k2", "k3", "k4"]  # what is not known differs
+    assert names("--filter", "dur_ns>=0.7us") == ["k0", "k1", "k3"]
+    assert names("--filter", "dur_ns<1.584ms", "--filter", "dur_ns > 42") == ["k1"]
+    assert names("--filter", "dur_ns<=42ns") == ["k4"]
+    assert names("--filter", "name~^k[12]$") == ["k1", "k2"]
+    assert names("--filter", "name~2|3", "--top", "1") == ["k2"]
+    assert names("--filter", "name!=k0", "--filter", "name<k3") == ["k1", "k2"]
     assert names("--device", "1") == ["k4"]
 
 
@@ -260,6 +268,13 @@ def test_a_file_is_written_whole_in_the_format_of_its_name(command: Command, sto
         (["op-statistic", "--filter", "total_ns=fast"], 2, "BIGINT"),
         (["op-statistic", "--filter", f"total_ns={2**63}"], 2, "BIGINT"),
         (["step-trace", "--filter", "reduce_dur_ns=1"], 2, "lists"),
+        (["op-statistic", "--filter", ">5"], 2, "COLUMN=VALUE"),
+        (["op-statistic", "--filter", "total_ns>=0.5ns"], 2, "no whole number of nanoseconds"),
+        (["op-statistic", "--filter", "count>=1ms"], 2, "BIGINT"),
+        (["op-statistic", "--filter", "op_type~("], 2, "no regular expression"),
+        (["op-statistic", "--filter", "total_ns~1"], 2, "looks into texts"),
+        (["op-statistic", "--filter", "total_ns<NULL"], 2, "BIGINT"),
+        (["op-summary", "--filter", "hf32_eligible>true"], 2, "flag"),
         (["op-statistic", "--run", "9"], 2, "1, 2, 3, 4"),
         (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),
         (["op-statistic", "--run", "twice"], 2, "2, 3"),

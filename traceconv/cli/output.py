@@ -14,8 +14,8 @@ from traceconv.errors import OutputError, printable
 if TYPE_CHECKING:
     import duckdb
 
+    from traceconv.reports.filters import Value
     from traceconv.reports.render import Table
-    from traceconv.reports.run import Value
 
 
 def say(text: str) -> None:

@@ -41,7 +41,8 @@ def report(
         [],
         "--filter",
         metavar="COLUMN=VALUE",
-        help="Only rows where the column has this value; COLUMN=NULL: where it is not known. Several: all must hold.",
+        help="Only rows where the column has this value; COLUMN=NULL: where it is not known; also !=, <, <=, >, >=, "
+        "and COLUMN~REGEX. Durations may have a unit: 0.1ms. Several: all must hold.",
     ),
     columns: str | None = typer.Option(
         None,
@@ -66,6 +67,7 @@ def report(
       traceconv report op-statistic --help
       traceconv report op-statistic --top 10
       traceconv report op-summary --filter op_type=Conv2D --order-by wait_ns
+      traceconv report op-analysis --filter 'self_ns>=0.1ms' --filter 'op_type~^(Conv|MatMul)'
       traceconv report step-trace --run all --format csv -o steps.csv
     """
     from traceconv.cli.output import print_lines
@@ -75,6 +77,7 @@ def report(
         return
     if name is None:
         raise UsageError("which report? All: traceconv report --list")
+    from traceconv.reports.filters import parse_filter
     from traceconv.reports.run import find_report
 
     wanted = find_report(name)
@@ -87,7 +90,7 @@ def report(
         raise UsageError("--ascending and --descending say how --order-by sorts; name a column with --order-by")
     chosen_format = options.row_format(form, output, _FORMATS)
     given = {"device": device, "step": step}
-    from traceconv.reports.run import Question, parse_filter, reading
+    from traceconv.reports.run import Question, reading
     from traceconv.store.database import open_store
 
     shown = _columns(wanted, columns, chosen_format, all_runs=run == "all")
@@ -166,8 +169,8 @@ def _parameters(report: Report, given: dict[str, int | None]) -> dict[str, int]:
 
 
 def _columns(report: Report, wanted: str | None, form: str, *, all_runs: bool) -> tuple[SqlColumn, ...]:
+    from traceconv.reports.columns import find_columns
     from traceconv.reports.render import msprof_columns
-    from traceconv.reports.run import find_columns
 
     if form == "msprof-csv":
         if wanted is not None:
@@ -187,8 +190,8 @@ def _columns(report: Report, wanted: str | None, form: str, *, all_runs: bool) -
 def _order(report: Report, column: str | None, ascending: bool | None) -> tuple[OrderTerm, ...]:
     if column is None:
         return ()
+    from traceconv.reports.columns import find_columns
     from traceconv.reports.render import is_number
-    from traceconv.reports.run import find_columns
     from traceconv.store.documented_sql import OrderTerm
 
     (found,) = find_columns(report, [column])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 import duckdb
 
 from traceconv.errors import OutputError, StoreError, UsageError, printable, suggestion
 from traceconv.reports.catalog import Report, reports
+from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.render import Row
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.documented_sql import OrderTerm, SqlColumn
@@ -22,8 +22,6 @@ BATCH_ROWS = 4096
 _PICK_LIMIT = 10_000
 #: The column that a parameter restricts.
 _PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
-
-Value = int | float | str | bool | Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +38,14 @@ class Question:
     """A report with everything that shapes its answer.
 
     parameters  of the macro, by name; those left out take all
-    filters     (column, value): rows whose column equals the value, or is NULL for None
+    filters     all of which a row must meet
     order       what goes before the report's own order
     """
 
     report: Report
     parameters: dict[str, int]
     columns: tuple[SqlColumn, ...]
-    filters: tuple[tuple[SqlColumn, Value], ...] = ()
+    filters: tuple[Filter, ...] = ()
     order: tuple[OrderTerm, ...] = ()
     top: int | None = None
 
@@ -61,29 +59,6 @@ def find_report(name: str) -> Report:
         near = suggestion(name.replace("_", "-"), dashed)
         raise UsageError(f"there is no report called '{printable(name)}'.{near} All: traceconv report --list")
     return report
-
-
-def find_columns(report: Report, names: Sequence[str]) -> tuple[SqlColumn, ...]:
-    """Columns of a report by their names. Raises UsageError, with the nearest name, when one is not there."""
-    known = {column.name: column for column in report.columns}
-    for name in names:
-        if name not in known:
-            near = suggestion(name, list(known))
-            raise UsageError(
-                f"{report.name} has no column '{printable(name)}'.{near} All: traceconv schema {report.name}"
-            )
-    return tuple(known[name] for name in names)
-
-
-def parse_filter(report: Report, text: str) -> tuple[SqlColumn, Value]:
-    """`COLUMN=VALUE` as a column and a value of its type; the value NULL is none. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--filter needs COLUMN=VALUE, not '{printable(text)}'")
-    (column,) = find_columns(report, [name.strip()])
-    if value == "NULL":
-        return column, None
-    return column, _typed(column, value)
 
 
 def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> RunChoice:
@@ -203,20 +178,20 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
     if place is None:
         named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
         source = f"{quote_identifier(report.name)}({named})"
-        conditions, values = _conditions(question)
+        chosen, values = conditions(question.filters)
         values = [*question.parameters.values(), *values]
     else:
         source = quote_identifier(place)
-        conditions, values = _early_conditions(question)
+        chosen, values = _early_conditions(question)
     picked = _picked(connection, question, order)
     if picked is not None:
         # The ids were just read from the store as integers: they can stand in the statement. A list of them stays on
         # the side of a join that it is asked of; bounds go over to the other one too, and spare it most of a scan.
         ids = ", ".join(str(id_) for id_ in picked) or "NULL"
         bounds = f"id BETWEEN {min(picked)} AND {max(picked)}" if picked else "false"
-        conditions = [*conditions, bounds, f"id IN ({ids})"]
+        chosen = [*chosen, bounds, f"id IN ({ids})"]
     columns = ", ".join(quote_identifier(column.name) for column in question.columns)
-    sql = f"SELECT {columns} FROM {source}{_where(conditions)} ORDER BY {order}"  # noqa: S608 - names from our own headers
+    sql = f"SELECT {columns} FROM {source}{_where(chosen)} ORDER BY {order}"  # noqa: S608 - names from our own headers
     if question.top is not None:
         sql += f" LIMIT {question.top:d}"
     return sql, values
@@ -235,8 +210,8 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
     place = _place_with(connection, question, (*question.report.early, question.report.name), set())
     if place is None:
         return None
-    conditions, values = _early_conditions(question)
-    sql = f"SELECT id FROM {quote_identifier(place)}{_where(conditions)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
+    chosen, values = _early_conditions(question)
+    sql = f"SELECT id FROM {quote_identifier(place)}{_where(chosen)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
     rows = [row for batch in fetch(connection, sql, values) for row in batch]
     return [id_ for (id_,) in rows if isinstance(id_, int)]
 
@@ -246,7 +221,7 @@ def _place_with(
 ) -> str | None:
     """The first of some places that has these columns, and those that choose and order a question's rows."""
     needed = columns | {term.column for term in (*question.order, *question.report.order)}
-    needed |= {column.name for column, _ in question.filters}
+    needed |= {one.column.name for one in question.filters}
     needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
     for place in places:
         rows = connection.execute(f"DESCRIBE {quote_identifier(place)}").fetchall()
@@ -257,27 +232,15 @@ def _place_with(
 
 def _early_conditions(question: Question) -> tuple[list[str], list[Value]]:
     """What chooses a question's rows in an early place, where parameters are conditions too."""
-    conditions, values = _conditions(question)
-    conditions += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
+    chosen, values = conditions(question.filters)
+    chosen += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
     if question.report.early_where:
-        conditions.append(question.report.early_where)
-    return conditions, [*values, *question.parameters.values()]
+        chosen.append(question.report.early_where)
+    return chosen, [*values, *question.parameters.values()]
 
 
-def _conditions(question: Question) -> tuple[list[str], list[Value]]:
-    conditions: list[str] = []
-    values: list[Value] = []
-    for column, value in question.filters:
-        if value is None:
-            conditions.append(f"{quote_identifier(column.name)} IS NULL")
-        else:
-            conditions.append(f"{quote_identifier(column.name)} = ?")
-            values.append(value)
-    return conditions, values
-
-
-def _where(conditions: Sequence[str]) -> str:
-    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+def _where(chosen: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(chosen)}" if chosen else ""
 
 
 def _order(question: Question) -> str:
@@ -288,26 +251,3 @@ def _order(question: Question) -> str:
     return ", ".join(
         f"{quote_identifier(term.column)} {'DESC' if term.descending else 'ASC'} NULLS LAST" for term in terms
     )
-
-
-def _typed(column: SqlColumn, text: str) -> Value:
-    try:
-        if column.type in ("BIGINT", "UBIGINT", "INTEGER"):
-            number = int(text)
-            if -(1 << 63) <= number < 1 << 63:
-                return number
-        elif column.type == "DOUBLE":
-            return float(text)
-        elif column.type.startswith("DECIMAL"):
-            decimal = Decimal(text)
-            if decimal.is_finite():
-                return decimal
-        elif column.type == "BOOLEAN":
-            return {"true": True, "false": False}[text.lower()]
-        elif column.type == "VARCHAR":
-            return text
-        else:
-            raise UsageError(f"--filter can't compare {column.name}: it holds lists")
-    except (ValueError, InvalidOperation, KeyError):
-        pass
-    raise UsageError(f"--filter {column.name}: '{printable(text)}' is no {column.type} value")
