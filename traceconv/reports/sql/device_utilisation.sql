@@ -1,0 +1,76 @@
+-- title = "How busy the devices are"
+-- doc = "Which part of the time does each device work, and with what? One row for each device; busy is the union of its tasks' intervals, so that what runs side by side counts once."
+-- needs = ["task"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
+-- order = ["run_id", "device_id"]
+-- shown = ["device_id", "window_ns", "busy_ns", "utilisation_percent", "compute_ns", "copy_ns", "collective_ns", "exposed_collective_ns"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "The device." }
+-- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync): those that all times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Such tasks whose end is not in the source; they are in no other column." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the first of them started." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the last of them ended." }
+-- window_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
+-- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one task ran: the union of their intervals." }
+-- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns." }
+-- utilisation_percent = { type = "DOUBLE", unit = "percent", doc = "100 busy_ns / window_ns; NULL when the window is empty." }
+-- compute_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one task of kind compute ran." }
+-- compute_percent = { type = "DOUBLE", unit = "percent", doc = "100 compute_ns / window_ns; NULL when the window is empty." }
+-- copy_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one copy ran." }
+-- collective_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one collective ran." }
+-- exposed_collective_ns = { type = "BIGINT", unit = "ns", doc = "Time in which a collective ran and nothing was computed beside it." }
+-- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations: more than busy_ns where tasks ran side by side, or one inside the other." }
+WITH timed AS (
+  SELECT t.run_id, t.device_id, t.kind, t.start_ns AS from_ns, t.start_ns + t.dur_ns AS to_ns, t.dur_ns
+  FROM task AS t
+  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+), reached AS (
+  -- How far what started before reaches, of each kind: the rest of an interval is what it adds to their union
+  -- (greatest passes over NULL, which stands where nothing started before).
+  SELECT run_id, device_id, kind, from_ns, to_ns,
+         max(to_ns) OVER before AS any_ns,
+         max(CASE WHEN kind = 'compute' THEN to_ns END) OVER before AS compute_to_ns,
+         max(CASE WHEN kind = 'copy' THEN to_ns END) OVER before AS copy_to_ns,
+         max(CASE WHEN kind = 'collective' THEN to_ns END) OVER before AS collective_to_ns
+  FROM timed
+  WHERE dur_ns > 0
+  WINDOW before AS (
+    PARTITION BY run_id, device_id ORDER BY from_ns, to_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  )
+), by_device AS (
+  SELECT run_id, device_id,
+         sum(greatest(0, to_ns - greatest(from_ns, any_ns))) AS busy,
+         sum(CASE WHEN kind = 'compute' THEN greatest(0, to_ns - greatest(from_ns, compute_to_ns)) END) AS compute,
+         sum(CASE WHEN kind = 'copy' THEN greatest(0, to_ns - greatest(from_ns, copy_to_ns)) END) AS copies,
+         sum(CASE WHEN kind = 'collective' THEN greatest(0, to_ns - greatest(from_ns, collective_to_ns)) END)
+           AS collective,
+         sum(CASE WHEN kind IN ('compute', 'collective')
+             THEN greatest(0, to_ns - greatest(from_ns, compute_to_ns, collective_to_ns)) END) AS work
+  FROM reached
+  GROUP BY run_id, device_id
+), whole AS (
+  SELECT run_id, device_id, count(*) AS started, count(dur_ns) AS ended, min(from_ns) FILTER (WHERE dur_ns IS NOT NULL) AS first_ns,
+         max(to_ns) AS last_ns, coalesce(sum(dur_ns), 0) AS total
+  FROM timed
+  GROUP BY run_id, device_id
+)
+SELECT w.run_id, w.device_id, w.ended AS task_count, w.started - w.ended AS unfinished_count,
+       w.first_ns AS start_ns, w.last_ns AS end_ns, w.last_ns - w.first_ns AS window_ns,
+       coalesce(b.busy, 0)::BIGINT AS busy_ns,
+       (w.last_ns - w.first_ns - coalesce(b.busy, 0))::BIGINT AS idle_ns,
+       100 * coalesce(b.busy, 0)::DOUBLE / nullif(w.last_ns - w.first_ns, 0) AS utilisation_percent,
+       coalesce(b.compute, 0)::BIGINT AS compute_ns,
+       100 * coalesce(b.compute, 0)::DOUBLE / nullif(w.last_ns - w.first_ns, 0) AS compute_percent,
+       coalesce(b.copies, 0)::BIGINT AS copy_ns,
+       coalesce(b.collective, 0)::BIGINT AS collective_ns,
+       (coalesce(b.work, 0) - coalesce(b.compute, 0))::BIGINT AS exposed_collective_ns,
+       w.total::BIGINT AS sum_ns
+FROM whole AS w
+LEFT JOIN by_device AS b ON b.run_id = w.run_id AND b.device_id IS NOT DISTINCT FROM w.device_id
+ORDER BY w.run_id, w.device_id

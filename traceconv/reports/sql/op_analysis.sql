@@ -1,0 +1,89 @@
+-- title = "Operators with their work"
+-- doc = "What does each op do for the time that it takes: how many operations and bytes, at what rate, and how near to the device's peak? One row for each op and device, by its own time, falling."
+-- needs = ["task", "op"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
+-- order = ["run_id", "device_id", "self_ns DESC", "op_id"]
+-- shown = ["op_name", "op_type", "count", "self_ns", "cumulative_percent", "total_flops", "flops_per_s", "memory_bytes", "bytes_per_s", "input_shapes", "output_shapes"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device that the op ran on." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "The op (op.op_id)." }
+-- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; NULL when not known." }
+-- op_type = { type = "VARCHAR", unit = "text", doc = "Type of the op, such as Conv2D; NULL when not known." }
+-- phase = { type = "VARCHAR", unit = "enum", doc = "forward, backward or refresh: part of a step that it belongs to; NULL when not known." }
+-- scope_path = { type = "VARCHAR", unit = "text", doc = "Module path of the op; NULL when there is none." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of its tasks, less those of tasks that these enclose." }
+-- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all ops of the same run and device; NULL when that is 0." }
+-- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "self_ns of this op and of all before it, from the largest self_ns on, of the same run and device." }
+-- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all ops of the same run and device; NULL when that is 0." }
+-- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its tasks." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL when none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL when none ended." }
+-- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution, 2 for each multiply-accumulate; NULL when not known." }
+-- total_flops = { type = "BIGINT", unit = "flop", doc = "flops · count; NULL when flops is." }
+-- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "What was achieved: total_flops / total_ns, in operations a second, rounded down; NULL when one is not known, or no time passed." }
+-- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / the most that the device can do (device.peak_flops); NULL when one is not known." }
+-- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL when one of these is not known." }
+-- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: memory_bytes · count / total_ns, in bytes a second, rounded down; NULL when one is not known, or no time passed." }
+-- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / the most between the device's memory and its cores (device.peak_bytes_per_s); more than 100 where caches served; NULL when one is not known." }
+-- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: flops / memory_bytes; NULL when one is not known, or no bytes are moved." }
+-- weight_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of its parameters: weights and other constants; NULL when not known." }
+-- workspace_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of scratch memory while it runs; NULL when not known." }
+-- input_shapes = { type = "VARCHAR", unit = "text", doc = "Shapes of the inputs: extents joined by ',', inputs by ';'; NULL when not known." }
+-- input_dtypes = { type = "VARCHAR", unit = "text", doc = "Data types of the inputs, joined by ';'; NULL when not known." }
+-- output_shapes = { type = "VARCHAR", unit = "text", doc = "Shapes of the outputs: extents joined by ',', outputs by ';'; NULL when not known." }
+-- output_dtypes = { type = "VARCHAR", unit = "text", doc = "Data types of the outputs, joined by ';'; NULL when not known." }
+WITH by_op AS (
+  SELECT t.run_id, t.device_id, t.op_id, count(*) AS started, count(t.dur_ns) AS ended, sum(t.dur_ns) AS total,
+         sum(CASE WHEN t.dur_ns IS NOT NULL THEN coalesce(t.self_ns, t.dur_ns) END) AS own,
+         min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
+  FROM task AS t
+  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
+    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+  GROUP BY t.run_id, t.device_id, t.op_id
+), worked AS (
+  SELECT b.run_id, b.device_id, b.op_id, b.started, b.ended, coalesce(b.total, 0) AS total, coalesce(b.own, 0) AS own,
+         b.shortest, b.longest, w.flops AS one_flops, w.memory_bytes AS one_bytes
+  FROM by_op AS b
+  LEFT JOIN op_work AS w ON w.run_id = b.run_id AND w.op_id = b.op_id
+), ranked AS (
+  -- A step of its own: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
+  SELECT *, sum(own) OVER (PARTITION BY run_id, device_id) AS device_own,
+         sum(own) OVER (
+           PARTITION BY run_id, device_id ORDER BY own DESC, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+         ) AS own_so_far,
+         one_flops::HUGEINT * ended * 1000000000 // nullif(total, 0) AS flops_rate,
+         one_bytes::HUGEINT * ended * 1000000000 // nullif(total, 0) AS bytes_rate
+  FROM worked
+)
+SELECT r.run_id, r.device_id, r.op_id, o.name AS op_name, o.op_type, o.phase, o.scope_path,
+       r.ended::BIGINT AS count,
+       (r.started - r.ended)::BIGINT AS unfinished_count,
+       r.own::BIGINT AS self_ns,
+       (100 * r.own)::DOUBLE / nullif(r.device_own, 0)::DOUBLE AS self_percent,
+       r.own_so_far::BIGINT AS cumulative_ns,
+       (100 * r.own_so_far)::DOUBLE / nullif(r.device_own, 0)::DOUBLE AS cumulative_percent,
+       r.total::BIGINT AS total_ns,
+       r.shortest AS min_ns,
+       (((2000 * r.total + r.ended) // nullif(2 * r.ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       r.longest AS max_ns,
+       r.one_flops AS flops,
+       TRY_CAST(r.one_flops::HUGEINT * r.ended AS BIGINT) AS total_flops,
+       TRY_CAST(r.flops_rate AS BIGINT) AS flops_per_s,
+       100 * r.flops_rate::DOUBLE / nullif(d.peak_flops, 0) AS peak_flops_percent,
+       r.one_bytes AS memory_bytes,
+       TRY_CAST(r.bytes_rate AS BIGINT) AS bytes_per_s,
+       100 * r.bytes_rate::DOUBLE / nullif(d.peak_bytes_per_s, 0) AS peak_bandwidth_percent,
+       r.one_flops::DOUBLE / nullif(r.one_bytes, 0) AS flops_per_byte,
+       o.weight_bytes, o.workspace_bytes, o.input_shapes, o.input_dtypes, o.output_shapes, o.output_dtypes
+FROM ranked AS r
+LEFT JOIN op AS o ON o.run_id = r.run_id AND o.op_id = r.op_id
+LEFT JOIN device AS d ON d.run_id = r.run_id AND d.device_id = r.device_id
+ORDER BY r.run_id, r.device_id, self_ns DESC, r.op_id

@@ -1,0 +1,81 @@
+-- title = "Types of operators with their work"
+-- doc = "What do the ops of each type do for the time that they take: operations, bytes and rates? One row for each type and device, by its own time, falling."
+-- needs = ["task", "op"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
+-- order = ["run_id", "device_id", "self_ns DESC", "op_type"]
+-- shown = ["op_type", "op_count", "count", "self_ns", "cumulative_percent", "avg_ns", "total_flops", "flops_per_s", "total_bytes", "bytes_per_s"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device that the ops ran on." }
+-- op_type = { type = "VARCHAR", unit = "text", doc = "Type of the ops, such as Conv2D; NULL when not known." }
+-- op_count = { type = "BIGINT", unit = "count", doc = "Ops of the type." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of their tasks, less those of tasks that these enclose." }
+-- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all types of the same run and device; NULL when that is 0." }
+-- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "self_ns of this type and of all before it, from the largest self_ns on, of the same run and device." }
+-- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all types of the same run and device; NULL when that is 0." }
+-- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of their tasks." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL when none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL when none ended." }
+-- total_flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of all executions; NULL when those of one op are not known." }
+-- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "What was achieved: total_flops / total_ns, in operations a second, rounded down; NULL when one is not known, or no time passed." }
+-- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / the most that the device can do (device.peak_flops); NULL when one is not known." }
+-- total_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that all executions read and write: inputs, weights and outputs; NULL when those of one op are not known." }
+-- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: total_bytes / total_ns, in bytes a second, rounded down; NULL when one is not known, or no time passed." }
+-- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / the most between the device's memory and its cores (device.peak_bytes_per_s); more than 100 where caches served; NULL when one is not known." }
+-- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: total_flops / total_bytes; NULL when one is not known, or no bytes are moved." }
+WITH by_op AS (
+  SELECT t.run_id, t.device_id, t.op_id, count(*) AS started, count(t.dur_ns) AS ended, sum(t.dur_ns) AS total,
+         sum(CASE WHEN t.dur_ns IS NOT NULL THEN coalesce(t.self_ns, t.dur_ns) END) AS own,
+         min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
+  FROM task AS t
+  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
+    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+  GROUP BY t.run_id, t.device_id, t.op_id
+), by_type AS (
+  SELECT b.run_id, b.device_id, o.op_type, count(*) AS ops, sum(b.started) AS started, sum(b.ended) AS ended,
+         coalesce(sum(b.total), 0) AS total, coalesce(sum(b.own), 0) AS own, min(b.shortest) AS shortest,
+         max(b.longest) AS longest,
+         CASE WHEN count(w.flops) = count(*) THEN sum(w.flops::HUGEINT * b.ended) END AS all_flops,
+         CASE WHEN count(w.memory_bytes) = count(*) THEN sum(w.memory_bytes::HUGEINT * b.ended) END AS all_bytes
+  FROM by_op AS b
+  LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
+  LEFT JOIN op_work AS w ON w.run_id = b.run_id AND w.op_id = b.op_id
+  GROUP BY b.run_id, b.device_id, o.op_type
+), ranked AS (
+  -- A step of its own: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
+  SELECT *, sum(own) OVER (PARTITION BY run_id, device_id) AS device_own,
+         sum(own) OVER (
+           PARTITION BY run_id, device_id ORDER BY own DESC, op_type ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+         ) AS own_so_far,
+         all_flops * 1000000000 // nullif(total, 0) AS flops_rate,
+         all_bytes * 1000000000 // nullif(total, 0) AS bytes_rate
+  FROM by_type
+)
+SELECT r.run_id, r.device_id, r.op_type, r.ops AS op_count,
+       r.ended::BIGINT AS count,
+       (r.started - r.ended)::BIGINT AS unfinished_count,
+       r.own::BIGINT AS self_ns,
+       (100 * r.own)::DOUBLE / nullif(r.device_own, 0)::DOUBLE AS self_percent,
+       r.own_so_far::BIGINT AS cumulative_ns,
+       (100 * r.own_so_far)::DOUBLE / nullif(r.device_own, 0)::DOUBLE AS cumulative_percent,
+       r.total::BIGINT AS total_ns,
+       r.shortest AS min_ns,
+       (((2000 * r.total + r.ended) // nullif(2 * r.ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       r.longest AS max_ns,
+       TRY_CAST(r.all_flops AS BIGINT) AS total_flops,
+       TRY_CAST(r.flops_rate AS BIGINT) AS flops_per_s,
+       100 * r.flops_rate::DOUBLE / nullif(d.peak_flops, 0) AS peak_flops_percent,
+       TRY_CAST(r.all_bytes AS BIGINT) AS total_bytes,
+       TRY_CAST(r.bytes_rate AS BIGINT) AS bytes_per_s,
+       100 * r.bytes_rate::DOUBLE / nullif(d.peak_bytes_per_s, 0) AS peak_bandwidth_percent,
+       r.all_flops::DOUBLE / nullif(r.all_bytes, 0)::DOUBLE AS flops_per_byte
+FROM ranked AS r
+LEFT JOIN device AS d ON d.run_id = r.run_id AND d.device_id = r.device_id
+ORDER BY r.run_id, r.device_id, self_ns DESC, r.op_type

@@ -1,0 +1,26 @@
+-- title = "The work of each op"
+-- doc = "Operations and bytes of one execution of each op, from its columns, or from the footprint that a static profile of MegEngine has in the args of its tasks."
+-- order = ["run_id", "op_id"]
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "The op (op.op_id)." }
+-- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution, 2 for each multiply-accumulate; NULL when not known." }
+-- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL when one of these is not known." }
+WITH footprint AS (
+  -- Tasks that share an op have the same footprint; where they do not, it is not known.
+  SELECT t.run_id, t.op_id,
+         min(TRY_CAST(t.args->>'computation' AS BIGINT)) AS least_flops,
+         max(TRY_CAST(t.args->>'computation' AS BIGINT)) AS most_flops,
+         min(TRY_CAST(t.args->>'memory' AS BIGINT)) AS least_bytes,
+         max(TRY_CAST(t.args->>'memory' AS BIGINT)) AS most_bytes
+  FROM run AS r
+  JOIN task AS t ON t.run_id = r.run_id
+  WHERE r.source_format = 'megengine_static' AND t.op_id IS NOT NULL
+  GROUP BY t.run_id, t.op_id
+)
+SELECT o.run_id, o.op_id,
+       coalesce(o.flops, CASE WHEN f.least_flops = f.most_flops THEN f.least_flops END) AS flops,
+       coalesce(TRY_CAST(o.input_bytes::HUGEINT + o.weight_bytes + o.output_bytes AS BIGINT),
+                CASE WHEN f.least_bytes = f.most_bytes THEN f.least_bytes END) AS memory_bytes
+FROM op AS o
+LEFT JOIN footprint AS f ON f.run_id = o.run_id AND f.op_id = o.op_id
