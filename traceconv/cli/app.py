@@ -9,7 +9,7 @@ import typer
 import typer.core
 
 from traceconv import __version__
-from traceconv.cli import dump, export, info, ingest, model, op_profile, query, record, report, schema, verify
+from traceconv.cli import dump, export, info, ingest, model, op_profile, query, record, report, schema, verify, why
 from traceconv.errors import TraceconvError
 
 _HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and calm with broken files.
@@ -39,6 +39,7 @@ COMMANDS = {
     "info": "Say what a file is, and whether it is whole.",
     "dump": "Show the records of raw logs.",
     "verify": "Compute a vendor's tables again, and compare.",
+    "why": "Show the bytes that a row came from.",
 }
 
 #: Base of the errors that the argument parser raises; typer does not export it under a name of its own.
@@ -65,6 +66,7 @@ app.command("record", help=record.HELP, short_help=COMMANDS["record"])(record.re
 app.command("report", add_help_option=False, short_help=COMMANDS["report"])(report.report)
 app.command("schema", short_help=COMMANDS["schema"])(schema.schema)
 app.command("verify", help=verify.HELP, short_help=COMMANDS["verify"])(verify.verify)
+app.command("why", help=why.HELP, short_help=COMMANDS["why"])(why.why)
 
 
 def _show_version(wanted: bool) -> None:

@@ -78,20 +78,24 @@ class Database:
             return 0
         return int(row[0]) if row is not None and isinstance(row[0], int) and 0 < row[0] < 1 << 48 else 0
 
-    def scan(self, table: str, columns: Sequence[str], damage: list[Damage]) -> Iterator[list[Row]]:
+    def scan(
+        self, table: str, columns: Sequence[str], damage: list[Damage], *, numbered: bool = False
+    ) -> Iterator[list[Row]]:
         """All rows that can be read: lists of tuples. Columns that the table does not have are None.
 
-        Behind a damaged page it goes on from the table's other end; what lies between goes to `damage`.
+        `numbered`: the rowid stands in front of each. Behind a damaged page it goes on from the table's other end;
+        what lies between goes to `damage`.
         """
         have = set(self.columns(table))
         wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
         sql = f"SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted names of the file's own tables
         last: int | None = None
+        skip = 0 if numbered else 1
         try:
             cursor = self._execute(sql)
             while rows := cursor.fetchmany(ROWS):
                 last = rows[-1][0]
-                yield [row[1:] for row in rows]
+                yield rows if numbered else [row[1:] for row in rows]
             return
         except sqlite3.Error as error:
             reason = str(error)
@@ -100,18 +104,18 @@ class Database:
             # Row by row: those before the damage count, also when they come in one portion with it.
             cursor = self._execute(f"{sql} WHERE rowid > ? ORDER BY rowid", (-(2**63) if last is None else last,))
             places: list[int] = []
-            yield from self._salvaged(cursor, places)
+            yield from self._salvaged(cursor, places, skip)
             last = places[-1] if places else last
             cursor = self._execute(f"{sql} WHERE rowid > ? ORDER BY rowid DESC", (-(2**63) if last is None else last,))
             places = []
-            yield from self._salvaged(cursor, places)
+            yield from self._salvaged(cursor, places, skip)
             first = places[-1] if places else None
         except sqlite3.Error as error:
             reason = str(error)
         lost = first - last - 1 if first is not None and last is not None else None
         damage.append(Damage(table, reason, last, first, lost))
 
-    def _salvaged(self, cursor: sqlite3.Cursor, places: list[int]) -> Iterator[list[Row]]:
+    def _salvaged(self, cursor: sqlite3.Cursor, places: list[int], skip: int) -> Iterator[list[Row]]:
         rows: list[Row] = []
         while True:
             try:
@@ -121,7 +125,7 @@ class Database:
             if row is None:
                 break
             places[:] = [row[0]]
-            rows.append(row[1:])
+            rows.append(row[skip:])
             if len(rows) >= ROWS:
                 yield rows
                 rows = []

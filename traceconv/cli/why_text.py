@@ -1,0 +1,190 @@
+"""What is known of a row's origin, as text for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from traceconv.errors import printable
+
+if TYPE_CHECKING:
+    from traceconv.why.evidence import Answer, Evidence
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|"')
+_HEX_LINE = 16
+#: Lines and characters of a piece that are shown to people; --json has all that was kept.
+_MAX_LINES = 60
+_MAX_CHARACTERS = 400
+#: Longer JSON is shown as it stands: pretty it would not be.
+_MAX_PRETTY = 8192
+_SHORT = 72
+
+
+def lines_of(answer: Answer) -> Iterator[str]:
+    """The answer for people."""
+    label = printable(answer.run_label)
+    for row in answer.rows[:8]:
+        yield f"{answer.table} {printable(answer.id)} of run {answer.run_id} ({label}){_title(row)}"
+    if len(answer.rows) > 8:
+        yield f"… and {len(answer.rows) - 8} more rows with this id"
+    for number, piece in enumerate(answer.evidence, 1):
+        yield ""
+        yield from _piece(number, piece)
+    if answer.made_of:
+        yield ""
+        yield "Made of other rows:"
+        for ref in answer.made_of[:8]:
+            yield f"  {ref.table} {ref.id}: {ref.role} (traceconv why {ref.table} {ref.id})"
+    if answer.notes:
+        yield ""
+        yield "How it was made:"
+        width = max(len(column) for column, _ in answer.notes)
+        for column, how in answer.notes:
+            yield f"  {column:<{width}}  {how}" if width else f"  {how}"
+
+
+def as_json(answer: Answer) -> str:
+    """The answer as one JSON object."""
+    return json.dumps(
+        {
+            "table": answer.table,
+            "id": answer.id,
+            "run_id": answer.run_id,
+            "run": answer.run_label,
+            "rows": [_plain(row) for row in answer.rows],
+            "evidence": [_evidence(piece) for piece in answer.evidence],
+            "made_of": [{"table": ref.table, "id": ref.id, "role": ref.role} for ref in answer.made_of],
+            "notes": [{"column": column or None, "how": how} for column, how in answer.notes],
+            "problems": list(answer.problems),
+        },
+        indent=2,
+        default=str,
+    )
+
+
+def pretty(text: str) -> str:
+    """JSON text with line breaks and nothing else changed: numbers, escapes and the order of keys are the file's.
+
+    Arrays and objects that are short stand on one line. What is no sound JSON comes out as it is.
+    """
+    tokens: list[str] = _TOKEN.findall(text)
+    if "".join(tokens) != _squeezed(text):
+        return text
+    parts, _ = _laid_out(tokens, 0, 0)
+    return parts
+
+
+def _laid_out(tokens: list[str], at: int, depth: int) -> tuple[str, int]:
+    """The value that begins at a token, and where the next token is. Deep values stay on one line."""
+    if at >= len(tokens) or tokens[at] not in "{[" or depth > 40:
+        end = _end(tokens, at)
+        return " ".join(tokens[at:end]), end
+    end = _end(tokens, at)
+    flat = _flat(tokens[at:end])
+    if len(flat) <= _SHORT:
+        return flat, end
+    closing = "}" if tokens[at] == "{" else "]"
+    lines: list[str] = []
+    place = at + 1
+    while place < end - 1:
+        item = ""
+        while place < end - 1 and tokens[place] != ",":
+            if tokens[place] in ("{", "["):
+                text, place = _laid_out(tokens, place, depth + 1)
+                item += text.replace("\n", "\n  ")
+            else:
+                item += tokens[place] + (" " if tokens[place] == ":" else "")
+                place += 1
+        place += 1
+        lines.append("  " + item)
+    return tokens[at] + "\n" + ",\n".join(lines) + "\n" + closing, end
+
+
+def _end(tokens: list[str], at: int) -> int:
+    depth = 0
+    for place in range(at, len(tokens)):
+        depth += (tokens[place] in ("{", "[")) - (tokens[place] in ("}", "]"))
+        if depth <= 0:
+            return place + 1
+    return len(tokens)
+
+
+def _flat(tokens: list[str]) -> str:
+    return "".join(token + (" " if token in (",", ":") else "") for token in tokens)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda match: match[1] or "", text)
+
+
+def _title(row: Mapping[str, object]) -> str:
+    name = row.get("name") or row.get("tensor_name") or row.get("original_name") or row.get("label")
+    return f": {printable(str(name), 120)}" if name is not None else ""
+
+
+def _piece(number: int, piece: Evidence) -> Iterator[str]:
+    yield f"{number}. {piece.role}: {printable(piece.file)}{_place(piece)}"
+    yield f"   {printable(piece.format)}" + (f", {printable(piece.where)}" if piece.where else "")
+    if piece.fields:
+        width = min(max(len(printable(name)) for name in piece.fields), 40)
+        for name, value in list(piece.fields.items())[:200]:
+            if not re.fullmatch(r"pad[0-9]*", name) and value not in ("",):
+                shown = "NULL" if value is None else printable(str(value), _MAX_CHARACTERS)
+                unit = piece.units.get(name, "")
+                unit = f" {unit}" if unit in ("ns", "tick", "byte", "cycle", "hz") and value is not None else ""
+                yield f"     {printable(name):<{width}}  {shown}{unit}"
+    if not piece.data:
+        return
+    shown_lines = list(_text(piece) if piece.is_text else _hex(piece.data))
+    for line in shown_lines[:_MAX_LINES]:
+        yield f"   | {printable(line, _MAX_CHARACTERS)}"
+    if len(shown_lines) > _MAX_LINES:
+        yield f"   | … {len(shown_lines) - _MAX_LINES} more lines (--json has them)"
+    if piece.cut and piece.byte_count is not None:
+        yield f"   | … {piece.byte_count - len(piece.data):,} more bytes"
+
+
+def _place(piece: Evidence) -> str:
+    if piece.byte_offset is None or piece.byte_count is None:
+        return ""
+    unpacked = "" if piece.container == "plain" else f" of the unpacked {piece.container} text"
+    end = piece.byte_offset + piece.byte_count
+    return f", bytes {piece.byte_offset:,} to {end:,}{unpacked} ({piece.byte_count:,} bytes)"
+
+
+def _text(piece: Evidence) -> Iterator[str]:
+    text = piece.data.decode("utf-8", "backslashreplace")
+    whole = not piece.cut and len(text) <= _MAX_PRETTY and text[:1] in ("{", "[")
+    yield from (pretty(text) if whole else text).split("\n")
+
+
+def _hex(data: bytes) -> Iterator[str]:
+    for at in range(0, len(data), _HEX_LINE):
+        part = data[at : at + _HEX_LINE]
+        plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        yield f"{at:04x}  {part.hex(' '):<{_HEX_LINE * 3}} {plain}"
+
+
+def _evidence(piece: Evidence) -> dict[str, object]:
+    found: dict[str, object] = {
+        "role": piece.role,
+        "source_id": piece.source_id,
+        "file": piece.file,
+        "path": piece.path,
+        "format": piece.format,
+        "container": piece.container,
+        "byte_offset": piece.byte_offset,
+        "byte_count": piece.byte_count,
+        "where": piece.where,
+        "fields": _plain(piece.fields),
+        "hex": None if piece.is_text else piece.data.hex(),
+        "text": piece.data.decode("utf-8", "backslashreplace") if piece.is_text and piece.data else None,
+        "cut": piece.cut,
+    }
+    return found
+
+
+def _plain(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if value is not None}
