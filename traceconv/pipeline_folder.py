@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from traceconv.diagnostics import Accounts, Code, Severity
@@ -17,10 +17,11 @@ from traceconv.normalize.trace_json.classify import built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
-from traceconv.pipeline import IngestedRun, Observer
+from traceconv.pipeline import IngestedRun, Observer, told
 from traceconv.pipeline_tables import FolderLog, TableIngest
 from traceconv.pipeline_trace import TraceOptions
 from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.readers.identity import EPOCH_RANGE, Naming, RunNames, epoch_offset_ns, names_of, of_facts
 from traceconv.readers.vendor_folder.discover import VendorFolder
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
@@ -29,7 +30,6 @@ from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
 _FACT_BYTES = 1 << 20
-_EPOCH_RANGE = (10**18, 4 * 10**18)
 _WRITER = "Ascend (torch_npu, msprof)"
 #: Files of tasks come first, since others tell of tasks; the more a file says of them, the sooner.
 _ORDER = (
@@ -60,11 +60,17 @@ class _Run:
 
 
 def ingest_folder(
-    folder: VendorFolder, writer: StoreWriter, replace_run: bool, observer: Observer, options: TraceOptions
+    folder: VendorFolder,
+    writer: StoreWriter,
+    replace_run: bool,
+    observer: Observer,
+    options: TraceOptions,
+    names: RunNames | None = None,
 ) -> IngestedRun:
     """Reads one recording's output folder into the store. InputError when nothing in it can be used."""
     started = time.perf_counter()
-    label, source_path = _text(folder.path.resolve().name), _text(str(folder.path))
+    names = names or names_of([(folder.path, None)], Naming())[0]
+    label, source_path = names.label, _text(str(folder.path))
     digest = _fingerprint(folder)
     known = writer.run_of(digest)
     if known is not None and not replace_run:
@@ -72,8 +78,8 @@ def ingest_folder(
     if known is not None:
         writer.delete_run(known[0])
     run_id = known[0] if known is not None else writer.next_run_id()
-    size_bytes = sum(file.stat().st_size for file in folder.files)
-    observer.start(label, size_bytes)
+    size_bytes = sum(file.stat().st_size for file in folder.files)  # they were all read for the fingerprint
+    observer.start(label, size_bytes, 2 if folder.timelines else 1)
     run = _Run()
     if folder.timelines:
         _timelines(folder, writer, run_id, run, observer, options)
@@ -92,16 +98,17 @@ def ingest_folder(
         raise InputError(f"{printable(str(folder.path))}: nothing in it can be used ({reason})")
     _bounds(writer, run_id, run)
     complete = not run.log.lossy and not any(entry.code is Code.NO_END for entry in run.log)
+    columns = names.columns(of_facts(facts))
     row = {
-        "label": label,
-        "rank": _rank(facts),
+        **asdict(columns),
         "source_path": source_path,
         "source_format": "vendor_folder",
         "source_digest": digest,
         "writer": run.writer_title,
         "start_ns": run.start_ns,
         "end_ns": run.end_ns,
-        "epoch_known": run.start_ns is not None and _EPOCH_RANGE[0] <= run.start_ns < _EPOCH_RANGE[1],
+        "epoch_known": run.start_ns is not None and run.start_ns in EPOCH_RANGE,
+        "epoch_offset_ns": epoch_offset_ns({}, run.start_ns),
         "complete": complete,
         "options": json.dumps(facts) if facts else None,
         "schema_version": SCHEMA_VERSION,
@@ -119,6 +126,9 @@ def ingest_folder(
         run.accounts,
         tuple(run.log),
         {source_id: path for source_id, path, _, _, _ in run.sources},
+        rank=columns.rank,
+        host=columns.host,
+        group_label=columns.group_label,
     )
 
 
@@ -135,16 +145,18 @@ def _timelines(
             shift = (source_id - SOURCE_ID) << ORDINAL_BITS
             reader = TraceFileReader(path, run.log, run.accounts, options.limits, observer.advance)
             for batch in reader.batches():
+                observer.counted(batch.columns.count)
                 first.take(batch if not shift else replace(batch, first_ordinal=batch.first_ordinal + shift))
             keys.update(reader.keys)
             run.sources.append((source_id, folder.name_of(path), "chrome_json", reader.size_bytes, reader.digest))
             run.blocks += [(source_id, at + shift, count, offset, size) for at, count, offset, size in reader.blocks]
         run.log.current = SOURCE_ID if len(folder.timelines) == 1 else None
+        observer.storing()
         first.end()
         second = SecondPass(first, keys, (*options.rules, *built_in()))
         second.prepare()
         for name, batches in second.tables():
-            writer.insert(name, run_id, batches)
+            writer.insert(name, run_id, told(batches, observer))
         run.start_ns, run.end_ns = first.first_ns, first.last_ns
         run.writer_title = second.rules.title or _WRITER
     finally:
@@ -192,12 +204,6 @@ def _facts(folder: VendorFolder, run: _Run) -> dict[str, object]:
         except (OSError, ValueError, RecursionError) as error:
             run.log.add(Code.DAMAGED_TEXT, f"{name}: {printable(str(error))}")
     return found
-
-
-def _rank(facts: dict[str, object]) -> int | None:
-    ranks = [fact.get("rank_id") for fact in facts.values() if isinstance(fact, dict)]
-    found = [rank for rank in ranks if type(rank) is int and 0 <= rank < 2**31]
-    return found[0] if found else None
 
 
 def _bounds(writer: StoreWriter, run_id: int, run: _Run) -> None:

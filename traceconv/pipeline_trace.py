@@ -8,7 +8,8 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from dataclasses import replace as replace_columns
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +22,15 @@ from traceconv.normalize.trace_json.classify import RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.own_export import NotAsWritten, OwnExport, header_of
 from traceconv.normalize.trace_json.second_pass import SecondPass, TableRows
-from traceconv.pipeline import IngestedRun, Observer
+from traceconv.pipeline import IngestedRun, Observer, told
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.reader import SOURCE_ID
+from traceconv.readers.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
 from traceconv.readers.sources import open_source
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.recorded_identity import host_and_rank
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -45,11 +48,17 @@ class TraceOptions:
 
 
 def ingest_trace(
-    path: Path, writer: StoreWriter, replace: bool, observer: Observer, options: TraceOptions, reader_name: str
+    path: Path,
+    writer: StoreWriter,
+    replace: bool,
+    observer: Observer,
+    options: TraceOptions,
+    reader_name: str,
+    names: RunNames,
 ) -> IngestedRun:
     """Reads one trace file (`-`: standard input) into the store. InputError when nothing in it can be used."""
     started = time.perf_counter()
-    label = "stdin" if path == STDIN else _text(path.resolve().name)
+    label = "stdin" if path == STDIN else names.label
     source_path = _text(str(path))
     digest = None if path == STDIN else _fingerprint(path)
     known = writer.run_of(digest) if digest is not None else None
@@ -60,20 +69,22 @@ def ingest_trace(
     run_id = known[0] if known is not None else writer.next_run_id()
     total_bytes = 0 if path == STDIN else path.stat().st_size
     try:
-        observer.start(label, total_bytes)
+        observer.start(label, total_bytes, 2)
         read = _Read(path, reader_name, options, observer, writer, run_id)
     except NotAsWritten as changed:
         if path == STDIN:
             message = "standard input is an export of traceconv that was changed; ingest it from a file"
             raise InputError(f"{message} ({printable(str(changed))})") from None
-        observer.start(label, total_bytes)
+        observer.start(label, total_bytes, 2)
         read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
     log, accounts, reader = read.log, read.accounts, read.reader
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
+    columns = replace_columns(_columns(writer, run_id, names, read), label=label)
     run = {
         "options": reader.options(),
+        "epoch_offset_ns": epoch_offset_ns(reader.keys, read.run_columns.get("start_ns")),
         **read.run_columns,
-        "label": label,
+        **asdict(columns),
         "source_path": source_path,
         "source_format": reader_name,
         "source_digest": digest,
@@ -93,7 +104,21 @@ def ingest_trace(
         accounts,
         tuple(log),
         {SOURCE_ID: label},
+        rank=columns.rank,
+        host=columns.host,
+        group_label=columns.group_label,
     )
+
+
+def _columns(writer: StoreWriter, run_id: int, names: RunNames, read: _Read) -> RunColumns:
+    """Whose run it is: by what an export of ours has kept, by what the file says beside its events, and in them."""
+    kept = Identity(
+        read.run_columns.get("rank"),  # type: ignore[arg-type]  # the columns have the types of the table run
+        read.run_columns.get("host"),  # type: ignore[arg-type]
+        read.run_columns.get("group_label"),  # type: ignore[arg-type]
+    )
+    host, rank = host_and_rank(writer, run_id, read.run_columns.get("writer"))
+    return names.columns(kept.over(of_keys(read.reader.keys)).over(Identity(rank, host)))
 
 
 class _Passes(Protocol):
@@ -134,14 +159,16 @@ class _Read:
         try:
             with _no_garbage_collection():
                 for batch in self.reader.batches():
+                    observer.counted(batch.columns.count)
                     if passes is None:
                         passes = self._passes(options, own=changed is None)
                     passes.take(batch)
                 passes = passes or self._passes(options, own=changed is None)
+                observer.storing()
                 passes.end()
                 _check_usable(path, self.reader, self.accounts, self.log)
                 for name, batches in passes.tables():
-                    writer.insert(name, run_id, batches)
+                    writer.insert(name, run_id, told(batches, observer))
         finally:
             if passes is not None:
                 passes.close()

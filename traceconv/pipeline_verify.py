@@ -32,8 +32,9 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, plain, spec
 from traceconv.normalize.vendor_csv.typed import Odd, typed
-from traceconv.pipeline import Observer, vendor_folders
+from traceconv.pipeline import Observer, SilentObserver
 from traceconv.pipeline_folder import ingest_folder
+from traceconv.pipeline_sources import vendor_folders
 from traceconv.pipeline_trace import TraceOptions
 from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.vendor_csv.records import CsvRecords
@@ -80,12 +81,6 @@ class Verdict:
         return sum(tally.differing for tally in self.tallies)
 
 
-class _NoObserver:
-    def start(self, label: str, total_bytes: int) -> None: ...
-
-    def advance(self, byte_count: int) -> None: ...
-
-
 def verify(path: Path, *, exact: bool = False, observer: Observer | None = None) -> list[Verdict]:
     """Checks the tables of every output folder at or below `path` against its timeline and against each other.
 
@@ -105,7 +100,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     verdicts: list[Verdict] = []
     for folder in folders:
         try:
-            verdicts.append(_verify(folder, exact, observer or _NoObserver()))
+            verdicts.append(_verify(folder, exact, observer or SilentObserver()))
         except InputError as error:  # one that can't be used doesn't keep the others from being checked
             if len(folders) == 1:
                 raise

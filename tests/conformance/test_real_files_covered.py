@@ -12,7 +12,8 @@ from test_rocprofv3 import REAL as ROCPROFV3
 from test_torch_npu_folder import FOLDER as TORCH_NPU
 
 from traceconv.errors import InputError
-from traceconv.pipeline import ingest, vendor_folders
+from traceconv.pipeline import ingest
+from traceconv.pipeline_sources import vendor_folders
 from traceconv.readers import choose_reader
 
 FOLDER = shared("real")

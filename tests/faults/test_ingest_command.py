@@ -150,15 +150,28 @@ def test_two_ingests_give_equal_tables(tmp_path: Path) -> None:
     assert all_rows(tmp_path / "a.duckdb") == all_rows(tmp_path / "b.duckdb")
 
 
-def test_one_bad_path_among_good_ones_stores_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """All paths are one transaction: a call that fails can be repeated as it is."""
-    good = capture(tmp_path / "PROF_1")
-    zeros = tmp_path / "PROF_0"
+def test_a_path_that_is_not_there_stores_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A slip in the call: it can be repeated as it was meant."""
+    bad = tmp_path / "nowhere"
+    assert str(bad) in refused(capfd, 1, capture(tmp_path / "PROF_1"), bad, "--db", tmp_path / "s.duckdb")
+    nothing_left(tmp_path, "PROF_1")
+
+
+def test_one_bad_capture_does_not_keep_the_good_ones_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good, last, store = capture(tmp_path / "PROF_1"), capture(tmp_path / "PROF_3", seed=3), tmp_path / "s.duckdb"
+    zeros = tmp_path / "PROF_2"
     (zeros / "host/data").mkdir(parents=True)
     (zeros / "host/data/api.slice_0.bin").write_bytes(bytes(10_000))
-    for bad in (tmp_path / "nowhere", zeros):
-        assert str(bad) in refused(capfd, 1, good, bad, "--db", tmp_path / "s.duckdb")
-        nothing_left(tmp_path, "PROF_1", "PROF_0")
+    assert str(zeros) in refused(capfd, 3, good, zeros, last, "--db", store, "--strict")
+    nothing_left(tmp_path, "PROF_1", "PROF_2", "PROF_3")
+    assert ingest(good, zeros, last, "--db", store) == 3
+    err = capfd.readouterr().err
+    assert [line for line in err.splitlines() if line.startswith("not read: ")] == [
+        line for line in err.splitlines() if "nothing in it can be used" in line
+    ]
+    assert query(store, "SELECT run_id, label FROM run ORDER BY run_id") == [(1, "PROF_1"), (2, "PROF_3")]
+    assert ingest(good, last, "--db", tmp_path / "whole.duckdb") == 0
+    assert all_rows(store) == all_rows(tmp_path / "whole.duckdb")
 
 
 def test_strict_refuses_any_loss_and_leaves_the_store(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from traceconv.pipeline import IngestedRun, Observer
+    from traceconv.pipeline import IngestedRun, IngestedRuns
+    from traceconv.pipeline_sources import Problem
     from traceconv.pipeline_trace import TraceOptions
 
 #: Losses that are shown one by one; the store has them all.
 _SHOWN_LOSSES = 10
+#: Up to so many runs are told of with their books; of more, a line each, and only of so many.
+_RUNS_WITH_BOOKS = 4
+_SHOWN_RUNS = 20
+#: Files and folders that gave no run, shown one by one.
+_SHOWN_PROBLEMS = 20
 
 
 def ingest(
     paths: list[Path] = typer.Argument(
         ...,
         metavar="PATH…",
-        help="Captures (PROF_…), folders that hold some at any depth, single .bin files; output folders of msprof and "
-        "torch_npu; traces in JSON (.gz, .zst), - for standard input.",
+        help="Captures (PROF_…), single .bin files; output folders of msprof and torch_npu; trace files, - for "
+        "standard input; folders that hold any of these, at any depth.",
     ),
     db: Path | None = typer.Option(
         None, "--db", metavar="FILE", envvar="TRACECONV_DB", help="The store. Default: trace.duckdb"
@@ -32,6 +37,15 @@ def ingest(
     strict: bool = typer.Option(False, "--strict", help="Store nothing if anything at all would be lost."),
     reader: str | None = typer.Option(
         None, "--reader", metavar="NAME", help="Read all paths with this reader: chrome_json, nsys, speedscope …"
+    ),
+    pattern: str | None = typer.Option(
+        None,
+        "--rank-pattern",
+        metavar="REGEX",
+        help="Where a path says whose recording it is: groups (?P<rank>…), (?P<host>…), (?P<group>…).",
+    ),
+    group: str | None = typer.Option(
+        None, "--group", metavar="NAME", help="What all these recordings are of, such as a job: run.group_label."
     ),
     rules: list[Path] = typer.Option(
         [], "--rules", metavar="FILE", help="Rules (TOML) for events of trace files, tried before the built-in ones."
@@ -45,12 +59,15 @@ def ingest(
 ) -> None:
     """Normalise logs and traces into a DuckDB store.
 
-    All paths go in as one transaction: the store has all of them, or is as it was. A damaged capture gives all
-    that is intact; what was lost is said, and kept in the table import_log.
+    All that can be used goes in as one transaction: Ctrl-C or a full disk leave the store as it was. A damaged file
+    gives all that is intact; what was lost is said, and kept in the table import_log. A file that can't be used at
+    all is named, and does not keep the others out.
 
-    An output folder of msprof or torch_npu is one run: its timeline, completed by the CSV files beside it.
+    Each capture and each trace file is a run of its own, on its own clock. Its rank, host and group stand in the
+    table run, as far as the file or its name says them. An output folder of msprof or torch_npu is one run: its
+    timeline, completed by the CSV files beside it. Hidden files are left out.
 
-    Exit code: 0 all is in, 3 with losses, 1 nothing usable.
+    Exit code: 0 all is in, 3 with losses or with files that can't be used, 1 nothing usable.
 
     \b
     Examples:
@@ -60,29 +77,43 @@ def ingest(
 
       traceconv ingest worker0.pt.trace.json.gz
 
+      traceconv ingest rank*/
+
+      traceconv ingest traces/ --group job7 --rank-pattern 'gpu(?P<rank>[0-9]+)'
+
       traceconv ingest ASCEND_PROFILER_OUTPUT/
 
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
+    from traceconv.cli.progress import ingest_progress
     from traceconv.errors import EXIT_DATA_LOSS
+    from traceconv.pipeline import NothingUsable
     from traceconv.pipeline import ingest as ingest_captures
+    from traceconv.readers.identity import Naming, rank_pattern
     from traceconv.store.database import default_store_path
 
     store = db or default_store_path()
-    with _progress() as observer:
-        runs = ingest_captures(
-            paths,
-            store,
-            replace=replace,
-            strict=strict,
-            observer=observer,
-            reader=reader,
-            trace_options=_trace_options(rules, max_event_mb, max_ratio),
-        )
-    for run in runs:
-        for line in _summary(run, store):
+    naming = Naming(None if pattern is None else rank_pattern(pattern), group)
+    started = time.perf_counter()
+    try:
+        with ingest_progress() as observer:
+            result = ingest_captures(
+                paths,
+                store,
+                replace=replace,
+                strict=strict,
+                observer=observer,
+                reader=reader,
+                trace_options=_trace_options(rules, max_event_mb, max_ratio),
+                naming=naming,
+            )
+    except NothingUsable as error:
+        for line in _listed("not read: ", [problem.message for problem in error.problems]):
             typer.echo(line, err=True)
-    if any(run.lossy for run in runs):
+        raise
+    for line in _report(result, store, time.perf_counter() - started):
+        typer.echo(line, err=True)
+    if result.lossy:
         raise typer.Exit(EXIT_DATA_LOSS)
 
 
@@ -97,9 +128,71 @@ def _trace_options(rules: list[Path], max_event_mb: int, max_ratio: int) -> Trac
     return TraceOptions(Limits(max_event_mb << 20, max_ratio), tuple(map(read_rules, rules)))
 
 
+def _report(result: IngestedRuns, store: Path, seconds: float) -> Iterator[str]:
+    """What became of all: each run with its books, or of many a line each; then what gave no run."""
+    from traceconv.errors import printable
+
+    if len(result) <= _RUNS_WITH_BOOKS:
+        for run in result:
+            yield from _summary(run, store)
+    else:
+        shown = printable(str(store))
+        dull = 0
+        for run in result:
+            dull += not run.lossy
+            if run.lossy or dull <= _SHOWN_RUNS:
+                yield _line(run, shown)
+                yield from _losses(run)
+        if dull > _SHOWN_RUNS:
+            yield f"… and {dull - _SHOWN_RUNS:,} more without losses; traceconv info {shown} lists them"
+        count, size = sum(run.record_count for run in result), sum(run.size_bytes for run in result)
+        fresh = sum(run.action != "kept" for run in result)
+        rate = count / seconds if seconds else 0
+        yield (
+            f"{fresh:,} runs ingested, {len(result) - fresh:,} in {shown} already: {count:,} records, "
+            f"{size / 1e6:,.1f} MB in {seconds:.2f} s ({rate:,.0f} records/s)"
+        )
+    yield from _listed("left out: ", [f"{printable(str(one.path))} {_reason(one)}" for one in result.others])
+    yield from _listed("not read: ", [one.message for one in result.unusable])
+
+
+def _reason(problem: Problem) -> str:
+    """Why a file was left out, without its name, which goes before."""
+    return "is no trace" if str(problem.path) in problem.message else problem.message
+
+
+def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
+    for line in lines[:_SHOWN_PROBLEMS]:
+        yield title + " ".join(line.split())
+    if len(lines) > _SHOWN_PROBLEMS:
+        yield f"{title}… and {len(lines) - _SHOWN_PROBLEMS:,} more"
+
+
+def _line(run: IngestedRun, store: str) -> str:
+    """One run of many."""
+    from traceconv.errors import printable
+
+    name = printable(run.label)
+    if run.action == "kept":
+        lossy = ", with losses" if run.lossy else ""
+        return f"{name} is in {store} already, as run {run.run_id}{lossy}"
+    return f"{name} {run.action} as run {run.run_id}{_whose(run)}: {run.record_count:,} records"
+
+
+def _whose(run: IngestedRun) -> str:
+    from traceconv.errors import printable
+
+    known = [
+        None if run.rank is None else f"rank {run.rank}",
+        None if run.host is None else f"host {printable(run.host, 60)}",
+        None if run.group_label is None else f"group {printable(run.group_label, 60)}",
+    ]
+    said = ", ".join(part for part in known if part is not None)
+    return f" ({said})" if said else ""
+
+
 def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
     """What became of one capture: the books, the rate, the losses."""
-    from traceconv.diagnostics import Code, Severity
     from traceconv.errors import printable
 
     name, shown = printable(run.label), printable(str(store))
@@ -107,7 +200,7 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
         lossy = ", with losses" if run.lossy else ""
         yield f"{name} is in {shown} already, as run {run.run_id}{lossy}; nothing done (--replace reads it again)"
         return
-    yield f"{name} {run.action} as run {run.run_id} in {shown}"
+    yield f"{name} {run.action} as run {run.run_id} in {shown}{_whose(run)}"
     heads = ("records", "rows", "merged", "consumed", "lost")
     yield f"  {'type':<22}" + "".join(f"{head:>12}" for head in heads)
     books = sorted(run.accounts.by_record.items())
@@ -117,6 +210,14 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
     rate = run.record_count / run.seconds if run.seconds else 0
     size = run.size_bytes / 1e6
     yield f"  {run.record_count:,} records, {size:,.1f} MB in {run.seconds:.2f} s ({rate:,.0f} records/s)"
+    yield from _losses(run)
+
+
+def _losses(run: IngestedRun) -> Iterator[str]:
+    from traceconv.diagnostics import Code, Severity
+    from traceconv.errors import printable
+
+    name = printable(run.label)
     losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code is Code.CUT_AT]
     for entry in losses[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""
@@ -125,45 +226,3 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
         yield f"  {entry.severity.value}: {file}{printable(entry.message)}{place}{count}"
     if len(losses) > _SHOWN_LOSSES:
         yield f"  … and {len(losses) - _SHOWN_LOSSES} more; all are in the table import_log"
-
-
-@contextmanager
-def _progress() -> Iterator[Observer | None]:
-    """A progress bar on a terminal; nothing in a pipe."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bar(bar)
-
-
-class _Bar:
-    """Tells a rich progress bar how an ingest goes on."""
-
-    def __init__(self, bar: object) -> None:
-        from rich.progress import Progress
-
-        assert isinstance(bar, Progress)
-        self._bar = bar
-        self._task = bar.add_task("", total=None)
-
-    def start(self, label: str, total_bytes: int) -> None:
-        """A run of so many bytes begins to be read."""
-        from traceconv.errors import printable
-
-        self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(printable(label, 40), total=total_bytes)
-
-    def advance(self, byte_count: int) -> None:
-        """So many more bytes were read."""
-        self._bar.advance(self._task, byte_count)

@@ -83,6 +83,10 @@ class StoreWriter:
         """The number for a new run."""
         return int(self._fetch("SELECT coalesce(max(run_id), 0) + 1 FROM run", [])[0][0])
 
+    def run_count(self) -> int:
+        """How many runs there are."""
+        return int(self._fetch("SELECT count(*) FROM run", [])[0][0])
+
     def delete_run(self, run_id: int) -> None:
         """Takes a run out of all tables."""
         for name in tables():

@@ -1,0 +1,123 @@
+"""What a terminal shows while an ingest runs: how much is read, how fast, and how long it still takes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from traceconv.errors import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from traceconv.pipeline import Observer
+
+#: How often the numbers of the line are made anew.
+_SECONDS_BETWEEN = 0.1
+_MEGA = 1e6
+
+
+@contextmanager
+def ingest_progress() -> Iterator[Observer | None]:
+    """A progress line on a terminal; None where stderr is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=3)),
+        BarColumn(bar_width=None, table_column=Column(ratio=2, min_width=6)),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+        yield IngestProgress(progress)
+
+
+class IngestProgress:
+    """Tells a rich progress line how an ingest goes on.
+
+    Of a file that is read first and stored then, each counts for half; what is stored is measured by the events that
+    were read, since rows are about as many.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=None, numbers="")
+        self._begun = time.monotonic()
+        self._shown = 0.0
+        self._runs = self._run = 0
+        self._total = self._before = 0
+        self._all_read = self._events = 0
+        self._label, self._phase, self._passes = "", "", 1
+        self._size = self._read = self._run_events = self._rows = 0
+
+    def plan(self, run_count: int, total_bytes: int) -> None:
+        """So many runs are to be read, of so many bytes together."""
+        self._runs, self._total = run_count, total_bytes
+        self._show(at_once=True)
+
+    def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
+        """A run of so many bytes begins to be read, or once more from its beginning."""
+        self._label, self._phase, self._passes = printable(label, 60), "reading", passes
+        self._all_read -= self._read
+        self._events -= self._run_events
+        self._size, self._read, self._run_events, self._rows = total_bytes, 0, 0, 0
+        self._show(at_once=self._runs == 1)
+
+    def advance(self, byte_count: int) -> None:
+        """So many more bytes were read."""
+        self._read += byte_count
+        self._all_read += byte_count
+        self._show()
+
+    def counted(self, event_count: int) -> None:
+        """So many more events were read."""
+        self._run_events += event_count
+        self._events += event_count
+
+    def storing(self) -> None:
+        """All events of the run are read; now its rows are made and stored."""
+        self._phase = "storing"
+        self._show(at_once=self._runs == 1)
+
+    def stored(self, row_count: int) -> None:
+        """So many more rows of the run are on their way into the store."""
+        self._rows += row_count
+        self._show()
+
+    def done(self) -> None:
+        """The run is stored, or was found not to be usable."""
+        self._run += 1
+        self._before += self._size
+        self._size = self._read = self._run_events = self._rows = 0
+        self._show()
+
+    def _show(self, *, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if not at_once and now - self._shown < _SECONDS_BETWEEN:
+            return
+        self._shown = now
+        part = min(1.0, self._read / self._size) if self._size else 0.0
+        if self._passes == 2:
+            stored = min(1.0, self._rows / self._run_events) if self._run_events else 0.0
+            part = (part + stored) / 2
+        seconds = now - self._begun
+        rate = f", {self._events / seconds:,.0f} events/s" if self._events and seconds > 0.2 else ""
+        place = f"{min(self._run + 1, self._runs):,}/{self._runs:,} " if self._runs > 1 else ""
+        # Standard input has no size: how much is left is not known.
+        of = f"/{self._total / _MEGA:,.1f}" if self._total else ""
+        self._progress.update(
+            self._task,
+            description=f"{place}{self._phase} {self._label}".strip(),
+            total=self._total or None,
+            completed=self._before + part * self._size,
+            numbers=f"{self._all_read / _MEGA:,.1f}{of} MB{rate}",
+        )

@@ -1,0 +1,36 @@
+"""Which host and rank a run is of, by rows that are in the store already."""
+
+from __future__ import annotations
+
+import re
+
+from traceconv.store.writer import StoreWriter
+
+_RANK = re.compile(r"rank[ _:=-]*([0-9]{1,9})", re.IGNORECASE)
+
+
+def host_and_rank(writer: StoreWriter, run_id: int, program: object) -> tuple[str | None, int | None]:
+    """(host, rank) of a run of the transaction; None where its rows don't say it, or say more than one.
+
+    program  what wrote the trace, as in run.writer. DFTracer says the host in metadata (`HH`), and of old in the args
+             of every call; any program may call its one process by its rank.
+    """
+    rank = None
+    names = writer.fetch("SELECT DISTINCT name FROM process WHERE run_id = $run LIMIT 2", {"run": run_id})
+    if len(names) == 1 and names[0][0] is not None:
+        match = _RANK.fullmatch(names[0][0].strip())
+        rank = int(match[1]) if match is not None else None
+    if program != "DFTracer":
+        return None, rank
+    found = writer.fetch(
+        "SELECT DISTINCT json_extract_string(args, '$.name') AS host FROM marker "
+        "WHERE run_id = $run AND name = 'HH' AND json_valid(args) LIMIT 2",
+        {"run": run_id},
+    )
+    if not found:
+        found = writer.fetch(
+            "SELECT DISTINCT json_extract_string(args, '$.hostname') AS host FROM api "
+            """WHERE run_id = $run AND args LIKE '%"hostname"%' AND json_valid(args) LIMIT 2""",
+            {"run": run_id},
+        )
+    return (found[0][0] if len(found) == 1 else None), rank
