@@ -60,6 +60,20 @@ def test_api_calls_nest_across_blocks_and_slices(tmp_path: Path, block_bytes: in
 
 
 @SIZES
+def test_a_collective_is_of_the_group_that_its_stream_is_called_by(
+    tmp_path: Path, block_bytes: int, slice_bytes: int
+) -> None:
+    b = CaptureBuilder(tmp_path / "PROF_1", block_bytes=block_bytes, slice_bytes=slice_bytes)
+    for stream, name in enumerate(["compute 0", "communication", "communication world", "communication rows 0-3"]):
+        b.add("stream", 0, name=name, stream_id=stream)
+    for number, (stream, kind) in enumerate([(0, "AI_CORE"), *((n, "HCCL") for n in range(5)), (2, "EVENT_WAIT")]):
+        synced(b).task(number, 10 * number, 10 * number + 5, "t", task_type=kind, stream_id=stream)
+    ingested(tmp_path / "s.duckdb", b.close())
+    groups = [None, None, None, "world", "rows 0-3", None, None]
+    assert query(tmp_path / "s.duckdb", "SELECT comm_group FROM task ORDER BY start_ns") == [(one,) for one in groups]
+
+
+@SIZES
 def test_tasks_of_two_devices_pair_across_blocks_and_slices(tmp_path: Path, block_bytes: int, slice_bytes: int) -> None:
     b = CaptureBuilder(tmp_path / "PROF_1", devices=(0, 3), block_bytes=block_bytes, slice_bytes=slice_bytes)
     b.call(50, 900, 990, "LaunchKernel")

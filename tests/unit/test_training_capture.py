@@ -20,6 +20,7 @@ from traceconv.cli.app import run
 from traceconv.errors import UsageError
 from traceconv.pipeline import ingest
 from traceconv.runtime.record import Recorded, RecordOptions, record
+from traceconv.runtime.schedule import WORLD_GROUP
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.truth import TRUTH, intersection, union
 
@@ -187,6 +188,8 @@ def test_collectives_meet_and_have_a_stream_of_their_own(store: Store) -> None:
     assert len(streams) == 1 and not streams & others
     names = store.query("SELECT DISTINCT name FROM track WHERE kind = 'stream' AND name LIKE '%communication%'")
     assert len(names) == 1
+    groups = store.query("SELECT DISTINCT kind = 'collective', comm_group FROM task ORDER BY ALL")
+    assert groups == [(False, None), (True, WORLD_GROUP)]
 
 
 def test_an_export_of_it_comes_back(store: Store, tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ class TaskPass:
             EnumColumn(schema.field("task_type"), {name: pair[part] for name, pair in _TASK_KINDS.items()})
             for part in (0, 1)
         )
+        types = schema.field("task_type").values or {}
+        self._collective = next(code for code, name in types.items() if name == "HCCL")
         #: task_id → id of its row.
         self.rows_by_task = SpillIndex(("id",))
         #: Streams whose tasks did not come in the order of their start, so that `wait_ns` must be made anew.
@@ -170,6 +172,7 @@ class TaskPass:
             "depth": np.zeros(len(starts), np.int32),
             "self_ns": dur,
             "hf32_eligible": Nullable(starts["hf32_eligible"] == 1, ~computes),
+            "comm_group": self._groups(starts["stream_id"], starts["task_type"] == self._collective),
         }
         columns.update({name: context.number(schema, starts, name) for name in numbers})
         columns.update({name: Nullable(starts[name].astype(np.int64), ~computes) for name in counts})
@@ -182,6 +185,17 @@ class TaskPass:
 
     def _track(self, stream_id: int) -> int:
         return self._context.tracks.stream(self._device_id, stream_id)
+
+    def _groups(self, stream: NDArray[np.uint32], collective: Mask) -> pa.DictionaryArray:
+        """The group of each collective, as the name of its stream says; NULL of other tasks, and where it says none."""
+        codes = np.full(len(stream), -1, np.int32)
+        names: list[str] = []
+        for number in np.unique(stream[collective]).tolist():
+            name = self._context.tracks.stream_group(self._device_id, number)
+            if name is not None:
+                codes[collective & (stream == number)] = len(names)
+                names.append(name)
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(names, pa.string()))
 
     def _op_names(self, op_index: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """The name hash of each op; 0 where the op is not known."""

@@ -68,6 +68,12 @@ class Tracks:
         track.tid_text = str(thread_id)
         return track.track_id
 
+    def stream_group(self, device_id: int, stream_id: int) -> str | None:
+        """The group of devices that a stream of collectives belongs to, which its name ends in; None: not known."""
+        name = self._track("stream", device_id, stream_id).name or ""
+        kind, _, group = name.partition(" ")
+        return group or None if kind == "communication" else None
+
     def stream(self, device_id: int, stream_id: int) -> int:
         """The track of a stream."""
         track = self._track("stream", device_id, stream_id)

@@ -25,6 +25,9 @@ from traceconv.runtime.spec import DeviceSpec
 INPUTS = -1
 #: Ops of the model whose first inputs decide what is launched, and how many these inputs are.
 _DECIDING = {"If": 1, "Loop": 2}
+#: The group of all devices that share a job, as HCCL calls it; the name of the stream of collectives ends in it, which
+#: is how ingest knows (task.comm_group).
+WORLD_GROUP = "hccl_world_group"
 #: Stands for the stream of collectives, until it is known how many others there are.
 _COMMUNICATION = -1
 
@@ -84,7 +87,7 @@ class Schedule:
         """Number and name of every stream."""
         names = {stream: f"compute {stream}" for stream in range(self.stream_count)}
         names |= {self.copy_in: "copy in", self.copy_out: "copy out"}
-        return {**names, self.communication: "communication"} if self.communicates else names
+        return {**names, self.communication: f"communication {WORLD_GROUP}"} if self.communicates else names
 
     @property
     def communication(self) -> int:
