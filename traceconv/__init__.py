@@ -57,5 +57,7 @@ def __getattr__(name: str) -> object:
 
             if os.environ.get("TRACECONV_OUTPUT"):
                 import_module("traceconv.profiler").start_from_environment()
-        return getattr(import_module({**_PROFILING, **_OTHERS}.get(name, "traceconv.api")), name)
+        found = getattr(import_module({**_PROFILING, **_OTHERS}.get(name, "traceconv.api")), name)
+        globals()[name] = found  # a span may be made very often
+        return found
     raise AttributeError(f"module 'traceconv' has no attribute '{name}'")

@@ -68,6 +68,7 @@ class Capture:
             selection=options.selection,
             thread_names=thread_names,
         )
+        self._has_inferences = options.selection.inferences
         self._now = now
         self._new_id = new_id
         self._lock = threading.RLock()
@@ -172,9 +173,13 @@ class Capture:
             if span is None:
                 return
             lane = self._lanes[span.thread_id]
-            place = lane.index(span)
-            above = lane[place + 1 :]
-            lane.remove(span)
+            above: list[OpenSpan] = []
+            if lane[-1] is span:
+                lane.pop()
+            else:
+                place = lane.index(span)
+                above = lane[place + 1 :]
+                del lane[place]
             if not lane:
                 del self._lanes[span.thread_id]
             if not span.piece_id:
@@ -229,13 +234,11 @@ class Capture:
 
     def range_begin(self, row: tuple[int, int, int, int, str, str, str, int, int, str, int, int, int]) -> None:
         """A range begins; one that the user's code surrounds has the piece of that as its parent."""
-        host_ns, span_id, parent_id, *rest = row
-        kind = row[9]
-        if kind == "inference":
-            parent_id = self.parent(parent_id)
-        elif not self.options.selection.inferences:
-            parent_id = 0
-        self.recorder.range_begin(host_ns, span_id, parent_id, *rest)  # type: ignore[arg-type]  # a tuple's rest
+        if row[9] == "inference":
+            row = (*row[:2], self.parent(row[2]), *row[3:])
+        elif not self._has_inferences:
+            row = (*row[:2], 0, *row[3:])
+        self.recorder.range_begin(*row)
 
     # Files
 

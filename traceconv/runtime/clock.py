@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,36 +56,58 @@ class DeviceClock:
 
 
 class LiveClock:
-    """Monotonic time less the time that emulation took; while emulation runs, nobody can read it."""
+    """Monotonic time less the time that emulation took; while emulation runs, nobody can read it.
+
+    The clock is read several times an op, so that a reading takes no lock: it counts when the sum of all stops is
+    the same object after it as before, since then no stop began or ended meanwhile.
+    """
+
+    __slots__ = ("_lock", "_stopped_ns", "_total_ns")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stopped_ns = 0
+        self._total_ns = 0
+        #: The sum of all stops; None during one.
+        self._stopped_ns: int | None = 0
 
-    def now(self) -> int:
+    def now(self, _monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
         """Host clock in ns."""
-        with self._lock:
-            return time.monotonic_ns() - self._stopped_ns
+        while True:
+            stopped_ns = self._stopped_ns
+            if stopped_ns is not None:
+                read_ns = _monotonic_ns()
+                if self._stopped_ns is stopped_ns:
+                    return read_ns - stopped_ns
+            with self._lock:
+                pass  # until the stop is over
 
     def after_fork(self) -> None:
         """In the child of a fork, where nobody else can have stopped the clock."""
         self._lock = threading.Lock()
+        self._stopped_ns = self._total_ns
 
     def readings(self) -> tuple[int, int, int]:
         """Three readings one directly after another: something can be read at the second, between the others."""
-        with self._lock:
-            times = (time.monotonic_ns(), time.monotonic_ns(), time.monotonic_ns())
-            return times[0] - self._stopped_ns, times[1] - self._stopped_ns, times[2] - self._stopped_ns
+        while True:
+            stopped_ns = self._stopped_ns
+            if stopped_ns is not None:
+                first, second, third = time.monotonic_ns(), time.monotonic_ns(), time.monotonic_ns()
+                if self._stopped_ns is stopped_ns:
+                    return first - stopped_ns, second - stopped_ns, third - stopped_ns
+            with self._lock:
+                pass
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Stops the clock for all threads: what is done inside takes no time."""
         with self._lock:
+            self._stopped_ns = None
             began = time.monotonic_ns()
             try:
                 yield
             finally:
-                self._stopped_ns += time.monotonic_ns() - began
+                self._total_ns += time.monotonic_ns() - began
+                self._stopped_ns = self._total_ns
 
 
 class LiveThread:

@@ -96,15 +96,6 @@ class Task:
         return self.start, self.end
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """When a task ran, as the device's counter showed it."""
-
-    task_id: int
-    start: int
-    end: int
-
-
 @dataclass(slots=True)
 class _Running:
     """A task under way: what is left of it, in ticks · `_FULL`, and how fast that becomes less."""
@@ -171,11 +162,6 @@ class Device:
         """Host clock at which the host sees that a task is done; the device's time moves on until then."""
         self.run_until(task)
         return self.clock.ns_at(task.span[1]) + self.spec.completion_latency_ns
-
-    def slot(self, task: Task) -> Slot:
-        """What the counter showed at the start and the end of a task that is done."""
-        start, end = task.span
-        return Slot(task.task_id, self.clock.reading(start), self.clock.reading(end))
 
     def run_until(self, task: Task) -> None:
         """Moves the device's time on to the end of a task, no further."""
@@ -260,6 +246,10 @@ class Device:
 
     def _share(self) -> None:
         """Gives each running task its speed: the least share that it gets of anything it asks for."""
+        if len(self._running) == 1:
+            for alone in self._running.values():
+                alone.speed = _FULL
+            return
         asked = [0] * len(RESOURCES)
         askers = [0] * len(RESOURCES)
         moving = [running for running in self._running.values() if not self._is_held(running.task)]

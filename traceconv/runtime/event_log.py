@@ -2,19 +2,19 @@
 
 What stays the same from one event to the next of its kind (name, thread, op …) is a head, kept once and named by
 a number. The words of an event are appended in one step, so that several threads can log at a time, also
-while one takes what there is. `recorder` makes records of the words.
+while one takes what there is: to a list, since that takes a sixth of what an array takes, which makes numbers of
+them at once. `recorder` makes records of the words.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.runtime.device import Slot
 from traceconv.runtime.lower import DeviceOp
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.spec import DeviceSpec
@@ -24,9 +24,13 @@ NONE32 = (1 << 32) - 1
 #: A field of 64 bits that is not known, as the signed word that has the same bits.
 _NONE_WORD = -1
 
-#: Kind of event → words of one. api: host_ns, correlation_id, 2 · head + (1 for an end), step_id.
+#: Shapes of an event of a call: the call begins, it ends, the whole of one call, a call and all of the one in it.
+CALL_BEGINS, CALL_ENDS, WHOLE_CALL, CALL_IN_CALL = range(4)
+#: Kind of event → words of one. Those of calls are three times (begin, and end; of a call in a call: the begins of
+#: both, and their end), correlation_id, 4 · head + shape, step_id; the inner call's head and correlation_id are
+#: one more and one less than the outer one's, which are the ones that are logged.
 WORDS: Mapping[str, int] = {
-    "api": 4,
+    "api": 6,
     "memory": 7,  # host_ns, block_id, address, size_bytes, used_bytes, reserved_bytes, head
     "task": 9,  # start, end, correlation_id, size_bytes, task_id, stream_id, step_id, execution_id, head
     "sync": 3,  # ticks, host_before_ns, host_after_ns
@@ -72,15 +76,17 @@ class EventStore:
     tasks_on: bool = True
     memory_on: bool = True
     steps_on: bool = True
-    words: dict[tuple[str, int | None], array[int]] = field(default_factory=dict)
+    words: dict[tuple[str, int | None], list[int]] = field(default_factory=dict)
     calls: list[CallHead] = field(default_factory=list)
     blocks: list[MemoryHead] = field(default_factory=list)
     tasks: list[TaskHead] = field(default_factory=list)
     counters: list[CounterHead] = field(default_factory=list)
+    #: Held while a head gets its number: sessions on several threads may need new ones at a time.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def buffer(self, kind: str, device_id: int | None) -> array[int]:
-        """Where the words of a kind of event go; always the same array."""
-        return self.words.setdefault((kind, device_id), array("q"))
+    def buffer(self, kind: str, device_id: int | None) -> list[int]:
+        """Where the words of a kind of event go; always the same list."""
+        return self.words.setdefault((kind, device_id), [])
 
     @property
     def pending(self) -> int:
@@ -93,7 +99,7 @@ class EventStore:
         for (kind, device_id), buffer in list(self.words.items()):
             count = len(buffer)  # others may add to the end meanwhile
             if count:
-                taken[kind, device_id] = np.frombuffer(buffer[:count], np.int64).reshape(-1, WORDS[kind])
+                taken[kind, device_id] = np.fromiter(buffer[:count], np.int64, count).reshape(-1, WORDS[kind])
                 del buffer[:count]
         return taken
 
@@ -108,8 +114,11 @@ class EventLog:
         self.store = store
         self.op_base = op_base
         self.model_base = model_base
+        #: What tasks are shown to: ranges of streams that are open.
+        self.spans_open: Sequence[object] = ()
         self.add_call = store.buffer("api", None).extend
         self._add_memory = store.buffer("memory", None).extend
+        self._add: dict[tuple[str, int], Callable[[Iterable[int]], None]] = {}
         self._call_heads: dict[tuple[str, int, int, str], int] = {}
         self._memory_heads: dict[tuple[object, ...], int] = {}
         self._task_heads: dict[tuple[str | None, int, str], int] = {}
@@ -147,53 +156,60 @@ class EventLog:
     # What happens on the host
 
     def call_head(self, name: str, thread_id: int, op_index: int, level: str) -> int:
-        """The head of a call: twice it begins `add_call`'s third word for a begin, and one more for an end."""
+        """The head of a call, which goes into the words for `add_call`."""
         key = (name, thread_id, op_index, level)
         found = self._call_heads.get(key)
         if found is None:
-            self.see_text(name)
-            heads = self.store.calls
-            heads.append((name, thread_id, self._op(op_index), _LEVELS[level]))
-            found = self._call_heads[key] = len(heads) - 1
+            found = self._call_heads[key] = self.heads_in_row(((name, level),), thread_id, op_index)
         return found
+
+    def heads_in_row(self, names: tuple[tuple[str, str], ...], thread_id: int, op_index: int) -> int:
+        """The first head of calls (name, level), one in another, the outermost first: the next has one more."""
+        heads = self.store.calls
+        with self.store.lock:
+            for name, level in names:
+                self.see_text(name)
+                heads.append((name, thread_id, self._op(op_index), _LEVELS[level]))
+            return len(heads) - len(names)
 
     def memory(self, event: MemoryEvent, device_id: int) -> None:
         """An allocation or a free."""
         if not self.store.memory_on:
             return
-        key = (event.pool, event.tensor_name, event.op_index, event.event, event.kind, event.purpose, device_id)
+        host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor_name, op_index = event
+        key = (pool, tensor_name, op_index, what, kind, purpose, device_id)
         head = self._memory_heads.get(key)
         if head is None:
-            self.see_text(event.pool)
-            self.see_text(event.tensor_name)
-            self.store.blocks.append(
-                (
-                    event.pool,
-                    event.tensor_name or "",
-                    device_id,
-                    NONE32 if event.op_index is None else self._op(event.op_index),
-                    _MEMORY_EVENTS[event.event],
-                    _MEMORY_KINDS[event.kind],
-                    _PURPOSES[event.purpose],
+            self.see_text(pool)
+            self.see_text(tensor_name)
+            with self.store.lock:
+                self.store.blocks.append(
+                    (
+                        pool,
+                        tensor_name or "",
+                        device_id,
+                        NONE32 if op_index is None else self._op(op_index),
+                        _MEMORY_EVENTS[what],
+                        _MEMORY_KINDS[kind],
+                        _PURPOSES[purpose],
+                    )
                 )
-            )
-            head = self._memory_heads[key] = len(self.store.blocks) - 1
-        self._add_memory(
-            (event.host_ns, event.block_id, event.address, event.size_bytes, event.used_bytes, event.reserved_bytes,
-             head)
-        )  # fmt: skip
+                head = self._memory_heads[key] = len(self.store.blocks) - 1
+        self._add_memory((host_ns, block_id, address, size, used, reserved, head))
 
     # What happens on the device
 
     def sync(self, device_id: int, ticks: int, host_before_ns: int, host_after_ns: int) -> None:
         """A reading of the device's counter between two of the host's clock."""
         if self.store.on:
-            self.store.buffer("sync", device_id).extend((ticks, host_before_ns, host_after_ns))
+            self._adder("sync", device_id)((ticks, host_before_ns, host_after_ns))
 
     def task(
         self,
         device_id: int,
-        slot: Slot,
+        task_id: int,
+        start: int,
+        end: int,
         stream_id: int,
         task_type: str,
         correlation_id: int,
@@ -204,7 +220,7 @@ class EventLog:
         step_id: int = NONE32,
         execution_id: int = NONE32,
     ) -> None:
-        """A task, start and end; with the counters of its op where it has some."""
+        """A task from a tick to a tick; with the counters of its op where it has some."""
         if not self.store.tasks_on:
             return
         key = (name, NONE32 if op is None else op.index, task_type)
@@ -213,12 +229,18 @@ class EventLog:
             self.see_text(name)
             blocks = (op.cost.block_count, op.cost.mix_block_count) if op else (0, 0)
             hf32 = int(op is not None and op.hf32_eligible)
-            self.store.tasks.append((name or "", self._op(key[1]), *blocks, _TASK_TYPES[task_type], hf32))
-            head = self._task_heads[key] = len(self.store.tasks) - 1
+            with self.store.lock:
+                self.store.tasks.append((name or "", self._op(key[1]), *blocks, _TASK_TYPES[task_type], hf32))
+                head = self._task_heads[key] = len(self.store.tasks) - 1
         size = _NONE_WORD if size_bytes is None else size_bytes
-        self.store.buffer("task", device_id).extend(
-            (slot.start, slot.end, correlation_id, size, slot.task_id, stream_id, step_id, execution_id, head)
+        self._adder("task", device_id)(
+            (start, end, correlation_id, size, task_id, stream_id, step_id, execution_id, head)
         )
+        if self.spans_open:
+            self.see_task(device_id, stream_id, start, end)
+
+    def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
+        """A task of a stream while ranges of streams are open."""
 
     def counter(self, device_id: int, ticks: int, name: str, unit: str, value: int) -> None:
         """A sampled value."""
@@ -229,15 +251,23 @@ class EventLog:
         if head is None:
             self.see_text(name)
             self.see_text(unit)
-            self.store.counters.append(key)
-            head = self._counter_heads[key] = len(self.store.counters) - 1
-        self.store.buffer("counter", device_id).extend((ticks, value, head))
+            with self.store.lock:
+                self.store.counters.append(key)
+                head = self._counter_heads[key] = len(self.store.counters) - 1
+        self._adder("counter", device_id)((ticks, value, head))
 
     def step_mark(self, device_id: int, ticks: int, step_id: int, model_id: int, iteration: int, mark: str) -> None:
         """The device passes a point of a step."""
         if self.store.steps_on:
             words = (ticks, step_id, self.model_base + model_id, iteration, _MARKS[mark])
-            self.store.buffer("step_mark", device_id).extend(words)
+            self._adder("step_mark", device_id)(words)
+
+    def _adder(self, kind: str, device_id: int) -> Callable[[Iterable[int]], None]:
+        """What adds the words of an event in one step."""
+        found = self._add.get((kind, device_id))
+        if found is None:
+            found = self._add[kind, device_id] = self.store.buffer(kind, device_id).extend
+        return found
 
     def _op(self, op_index: int) -> int:
         return op_index if op_index == NONE32 else self.op_base + op_index

@@ -13,11 +13,12 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
 
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import NONE32, EventLog
+from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, WHOLE_CALL, EventLog
 
 #: What a call costs on the modelled host, in ns: (before, after) the part that the call is about.
 _PRICES_NS: dict[str, tuple[int, int]] = {
@@ -72,7 +73,13 @@ class Host:
         self.recorder = recorder
         self.channel, self.worker, self.driver = threads
         self._clock = clock
-        self._correlations = correlations or itertools.count(1)
+        self.is_live = clock is not None
+        numbers = correlations or itertools.count(1)
+        #: The odd number before that of a live call is that of a call in it; each comes in one step for all threads.
+        self.correlations = map((2).__mul__, numbers) if self.is_live else numbers
+        self._dispatch_heads = _DispatchHeads(recorder, self.channel.thread_id)
+        #: False: the host goes on before the device is done. Only to measure the host alone.
+        self.waits = True
         self._readings = 0
         self._sync_random = Random(seed)
         self._sync_lock = threading.Lock()
@@ -91,7 +98,30 @@ class Host:
         """A span of the log around a `with` block; its `correlation_id` goes to what it launches."""
         if self._clock is not None and not self.recorder.store.calls_on:
             return _UNLOGGED  # modelled time needs its price all the same
-        return Call(self.recorder, thread, level, name, op_index, step_id, next(self._correlations))
+        return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
+
+    def dispatcher(self, step_id: int) -> Callable[[int, Callable[[], None]], None]:
+        """What hands the launch of an op over, as a call on the channel: of the op's index, and the work."""
+        if self._thread is None:
+            return partial(self._dispatch, step_id)
+        put = self._queue.put
+        if not self.recorder.store.calls_on:
+            return lambda _, work: put(work)
+        thread_id = self.channel.thread_id
+        if self._dispatch_heads.thread_id != thread_id:
+            self._dispatch_heads = _DispatchHeads(self.recorder, thread_id)
+        now, numbers, add, heads = self.channel.now, self.correlations, self.recorder.add_call, self._dispatch_heads
+
+        def dispatch(op_index: int, work: Callable[[], None]) -> None:
+            begin_ns = now()
+            put(work)
+            add((begin_ns, now(), 0, next(numbers), heads[op_index], step_id))
+
+        return dispatch
+
+    def _dispatch(self, step_id: int, op_index: int, work: Callable[[], None]) -> None:
+        with self.call(self.channel, "node", "OpDispatch", op_index=op_index, step_id=step_id):
+            self.hand_over(work)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -157,6 +187,10 @@ class Host:
                 self._failure = failure
 
     # Clocks
+
+    def clocks_are_due(self, host_ns: int) -> bool:
+        """Whether `compare_clocks` has something to do at a time of the host clock."""
+        return host_ns >= self._next_sync_ns and self.recorder.store.on
 
     def compare_clocks(self, device: Device, thread: HostThread, *, now: bool = False) -> None:
         """Reads both clocks when the period is over and logs the readings.
@@ -226,10 +260,11 @@ class Host:
         """
         while True:
             self.compare_clocks(device, thread)
-            if thread.now() >= host_ns:
+            if thread.now() >= host_ns or not self.waits:
                 break
             thread.wait_until(min(host_ns, self._next_sync_ns) if self.recorder.store.on else host_ns)
-        self.driver.wait_until(host_ns)
+        if self.waits:
+            self.driver.wait_until(host_ns)
         with self.call(self.driver, "runtime", "HandleCompletion", step_id=step_id):
             pass
         thread.wait_until(self.driver.now())
@@ -257,7 +292,7 @@ class Call:
         correlation_id: int,
     ) -> None:
         self._add = recorder.add_call
-        self._head = 2 * recorder.call_head(name, thread.thread_id, op_index, level)
+        self._head = 4 * recorder.call_head(name, thread.thread_id, op_index, level)
         self._thread = thread
         self._step_id = step_id
         self.correlation_id = correlation_id
@@ -265,7 +300,7 @@ class Call:
 
     def __enter__(self) -> Call:
         thread = self._thread
-        self._add((thread.now(), self.correlation_id, self._head, self._step_id))
+        self._add((thread.now(), 0, 0, self.correlation_id, self._head + CALL_BEGINS, self._step_id))
         thread.spend(self._before_ns)
         return self
 
@@ -273,7 +308,21 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.spend(self._after_ns)
-        self._add((self._thread.now(), self.correlation_id, self._head + 1, NONE32))
+        self._add((self._thread.now(), 0, 0, self.correlation_id, self._head + CALL_ENDS, NONE32))
+
+
+class _DispatchHeads(dict[int, int]):
+    """Index of an op → the word of its dispatch on a thread that has its head and its shape."""
+
+    def __init__(self, recorder: EventLog, thread_id: int) -> None:
+        super().__init__()
+        self.thread_id = thread_id
+        self._recorder = recorder
+
+    def __missing__(self, op_index: int) -> int:
+        head = self._recorder.call_head("OpDispatch", self.thread_id, op_index, "node")
+        word = self[op_index] = 4 * head + WHOLE_CALL
+        return word
 
 
 class UnloggedCall(Call):

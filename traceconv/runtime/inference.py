@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 
 from traceconv.runtime.clock import HostThread
@@ -24,6 +25,12 @@ class CaptureIds:
     executions: Iterator[int] = field(default_factory=lambda: count(1))
     blocks: Iterator[int] = field(default_factory=lambda: count(1))
     correlations: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+@lru_cache(4096)
+def _module_texts(path: str) -> tuple[str, str]:
+    """Name and args of the range of a module."""
+    return path.rsplit("/", 1)[-1], f'{{"path": {json.dumps(path)}}}'
 
 
 class RangeLog:
@@ -97,10 +104,9 @@ class RangeLog:
     def module(self, thread: HostThread, path: str, parent: int, step_id: int) -> int:
         """A module of the model begins on a thread: the ops that are under its path come next. Returns its number."""
         span_id = next(self._ids.spans)
-        name = path.rsplit("/", 1)[-1]
+        name, args = _module_texts(path)
         self._host.recorder.range_begin(
-            thread.now(), span_id, parent, 0, name, "module", f'{{"path": {json.dumps(path)}}}', thread.thread_id,
-            step_id, "module",
+            thread.now(), span_id, parent, 0, name, "module", args, thread.thread_id, step_id, "module",
         )  # fmt: skip
         return span_id
 

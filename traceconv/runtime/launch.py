@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from traceconv.runtime import device as dev
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
 from traceconv.runtime.device import EVENT, Device, Meeting, Task, Work
+from traceconv.runtime.event_log import CALL_IN_CALL
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.lower import DeviceOp, Program
@@ -118,6 +119,9 @@ class Launcher:
         self._truth = truth
         self._work = [op_work(device.spec, op) for op in program.ops]
         self._output_roots = {program.root(name) for name in program.downloads}
+        self._store = host.recorder.store
+        self._log_task = host.recorder.task
+        self._launch_words: dict[int, int] = {}
         self._next_sample = 0
         #: Memory in use is sampled every so many ops; 0: by device time.
         self.sample_rate = 0
@@ -136,16 +140,12 @@ class Launcher:
             self._collective(op, place.stream, run)
             self._behind(op, run)
             return
-        with host.call(thread, "node", "launch", op_index=op.index, step_id=run.step_id):
-            for tensor in op.writes:
-                root = self._program.root(tensor.name)
-                if root not in run.blocks:
-                    purpose = "output" if root in self._output_roots else "activation"
-                    run.blocks[root] = self._alloc(tensor.size_bytes, pool, purpose, root, op.index)
-            scratch = None
-            if op.cost.workspace_bytes:
-                scratch = self._alloc(op.cost.workspace_bytes, pool, "workspace", None, op.index)
-            task = self._submit("LaunchKernel", op.core, place.stream, self._work[op.index], run, op=op)
+        if host.is_live:
+            task, scratch = self._launch(op, place.stream, pool, run)
+        else:
+            with host.call(thread, "node", "launch", op_index=op.index, step_id=run.step_id):
+                scratch = self._take(op, pool, run)
+                task = self._submit("LaunchKernel", op.core, place.stream, self._work[op.index], run, op=op)
         run.op_tasks.append(task)
         # Blocks go back to the pool of their stream, where whatever takes them runs later.
         if scratch is not None:
@@ -153,7 +153,39 @@ class Launcher:
         self._behind(op, run)
         if self._sample_due(task):
             self.sample("HBM Used", "byte", task.arrival, self._memory.used_bytes)
-        host.compare_clocks(self._device, thread)
+        if not host.is_live or host.clocks_are_due(task.submit_ns):
+            host.compare_clocks(self._device, thread)
+
+    def _launch(self, op: DeviceOp, stream: int, pool: str, run: Run) -> tuple[Task, Block | None]:
+        """The calls that launch an op, with live clocks: both are logged at once, for speed."""
+        host, now = self._host, self._host.worker.now
+        logged = self._store.calls_on
+        begin_ns = now() if logged else 0
+        scratch = self._take(op, pool, run)
+        correlation_id = next(host.correlations) - 1 if logged else 0
+        submit_ns = now()
+        task = self._enqueue(submit_ns, correlation_id, op.core, stream, self._work[op.index], run, op=op)
+        if logged:
+            word = self._launch_words.get(op.index) or self._launch_word(op)
+            host.recorder.add_call((begin_ns, submit_ns, now(), correlation_id + 1, word, run.step_id))
+        return task, scratch
+
+    def _launch_word(self, op: DeviceOp) -> int:
+        recorder, thread_id = self._host.recorder, self._host.worker.thread_id
+        head = recorder.heads_in_row((("launch", "node"), ("LaunchKernel", "runtime")), thread_id, op.index)
+        word = self._launch_words[op.index] = 4 * head + CALL_IN_CALL
+        return word
+
+    def _take(self, op: DeviceOp, pool: str, run: Run) -> Block | None:
+        """Memory for what an op writes, and its workspace if it needs one, which is returned."""
+        for tensor in op.writes:
+            root = self._program.root(tensor.name)
+            if root not in run.blocks:
+                purpose = "output" if root in self._output_roots else "activation"
+                run.blocks[root] = self._alloc(tensor.size_bytes, pool, purpose, root, op.index)
+        if op.cost.workspace_bytes:
+            return self._alloc(op.cost.workspace_bytes, pool, "workspace", None, op.index)
+        return None
 
     def _sample_due(self, task: Task) -> bool:
         if self.sample_rate:
@@ -245,31 +277,56 @@ class Launcher:
         meeting: Meeting | None = None,
         on_channel: bool = False,
     ) -> Task:
-        """One call that launches one task; the task is logged when it is done."""
-        host, device, step_id = self._host, self._device, run.step_id
-        thread = host.channel if on_channel else host.worker
-        execution = run.execution if run.executions else None
-        execution_id = execution.execution_id if execution else NONE32
+        """One call that launches one task."""
+        thread = self._host.channel if on_channel else self._host.worker
         op_index = NONE32 if op is None else op.index
+        with self._host.call(thread, "runtime", call_name, op_index=op_index, step_id=run.step_id) as call:
+            return self._enqueue(
+                thread.now(), call.correlation_id, task_type, stream, work, run,
+                name=name, size_bytes=size_bytes, op=op, event=event, meeting=meeting,
+            )  # fmt: skip
 
-        with host.call(thread, "runtime", call_name, op_index=op_index, step_id=step_id) as call:
-            correlation_id = call.correlation_id
+    def _enqueue(
+        self,
+        submit_ns: int,
+        correlation_id: int,
+        task_type: str,
+        stream: int,
+        work: Work,
+        run: Run,
+        *,
+        name: str | None = None,
+        size_bytes: int | None = None,
+        op: DeviceOp | None = None,
+        event: Task | None = None,
+        meeting: Meeting | None = None,
+    ) -> Task:
+        """A task on a stream; it is logged when it is done, if tasks are logged now."""
+        execution = run.execution if run.executions else None
+        done = None
+        if self._truth is not None or self._store.tasks_on:
+            execution_id = execution.execution_id if execution else NONE32
+            log, truth, clock, step_id = self._log_task, self._truth, self._device.clock, run.step_id
+            device_id = self._device.device_id
 
             def done(task: Task) -> None:
-                host.recorder.task(
-                    device.device_id, device.slot(task), stream, task_type, correlation_id,
-                    name=name, size_bytes=size_bytes, op=op, step_id=step_id, execution_id=execution_id,
+                start, end = task.span
+                log(
+                    device_id, task.task_id, clock.reading(start), clock.reading(end), stream, task_type,
+                    correlation_id, name=name, size_bytes=size_bytes, op=op, step_id=step_id,
+                    execution_id=execution_id,
                 )  # fmt: skip
-                if self._truth is not None:
-                    shown = name if op is None else op.name
-                    self._truth.task(task, shown, task_type, op_index, step_id, execution_id, correlation_id)
+                if truth is not None:
+                    shown, op_index = (name, NONE32) if op is None else (op.name, op.index)
+                    truth.task(task, shown, task_type, op_index, step_id, execution_id, correlation_id)
 
-            task = device.submit(stream, thread.now(), work, event=event, meeting=meeting, done=done)
+        task = self._device.submit(stream, submit_ns, work, event=event, meeting=meeting, done=done)
         if execution is not None and not run.ahead:
             execution.tasks.append(task)
         return task
 
     def sample(self, name: str, unit: str, ticks: int, value: int) -> None:
         """A sampled value of the device."""
-        device = self._device
-        self._host.recorder.counter(device.device_id, device.clock.reading(ticks), name, unit, value)
+        if self._store.tasks_on:
+            device = self._device
+            self._host.recorder.counter(device.device_id, device.clock.reading(ticks), name, unit, value)

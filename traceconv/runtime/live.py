@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from traceconv.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.clock import LiveClock
-from traceconv.runtime.device import Device, Slot
+from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import NONE32, EventLog, EventStore
 from traceconv.runtime.gate import Gate
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.inference import CaptureIds
-from traceconv.runtime.lower import DeviceOp, Program
+from traceconv.runtime.lower import Program
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.stream_spans import StreamSpan, StreamSpans
@@ -81,13 +81,15 @@ class Process:
 
     def thread_id(self) -> int:
         """The number of this thread, which a log knows by its name."""
-        found: int | None = getattr(self._local, "thread_id", None)
-        if found is None:
+        try:
+            known: int = self._local.thread_id
+            return known
+        except AttributeError:
             found = self._local.thread_id = threading.get_native_id()
             self._thread_names[found] = threading.current_thread().name, found & 0xFFFF
             if threading.current_thread() is threading.main_thread():
                 self._thread_names[found] = "MainThread", 0
-        return found
+            return found
 
     def lane(self) -> int:
         """Where a span goes that begins here: this thread, or a line of its own for an asyncio task."""
@@ -199,6 +201,7 @@ class Process:
                 self._check_points(options, sessions)
             capture = Capture(options, parent, self.clock.now, self._new_id, self.describe_thread)
             self._settle(sessions)
+            capture.write({}, self.store)  # a process that is killed at once leaves a log that can be read
             self.captures = (*self.captures, capture)
             self.refresh()
             self._set_options()
@@ -395,9 +398,10 @@ class Process:
         for capture in self.captures:
             capture.forget()
         self.captures = ()
-        self.stream_spans = StreamSpans(self._new_id)
+        self.stream_spans.forget()
         self.step_group = None
         self.clock.after_fork()
+        self.store.lock = threading.Lock()
         self.store.take()
         self._reset()
         self._set_options()
@@ -419,6 +423,7 @@ class SessionLog(EventLog):
     def __init__(self, process: Process, *, op_base: int, model_base: int) -> None:
         super().__init__(process.store, op_base=op_base, model_base=model_base)
         self._process = process
+        self.spans_open = process.stream_spans.open
 
     def range_begin(
         self,
@@ -443,27 +448,8 @@ class SessionLog(EventLog):
                 if capture.recording:
                     capture.range_begin(row)
 
-    def task(
-        self,
-        device_id: int,
-        slot: Slot,
-        stream_id: int,
-        task_type: str,
-        correlation_id: int,
-        *,
-        name: str | None = None,
-        size_bytes: int | None = None,
-        op: DeviceOp | None = None,
-        step_id: int = NONE32,
-        execution_id: int = NONE32,
-    ) -> None:
-        spans = self._process.stream_spans
-        if spans.open and self.store.tasks_on:
-            spans.see(device_id, stream_id, slot.start, slot.end, self._process.captures)
-        super().task(
-            device_id, slot, stream_id, task_type, correlation_id, name=name, size_bytes=size_bytes, op=op,
-            step_id=step_id, execution_id=execution_id,
-        )  # fmt: skip
+    def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
+        self._process.stream_spans.see(device_id, stream_id, start, end, self._process.captures)
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
         if self.store.ranges_on:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from traceconv.errors import ModelError
 from traceconv.runtime.cost import ceil_div
@@ -30,8 +31,7 @@ class Block:
     tensor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEvent:
+class MemoryEvent(NamedTuple):
     """What the allocator did: `event` alloc or free, `kind` block or segment; totals are those after it."""
 
     host_ns: int
@@ -51,14 +51,20 @@ class MemoryEvent:
 class Allocator:
     """Arena allocator over the memory of one device. Every change is told to `log`.
 
-    `ids` numbers blocks and segments: one source for all devices of a capture.
+    ids     numbers blocks and segments: one source for all devices of a capture
+    wanted  whether `log` is to be told now; None: always
     """
 
     def __init__(
-        self, capacity_bytes: int, log: Callable[[MemoryEvent], None], ids: Iterator[int] | None = None
+        self,
+        capacity_bytes: int,
+        log: Callable[[MemoryEvent], None],
+        ids: Iterator[int] | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
         self._capacity_bytes = capacity_bytes
         self._log = log
+        self._wanted = wanted
         self._free: dict[str, list[Block]] = {}
         self._segments: list[tuple[int, Block, int]] = []
         self._next_address = _BASE_ADDRESS
@@ -76,7 +82,7 @@ class Allocator:
         size = max(1, ceil_div(size_bytes, _ALIGN_BYTES)) * _ALIGN_BYTES
         fitting = [block for block in self._free.setdefault(pool, []) if block.size_bytes >= size]
         if fitting:
-            block = min(fitting, key=lambda b: (b.size_bytes, b.address))
+            block = fitting[0] if len(fitting) == 1 else min(fitting, key=lambda b: (b.size_bytes, b.address))
             self._free[pool].remove(block)
         else:
             block = self._reserve(size, pool, now_ns)
@@ -175,19 +181,6 @@ class Allocator:
         tensor: str | None = None,
         op: int | None = None,
     ) -> None:
-        self._log(
-            MemoryEvent(
-                now_ns,
-                event,
-                kind,
-                block_id,
-                address,
-                size,
-                self.used_bytes,
-                self.reserved_bytes,
-                pool,
-                purpose,
-                tensor,
-                op,
-            )
-        )
+        if self._wanted is None or self._wanted():
+            totals = self.used_bytes, self.reserved_bytes
+            self._log(MemoryEvent(now_ns, event, kind, block_id, address, size, *totals, pool, purpose, tensor, op))

@@ -28,6 +28,7 @@ __all__ = ["NONE32", "Recorder", "Selection"]
 _NONE64 = (1 << 64) - 1
 _PHASES = enum_values("op", "phase")
 _RANGE_KINDS = enum_values("range", "kind")
+_RANGE_FIELDS = tuple(field.name for field in record("range").fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,18 @@ class Selection:
 
 ALL = Selection()
 
+#: Shape of an event of a call → how many records it makes.
+_CALL_RECORDS = np.array([1, 1, 2, 4])
+#: Shape, place of the record → (which of the times, whether it is the inner call's, whether it is an end).
+_CALL_PARTS = np.array(
+    [
+        [(0, 0, 0)] * 4,
+        [(0, 0, 1)] * 4,
+        [(0, 0, 0), (1, 0, 1)] * 2,
+        [(0, 0, 0), (1, 1, 0), (2, 1, 1), (2, 0, 1)],
+    ]
+)
+
 
 @dataclass(slots=True)
 class _Hashes:
@@ -63,6 +76,18 @@ class _Hashes:
     values: list[Words] = field(default_factory=list)
     defined: Any = field(default_factory=lambda: np.zeros(0, np.bool_))
     numbers: Any = None
+
+
+class _TextHashes(dict[str, int]):
+    """Text → its hash in the log, where it is defined when it is asked for the first time; nothing is 0."""
+
+    def __init__(self, define: Callable[[str], int]) -> None:
+        super().__init__({"": 0})
+        self._define = define
+
+    def __missing__(self, text: str) -> int:
+        found = self[text] = self._define(text)
+        return found
 
 
 class Recorder(EventLog):
@@ -92,21 +117,21 @@ class Recorder(EventLog):
         self._writer = (
             CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {}) if folder else None
         )
-        self._ranges: list[tuple[int, ...]] = []
-        self._hashes: dict[str, int] = {}
+        #: What is in a record of a range, record after record, until `flush`.
+        self._ranges: list[int] = []
+        self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
+        self._hashes = _TextHashes(self._define)
         self._tables: dict[tuple[int, str], _Hashes] = {}
         self._threads: set[int] = set()
         self._lock = threading.RLock()
 
     def text(self, text: str | None) -> int:
         """The hash of a text, which the log defines once."""
-        if not text or self._writer is None:
-            return 0
-        found = self._hashes.get(text)
-        if found is None:
-            with self._lock:
-                found = self._hashes[text] = self._writer.text(text)
-        return found
+        return self._hashes[text] if text and self._writer is not None else 0
+
+    def _define(self, text: str) -> int:
+        with self._lock:
+            return self._writer.text(text) if self._writer is not None else 0
 
     def see_text(self, text: str | None) -> None:
         self.text(text)
@@ -114,7 +139,7 @@ class Recorder(EventLog):
     @property
     def pending(self) -> int:
         """Events that wait for `flush`."""
-        return self.store.pending + len(self._ranges)
+        return self.store.pending + len(self._ranges) // len(_RANGE_FIELDS)
 
     def flush(self) -> None:
         """Writes what waits to the files. Raises OutputError when they can't be written."""
@@ -122,7 +147,7 @@ class Recorder(EventLog):
             self.write(self.store.take(), self.store)
             count = len(self._ranges)  # others may add to the end meanwhile
             if count:
-                self._append("range", None, np.array(self._ranges[:count], dtype=dtype_of(record("range"))))
+                self._append("range", None, _range_records(self._ranges[:count]))
                 del self._ranges[:count]
             if self._writer is not None:
                 self._writer.flush()
@@ -278,7 +303,7 @@ class Recorder(EventLog):
                 names = self.text(node.name), self.text(node.op_type)
                 self._row("fusion", None, (*names, _fusion_id(op, op_base), op_base + op.index, place, 0))
 
-    # Ranges: few, so that they are made at once
+    # Ranges
 
     def range_begin(
         self,
@@ -296,33 +321,23 @@ class Recorder(EventLog):
         item_index: int = NONE32,
         execution_id: int = NONE32,
     ) -> None:
-        if self._writer is None or not self.selection.takes_range(kind):
+        kind_value = self._range_kinds.get(kind)
+        if self._writer is None or kind_value is None:
             return
-        self.meet_thread(thread_id)
-        row = (
-            host_ns,
-            span_id,
-            parent_span_id,
-            trace_id,
-            self.text(name),
-            self.text(category),
-            self.text(args),
-            thread_id,
-            step_id,
-            0,
-            _RANGE_KINDS[kind],
-            0,
-            pe_index,
-            item_index,
-            execution_id,
-        )
-        self._ranges.append(row)
+        if thread_id not in self._threads:
+            self.meet_thread(thread_id)
+        hashes = self._hashes
+        self._ranges += (
+            host_ns, span_id, parent_span_id, trace_id, hashes[name], hashes[category], hashes[args], thread_id,
+            step_id, 0, kind_value, 0, pe_index, item_index, execution_id,
+        )  # fmt: skip
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
-        if self._writer is None or not self.selection.takes_range(kind):
-            return
-        row = (host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, _RANGE_KINDS[kind], 0, NONE32, NONE32, NONE32)
-        self._ranges.append(row)
+        kind_value = self._range_kinds.get(kind)
+        if self._writer is not None and kind_value is not None:
+            self._ranges += (
+                host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, kind_value, 0, NONE32, NONE32, NONE32
+            )  # fmt: skip
 
     def stream_ranges(self, device_id: int, stream_id: int, events: Sequence[tuple[int, int, str, str, bool]]) -> None:
         """Ranges of a stream, as (tick, span_id, name, args, whether it ends), nested and in order."""
@@ -366,16 +381,21 @@ class Recorder(EventLog):
         return known
 
     def _api_records(self, words: Words, store: EventStore) -> RecordArray:
-        head, ends = words[:, 2] >> 1, (words[:, 2] & 1) == 1
+        shape = words[:, 4] & 3
+        count = _CALL_RECORDS[shape]
+        row = np.repeat(np.arange(len(words)), count)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        time, inner, end = _CALL_PARTS[shape[row], place].T
+        head, ends = (words[:, 4] >> 2)[row] + inner, end == 1
         known = self._heads(store, "calls", head)
-        records = np.zeros(len(words), dtype_of(record("api")))
-        records["host_ns"] = words[:, 0]
-        records["correlation_id"] = words[:, 1]
+        records = np.zeros(len(row), dtype_of(record("api")))
+        records["host_ns"] = words[row, time]
+        records["correlation_id"] = words[row, 3] - inner
         records["name"] = np.where(ends, np.uint64(0), known.values[0][head])
         numbers = known.numbers[head]
         records["thread_id"] = numbers[:, 0]
         records["op_index"] = np.where(ends, NONE32, numbers[:, 1])
-        records["step_id"] = np.where(ends, NONE32, words[:, 3])
+        records["step_id"] = np.where(ends, NONE32, words[row, 5])
         records["event"] = ends
         records["level"] = numbers[:, 2]
         return records
@@ -447,6 +467,16 @@ class Recorder(EventLog):
 def _fusion_id(op: DeviceOp, op_base: int) -> int:
     """A fusion is of one op, and numbered within its model: with several models it takes its op's distance."""
     return NONE32 if op.fusion_id is None else op_base + op.fusion_id
+
+
+def _range_records(numbers: list[int]) -> RecordArray:
+    """Ranges of the numbers in their records; hashes need all 64 bits without a sign."""
+    width = len(_RANGE_FIELDS)
+    words = np.fromiter(numbers, np.uint64, len(numbers)).reshape(-1, width)
+    records = np.zeros(len(words), dtype_of(record("range")))
+    for place, name in enumerate(_RANGE_FIELDS):
+        records[name] = words[:, place]
+    return records
 
 
 def _sync_records(words: Words) -> RecordArray:

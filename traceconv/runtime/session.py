@@ -124,7 +124,7 @@ class Session:
         self._truth = truth
         self._fetch = tuple(fetch)
         self._plan = schedule(model.program, model.spec, self._fetch)
-        self._memory = Allocator(model.spec.memory_bytes, self._log_memory, self._ids.blocks)
+        self._memory = Allocator(model.spec.memory_bytes, self._log_memory, self._ids.blocks, self._memory_is_logged)
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
         self._ranges = RangeLog(host, device, self._ids, parent)
         self._modules = modules
@@ -196,6 +196,9 @@ class Session:
         for done in range(0, total, _WEIGHT_CHUNK_BYTES):
             self._launcher.weights(min(_WEIGHT_CHUNK_BYTES, total - done), loading)
         self._synchronize(self._plan.copy_in, NONE32)
+
+    def _memory_is_logged(self) -> bool:
+        return self._host.recorder.store.memory_on or self._truth is not None
 
     def _log_memory(self, event: MemoryEvent) -> None:
         self._host.recorder.memory(event, self._device.device_id)
@@ -326,12 +329,13 @@ class Session:
             host.call(thread, "model", "ModelExecute", step_id=run.step_id),
         ):
             modules = _Modules(self._ranges, host, run) if self._modules and host.recorder.store.ranges_on else None
+            dispatch, launch = host.dispatcher(run.step_id), self._launcher.op
             for op in program.ops:
-                self._read_values(op.index, run)
+                if self._plan.host_reads:
+                    self._read_values(op.index, run)
                 if modules is not None:
                     modules.enter(self._scopes[op.index])
-                with host.call(thread, "node", "OpDispatch", op_index=op.index, step_id=run.step_id):
-                    host.hand_over(partial(self._launcher.op, op, run))
+                dispatch(op.index, partial(launch, op, run))
             if modules is not None:
                 modules.enter(())
             self._read_values(len(program.ops), run)

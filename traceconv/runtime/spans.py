@@ -8,7 +8,6 @@ nothing and is nowhere.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import json
@@ -25,6 +24,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 #: Longest name and longest text of attributes that a log keeps whole, in characters.
 _NAME_LIMIT = 4_000
 _ARGS_LIMIT = 60_000
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 class span:  # noqa: N801 - used like the functions that it stands beside
@@ -37,30 +37,43 @@ class span:  # noqa: N801 - used like the functions that it stands beside
     __slots__ = ("_args", "_name", "_open", "_stream")
 
     def __init__(self, name: str, *, stream: object = None, **attributes: object) -> None:
-        self._name = name if len(name) <= _NAME_LIMIT else name[: _NAME_LIMIT - 1] + "…"
+        self._name = name
         self._args = attributes
         self._stream = stream
-        self._open: list[tuple[int, Token[int] | None, StreamSpan | None]] = []
+        #: One for each time that it was entered since a profile was there; None before: then it costs nothing.
+        self._open: list[tuple[int, Token[int] | None, StreamSpan | None]] | None = None
 
     def __enter__(self) -> span:
+        if PROCESS.captures or self._open is not None:
+            self._begin()
+        return self
+
+    def _begin(self) -> None:
+        opened = self._open
+        if opened is None:
+            opened = self._open = []
         if not PROCESS.captures:
-            self._open.append((0, None, None))
-            return self
+            opened.append((0, None, None))
+            return
+        name = self._name if len(self._name) <= _NAME_LIMIT else self._name[: _NAME_LIMIT - 1] + "…"
         args = args_text(self._args) if self._args else ""
         if self._stream is not None:
-            self._open.append((0, None, PROCESS.stream_span_begin(self._stream, self._name, args)))
-            return self
-        span_id = PROCESS.span_begin(self._name, args)
-        self._open.append((span_id, CURRENT_SPAN.set(span_id) if span_id else None, None))
-        return self
+            opened.append((0, None, PROCESS.stream_span_begin(self._stream, name, args)))
+            return
+        span_id = PROCESS.span_begin(name, args)
+        opened.append((span_id, CURRENT_SPAN.set(span_id) if span_id else None, None))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._open:  # entered before a profile was there
+            return
         span_id, token, on_stream = self._open.pop()
         if token is not None:
-            with contextlib.suppress(ValueError):  # a generator that another context finishes: there nothing changes
+            try:
                 CURRENT_SPAN.reset(token)
+            except ValueError:
+                token = None  # a generator that another context finishes: there nothing changes
             PROCESS.span_end(span_id)
         elif on_stream is not None:
             PROCESS.stream_span_end(on_stream)
@@ -111,7 +124,7 @@ def wrap(function: _F, enter: Callable[[], object]) -> _F:
 def args_text(attributes: dict[str, object]) -> str:
     """Attributes as the text of a JSON object."""
     try:
-        text = json.dumps(attributes, allow_nan=False, ensure_ascii=False)
+        text = _encode(attributes)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps({str(key): _plain(value) for key, value in attributes.items()}, ensure_ascii=False)
     if len(text) > _ARGS_LIMIT:

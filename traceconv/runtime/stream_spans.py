@@ -61,10 +61,17 @@ class StreamSpans:
 
     def end(self, span: StreamSpan) -> None:
         """A range ends; what can be logged is."""
+        if span not in self.open:
+            return  # one of the parent, which a child of a fork leaves
         self.open.remove(span)
         for capture in list(span.bounds):
             self._put_aside(span, capture)
         self._log(span.device_id, span.stream_id)
+
+    def forget(self) -> None:
+        """In the child of a fork: all that is open is the parent's."""
+        self.open.clear()
+        self._waiting.clear()
 
     def cut(self, capture: Capture) -> None:
         """A profile pauses or ends: what it has seen of open ranges is logged."""
