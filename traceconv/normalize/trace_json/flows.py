@@ -20,13 +20,15 @@ from traceconv.schema.dtypes import RecordArray, gather
 
 Int64 = NDArray[np.int64]
 START, STEP, END = 0, 1, 2
+#: From here on steps and ends of arrows whose key is free again after an end.
+FREEING = 3
 
 MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
 _POINT_DTYPE = np.dtype(
-    [("key", "<i8"), ("ts_ns", "<i8"), ("id", "<i8"), ("slice_id", "<i8"), ("step", "<i4"), ("_", "<i4")]
+    [("key", "<i8"), ("ts_ns", "<i8"), ("row", "<i8"), ("slice_id", "<i8"), ("step", "<i4"), ("_", "<i4")]
 )
 _ARROW_DTYPE = np.dtype(
-    [("id", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8"), ("point", "<i8")]
+    [("row", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8")]
 )
 
 
@@ -35,7 +37,7 @@ class Flows:
 
     def __init__(self) -> None:
         self._points = ExternalSort(_POINT_DTYPE, "key")
-        self._arrows = ExternalSort(_ARROW_DTYPE, "id")
+        self._arrows = ExternalSort(_ARROW_DTYPE, "row")
         self.loose_ends = 0
         self.loose_starts = 0
         #: Per ph (s, t, f): events that became arrows, and those that only went into one.
@@ -44,7 +46,7 @@ class Flows:
     def bind(self, lane: Lane, moments: Iterator[RecordArray]) -> None:
         """Gives each end of a flow the slice that it stands on. `moments`: id → slice, in the order of ids."""
         held = np.zeros(0, MOMENT_DTYPE)
-        for _, batch in lane.batches():
+        for first, batch in lane.batches():
             ids = batch.column("id").to_numpy()
             bound = batch.column("bound").to_numpy().copy()
             asks = np.flatnonzero(bound < 0)
@@ -58,7 +60,9 @@ class Flows:
             held = held[int(place[-1]) + 1 :] if len(asks) else held
             points = np.zeros(len(ids), _POINT_DTYPE)
             points["key"], points["ts_ns"] = batch.column("key").to_numpy(), batch.column("ts_ns").to_numpy()
-            points["id"], points["slice_id"], points["step"] = ids, bound, batch.column("step").to_numpy()
+            # One event may have several: the row tells them apart.
+            points["row"] = np.arange(first, first + len(ids))
+            points["slice_id"], points["step"] = bound, batch.column("step").to_numpy()
             self._points.add(points)
 
     def match(self, chains: bool) -> None:
@@ -68,11 +72,14 @@ class Flows:
 
     def _match(self, points: RecordArray, chains: bool) -> RecordArray:
         key, step = points["key"], points["step"]
+        # Where an end frees the key, what follows it begins anew.
+        frees = step >= FREEING
+        step = points["step"] = np.where(frees, step - (FREEING - STEP), step)
         distinct, inverse = np.unique(key, return_inverse=True)
         single = np.bincount(inverse[step == START], minlength=len(distinct))[inverse] == 1
         rank = np.where(single, step, 0)
-        order = np.lexsort((points["id"], step, points["ts_ns"], rank, key))
-        points = gather(points, order)
+        order = np.lexsort((points["row"], step, points["ts_ns"], rank, key))
+        points, frees = gather(points, order), frees[order]
         key, step = points["key"], points["step"]
         count = len(points)
         first = np.ones(count, np.bool_)
@@ -83,10 +90,11 @@ class Flows:
         source = np.where(step != END, place, -1)
         before = np.concatenate([[-1], np.maximum.accumulate(source)[:-1]])
         found = (before >= 0) & (segment[np.maximum(before, 0)] == segment) & (chains | (step != START))
+        found[1:] &= ~(frees[1:] & (step[:-1] == END) & ~first[1:])
         target = np.flatnonzero(found)
         origin = before[target]
         arrows = np.zeros(len(target), _ARROW_DTYPE)
-        arrows["id"], arrows["point"] = points["id"][target], points["id"][origin]
+        arrows["row"] = points["row"][target]
         arrows["src_id"], arrows["src_ns"] = points["slice_id"][origin], points["ts_ns"][origin]
         arrows["dst_id"], arrows["dst_ns"] = points["slice_id"][target], points["ts_ns"][target]
         self.loose_ends += int(np.count_nonzero((step == END) & ~found))
@@ -100,18 +108,18 @@ class Flows:
         held = np.zeros(0, _ARROW_DTYPE)
         windows = self._arrows.windows()
         flow_id = 1
-        for _, batch in lane.batches():
-            ids = batch.column("id").to_numpy()
-            while not len(held) or held["id"][-1] < ids[-1]:
+        for first, batch in lane.batches():
+            end = first + batch.num_rows
+            while not len(held) or held["row"][-1] < end - 1:
                 more = next(windows, None)
                 if more is None:
                     break
                 held = np.concatenate([held, more])
-            cut = int(np.searchsorted(held["id"], ids[-1], side="right"))
+            cut = int(np.searchsorted(held["row"], end))
             arrows, held = held[:cut], held[cut:]
             if not len(arrows):
                 continue
-            rows = batch.take(pa.array(np.searchsorted(ids, arrows["id"])))
+            rows = batch.take(pa.array(arrows["row"] - first))
             count = len(arrows)
             yield row_batch(
                 "flow",

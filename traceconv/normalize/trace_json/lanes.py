@@ -19,6 +19,56 @@ _BATCH_ROWS = 8192
 _CACHED = 4
 
 
+SLICE_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("track_id", pa.int32()),
+        ("name", pa.string()),
+        ("category", pa.string()),
+        ("start_ns", pa.int64()),
+        ("dur_ns", pa.int64()),
+        ("thread_start_ns", pa.int64()),
+        ("thread_dur_ns", pa.int64()),
+        ("args", pa.string()),
+    ]
+)
+END_SCHEMA = pa.schema([("id", pa.int64()), ("thread_end_ns", pa.int64()), ("args", pa.string())])
+MARKER_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("track_id", pa.int64()),
+        ("ts_ns", pa.int64()),
+        ("scope", pa.string()),
+        ("category", pa.string()),
+        ("name", pa.string()),
+        ("args", pa.string()),
+    ]
+)
+#: step: 0 start, 1 step, 2 end. bound: the slice that it stands on; −1: the one that encloses it.
+FLOW_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("key", pa.int64()),
+        ("ts_ns", pa.int64()),
+        ("step", pa.int32()),
+        ("bound", pa.int64()),
+        ("category", pa.string()),
+        ("name", pa.string()),
+        ("external_id", pa.string()),
+    ]
+)
+COUNTER_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("track_id", pa.int64()),
+        ("series", pa.string()),
+        ("ts_ns", pa.int64()),
+        ("value", pa.float64()),
+        ("value_int", pa.int64()),
+    ]
+)
+
+
 class Lane:
     """Rows of one schema whose first column is a rising id."""
 

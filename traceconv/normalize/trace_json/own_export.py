@@ -148,9 +148,8 @@ class OwnExport:
         columns = batch.columns
         ids = self._first_id + np.arange(batch.first_ordinal, batch.first_ordinal + columns.count, dtype=np.int64)
         groups: dict[tuple[str, str], list[int]] = {}
-        ph = columns.label("ph")
-        pids, tids = columns.label("pid"), columns.label("tid")
         events = _Events(columns, ids, self._base_ns)
+        ph, pids, tids = events.label("ph"), events.label("pid"), events.label("tid")
         for place in [place for place, one in enumerate(ph) if one == "M"]:
             self._metadata(events, place)
         for place, one in enumerate(ph):
@@ -174,11 +173,11 @@ class OwnExport:
             setattr(account, becomes, getattr(account, becomes) + count)
 
     def _metadata(self, events: _Events, place: int) -> None:
-        name = events.columns.label("name")[place]
+        name = events.label("name")[place]
         if name == "thread_name":
             args = _decoded(_THREAD, events.args([place]))[0]
             owner = args.device_id if args.table in ("step", "memory") else args.track_id
-            key = (events.columns.label("pid")[place], events.columns.label("tid")[place])
+            key = (events.label("pid")[place], events.label("tid")[place])
             self._threads[key] = _Thread(args.table, owner)
         elif name in ROW_TABLES:
             rows = _decoded(_DECODERS[name], events.args([place]))
@@ -208,7 +207,7 @@ class OwnExport:
         self._count(ph, len(places), "rows")
 
     def _owners(self, events: _Events, places: Places) -> pa.Array:
-        pids, tids = events.columns.label("pid"), events.columns.label("tid")
+        pids, tids = events.label("pid"), events.label("tid")
         return pa.array([self._threads[pids[place], tids[place]].owner for place in places.tolist()], pa.int64())
 
     def _titled(self, name: str, events: _Events, places: Places, args: Sequence[Any]) -> dict[str, pa.Array]:
@@ -218,7 +217,7 @@ class OwnExport:
         if old.null_count:
             raise NotAsWritten("a row without an id")
         self._ids.add(old.to_numpy().view(np.uint64), ids)
-        names, cats = events.columns.label("name"), events.columns.label("cat")
+        names, cats = events.label("name"), events.label("cat")
         listed = places.tolist()
         titles = [names[place] if one.name is UNSET else None for place, one in zip(listed, args, strict=True)]
         return {
@@ -243,7 +242,7 @@ class OwnExport:
         self._lanes["marker"].append(_arrays("marker", args, columns))
 
     def _memory(self, events: _Events, places: Places) -> None:
-        names = events.columns.label("name")
+        names = events.label("name")
         free = np.array([names[place] == "free" for place in places.tolist()], np.bool_)
         self._count("i", int(free.sum()), "merged")
         places = places[~free]
@@ -368,6 +367,14 @@ class _Events:
         self.columns = columns
         self.ids = ids
         self._base_ns = base_ns
+        self._labels: dict[str, list[Any]] = {}
+
+    def label(self, field: str) -> list[Any]:
+        """The values of a label field."""
+        found = self._labels.get(field)
+        if found is None:
+            found = self._labels[field] = self.columns.label(field)[:]
+        return found
 
     def args(self, places: Sequence[int] | Places) -> list[bytes]:
         """The texts of the args of some events."""

@@ -61,6 +61,11 @@ class TraceTracks(Tracks):
             if track.sort_index is not None:
                 self.sort_process(track.pid, track.sort_index)
             return
+        if isinstance(track.tid, NamedTrack) and track.tid.kind == "counter":
+            self._by_id(self.counter_of(track.pid, track.name, track.tid.key or None)).unit = track.unit
+            return
+        if track.scope is not None:
+            self._by_id(self.thread_of(track.pid, track.tid)).scope = track.scope
         if track.name is not None:
             self.name_thread(track.pid, track.tid, track.name)
         if track.sort_index is not None:

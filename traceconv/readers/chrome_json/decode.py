@@ -18,6 +18,7 @@ _ELEMENT_LINES = msgspec.json.Decoder(Raw)
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
 _COLON = ord(":")
+_FIELDS = (*LABEL_FIELDS, *RAW_FIELDS)
 #: What may stand between events.
 BLANKS = b" \t\r\n,"
 
@@ -35,14 +36,17 @@ class Decoded:
     strangers: int = 0
 
 
-def decode_events(text: bytes, lines: bool) -> Decoded:
+def decode_events(text: bytes, lines: bool, seen: set[str] | None = None) -> Decoded:
     """The events of `text`, which has commas (`lines`: line breaks) between them, and may have one at its end.
+
+    seen  the fields of events before these: they are tried first, and those of these are added
 
     Raises NotWhole when any of it is not sound JSON, or not UTF-8.
     """
+    seen = set() if seen is None else seen
     body = text.strip(BLANKS)
     if not body:
-        return Decoded(columns_of([]))
+        return Decoded(columns_of([], ()))
     if not body.isascii():
         try:
             body.decode()
@@ -50,10 +54,13 @@ def decode_events(text: bytes, lines: bool) -> Decoded:
             raise NotWhole(str(error)) from None
     try:
         events = _TYPED_LINES.decode_lines(body) if lines else _TYPED.decode(b"[" + body + b"]")
+        colons = _colons(body)
         # A key written with escapes is not seen here; then the colons don't come out even.
-        present = [field for field in (*LABEL_FIELDS, *RAW_FIELDS) if b'"' + field.encode() + b'"' in body]
-        columns = columns_of(events, present)
-        if _colons(body) == _colons_of(columns):
+        columns = columns_of(events, seen)
+        if colons != _colons_of(columns):
+            seen |= {field for field in _FIELDS if b'"' + field.encode() + b'"' in body}
+            columns = columns_of(events, seen)
+        if colons == _colons_of(columns):
             return Decoded(columns)
     except msgspec.ValidationError:
         pass
@@ -89,13 +96,11 @@ def _colons_of(columns: EventColumns) -> int:
         count += int(np.count_nonzero(offsets[1:] != offsets[:-1]))
         if field in ("args", "id"):
             count += _colons(data) if len(data) else 0
-    for field, values in columns.labels.items():
-        count += len(values) - values.count(None)
-        if field == "name":
-            count += "".join(filter(None, values)).count(":")
-        else:
-            odd = {value for value in set(values) if type(value) is str and ":" in value}
-            count += sum(values.count(value) * value.count(":") for value in odd)
+    for field in columns.labels:
+        values = columns.label(field)
+        for value, rows in zip(values.distinct, values.counts(), strict=True):
+            if value is not None:
+                count += rows * (1 + value.count(":") if isinstance(value, str) else 1)
     return count
 
 
@@ -117,7 +122,7 @@ def _decode_loosely(body: bytes, lines: bool) -> Decoded:
             events.append(event_of(keys))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotWhole(str(error)) from None
-    return Decoded(columns_of(events), tuple(repeated), strangers)
+    return Decoded(columns_of(events, typed=True), tuple(repeated), strangers)
 
 
 def event_of(keys: dict[str, Raw]) -> TraceEvent:

@@ -17,8 +17,10 @@ from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.salvage import Piece, Salvage
 from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_starts, skip_space
 
-#: Text that is decoded at once.
-CHUNK_BYTES = 2 << 20
+#: Text that is decoded at once: little enough that the events made of it stay in the processor's cache.
+CHUNK_BYTES = 256 << 10
+#: Text of a batch, about.
+_BATCH_BYTES = 2 << 20
 #: Keys that an event has and the object around the events has not.
 _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
@@ -42,6 +44,8 @@ class TraceParser:
         self._arrays = 0
         self._open = False  # a bracket waits for its end
         self._pending: list[Piece] = []
+        self._pending_bytes = 0
+        self._seen: set[str] = set()
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
         self.lost_events = 0
@@ -82,8 +86,10 @@ class TraceParser:
         self._last = chunk[-64:] or self._last
         before = len(self._text)
         while self._step(final):
+            if self._pending_bytes >= _BATCH_BYTES:
+                yield from self._emit()
+        if final or self._pending_bytes >= _BATCH_BYTES:
             yield from self._emit()
-        yield from self._emit()
         # When nothing could be used, more is asked for each time, so that the work stays linear.
         self._need = CHUNK_BYTES if len(self._text) < before else max(CHUNK_BYTES, len(self._text))
 
@@ -269,7 +275,8 @@ class TraceParser:
         pieces, at, ended = salvage.run()
         self._lines = salvage.lines
         self.lost_events += salvage.lost_events
-        self._pending.extend(pieces)
+        for piece in pieces:
+            self._put(piece)
         self._drop(at)
         if ended:
             return True
@@ -280,14 +287,14 @@ class TraceParser:
         starts = last_event_starts(text, at)
         for low, high in zip(starts[-2::-1], starts[:0:-1], strict=True):
             decoded = self._decode(text[low:high])
-            if decoded is not None and decoded.columns.label("ph")[:1] not in ((), [], [None], (None,)):
+            if decoded is not None and any(decoded.columns.label("ph")[:1]):
                 return high
         return starts[-1] if starts else None
 
     def _decode(self, text: bytes) -> Decoded | None:
         for lines in (self._lines, not self._lines):
             try:
-                decoded = decode_events(text, lines)
+                decoded = decode_events(text, lines, self._seen)
             except NotWhole:
                 continue
             if lines and not self._lines:
@@ -297,7 +304,11 @@ class TraceParser:
 
     def _add(self, decoded: Decoded, at: int, text: bytes) -> None:
         segment = Segment(self._base + at, text, decoded.columns.count)
-        self._pending.append(Piece(decoded, segment))
+        self._put(Piece(decoded, segment))
+
+    def _put(self, piece: Piece) -> None:
+        self._pending.append(piece)
+        self._pending_bytes += len(piece.segment.text)
 
     def _end_of_events(self, at: int, final: bool) -> bool:
         self._drop(at + 1)
@@ -310,7 +321,7 @@ class TraceParser:
     def _emit(self) -> Iterator[TraceBatch]:
         if not self._pending:
             return
-        pieces, self._pending = self._pending, []
+        pieces, self._pending, self._pending_bytes = self._pending, [], 0
         columns: list[EventColumns] = []
         for piece in pieces:
             columns.append(piece.decoded.columns)

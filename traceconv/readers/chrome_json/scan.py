@@ -12,7 +12,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"|[{}\[\]]')
 _STRING = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"')
 _SCALAR_END = re.compile(rb"[,}\]\s]")
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_BACK_BYTES = 1 << 16
+_BACK_BYTES = 1 << 12
 
 
 def skip_space(text: bytes, at: int) -> int:

@@ -1,0 +1,168 @@
+"""Ends of flows in a batch: events of their own (s, t, f), slices that name one (bind_id), sources' own arrows."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.json_events import EventFlows
+from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, SPAN_DTYPE
+from traceconv.normalize.trace_json import phases
+from traceconv.normalize.trace_json.args import args_column
+from traceconv.normalize.trace_json.batch_markers import markers
+from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, distinct_of, json_text, unquoted
+from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA
+
+_FlowRow: TypeAlias = "tuple[int, int, int, int, int, str | None, str | None, str]"
+_STEPS = {"s": 0, "t": 1, "f": 2}
+_TRUE = (b"true", b"1", b'"true"', b'"1"')
+
+
+def flows(events: EventBatch) -> None:
+    """Puts the ends of flows aside, and the moments that are to be bound to slices."""
+    own = events.places(phases.FLOW)
+    rows = _binding_slices(events)
+    named = events.batch.columns.flows
+    if named is not None and (len(own) or rows):
+        rows += _named_flow_rows(events, named)
+    elif named is not None:
+        _named_flows(events, named)
+    if len(own):
+        columns = _flow_events(events, own)
+        if rows:
+            rows += zip(*(column.to_pylist() for column in columns), strict=True)
+        else:
+            events.first.flows.append(columns)
+    if rows:
+        rows.sort(key=lambda row: row[0])
+        values = zip(zip(*rows, strict=True), FLOW_SCHEMA, strict=True)
+        events.first.flows.append([pa.array(column, field.type) for column, field in values])
+
+
+def _named_flows(events: EventBatch, flows: EventFlows) -> None:
+    """Ends of arrows that are bound to the events which name them; not those of events that were lost."""
+    kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
+    places = flows.places[kept]
+    texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
+    events.first.flows.append(
+        [
+            pa.array(events.ids[places]),
+            pa.array(flows.keys[kept]),
+            pa.array(events.ts.ns[places]),
+            pa.array(flows.steps[kept]),
+            pa.array(events.ids[places]),
+            pa.array([flows.category] * len(places), pa.string()),
+            pa.nulls(len(places), pa.string()),
+            pa.array(texts, pa.string()),
+        ]
+    )
+
+
+def _named_flow_rows(events: EventBatch, flows: EventFlows) -> list[_FlowRow]:
+    """The same as rows, to be sorted in among others."""
+    rows = zip(flows.places.tolist(), flows.keys.tolist(), flows.steps.tolist(), flows.texts, strict=True)
+    ids, ns = events.ids, events.ts.ns
+    return [
+        (int(ids[place]), key, int(ns[place]), step, int(ids[place]), flows.category, None, text)
+        for place, key, step, text in rows
+        if events.kind[place] < phases.UNKNOWN
+    ]
+
+
+def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
+    """Flow events: moments to be bound; their rows, column by column."""
+    ids = events.plain_ids(at) if events.extra is None else pa.array([text for text, _ in events.id_texts(at)])
+    tracks = events.thread_tracks(at)
+    ph = events.ph
+    steps = np.array([_STEPS.get(str(one)[:1], 0) for one in ph.distinct], np.int32)[ph.codes[at]]
+    bp = events.batch.columns.label("bp")
+    loose = np.array([one != "e" for one in bp.distinct], np.bool_)[bp.codes[at]]
+    moments = np.zeros(len(at), SPAN_DTYPE)
+    moments["start_ns"], moments["id"], moments["track"] = events.ts.ns[at], events.ids[at], tracks
+    moments["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, MOMENT)
+    events.first.spans.add(moments)
+    _flow_markers(events, at, tracks)
+    return [
+        pa.array(events.ids[at]),
+        pa.array(_keys(events, at, ids)),
+        pa.array(events.ts.ns[at]),
+        pa.array(steps),
+        pa.array(np.full(len(at), -1, np.int64)),
+        events.categories.text(at),
+        events.names.text(at),
+        ids,
+    ]
+
+
+def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
+    """One number for all ends of a flow: of one category, name, scope and id. The same in all batches."""
+    words: list[tuple[object, ...]] = [()]
+    word = np.zeros(len(at), np.intp)
+    for labels in (events.categories, events.names, events.batch.columns.label("scope")):
+        width = len(labels.distinct)
+        pairs = word * width + labels.codes[at]
+        firsts, word = distinct_of(pairs, len(words) * width)
+        words = [(*words[pair // width], labels.distinct[pair % width]) for pair in pairs[firsts].tolist()]
+    salt = np.array([hash(one) for one in words], np.int64)[word]
+    mixed = _numbers(ids).view(np.uint64) + salt.view(np.uint64)
+    # splitmix64's finish: without collisions among the ids of one category, name and scope.
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    keys: Int64 = (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+    return keys
+
+
+def _numbers(ids: pa.Array) -> Int64:
+    """A number for each id: its own where it is one."""
+    try:
+        numbers = ids.cast(pa.int64())
+        if numbers.cast(pa.string()).equals(ids):
+            found: NDArray[np.int64] = numbers.to_numpy()
+            return found
+    except pa.ArrowInvalid:
+        pass
+    return np.array([_number(text) for text in ids.to_pylist()], np.int64)
+
+
+def _number(text: str) -> int:
+    if len(text) < 20 and text.lstrip("-").isdecimal():
+        number = int(text)
+        if str(number) == text and -(2**63) <= number < 2**63:
+            return number
+    return hash(text)
+
+
+def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
+    """What an arrow has no column for is kept in a marker where its end stands."""
+    said = args_column(events.raw("args", at), len(at)).is_valid().to_numpy(zero_copy_only=False)
+    if events.extra is not None:
+        said = said | np.array([bool(events.extra[place]) for place in at.tolist()], np.bool_)
+    if not said.any():
+        return
+    for place in at[said].tolist():
+        ph = events.ph[place]
+        events.beside.setdefault(place, {})["ph"] = json_text(ph)
+        counts = events.first.flow_markers
+        counts[ph[0]] = counts.get(ph[0], 0) + 1
+    markers(events, at[said], tracks[said])
+
+
+def _binding_slices(events: EventBatch) -> list[_FlowRow]:
+    if events.extra is None:
+        return []
+    rows: list[_FlowRow] = []
+    for place, extra in enumerate(events.extra):
+        if not extra or "bind_id" not in extra or events.kind[place] not in (phases.COMPLETE, phases.BEGIN):
+            continue
+        flow_in, flow_out = (bytes(extra.get(key, b"false")) in _TRUE for key in ("flow_in", "flow_out"))
+        if not flow_in and not flow_out:
+            continue
+        id_text = unquoted(bytes(extra["bind_id"]))
+        step = 1 if flow_in and flow_out else 2 if flow_in else 0
+        id_, category = int(events.ids[place]), events.categories[place]
+        key = hash((category, "bind_id", id_text))
+        rows.append((id_, key, int(events.ts.ns[place]), step, id_, category, None, id_text))
+    return rows

@@ -1,0 +1,89 @@
+"""Moments, counters and metadata of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.diagnostics import Code
+from traceconv.json_events import Coded
+from traceconv.normalize.trace_json import phases
+from traceconv.normalize.trace_json.counters import counter_rows
+from traceconv.normalize.trace_json.event_batch import SCOPES, EventBatch, Int64, Places
+from traceconv.normalize.trace_json.metadata import read_metadata
+
+
+def metadata(events: EventBatch) -> None:
+    """Names and places of processes and threads; all else that metadata says becomes markers."""
+    places = events.places(phases.METADATA)
+    if not len(places):
+        return
+    args = events.raw("args", places)
+    texts = args.to_pylist() if args is not None else [b""] * len(places)
+    used = [
+        place
+        for place, text in zip(places.tolist(), texts, strict=True)
+        if read_metadata(events.first.tracks, events.names[place], events.pids[place], events.tids[place], text)
+    ]
+    events.rebook(np.array(used, np.intp), "consumed")
+    events.kind[used] = phases.UNKNOWN
+    thread_markers(events, events.places(phases.METADATA))
+
+
+def thread_markers(events: EventBatch, at: Places) -> None:
+    """Moments on threads (metadata that no column holds too)."""
+    if len(at):
+        markers(events, at, events.thread_tracks(at))
+
+
+def markers(events: EventBatch, at: Places, track: Int64) -> None:
+    """Puts moments aside."""
+    scopes = events.batch.columns.label("s")
+    categories = events.categories
+    if (events.kind[at] == phases.METADATA).any():
+        own = np.array([category is None for category in categories.distinct], np.bool_)[categories.codes]
+        own &= events.kind == phases.METADATA
+        codes = np.where(own, len(categories.distinct), categories.codes).astype(np.int32)
+        categories = Coded(codes, [*categories.distinct, "__metadata"])
+    events.first.markers.append(
+        (
+            pa.array(events.ids[at]),
+            pa.array(track),
+            pa.array(events.ts.ns[at], mask=~events.ts.valid[at]),
+            Coded(scopes.codes, [SCOPES.get(scope) for scope in scopes.distinct]).text(at),
+            categories.text(at),
+            events.names.text(at),
+            events.args_of(at),
+        )
+    )
+
+
+def counters(events: EventBatch) -> None:
+    """Counters: each number in args is a series."""
+    at = events.places(phases.COUNTER)
+    if not len(at):
+        return
+    raw = events.raw("args", at)
+    args = raw.to_pylist() if raw is not None else [b""] * len(at)
+    counter_of = events.first.tracks.counter_of
+    pids, names, ids = events.pids[:], events.names[:], events.id_texts(at)
+    found = [counter_of(pids[at[row]], names[at[row]], text or None) for row, (text, _) in enumerate(ids)]
+    tracks = np.array(found, np.int64)
+    rows, bad, empty = counter_rows(args)
+    event = np.array([row for row, *_ in rows], np.intp)
+    for row in bad:
+        events.say(Code.BAD_NUMBER, "a counter's value that is no number", int(at[row]))
+    if empty:
+        events.rebook(at[empty], "consumed")
+    if not len(event):
+        return
+    events.first.counters.append(
+        (
+            pa.array(events.ids[at[event]]),
+            pa.array(tracks[event]),
+            pa.array([series for _, series, _, _ in rows], pa.string()),
+            pa.array(events.ts.ns[at[event]]),
+            pa.array([value for _, _, value, _ in rows], pa.float64()),
+            pa.array([exact for _, _, _, exact in rows], pa.int64()),
+        )
+    )

@@ -1,0 +1,144 @@
+"""Slices of a batch, on threads and asynchronous: spans to be nested, ends to be matched, rows put aside."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.diagnostics import Code
+from traceconv.normalize.complete_nesting import PAIR, SLICE, SPAN_DTYPE
+from traceconv.normalize.trace_json import phases
+from traceconv.normalize.trace_json.batch_markers import markers, thread_markers
+from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
+from traceconv.normalize.trace_json.event_batch import EventBatch, Mask, Places
+
+
+def slices(events: EventBatch) -> None:
+    """Complete events and adjacent pairs become spans; other begins and ends are matched later, in time order."""
+    at = events.places(phases.COMPLETE, phases.BEGIN, phases.END)
+    events.track[at] = events.thread_tracks(at)
+    dur_known = _complete(events, events.places(phases.COMPLETE))
+    _points(events, events.places(phases.BEGIN), events.places(phases.END))
+    thread_markers(events, events.places(phases.INSTANT, phases.OTHER))
+    _asyncs(events)
+    _put_aside(events, dur_known)
+
+
+def _complete(events: EventBatch, at: Places) -> Mask:
+    """Complete events become spans; which of all events have a duration."""
+    if not len(at):
+        return np.zeros(events.count, np.bool_)
+    dur = events.durations = events.times("dur")
+    valid: Mask = dur.valid.copy()
+    bad = at[~valid[at] & ~dur.absent[at]].tolist()
+    events.say_each(Code.BAD_DURATION, "a duration that is no number", bad)
+    absent = at[dur.absent[at]].tolist()
+    events.say_each(Code.NO_DURATION, "a complete event without dur", absent)
+    negative = at[valid[at] & (dur.ns[at] < 0)].tolist()
+    if negative:
+        events.say_each(Code.BACKWARD, "a duration below 0", negative)
+        valid[negative] = False
+    for place in (*absent, *bad):
+        # Else the row could not be told from a begin without end.
+        events.beside.setdefault(place, {})["ph"] = b'"X"'
+    raw = events.batch.columns.raw.get("dur")
+    for place in (*bad, *negative):
+        value = raw[place].as_py() if raw is not None else b"null"
+        events.beside.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
+    spans = np.zeros(len(at), SPAN_DTYPE)
+    spans["start_ns"], spans["dur_ns"] = events.ts.ns[at], np.where(valid[at], dur.ns[at], 0)
+    spans["id"], spans["link"], spans["track"], spans["kind"] = events.ids[at], -1, events.track[at], SLICE
+    events.first.spans.add(spans)
+    events.first.note_times(spans["start_ns"] + spans["dur_ns"])
+    return valid
+
+
+def _points(events: EventBatch, begins: Places, ends: Places) -> None:
+    if not len(begins) and not len(ends):
+        return
+    if len(ends):
+        _say_of_ends(events, ends)
+    names, ph = events.names, events.ph
+    points = np.zeros(len(begins) + len(ends), POINT_DTYPE)
+    at = np.concatenate([begins, ends])
+    points["ts_ns"], points["id"], points["track"] = events.ts.ns[at], events.ids[at], events.track[at]
+    points["name"] = np.array([_name_hash(name) for name in names.distinct], np.int64)[names.codes[at]]
+    letters = np.array([ord(one[0]) if isinstance(one, str) and one else 0 for one in ph.distinct], np.int32)
+    points["end"][len(begins) :] = letters[ph.codes[ends]]
+    order = np.argsort(at, kind="stable")
+    points, at = points[order], at[order]
+    # A begin and the end right behind it in the source, of one track and name, are a pair, whatever else is there.
+    one, two = points[:-1], points[1:]
+    pair = (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
+    pair &= ((one["name"] == two["name"]) | (two["name"] == 0)) & (two["ts_ns"] >= one["ts_ns"])
+    first = np.flatnonzero(pair)
+    spans = np.zeros(len(first), SPAN_DTYPE)
+    spans["start_ns"], spans["dur_ns"] = one["ts_ns"][first], two["ts_ns"][first] - one["ts_ns"][first]
+    spans["id"], spans["link"] = one["id"][first], two["id"][first]
+    spans["track"], spans["kind"] = one["track"][first], PAIR
+    events.first.spans.add(spans)
+    events.rebook(at[1:][first], "merged")
+    alone = np.ones(len(points), np.bool_)
+    alone[first] = alone[first + 1] = False
+    events.first.points.add(points[alone])
+
+
+def _say_of_ends(events: EventBatch, at: Places) -> None:
+    """What ends say is put aside for the rows of their begins."""
+    tts = events.times("tts")
+    args = events.args_of(at)
+    keep = np.flatnonzero(args.is_valid().to_numpy(zero_copy_only=False) | tts.valid[at])
+    if len(keep):
+        times = pa.array(tts.ns[at[keep]], mask=~tts.valid[at[keep]])
+        events.first.ends.append((pa.array(events.ids[at[keep]]), times, args.take(pa.array(keep))))
+
+
+def _asyncs(events: EventBatch) -> None:
+    """Asynchronous begins and ends are matched like those of threads, each on the track of its id."""
+    at = events.places(phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT)
+    if not len(at):
+        return
+    scopes = events.batch.columns.label("scope")
+    for place, (id_text, unique_in) in zip(at.tolist(), events.id_texts(at), strict=True):
+        pid = None if unique_in == "global" else events.pids[place]
+        category, name = events.categories[place], events.names[place]
+        events.track[place] = events.first.async_track(pid, category, id_text, scopes[place], name)
+    _points(events, events.places(phases.ASYNC_BEGIN), events.places(phases.ASYNC_END))
+    instants = events.places(phases.ASYNC_INSTANT)
+    if len(instants):
+        markers(events, instants, events.track[instants])
+
+
+def _put_aside(events: EventBatch, dur_known: Mask) -> None:
+    """The rows of all slices of the batch, in the order of the source."""
+    at = events.places(phases.COMPLETE, phases.BEGIN, phases.ASYNC_BEGIN)
+    if not len(at):
+        return
+    nameless = np.array([name is None for name in events.names.distinct], np.bool_)[events.names.codes[at]]
+    if nameless.any():
+        place, count = int(at[nameless.argmax()]), int(np.count_nonzero(nameless))
+        events.say(Code.NO_NAME, "events without a name", place, count)
+    complete = (events.kind[at] == phases.COMPLETE) & dur_known[at]
+    times = []
+    for field in ("tts", "tdur"):
+        if field in events.batch.columns.raw:
+            found = events.times(field)
+            times.append(pa.array(found.ns[at], mask=~found.valid[at]))
+        else:
+            times.append(pa.nulls(len(at), pa.int64()))
+    events.first.slices.append(
+        (
+            pa.array(events.ids[at]),
+            pa.array(events.track[at].astype(np.int32)),
+            events.names.text(at),
+            events.categories.text(at),
+            pa.array(events.ts.ns[at]),
+            pa.array(events.durations.ns[at], mask=~complete),
+            *times,
+            events.args_of(at),
+        )
+    )
+
+
+def _name_hash(name: str | None) -> int:
+    return 0 if name is None else hash(name) or 1

@@ -1,0 +1,242 @@
+"""One batch of events on its way through the first pass: its columns as numbers, its books, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
+from numpy.typing import NDArray
+
+from traceconv.diagnostics import Code, ImportLog
+from traceconv.json_events import Coded, TraceBatch
+from traceconv.normalize.trace_json import phases
+from traceconv.normalize.trace_json.args import args_column, with_beside
+from traceconv.normalize.trace_json.metadata import id2_parts
+from traceconv.normalize.trace_json.times import Times, exact_ns
+
+if TYPE_CHECKING:
+    from traceconv.normalize.trace_json.first_pass import FirstPass
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
+
+#: Scopes of an instant.
+SCOPES = {"g": "global", "p": "process", "t": "thread"}
+#: Kinds of events beside which ids and scopes are used up; elsewhere they are kept in args.
+_HAS_ID = np.zeros(phases.MISSING + 1, np.bool_)
+_HAS_ID[[phases.COUNTER, phases.FLOW, phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT]] = True
+
+
+class EventBatch:
+    """The events of a batch, and what is known of each; `kind` becomes UNKNOWN for those that are done with."""
+
+    def __init__(self, first: FirstPass, batch: TraceBatch) -> None:
+        self.first = first
+        self.batch = batch
+        columns = batch.columns
+        self.count = columns.count
+        self.ids = first.first_id + np.arange(batch.first_ordinal, batch.first_ordinal + self.count, dtype=np.int64)
+        self.ph = columns.label("ph")
+        self.kind = np.array([first.kinds[ph] for ph in self.ph.distinct], np.int8)[self.ph.codes]
+        self.names = columns.label("name")
+        self.categories = columns.label("cat")
+        self.pids = columns.label("pid")
+        self.tids = columns.label("tid")
+        self.extra = columns.extra
+        first.categories.update(category for category in self.categories.distinct if category is not None)
+        self.ts = self.times("ts")
+        #: Of complete events; zeros where there are none.
+        self.durations = _no_times(self.count)
+        self.track = np.zeros(self.count, np.int64)
+        #: Keys that go into an event's args: place → key → JSON text.
+        self.beside: dict[int, dict[str, bytes]] = {}
+        self._accounts = [first.accounts[phases.account_of(ph)] for ph in self.ph.distinct]
+        for account, count in zip(self._accounts, self.ph.counts(), strict=True):
+            account.records += count
+            account.rows += count
+
+    def places(self, *kinds: int) -> Places:
+        """The events of these kinds."""
+        mask = self.kind == kinds[0]
+        for kind in kinds[1:]:
+            mask |= self.kind == kind
+        return np.flatnonzero(mask)
+
+    def raw(self, field: str, places: Places) -> pa.Array | None:
+        """The text of a field of some events; None when no event has it."""
+        raw = self.batch.columns.raw.get(field)
+        return raw if raw is None or len(places) == self.count else raw.take(pa.array(places))
+
+    def times(self, field: str) -> Times:
+        """The times of a field of all events."""
+        raw = self.batch.columns.raw.get(field)
+        if raw is None:
+            return Times(
+                np.zeros(self.count, np.int64), np.zeros(self.count, np.bool_), np.ones(self.count, np.bool_), 0
+            )
+        times = exact_ns(raw)
+        if times.rounded:
+            self.say(Code.FINE_TIME, f"{field} finer than a nanosecond", None, times.rounded)
+        return times
+
+    # -- books --
+
+    def rebook(self, places: Places, to: str) -> None:
+        """Moves events from rows to `merged`, `consumed` or `lost`."""
+        counts = np.bincount(self.ph.codes[places], minlength=len(self._accounts)).tolist()
+        for account, count in zip(self._accounts, counts, strict=True):
+            account.rows -= count
+            setattr(account, to, getattr(account, to) + count)
+
+    def say(self, code: Code, message: str, place: int | None, count: int = 1) -> None:
+        """Notes something about an event, with the bytes where it stands."""
+        offset, size = self.batch.place(place) if place is not None else (self.batch.byte_offset, None)
+        self.first.log.add(code, message, source_id=1, byte_offset=offset, byte_count=size, event_count=count)
+
+    def say_each(self, code: Code, message: str, places: Sequence[int]) -> None:
+        """The same for several: the first ones singly."""
+        for place in places[: ImportLog.LIMIT]:
+            self.say(code, message, place)
+        if len(places) > ImportLog.LIMIT:
+            self.say(code, message, None, len(places) - ImportLog.LIMIT)
+
+    def lose(self, where: Mask, code: Code, message: str) -> None:
+        """Books events as lost."""
+        places = np.flatnonzero(where)
+        if len(places):
+            self.rebook(places, "lost")
+            self.say_each(code, message, places.tolist())
+            self.kind[where] = phases.UNKNOWN
+
+    def drop_unusable(self) -> None:
+        """Events without a ph that is known, and without a time where one is needed."""
+        if self.kind.max(initial=0) >= phases.UNKNOWN:
+            unknown = self.kind == phases.UNKNOWN
+            self.lose(self.kind == phases.MISSING, Code.NO_PHASE, "an event without ph")
+            self.lose(unknown, Code.UNKNOWN_PHASE, "an event with a ph that is not known")
+        timeless = ~self.ts.valid & (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)
+        if timeless.any():
+            absent = timeless & self.ts.absent
+            self.lose(absent, Code.NO_TIME, "an event without ts")
+            self.lose(timeless & ~absent, Code.NO_TIME, "an event whose ts can't be read")
+        self.first.note_times(self.ts.ns[self.ts.valid & (self.kind < phases.METADATA)])
+
+    # -- columns --
+
+    def thread_tracks(self, places: Places) -> Int64:
+        """The tracks of the threads of some events."""
+        pairs, inverse = distinct_pairs(self.pids, self.tids, places)
+        tracks = np.array([self.first.thread(pid, tid) for pid, tid in pairs], np.int64)
+        return tracks[inverse]
+
+    def args_of(self, places: Places) -> pa.Array:
+        """The args column of some events."""
+        return with_beside(args_column(self.raw("args", places), len(places)), self._beside_of(places))
+
+    def _beside_of(self, places: Places) -> dict[int, dict[str, bytes]]:
+        """What stands beside the args of these events and no column holds: row among `places` → key → value."""
+        found: dict[int, dict[str, bytes]] = {}
+        if self.extra is not None:
+            for row, place in enumerate(places.tolist()):
+                extra = self.extra[place]
+                if extra:
+                    found.setdefault(row, {}).update({key: bytes(value) for key, value in extra.items()})
+        kinds = self.kind[places]
+        ids = self.raw("id", places)
+        if ids is not None:
+            said = pc.binary_length(ids).to_numpy(zero_copy_only=False) > 0
+            for row in np.flatnonzero(said & ~_HAS_ID[kinds]).tolist():
+                found.setdefault(row, {})["id"] = ids[row].as_py()
+        for field in ("bp", "s", "scope"):
+            if field not in self.batch.columns.labels:
+                continue
+            values = self.batch.columns.label(field)
+            codes = values.codes[places]
+            said = np.array([value is not None for value in values.distinct], np.bool_)[codes]
+            if field == "s":
+                known = np.array([value in SCOPES for value in values.distinct], np.bool_)[codes]
+                said &= ~(known & (kinds == phases.INSTANT))
+            else:
+                said &= ~_HAS_ID[kinds]
+            for row in np.flatnonzero(said).tolist():
+                found.setdefault(row, {})[field] = json_text(values.distinct[codes[row]])
+        if self.beside:
+            wanted = np.array(sorted(self.beside), np.intp)
+            rows = np.minimum(np.searchsorted(places, wanted), max(0, len(places) - 1))
+            for row, place in zip(rows.tolist(), wanted.tolist(), strict=True):
+                if len(places) and places[row] == place:
+                    found.setdefault(row, {}).update(self.beside[place])
+        return found
+
+    def id_texts(self, places: Places) -> list[tuple[str, str]]:
+        """Of each event its id as text, and what it is unique in: `global`, `local`, or `` when that is not said."""
+        plain = self.plain_ids(places).to_pylist()
+        if self.extra is None:
+            return [(text, "") for text in plain]
+        return [_id_text(text, self.extra[place]) for text, place in zip(plain, places.tolist(), strict=True)]
+
+    def plain_ids(self, places: Places) -> pa.Array:
+        """Of each event its `id` as text, without quotes; empty where there is none."""
+        raw = self.raw("id", places)
+        if raw is None:
+            return pa.array([""] * len(places), pa.string())
+        texts = raw.cast(pa.string())
+        if pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
+            quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
+            quoted = pc.and_(quoted, pc.greater(pc.binary_length(texts), 1))
+            texts = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+            texts = pc.if_else(pc.equal(raw.cast(pa.string()), "null"), "", texts)
+        return texts
+
+
+def distinct_of(keys: Int64, limit: int) -> tuple[Places, Places]:
+    """Keys from 0 up to below `limit` → the place where each distinct one comes first, in order; key → its number."""
+    if limit > 4 * len(keys) + 1024:
+        _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        order = np.argsort(firsts)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return firsts[order], rank[inverse]
+    first_of = np.full(limit, -1, np.intp)
+    first_of[keys[::-1]] = np.arange(len(keys))[::-1]
+    present = np.flatnonzero(first_of >= 0)
+    firsts = np.sort(first_of[present])
+    number = np.empty(limit, np.intp)
+    number[keys[firsts]] = np.arange(len(firsts))
+    return firsts, number[keys]
+
+
+def distinct_pairs(one: Coded, two: Coded, places: Places) -> tuple[list[tuple[object, object]], Places]:
+    """The pairs of values of two columns in some rows, in the order in which they come; row → its pair's number."""
+    width = max(1, len(two.distinct))
+    keys = one.codes[places].astype(np.int64) * width + two.codes[places]
+    firsts, inverse = distinct_of(keys, len(one.distinct) * width)
+    found = keys[firsts].tolist()
+    return [(one.distinct[key // width], two.distinct[key % width]) for key in found], inverse
+
+
+def _no_times(count: int) -> Times:
+    return Times(np.zeros(count, np.int64), np.zeros(count, np.bool_), np.ones(count, np.bool_), 0)
+
+
+def json_text(value: str) -> bytes:
+    """A text as JSON."""
+    return json.dumps(value).encode()
+
+
+def unquoted(value: bytes) -> str:
+    """JSON text of a value as text, without quotes."""
+    text = value.decode("utf-8", "replace")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _id_text(plain: str, extra: dict[str, Raw] | None) -> tuple[str, str]:
+    if not plain and extra and "id2" in extra:
+        return id2_parts(bytes(extra["id2"]))
+    return plain, ""
