@@ -32,10 +32,9 @@ def open_source(
 
         return NsysReader(path, log, accounts, advance)
     if name == "perfetto_proto":
-        raise InputError(
-            f"{printable(str(path))} is a Perfetto trace in protobuf, which is not read yet; "
-            "ingest it as JSON, as Perfetto's traceconv tool writes it (traceconv json IN OUT)"
-        )
+        from traceconv.readers.perfetto_proto.reader import PerfettoReader
+
+        return PerfettoReader(path, log, accounts, limits, advance)
     if name == "rocprofv3":
         from traceconv.readers.rocprofv3.reader import Rocprofv3Reader
 

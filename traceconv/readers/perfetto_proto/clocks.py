@@ -1,0 +1,191 @@
+"""Clocks of a Perfetto trace → nanoseconds of its trace clock, in integers.
+
+A snapshot holds what several clocks showed at one moment. A time of one clock becomes that of another by the last
+snapshot of both before it (the first one for what is earlier). Clocks 64 to 127 belong to one sequence of packets;
+an incremental one holds differences. Source: Perfetto's page on clock synchronisation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from traceconv.wire.protobuf import LEN, fields
+
+#: The clock that times are given in when a packet names none.
+BOOTTIME = 6
+_SEQUENCE_CLOCKS = range(64, 128)
+_WIDE = 1 << 62
+NAMES = {
+    1: "REALTIME",
+    2: "REALTIME_COARSE",
+    3: "MONOTONIC",
+    4: "MONOTONIC_COARSE",
+    5: "MONOTONIC_RAW",
+    6: "BOOTTIME",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a clock showed: nanoseconds."""
+
+    clock: int
+    ns: int
+    incremental: bool
+    unit_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What clocks showed at one moment."""
+
+    readings: tuple[Reading, ...]
+    primary: int | None
+
+
+def parse_snapshot(data: bytes, start: int, end: int) -> Snapshot:
+    """A ClockSnapshot. Raises WireError."""
+    readings = []
+    primary = None
+    for number, kind, value, at in fields(data, start, end):
+        if number == 2:
+            primary = value
+        elif number == 1 and kind == LEN:
+            clock = dict.fromkeys((1, 2, 3, 4), 0)
+            clock.update({n: v for n, _, v, _ in fields(data, at, at + value)})
+            unit = clock[4] or 1
+            readings.append(Reading(clock[1], clock[2] * unit, bool(clock[3]), unit))
+    return Snapshot(tuple(readings), primary)
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """Readings of two clocks at the same moments."""
+
+    points: list[tuple[int, int]] = field(default_factory=list)
+    is_sorted: bool = True
+
+    def add(self, source: int, target: int) -> None:
+        self.is_sorted = False
+        self.points.append((source, target))
+
+    def offset(self, ns: int) -> tuple[int, int, int]:
+        """What is to be added to `ns`, and from when to when that holds."""
+        if not self.is_sorted:
+            # One pair a moment: the last one seen.
+            self.points = sorted(dict(self.points).items())
+            self.is_sorted = True
+        place = max(0, bisect_right(self.points, (ns, _WIDE * 4)) - 1)
+        low = -_WIDE if place == 0 else self.points[place][0]
+        high = self.points[place + 1][0] if place + 1 < len(self.points) else _WIDE
+        return self.points[place][1] - self.points[place][0], low, high
+
+
+class Clocks:
+    """Clocks of the whole trace, from all its snapshots."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[int, dict[int, _Pairs]] = {}
+        self._primary: int | None = None
+        self.first: Snapshot | None = None
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Takes the next snapshot of the file."""
+        if self.first is None:
+            self.first = snapshot
+        if self._primary is None and snapshot.primary:
+            self._primary = snapshot.primary
+        shared = [reading for reading in snapshot.readings if reading.clock not in _SEQUENCE_CLOCKS]
+        for one in shared:
+            for other in shared:
+                if one.clock != other.clock and one.ns < _WIDE and other.ns < _WIDE:
+                    self._pairs.setdefault(one.clock, {}).setdefault(other.clock, _Pairs()).add(one.ns, other.ns)
+
+    @property
+    def trace_clock(self) -> int:
+        return self._primary or BOOTTIME
+
+    def is_known(self, clock: int) -> bool:
+        """Whether times of a clock can be told in the trace clock."""
+        return self._route(clock) is not None
+
+    def offset(self, clock: int, ns: int) -> tuple[int, int, int] | None:
+        """What is to be added to a time of a clock, and from when to when that holds; None: not known."""
+        route = self._route(clock)
+        if route is None:
+            return None
+        total, low, high = 0, -_WIDE, _WIDE
+        for one, other in pairwise(route):
+            step, from_ns, to_ns = self._pairs[one][other].offset(ns + total)
+            low, high = max(low, from_ns - total), min(high, to_ns - total)
+            total += step
+        return total, low, high
+
+    def _route(self, clock: int) -> list[int] | None:
+        """The clocks on the shortest way to the trace clock."""
+        routes = {clock: [clock]}
+        waiting = [clock]
+        while waiting:
+            here = waiting.pop(0)
+            if here == self.trace_clock:
+                return routes[here]
+            for there in self._pairs.get(here, ()):
+                if there not in routes:
+                    routes[there] = [*routes[here], there]
+                    waiting.append(there)
+        return None
+
+
+class SequenceClocks:
+    """Clocks of one sequence of packets: its own, and the last times of those that hold differences."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._own: dict[int, tuple[Reading, Snapshot]] = {}
+        self._last: dict[int, int] = {}
+        self._held: dict[int, tuple[int, int, int]] = {}
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether a lost packet would shift the times of those that follow it."""
+        return any(reading.incremental for reading, _ in self._own.values())
+
+    def add(self, snapshot: Snapshot) -> None:
+        """A snapshot that stands in this sequence."""
+        for reading in snapshot.readings:
+            if reading.clock in _SEQUENCE_CLOCKS:
+                self._own[reading.clock] = reading, snapshot
+                self._last[reading.clock] = reading.ns
+                self._held.pop(reading.clock, None)
+
+    def trace_ns(self, clock: int, value: int) -> int | None:
+        """A time of a clock in ns of the trace clock; None when no snapshot tells."""
+        own = self._own.get(clock)
+        if own is not None:
+            value *= own[0].unit_ns
+            if own[0].incremental:
+                value += self._last[clock]
+                self._last[clock] = value
+        held = self._held.get(clock)
+        if held is None or not held[1] <= value < held[2]:
+            held = self._offset(clock, value)
+            if held is None:
+                return None
+            self._held[clock] = held
+        return value + held[0]
+
+    def _offset(self, clock: int, ns: int) -> tuple[int, int, int] | None:
+        own = self._own.get(clock)
+        if own is None:
+            return None if clock in _SEQUENCE_CLOCKS else self._clocks.offset(clock, ns)
+        reading, snapshot = own
+        for other in sorted(snapshot.readings, key=lambda one: one.clock != self._clocks.trace_clock):
+            if other.clock in _SEQUENCE_CLOCKS:
+                continue
+            step = other.ns - reading.ns
+            rest = self._clocks.offset(other.clock, ns + step)
+            if rest is not None:
+                return step + rest[0], rest[1] - step, rest[2] - step
+        return None

@@ -1,0 +1,274 @@
+"""Bytes of a Perfetto trace → packets: cut at their lengths, checked, and found again behind damage.
+
+A trace is a row of packets, each `0x0A`, its length, its fields. A length that is damaged leads astray: what then
+follows is no packet. Reading goes on at the next bytes that are a whole packet and have another behind them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.wire.protobuf import (
+    FIXED64,
+    LEN,
+    PADDING,
+    VARINT,
+    CutError,
+    FieldTable,
+    Int64,
+    WireError,
+    fields,
+    varint,
+    walk,
+)
+
+TAG = 0x0A
+#: Bytes that are looked at together, unless a packet is larger.
+WINDOW_BYTES = 1 << 20
+#: A packet behind damage that is larger than this is not looked for.
+_MAX_SEARCHED = 1 << 20
+#: Fields of a packet that is looked for: real ones have a dozen.
+_MAX_FIELDS = 64
+_MAX_LENGTH = (1 << 31) - 1
+
+#: Kinds of the fields that packets have most often; another kind shows that bytes are no packet.
+_KINDS = {
+    **dict.fromkeys((3, 8, 10, 13, 41, 42, 58, 79, 87, 98), VARINT),
+    **dict.fromkeys((1, 2, 4, 5, 6, 7, 9, 11, 12, 33, 34, 35, 36, 43, 44, 45, 50, 51, 59, 60, 89), LEN),
+}
+#: Fields of which any packet worth finding has one: clocks, time, sequence, event, descriptors, packed packets.
+_TELLING = frozenset((6, 8, 10, 11, 12, 43, 44, 50, 60))
+_TELLING_KINDS = np.full(128, -1, np.int8)
+for _number, _kind in _KINDS.items():
+    _TELLING_KINDS[_number] = _kind
+_FTRACE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that hold no packet that can be read. `cut`: they end where the data does."""
+
+    byte_offset: int
+    byte_count: int
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Packets that stand together, and what is damaged between them.
+
+    data         their bytes, and PADDING zero bytes
+    byte_offset  of the first byte of `data`
+    byte_count   of all that the window covers
+    starts, ends of the packets' fields in `data`
+    fields       of all packets
+    """
+
+    data: NDArray[np.uint8]
+    byte_offset: int
+    byte_count: int
+    starts: Int64
+    ends: Int64
+    fields: FieldTable
+    damage: tuple[Damage, ...]
+
+
+class PacketFramer:
+    """Feed it bytes as they come; it gives windows."""
+
+    def __init__(self, byte_offset: int = 0, max_bytes: int = _MAX_LENGTH) -> None:
+        """`max_bytes`: a packet that says it is larger is damaged."""
+        self._buffer = bytearray()
+        self._offset = byte_offset
+        self._needed = WINDOW_BYTES
+        self._max_bytes = min(max_bytes, _MAX_LENGTH)
+
+    def feed(self, chunk: bytes) -> list[Window]:
+        """The windows that are complete now."""
+        self._buffer += chunk
+        if len(self._buffer) < self._needed:
+            return []
+        return self._take(at_end=False)
+
+    def finish(self) -> list[Window]:
+        """The rest; no more bytes come."""
+        return self._take(at_end=True) if self._buffer else []
+
+    def _take(self, at_end: bool) -> list[Window]:
+        data = bytes(self._buffer)
+        starts, ends, damage, position = self._frame(data, at_end)
+        window, position = _checked(data, starts, ends, damage, position, self._offset)
+        del self._buffer[:position]
+        self._offset += position
+        # A packet that is not whole yet may be large: nothing is tried before it is there.
+        self._needed = max(WINDOW_BYTES, self._rest_needed(data, position))
+        return [window] if len(window.starts) or window.damage else []
+
+    def _rest_needed(self, data: bytes, position: int) -> int:
+        try:
+            size, start = varint(data, position + 1, len(data))
+        except (WireError, IndexError):
+            return 0
+        return start - position + size if size <= self._max_bytes else 0
+
+    def _frame(self, data: bytes, at_end: bool) -> tuple[list[int], list[int], list[tuple[int, int]], int]:
+        """Where packets are by their lengths, what is damaged, and where the bytes begin that are left for later."""
+        starts: list[int] = []
+        ends: list[int] = []
+        damage: list[tuple[int, int]] = []
+        size = len(data)
+        at = 0
+        while at < size:
+            # A Python loop: where a packet begins is known only when the one before it has been seen.
+            if data[at] == TAG and at + 1 < size:
+                length = data[at + 1]
+                start = at + 2
+                if length >= 0x80:
+                    try:
+                        length, start = varint(data, at + 1, min(size, at + 11))
+                    except WireError:
+                        if not at_end and size - at < 11:
+                            break
+                        length = -1
+                if 0 <= length <= self._max_bytes:
+                    end = start + length
+                    if end <= size:
+                        starts.append(start)
+                        ends.append(end)
+                        at = end
+                        continue
+                    if not at_end and self._may_grow(data, start, size):
+                        break
+            elif data[at] == TAG and not at_end:
+                break
+            found = find_packet(data, at + 1, size, at_end)
+            damage.append((at, found))
+            at = found
+            if not at_end and size - found < _MAX_SEARCHED:
+                break
+        return starts, ends, damage, min(at, size)
+
+    def _may_grow(self, data: bytes, start: int, size: int) -> bool:
+        """Whether what is there of a packet that is not whole can be the beginning of one."""
+        if size - start < 2 * WINDOW_BYTES:
+            return True
+        return _is_packet(data, start, size, whole=False)
+
+
+def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
+    """Where the next packet begins, tag and all, in `data` from `at` to `size`; `size` if there is none."""
+    while (at := data.find(TAG, at, size)) >= 0:
+        try:
+            length, start = varint(data, at + 1, min(size, at + 6))
+        except WireError:
+            if not at_end and size - at < 6:
+                return at
+            at += 1
+            continue
+        end = start + length
+        if 0 < length <= _MAX_SEARCHED:
+            if end <= size:
+                followed = end == size or data[end] == TAG
+                if followed and _is_packet(data, start, end, whole=True):
+                    return at
+            elif not at_end and _is_packet(data, start, size, whole=False):
+                return at
+        at += 1
+    return size
+
+
+def _is_packet(data: bytes, start: int, end: int, whole: bool) -> bool:
+    telling, ftrace, count = not whole, 0, 0
+    try:
+        for number, kind, _, _ in fields(data, start, end):
+            count += 1
+            ftrace += number == _FTRACE
+            telling = telling or number in _TELLING
+            if _KINDS.get(number, kind) != kind or kind > LEN or count > _MAX_FIELDS or ftrace > 1 or number > 1200:
+                return False
+    except CutError:
+        return not whole and count > 0
+    except WireError:
+        return False
+    return telling
+
+
+def _checked(
+    data: bytes, starts: list[int], ends: list[int], damage: list[tuple[int, int]], position: int, offset: int
+) -> tuple[Window, int]:
+    """The packets whose fields can be read; those found inside of what can't."""
+    bytes_ = np.frombuffer(data + bytes(PADDING), np.uint8)
+    first, last = np.array(starts, np.int64), np.array(ends, np.int64)
+    found = walk(bytes_, first, last)
+    sound = found.sound & _plausible(found, len(first))
+    if not sound.all():
+        first, last, damage = _salvage(data, first, last, sound, damage, position)
+        found = walk(bytes_, first, last)
+    losses = tuple(Damage(offset + start, stop - start, stop == len(data)) for start, stop in _joined(sorted(damage)))
+    return Window(bytes_, offset, position, first, last, found, losses), position
+
+
+def _plausible(found: FieldTable, count: int) -> NDArray[np.bool_]:
+    """Whether the fields that are known have their kinds, and a packet is not made of packets: of each packet."""
+    near = np.flatnonzero(found.number < 128)
+    expected = _TELLING_KINDS[found.number[near]]
+    odd = near[(expected >= 0) & (expected != found.kind[near])]
+    good = np.ones(count, np.bool_)
+    good[found.row[odd]] = False
+    inner = found.row[found.number == _FTRACE]
+    good[np.bincount(inner, minlength=count) > 1] = False
+    good[found.row[found.number > 1200]] = False
+    good[found.row[(found.kind == FIXED64) & (found.number < 128)]] = False
+    return good
+
+
+def _salvage(
+    data: bytes,
+    starts: Int64,
+    ends: Int64,
+    sound: NDArray[np.bool_],
+    damage: list[tuple[int, int]],
+    position: int,
+) -> tuple[Int64, Int64, list[tuple[int, int]]]:
+    """Looks for packets between those that are sound. Gives all packets, and what is damaged."""
+    kept = list(zip(starts[sound].tolist(), ends[sound].tolist(), strict=True))
+    tags = [_tag_of(data, start, before) for (start, _), before in zip(kept, [0, *(e for _, e in kept)], strict=False)]
+    gaps = list(zip([0, *(end for _, end in kept)], [*tags, position], strict=True))
+    wrong = np.array([start for start, _ in gaps], np.int64)
+    searched = set((np.searchsorted(wrong, starts[~sound], side="right") - 1).tolist())
+    # Where no packet is in doubt, the search that found the next one has told what is damaged.
+    where = np.searchsorted(wrong, [start for start, _ in damage], side="right") - 1
+    lost = [one for one, gap in zip(damage, where.tolist(), strict=True) if gap not in searched]
+    for gap in sorted(searched):
+        lost_from, stop = gaps[gap]
+        at = lost_from - 1
+        while (at := find_packet(data, at + 1, stop, at_end=True)) < stop:
+            length, start = varint(data, at + 1, stop)
+            lost.append((lost_from, at))
+            kept.append((start, start + length))
+            lost_from = start + length
+            at = lost_from - 1
+        lost.append((lost_from, stop))
+    kept.sort()
+    return np.array([one for one, _ in kept], np.int64), np.array([one for _, one in kept], np.int64), lost
+
+
+def _tag_of(data: bytes, start: int, before: int) -> int:
+    """Where the tag of a packet stands whose fields begin at `start`; not before `before`."""
+    at = start - 2
+    while at > before and data[at] >= 0x80:
+        at -= 1
+    return max(at, before)
+
+
+def _joined(damage: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, stop in damage:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        elif stop > start:
+            joined.append((start, stop))
+    return joined

@@ -1,0 +1,151 @@
+"""Numbers of the fields of a Perfetto trace that are read, and words for those that are not.
+
+Source: Perfetto's published protos/perfetto/trace/*.proto.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# TracePacket
+PROCESS_TREE: Final = 2
+CLOCK_SNAPSHOT: Final = 6
+TIMESTAMP: Final = 8
+SEQUENCE: Final = 10
+TRACK_EVENT: Final = 11
+INTERNED: Final = 12
+FLAGS: Final = 13
+CLEARED: Final = 41
+DROPPED: Final = 42
+PROCESS_DESCRIPTOR: Final = 43
+THREAD_DESCRIPTOR: Final = 44
+PACKED: Final = 50
+CLOCK_ID: Final = 58
+DEFAULTS: Final = 59
+TRACK_DESCRIPTOR: Final = 60
+FIRST_ON_SEQUENCE: Final = 87
+PACKED_ZSTD: Final = 133
+
+FLAG_CLEARED: Final = 1
+FLAG_NEEDS_STATE: Final = 2
+
+#: Fields that say how or by whom a packet was written.
+BOOKKEEPING = frozenset((3, TIMESTAMP, SEQUENCE, FLAGS, CLEARED, DROPPED, CLOCK_ID, 76, 79, FIRST_ON_SEQUENCE, 98))
+#: Packets that are read.
+READ = {
+    TRACK_EVENT: "track events",
+    TRACK_DESCRIPTOR: "track descriptors",
+    CLOCK_SNAPSHOT: "clock snapshots",
+    INTERNED: "interned data",
+    DEFAULTS: "packet defaults",
+    PROCESS_DESCRIPTOR: "process descriptors",
+    THREAD_DESCRIPTOR: "thread descriptors",
+    PROCESS_TREE: "process trees",
+    PACKED: "compressed packets",
+    PACKED_ZSTD: "compressed packets",
+}
+#: Packets that say how a trace was made: no events.
+ABOUT = {
+    33: "trace config",
+    34: "ftrace stats",
+    35: "trace stats",
+    36: "synchronization markers",
+    45: "system info",
+    46: "triggers",
+    47: "packages lists",
+    48: "chrome benchmark metadata",
+    51: "chrome metadata",
+    61: "module symbols",
+    64: "deobfuscation mappings",
+    67: "cpu info",
+    69: "service events",
+    72: "extension descriptors",
+    82: "translation tables",
+    83: "android game interventions",
+    86: "android system properties",
+    89: "trace uuid",
+    107: "remote clock sync",
+    109: "chrome triggers",
+    113: "clone snapshot triggers",
+    123: "user list",
+    124: "trace provenance",
+    126: "trace attributes",
+    127: "android aflags",
+    128: "gpu info",
+}
+#: Other sources of data, whose events are not read.
+OTHER_DATA = {
+    1: "ftrace events",
+    4: "inode file maps",
+    5: "chrome events",
+    7: "sys stats",
+    9: "process stats",
+    37: "profile packets",
+    38: "battery counters",
+    39: "android log",
+    40: "power rails",
+    49: "perfetto metatrace",
+    52: "gpu counter events",
+    53: "gpu render stage events",
+    54: "streaming profile packets",
+    56: "heap graphs",
+    57: "graphics frame events",
+    62: "vulkan memory events",
+    63: "gpu log",
+    65: "vulkan api events",
+    66: "perf samples",
+    68: "smaps",
+    70: "initial display state",
+    71: "gpu memory totals",
+    73: "memory tracker snapshots",
+    74: "streaming allocations",
+    75: "streaming frees",
+    77: "energy estimations",
+    78: "ui states",
+    84: "statsd atoms",
+    90: "track event ranges of interest",
+    91: "entity state residency",
+    95: "etw events",
+    99: "v8 js code",
+    110: "pixel modem events",
+    117: "generic kernel task states",
+    118: "generic kernel cpu frequencies",
+    135: "stack samples",
+}
+
+# TrackEvent
+DELTA_US: Final = 1
+THREAD_DELTA_US: Final = 2
+CATEGORY_IIDS: Final = 3
+ANNOTATIONS: Final = 4
+TASK_EXECUTION: Final = 5
+LEGACY: Final = 6
+INSTRUCTIONS_DELTA: Final = 8
+TYPE: Final = 9
+NAME_IID: Final = 10
+TRACK_UUID: Final = 11
+EXTRA_VALUES: Final = 12
+ABSOLUTE_US: Final = 16
+THREAD_ABSOLUTE_US: Final = 17
+INSTRUCTIONS: Final = 20
+LOG_MESSAGE: Final = 21
+CATEGORIES: Final = 22
+NAME: Final = 23
+COUNTER_VALUE: Final = 30
+EXTRA_TRACKS: Final = 31
+LOCATION: Final = 33
+LOCATION_IID: Final = 34
+FLOWS_OLD: Final = 36
+FLOW_ENDS_OLD: Final = 42
+DOUBLE_VALUE: Final = 44
+EXTRA_DOUBLE_TRACKS: Final = 45
+EXTRA_DOUBLE_VALUES: Final = 46
+FLOWS: Final = 47
+FLOW_ENDS: Final = 48
+CORRELATION_ID: Final = 52
+CORRELATION_TEXT: Final = 53
+CORRELATION_IID: Final = 54
+
+#: Of interned data: the lists of numbered texts that are read.
+TEXT_LISTS = {1: "categories", 2: "names", 3: "annotations", 20: "log", 29: "values", 43: "correlations"}
+LOCATIONS: Final = 4
