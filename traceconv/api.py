@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from traceconv.pipeline import IngestedRun
     from traceconv.runtime.training.options import TrainOptions
+    from traceconv.why.evidence import Answer
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 Cell: TypeAlias = "object"
@@ -184,6 +185,24 @@ class Store:
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """A relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …"""
         return self.connection.sql(sql)
+
+    def why(
+        self, table: str, row_id: int | str, *, run: int | str | None = None, source: PathLike | None = None
+    ) -> Answer:
+        """Where a row came from: the pieces of its source, decoded, and what else it was made of.
+
+        row_id  number of the row in the table's key; of counter TRACK_ID@TS_NS
+        run     number or label; None: the latest
+        source  where the run's source lies now, if it was moved
+
+        Raises UsageError when there is no such row; a source that is gone or was changed is in `problems`.
+        """
+        from traceconv.why.find import why
+
+        moved_to = None if source is None else Path(source)
+        return why(
+            self.connection, self.path, table, str(row_id), run=None if run is None else str(run), source=moved_to
+        )
 
     def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
         """Writes one run (None: the latest) as a Chrome trace; compressed when `path` ends in .gz.

@@ -20,6 +20,8 @@ _MAX_CHARACTERS = 400
 #: Longer JSON is shown as it stands: pretty it would not be.
 _MAX_PRETTY = 8192
 _SHORT = 72
+#: Longer texts in a row are cut.
+_MAX_VALUE = 8192
 
 
 def lines_of(answer: Answer) -> Iterator[str]:
@@ -187,4 +189,11 @@ def _evidence(piece: Evidence) -> dict[str, object]:
 
 
 def _plain(row: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if value is not None}
+    return {name: _short(value) for name, value in row.items() if value is not None}
+
+
+def _short(value: object) -> object:
+    """A long text of a row as its beginning: the whole of it is in the store."""
+    if isinstance(value, str) and len(value) > _MAX_VALUE:
+        return f"{value[:_MAX_VALUE]}… ({len(value) - _MAX_VALUE:,} more characters)"
+    return value

@@ -15,6 +15,7 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.readers.chrome_json.containers import TextSource, container_of
 from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.npulog.discover import find_captures
 from traceconv.why.rows import fetch
 
 #: Larger files are held against their size only; what is shown of them is still looked for by its content.
@@ -92,7 +93,7 @@ class Sources:
         if self._moved_to is not None:
             if not self._moved_to.exists():
                 raise InputError(f"there is nothing at {printable(str(self._moved_to))}")
-            return self._moved_to
+            return self._capture_in(self._moved_to)
         path = Path(str(self.run["source_path"]))
         if str(path) == "-":
             raise InputError(
@@ -102,6 +103,13 @@ class Sources:
             if one.exists():
                 return one
         raise InputError(f"{printable(str(path))} is not there any more; if it was moved: --source PATH")
+
+    def _capture_in(self, path: Path) -> Path:
+        """The capture at or below a path; for other sources the path itself."""
+        if self.reader != "npulog" or not path.is_dir():
+            return path
+        captures = find_captures([path])
+        return next((one.path for one in captures if one.path.name == self.run["label"]), captures[0].path)
 
     def file(self, source_id: int) -> SourceFile:
         """A source by its number. InputError when it is gone, can't be read, or was changed since it was ingested."""

@@ -10,11 +10,14 @@ import duckdb
 from traceconv.errors import InputError, UsageError
 from traceconv.reports.run import choose_run
 from traceconv.why.evidence import MAX_PIECES, Answer, Evidence, RowRef
-from traceconv.why.files import Sources
+from traceconv.why.files import SourceFile, Sources
 from traceconv.why.notes import notes_of
 from traceconv.why.raw_rows import RawRows
 from traceconv.why.rows import EVENT_TABLES, find_rows
 from traceconv.why.trace_rows import TraceRows
+
+#: How much of a file is shown when the file itself is asked for.
+_HEAD_BYTES = 64
 
 
 def why(
@@ -46,7 +49,7 @@ def why(
     problems: list[str] = []
     if table == "source":
         try:
-            sources.file(wanted.id)
+            evidence.append(_whole(sources.file(wanted.id)))
         except InputError as error:
             problems.append(str(error))
     elif sources.reader != "static":
@@ -74,6 +77,18 @@ def why(
         refs,
         notes,
         list(dict.fromkeys(problems)),
+    )
+
+
+def _whole(source: SourceFile) -> Evidence:
+    """A source itself: where it lies, and how it begins."""
+    size = source.path.stat().st_size
+    with source.path.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+    role = "the file, as it was when it was ingested"
+    place = (0, size, "plain", f"its first {len(head)} bytes")
+    return Evidence(
+        role, source.source_id, source.name, str(source.path), source.format, *place, data=head, is_text=False
     )
 
 

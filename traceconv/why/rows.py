@@ -9,10 +9,10 @@ from typing import Any
 import duckdb
 
 from traceconv.errors import UsageError, printable, suggestion
+from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import views
-from traceconv.store.documented_sql import DocumentedSql
 
 #: Tables whose id is the place of an event; they share one range of ids.
 EVENT_TABLES = ("task", "api", "range", "marker")
@@ -97,8 +97,7 @@ def _no_table(table: str, known: list[str]) -> str:
             f"rows of {shown} come from no event: ingest itself wrote them; "
             f"byte_offset and byte_count, where it has them, are places in the source. See: traceconv schema {shown}"
         )
-    all_views: dict[str, DocumentedSql] = views()
-    if table in all_views or table in tables():
+    if table in (*views(), *tables(), *reports()):
         return (
             f"rows of {shown} are computed; what from: traceconv schema {shown}. Ask for a row of: {', '.join(known)}"
         )
@@ -114,31 +113,29 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
         for other in EVENT_TABLES:
             if other != table and _rows(connection, run_id, other, number, None):
                 return f"{lead} It is in {other}: traceconv why {other} {number}"
-    first = _VIEWS_OF.get(table, (table,))[0]
-    key, by = KEYS[first], KEYS[first]
-    values: list[object] = [number, number, run_id]
-    condition = "run_id = ?"
-    if moment is not None:
-        key, condition, values = "ts_ns", "run_id = ? AND track_id = ?", [moment, moment, run_id, number]
-    sql = (
-        f"SELECT max({key}) FILTER ({key} < ?), min({key}) FILTER ({key} > ?) "  # noqa: S608 - names of ours
-        f"FROM {quote_identifier(first)} WHERE {condition}"
-    )
-    near = [
-        f"{number}@{one}" if moment is not None else str(one)
-        for one in connection.execute(sql, values).fetchall()[0]
-        if one is not None
-    ]
-    runs = [
-        str(row[0])
-        for row in connection.execute(
-            f"SELECT DISTINCT run_id FROM {quote_identifier(first)} WHERE {by} = ? AND run_id <> ? ORDER BY 1 LIMIT 5",  # noqa: S608
-            [number, run_id],
-        ).fetchall()
-    ]
+    near: set[str] = set()
+    runs: set[int] = set()
+    for one in _VIEWS_OF.get(table, (table,)):
+        name, key = quote_identifier(one), KEYS[one]
+        if moment is None:
+            sql = f"SELECT max({key}) FILTER ({key} < ?), min({key}) FILTER ({key} > ?) FROM {name} WHERE run_id = ?"  # noqa: S608
+            near |= {str(id_) for id_ in _first(connection, sql, [number, number, run_id])}
+        else:
+            sql = (
+                "SELECT max(ts_ns) FILTER (ts_ns < ?), min(ts_ns) FILTER (ts_ns > ?) FROM counter "
+                "WHERE run_id = ? AND track_id = ?"
+            )
+            near |= {f"{number}@{ns}" for ns in _first(connection, sql, [moment, moment, run_id, number])}
+        sql = f"SELECT DISTINCT run_id FROM {name} WHERE {key} = ? AND run_id <> ? ORDER BY 1 LIMIT 5"  # noqa: S608
+        runs |= {row[0] for row in connection.execute(sql, [number, run_id]).fetchall()}
     parts = [lead]
     if near:
-        parts.append(f"The nearest: {', '.join(near)}.")
+        parts.append(f"The nearest: {', '.join(sorted(near)[:4])}.")
     if runs and table != "run":
-        parts.append(f"Other runs have it: --run {' or '.join(runs)}.")
+        parts.append(f"Other runs have it: --run {' or '.join(map(str, sorted(runs)))}.")
     return " ".join(parts) if near or runs else f"{lead} It has none at all."
+
+
+def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[Any]:
+    """The values of the first row that are not NULL."""
+    return [value for value in connection.execute(sql, values).fetchall()[0] if value is not None]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import duckdb
+import msgspec
 
 from traceconv.events import ORDINAL_BITS
 from traceconv.normalize.trace_json import phases
@@ -20,6 +22,8 @@ from traceconv.why.trace_text import text_evidence, trace_event
 
 #: Readers of which events stand in a text one by one, so that the file can be looked through for others.
 _LISTS = ("chrome_json", "vendor_folder")
+#: A complete event says so: most do, and need no search for an end.
+_COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
 _FLOW_PHASES = {"src": ("s", "t"), "dst": ("t", "f")}
 Found = tuple[list[Evidence], list[RowRef]]
 
@@ -97,7 +101,7 @@ class TraceRows:
         found = self.event(event_id, "its event", row)
         start, dur = row.get("start_ns"), row.get("dur_ns")
         source = self._sources.file(event_id >> ORDINAL_BITS)
-        if table != "marker" and is_list and None not in (start, dur) and tables_csv.kind_of(source) is None:
+        if table != "marker" and is_list and None not in (start, dur) and _may_begin(found, source):
             found += self._end(source, event_id, int(start or 0), int(start or 0) + int(dur or 0))
         if table == "task":
             found += self._completing(row)
@@ -269,3 +273,17 @@ class TraceRows:
         return [
             RowRef(table, int(one["id"]), role) for one in fetch(self._connection, sql, [self._sources.run_id, *values])
         ]
+
+
+def _may_begin(found: list[Evidence], source: SourceFile) -> bool:
+    """Whether an end may belong to an event: not to complete events, nor to records of tables."""
+    if tables_csv.kind_of(source) is not None or not found:
+        return False
+    data = found[0].data
+    if not found[0].cut:
+        try:
+            event = msgspec.json.decode(data)
+            return not isinstance(event, dict) or event.get("ph", "B") != "X"
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    return _COMPLETE.search(data) is None

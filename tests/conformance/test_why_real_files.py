@@ -1,0 +1,49 @@
+"""What why shows for rows of real files: the bytes are the file's, and say what the row says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shared_data import shared
+from why_checks import check_store
+
+from traceconv.pipeline import ingest
+
+FILES = (
+    "real/onnxruntime/ort_profile_tiny_model.json",
+    "real/dftracer/v1_test.pfw.gz",
+    "real/mindspore/gpu_timeline_display_0.json",
+    "real/torch/triton_example.json.gz",
+    "real/speedscope_trace_event/multiprocess.json",
+    "seed_systems/furiosa/df_comma.native_raw.csv",
+    "seed_systems/furiosa/df_newline.native_raw.csv",
+    "seed_systems/furiosa/chrome_killed_middle.json",
+    "seed_systems/megengine/static_conv_train.profiling.json",
+    "seed_systems/megengine/dtr.chrome_timeline.json",
+    "seed_systems/raf/synthetic_raw_unescaped.json",
+)
+LARGE = (
+    "real/rocm/rocprofv3_908_results.json.gz",
+    "real/ascend/torch_npu_level1_rank1",
+    "real/mindspore/msprof_0_2_1.json",
+    "real/torch/alexnet_critical_path.json.gz",
+    "real/viztracer/multithread.json",
+)
+
+
+def check(name: str, tmp_path: Path, per_table: int) -> None:
+    store = tmp_path / "trace.duckdb"
+    ingest([shared("") / name], store)
+    assert sum(check_store(store, per_table).values()) > 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_lead_to_their_bytes(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LARGE)
+def test_rows_of_large_files_lead_to_their_bytes(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path, 4)

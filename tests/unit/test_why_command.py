@@ -1,0 +1,194 @@
+"""`traceconv why` as people use it: what it prints, and what it says when there is nothing to show."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from traceconv.cli import app
+from traceconv.cli.why_text import pretty
+from traceconv.pipeline import ingest
+from traceconv.why.evidence import MAX_BYTES
+
+FIRST = 1 << 40
+
+
+def stored(tmp_path: Path, events: list[dict[str, object]], name: str = "trace.json") -> tuple[Path, Path]:
+    path, store = tmp_path / name, tmp_path / "trace.duckdb"
+    path.write_text(json.dumps(events))
+    ingest([path], store)
+    return path, store
+
+
+def event(name: str = "one", **more: object) -> dict[str, object]:
+    return {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 2, **more}
+
+
+def ask(capfd: pytest.CaptureFixture[str], store: Path, *words: str) -> tuple[int, str, str]:
+    code = app.run(["why", *words, "--db", str(store)])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_an_event_is_shown_with_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, store = stored(tmp_path, [event(), event("two", args={"a": 1.50})])
+    code, out, err = ask(capfd, store, "slice", str(FIRST + 1))
+    at = path.read_bytes().index(b'{"ph": "X", "name": "two"')
+    size = path.stat().st_size - 1 - at
+    assert code == 0
+    assert err == ""
+    assert f"trace.json, bytes {at} to {at + size} ({size} bytes)" in out
+    assert '"name": "two"' in out
+    assert "start_ns" in out
+
+
+def test_json_has_the_row_and_the_pieces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, store = stored(tmp_path, [event()])
+    code, out, _ = ask(capfd, store, "range", str(FIRST), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["rows"][0]["dur_ns"] == 2000
+    (piece,) = found["evidence"]
+    assert path.read_text()[piece["byte_offset"] :][: piece["byte_count"]] == piece["text"]
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    path.write_text('[{"ph":"X","name":"\x1b[31mred","cat":"\x9b2J","pid":1,"tid":1,"ts":1,"dur":1}]')
+    ingest([path], store)
+    code, out, _ = ask(capfd, store, "slice", str(FIRST))
+    assert code == 0
+    assert "red" in out
+    assert all(character.isprintable() or character == "\n" for character in out)
+
+
+def test_of_a_large_event_the_beginning_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, store = stored(tmp_path, [event(args={"text": "x" * 300_000})])
+    code, out, _ = ask(capfd, store, "slice", str(FIRST))
+    assert code == 0
+    assert len(out) < 2 * MAX_BYTES
+    assert "more bytes" in out
+    code, out, _ = ask(capfd, store, "slice", str(FIRST), "--json")
+    (piece,) = json.loads(out)["evidence"]
+    assert piece["cut"]
+    assert len(piece["text"]) == MAX_BYTES
+    assert len(out) < 4 * MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("tsak", "1"), "Did you mean 'task'?"),
+        (("slice", "7"), f"The nearest: {FIRST}"),
+        (("task", str(FIRST)), f"It is in range: traceconv why range {FIRST}"),
+        (("slice", "one"), "is no id"),
+        (("slice", "9" * 30), "is no id"),
+        (("op_statistic", "1"), "computed"),
+        (("import_log", "1"), "ingest itself"),
+        (("counter", "1"), "TRACK_ID@TS_NS"),
+        (("slice", str(FIRST), "--run", "7"), "there is no run '7'"),
+        (("slice", str(FIRST), "--run", "all"), "a row is of one run"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is_near(
+    words: tuple[str, ...], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, store = stored(tmp_path, [event()])
+    code, out, err = ask(capfd, store, *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_gone_or_changed_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, store = stored(tmp_path, [event("one"), event("two")])
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b"two", b"owt"))
+    code, _, err = ask(capfd, store, "slice", str(FIRST))
+    assert code == 1
+    assert "was changed since it was ingested: its checksum" in err
+    path.write_bytes(text[:-9])
+    code, _, err = ask(capfd, store, "slice", str(FIRST))
+    assert code == 1
+    assert f"it has {len(text) - 9} bytes and had {len(text)}" in err
+    path.write_bytes(text + b"\n")  # it only grew: what was read is there
+    assert ask(capfd, store, "slice", str(FIRST))[0] == 0
+    moved = path.rename(tmp_path / "elsewhere.json")
+    code, _, err = ask(capfd, store, "slice", str(FIRST))
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "is not there any more; if it was moved: --source PATH" in err
+    assert ask(capfd, store, "slice", str(FIRST), "--source", str(moved))[0] == 0
+    assert ask(capfd, store, "slice", str(FIRST), "--source", str(tmp_path / "none"))[0] == 1
+
+
+def test_standard_input_is_gone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "trace.duckdb"
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps([event()]))
+    with kept.open("rb") as stdin:
+        monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": stdin})())
+        ingest([Path("-")], store)
+    code, _, err = ask(capfd, store, "slice", str(FIRST))
+    assert code == 1
+    assert "read from standard input" in err
+    assert ask(capfd, store, "slice", str(FIRST), "--source", str(kept))[0] == 0
+
+
+def test_a_relative_path_is_found_beside_the_store(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trace.json.gz").write_bytes(gzip.compress(json.dumps([event()]).encode()))
+    ingest([Path("trace.json.gz")], Path("trace.duckdb"))
+    monkeypatch.chdir("/")
+    code, out, _ = ask(capfd, tmp_path / "trace.duckdb", "slice", str(FIRST))
+    assert code == 0
+    assert "of the unpacked gzip text" in out
+
+
+def test_a_raw_log_with_another_one_in_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    sample = Path(__file__).parents[2] / "sample_traces" / "mini_resnet"
+    shutil.copytree(sample, tmp_path / "raw")
+    store = tmp_path / "trace.duckdb"
+    ingest([tmp_path / "raw"], store)
+    (log,) = (tmp_path / "raw").rglob("task.slice_0.bin")
+    damaged = bytearray(log.read_bytes())
+    damaged[1300] ^= 1  # inside of the first tasks
+    log.write_bytes(damaged)
+    with_tasks = ask(capfd, store, "task", _some_task(store))
+    assert with_tasks[0] == 1
+    assert "was changed since it was ingested" in with_tasks[2]
+    log.unlink()
+    code, _, err = ask(capfd, store, "task", _some_task(store))
+    assert code == 1
+    assert "is not there any more" in err
+
+
+def _some_task(store: Path) -> str:
+    from traceconv.store.database import open_store
+
+    with open_store(store) as connection:
+        return str(connection.execute("SELECT min(id) FROM task").fetchall()[0][0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1.50,"b":[1,2,{"c":"x\\u00e9"}],"d":-1e5}',
+        '{"args":{"long":"' + "x" * 90 + '","more":[' + ",".join(["12345678901234567890"] * 9) + "]}}",
+        '{"a":"' + "y" * 80 + '"}',
+        "[]",
+        '{"open": [1, 2',
+    ],
+)
+def test_pretty_changes_nothing_but_blanks(text: str) -> None:
+    shown = pretty(text)
+    assert "".join(shown.split()) == "".join(text.split())

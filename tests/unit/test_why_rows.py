@@ -1,0 +1,169 @@
+"""What why shows for rows of every reader's stores: the bytes are the file's, and say what the row says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nsys_builder as nsys
+import pytest
+import zstandard
+from test_vendor_folders import msprof_folder, torch_npu_folder
+from why_checks import check_store, said
+
+from traceconv.pipeline import ingest
+from traceconv.store.database import open_store
+from traceconv.why.evidence import Answer
+from traceconv.why.find import why
+
+ROOT = Path(__file__).parents[2]
+
+EVENTS: list[dict[str, Any]] = [
+    {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "main"}},
+    {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "worker"}},
+    {"ph": "B", "name": "outer", "cat": "a", "pid": 1, "tid": 2, "ts": 10},
+    {"ph": "X", "name": "one", "cat": "a", "pid": 1, "tid": 2, "ts": 11.25, "dur": 0.5, "args": {"x": "é\n"}},
+    {"ph": "B", "name": "inner", "cat": "a", "pid": 1, "tid": 2, "ts": 13},
+    {"ph": "B", "name": "elsewhere", "pid": 1, "tid": 3, "ts": 13},
+    {"ph": "E", "pid": 1, "tid": 2, "ts": 20, "args": {"of": "inner"}},
+    {"ph": "E", "pid": 1, "tid": 3, "ts": 20, "args": {"of": "elsewhere"}},
+    {"ph": "E", "pid": 1, "tid": 2, "ts": 20, "args": {"of": "outer"}},
+    {"ph": "b", "name": "sequence", "cat": "c", "id": "0x1", "pid": 1, "ts": 5},
+    {"ph": "e", "name": "sequence", "cat": "c", "id": "0x1", "pid": 1, "ts": 25, "args": {"of": "sequence"}},
+    {"ph": "i", "name": "now", "pid": 1, "tid": 2, "ts": 12, "s": "t"},
+    {"ph": "C", "name": "load", "pid": 1, "ts": 12, "args": {"cpu": 7}},
+    {"ph": "s", "name": "arrow", "cat": "f", "id": 9, "pid": 1, "tid": 2, "ts": 11.5},
+    {"ph": "f", "name": "arrow", "cat": "f", "id": 9, "pid": 1, "tid": 3, "ts": 14, "bp": "e"},
+]
+
+
+def speedscope() -> dict[str, Any]:
+    evented = {
+        "type": "evented", "name": "thread 1", "unit": "microseconds", "startValue": 0, "endValue": 10,
+        "events": [{"type": kind, "frame": frame, "at": at} for kind, frame, at in
+                   (("O", 0, 1), ("O", 1, 2), ("C", 1, 3.5), ("C", 0, 10))],
+    }  # fmt: skip
+    sampled = {
+        "type": "sampled", "name": "thread 2", "unit": "milliseconds", "startValue": 1, "endValue": 8,
+        "samples": [[0], [0, 1], [0, 1], [0]], "weights": [1, 2, 1.5, 2.5],
+    }  # fmt: skip
+    shared = {"frames": [{"name": "main"}, {"name": "f"}]}
+    schema = "https://www.speedscope.app/file-format-schema.json"
+    return {"$schema": schema, "shared": shared, "profiles": [evented, sampled]}
+
+
+def nsys_report(folder: Path) -> Path:
+    path = folder / "report.sqlite"
+    db = nsys.new_report(path)
+    nsys.insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [nsys.kernel(1000, 1500, 1, 5), nsys.kernel(1600, 1700, 3, 6)])
+    nsys.insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [nsys.call(900, 950, 10, 5), nsys.call(960, 990, 14, 7)])
+    tid = nsys.global_tid(100, 100)
+    db.executemany(
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES (?, ?, ?, ?, ?, 0)",
+        [(1, None, 75, "domain", tid), (800, 1000, 59, "step 1", tid), (805, None, 34, "mark", tid)],
+    )
+    db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 1, ?)", [(1000, 40), (1001, 41)])
+    db.commit()
+    db.close()
+    return path
+
+
+def trace(folder: Path) -> Path:
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"traceEvents": EVENTS, "other": 1}))
+    return path
+
+
+def packed(folder: Path) -> Path:
+    path = folder / "trace.json.gz"
+    path.write_bytes(gzip.compress(trace(folder).read_bytes()))
+    return path
+
+
+def lines(folder: Path) -> Path:
+    path = folder / "trace.jsonl.zst"
+    path.write_bytes(zstandard.compress("\n".join(map(json.dumps, EVENTS)).encode()))
+    return path
+
+
+def damaged(folder: Path) -> Path:
+    """Something between the events that no event is, so that the places must be found as ingest found them."""
+    path = folder / "damaged.json"
+    texts = [json.dumps(event) for event in EVENTS]
+    texts.insert(4, '{"ph": "X", "name": "brok\x01en", "pid": 1, "tid": 2, "ts": 12.5, "dur": nonsense oh')
+    path.write_text("[" + ",\n".join(texts))
+    return path
+
+
+def profile(folder: Path) -> Path:
+    path = folder / "profile.speedscope.json"
+    path.write_text(json.dumps(speedscope()))
+    return path
+
+
+SOURCES: dict[str, Callable[[Path], Path]] = {
+    "npulog": lambda folder: ROOT / "sample_traces" / "mini_resnet",
+    "msprof tables": msprof_folder,
+    "torch_npu": lambda folder: torch_npu_folder(folder, damaged=False),
+    "torch_npu damaged": lambda folder: torch_npu_folder(folder, damaged=True),
+    "nsys": nsys_report,
+    "trace": trace,
+    "gzip": packed,
+    "zstd": lines,
+    "damaged": damaged,
+    "speedscope": profile,
+}
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_rows_of_every_table_lead_to_their_bytes(name: str, tmp_path: Path) -> None:
+    store = tmp_path / "trace.duckdb"
+    ingest([SOURCES[name](tmp_path)], store)
+    asked = check_store(store, 6 if name != "npulog" else 3)
+    assert sum(asked.values()) > 8
+
+
+def answer_of(store: Path, sql: str, table: str) -> Answer:
+    with open_store(store) as connection:
+        ((row_id,),) = connection.execute(sql).fetchall()
+        return why(connection, store, table, str(row_id))
+
+
+@pytest.mark.parametrize("name", ["outer", "inner", "elsewhere", "sequence"])
+@pytest.mark.parametrize("make", [trace, packed, lines, damaged])
+def test_a_slice_shows_the_end_that_ends_it(make: Callable[[Path], Path], name: str, tmp_path: Path) -> None:
+    store = tmp_path / "trace.duckdb"
+    ingest([make(tmp_path)], store)
+    found = answer_of(store, f"SELECT id FROM slice WHERE name = '{name}'", "slice")
+    begin, end = found.evidence
+    assert (begin.role, end.role) == ("its event", "its end")
+    assert name in said(begin)
+    assert name in said(end)  # args of the end say whose it is
+
+
+def test_a_task_shows_the_table_that_completed_it(tmp_path: Path) -> None:
+    store = tmp_path / "trace.duckdb"
+    ingest([torch_npu_folder(tmp_path, damaged=False)], store)
+    found = answer_of(store, "SELECT min(id) FROM task WHERE block_count IS NOT NULL", "task")
+    (table,) = [piece for piece in found.evidence if piece.format == "kernel_details"]
+    assert table.fields["Name"] == found.rows[0]["name"]
+    assert table.where.startswith("line ")
+
+
+def test_an_operator_of_a_static_profile_shows_its_times(tmp_path: Path) -> None:
+    path, store = tmp_path / "profile.json", tmp_path / "trace.duckdb"
+    times = {"start": 0.001, "kern": 0.0015, "end": 0.002}
+    document = {
+        "graph_exec": {"operator": {"7": {"name": "conv", "type": "Conv"}}, "var": {}, "comp_seq": []},
+        "profiler": {"device": {"7": {"gpu0:0": times}}, "opr_footprint": {"7": {"memory": 12}}},
+    }
+    path.write_text(json.dumps(document))
+    ingest([path], store, reader="megengine_static")
+    found = answer_of(store, "SELECT min(id) FROM slice", "slice")
+    assert [piece.where for piece in found.evidence] == [
+        "profiler/device/7/gpu0:0", "profiler/opr_footprint/7", "graph_exec/operator/7",
+    ]  # fmt: skip
+    assert json.loads(found.evidence[0].data) == times
