@@ -19,13 +19,13 @@ FILES = (
     "seed_systems/furiosa/df_comma.native_raw.csv",
     "seed_systems/furiosa/df_newline.native_raw.csv",
     "seed_systems/furiosa/chrome_killed_middle.json",
-    "seed_systems/megengine/static_conv_train.profiling.json",
-    "seed_systems/megengine/dtr.chrome_timeline.json",
+    "seed_systems/megengine/static_mlp_train.profiling.json",
     "seed_systems/raf/synthetic_raw_unescaped.json",
 )
 LARGE = (
     "real/rocm/rocprofv3_908_results.json.gz",
     "real/ascend/torch_npu_level1_rank1",
+    "seed_systems/megengine/dtr.chrome_timeline.json",
     "real/mindspore/msprof_0_2_1.json",
     "real/torch/alexnet_critical_path.json.gz",
     "real/viztracer/multithread.json",
