@@ -74,13 +74,7 @@ class CompleteNester:
         is_slice = kind <= UNFINISHED
         end = start + np.where(is_slice, rows["dur_ns"], 0)
         end[kind == UNFINISHED] = _FOREVER
-        # Of one start: moments that wait for the next slice, slices (the longest first), moments.
-        rank = np.where(kind == BEFORE_NEXT, 0, np.where(kind == MOMENT, 2, 1))
-        order = np.lexsort((rows["id"], -end, rank, start, rows["track"]))
-        if carried:
-            # What was carried keeps its place before all that is new on its track, outermost first.
-            is_new = np.arange(count) >= carried
-            order = order[np.lexsort((np.where(is_new[order], 0, order), is_new[order], rows["track"][order]))]
+        order = _order(rows, start, end, kind, carried)
         rows, start, end, is_slice = gather(rows, order), start[order], end[order], is_slice[order]
         kind, ids, track = rows["kind"], np.ascontiguousarray(rows["id"]), np.ascontiguousarray(rows["track"])
         new = order >= carried
@@ -95,6 +89,7 @@ class CompleteNester:
             was = self._open["parent"][order[old]]
             parent[old] = np.where(was >= 0, place_of[was], -1)
         overlap = np.zeros(count, np.bool_)
+        parent[_roots(track, start, end, is_slice) & new] = -1
         self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, ids, kind, is_slice, overlap)
         depth = self._depths(parent, new, old, order)
         child_ns = np.zeros(count, np.int64)
@@ -114,7 +109,8 @@ class CompleteNester:
         stays = is_slice & (end > (_FOREVER if horizon_ns is None else horizon_ns))
         self._carry(np.flatnonzero(stays), rows, end, parent, parent_id, child_ns, gap, depth, overlap)
         self._waiting = gather(rows, waits)
-        done = ~stays & ~np.isin(np.arange(count), waits)
+        done = ~stays
+        done[waits] = False
         out = np.zeros(count, NESTED_DTYPE)
         out["id"], out["parent_id"], out["depth"], out["kind"] = ids, parent_id, depth, kind
         out["self_ns"] = rows["dur_ns"] - child_ns
@@ -237,3 +233,49 @@ class CompleteNester:
         # A parent reaches at least as far as its child: it is kept too.
         kept["parent"] = place[parent[at]]
         self._open = kept
+
+
+def _order(rows: RecordArray, start: Int64, end: Int64, kind: NDArray[np.int32], carried: int) -> NDArray[np.intp]:
+    """Rows by track: first those that were carried, as they are, then by start.
+
+    Of one start: moments that wait for the next slice, slices (the longest first), moments.
+    """
+    count = len(rows)
+    base = np.arange(count)
+    new = start[carried:]
+    if len(new) > 1 and not np.all(new[1:] >= new[:-1]):
+        base[carried:] = carried + np.argsort(new, kind="stable")
+    track = rows["track"][base]
+    if count and int(track.min()) >= 0 and int(track.max()) < 1 << 16:
+        track = track.astype(np.uint16)  # which numpy sorts several times faster
+    order = base[np.argsort(track, kind="stable")]
+    track, at = rows["track"][order], start[order]
+    equal = np.zeros(count + 1, np.bool_)
+    equal[1:-1] = (track[1:] == track[:-1]) & (at[1:] == at[:-1]) & (order[:-1] >= carried)
+    tied = np.flatnonzero((equal[1:] | equal[:-1]) & (order >= carried))
+    if len(tied):
+        some = order[tied]
+        rank = np.where(kind[some] == BEFORE_NEXT, 0, np.where(kind[some] == MOMENT, 2, 1))
+        order[tied] = some[np.lexsort((rows["id"][some], -end[some], rank, start[some], rows["track"][some]))]
+    return order
+
+
+def _roots(track: NDArray[np.int32], start: Int64, end: Int64, is_slice: Mask) -> Mask:
+    """Rows that nothing before them on their track reaches over, nor up to: no parent needs to be sought."""
+    count = len(track)
+    if not count:
+        return np.zeros(0, np.bool_)
+    low, high = int(start.min()), int(start.max())
+    width = high - low + 2
+    number = np.zeros(count, np.int64)
+    np.cumsum(track[1:] != track[:-1], out=number[1:])
+    if (int(number[-1]) + 1) * width >= 2**62:
+        return np.zeros(count, np.bool_)
+    # How far slices reach, beyond the last start all the same; tracks one after another, so that none reaches the next.
+    reach = np.where(is_slice, np.minimum(end, high + 1) - low, 0) + number * width
+    before = np.empty(count, np.int64)
+    before[0] = -1
+    np.maximum.accumulate(reach[:-1], out=before[1:])
+    own = start - low + number * width
+    roots: Mask = (before < own) | ((before == own) & (end > start) & is_slice)
+    return roots

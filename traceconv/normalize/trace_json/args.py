@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 from numpy.typing import NDArray
 
@@ -80,9 +81,12 @@ def merged(begin: str | None, end: str | None) -> str | None:
     return "{" + ",".join(f"{json.dumps(key)}:{bytes(value).decode()}" for key, value in keys.items()) + "}"
 
 
-def joined_objects(args: Iterable[str | None]) -> bytes:
-    """The objects as one JSON array, `{}` for none."""
-    return ("[" + ",".join(text or "{}" for text in args) + "]").encode()
+def joined_objects(args: pa.Array) -> bytes:
+    """The objects of a text column as one JSON array, `{}` for none."""
+    texts = args.fill_null("{}") if args.null_count else args
+    whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    joined: bytes = pc.binary_join(whole, ",")[0].as_buffer().to_pybytes()
+    return b"[" + joined + b"]"
 
 
 def places(mask: NDArray[np.bool_]) -> pa.Array:

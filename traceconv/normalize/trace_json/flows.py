@@ -27,9 +27,7 @@ MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
 _POINT_DTYPE = np.dtype(
     [("key", "<i8"), ("ts_ns", "<i8"), ("row", "<i8"), ("slice_id", "<i8"), ("step", "<i4"), ("_", "<i4")]
 )
-_ARROW_DTYPE = np.dtype(
-    [("row", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8")]
-)
+_ARROW_DTYPE = np.dtype([("row", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8")])
 
 
 class Flows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -12,10 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
+from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.spool import SpillIndex, Spool
 from traceconv.normalize.trace_json.args import joined_objects, merged
 from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, RuleSet
+from traceconv.normalize.trace_json.event_batch import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
@@ -51,7 +54,7 @@ class SliceRows:
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops: dict[tuple[str | None, ...], int] = {}
         self._devices: set[int] = set()
-        self._decoders: dict[int, tuple[msgspec.json.Decoder[Any], dict[str, tuple[str, ...]]]] = {}
+        self._decoders: dict[int, msgspec.json.Decoder[Any]] = {}
 
     def close(self) -> None:
         """Frees the disk space."""
@@ -197,7 +200,7 @@ class SliceRows:
             if rule.args:
                 self._from_args(number, batch, rows, values)
         # All batches of a table have the same columns, whichever rules they meet.
-        return {name: _column(values.get(name) or [None] * batch.num_rows, types[name]) for name in self._fills[table]}
+        return {name: _column(values.get(name), types[name], batch.num_rows) for name in self._fills[table]}
 
     def _from_names(
         self, rule: Rule, count: int, rows: Sequence[int], tracks: NDArray[np.int32], values: dict[str, list[Any]]
@@ -215,28 +218,29 @@ class SliceRows:
     def _from_args(self, number: int, batch: pa.RecordBatch, rows: Sequence[int], values: dict[str, list[Any]]) -> None:
         decoder, fields = self._decoder(number)
         args = batch.column("args")
-        texts = args.to_pylist() if len(rows) == batch.num_rows else args.take(pa.array(rows)).to_pylist()
+        args = args if len(rows) == batch.num_rows else args.take(pa.array(rows))
         try:
-            found = decoder.decode(joined_objects(texts))
+            found = decoder.decode(joined_objects(args))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            found = [_decode_one(decoder, text) for text in texts]
-        for column, names in fields.items():
-            taken = [getattr(one, names[0]) for one in found]
-            for name in names[1:]:
-                taken = [
-                    getattr(one, name) if value is None else value for one, value in zip(found, taken, strict=True)
+            found = [_decode_one(decoder, args.slice(row, 1)) for row in range(len(args))]
+        taken = dict(zip(_keys_of(fields), zip(*map(msgspec.structs.astuple, found), strict=True), strict=True))
+        for column, keys in fields.items():
+            values_of = list(taken[keys[0]])
+            for key in keys[1:]:
+                values_of = [
+                    other if value is None else value for value, other in zip(values_of, taken[key], strict=True)
                 ]
-            _fill(values, column, batch.num_rows, rows, taken)
+            _fill(values, column, batch.num_rows, rows, values_of)
 
-    def _decoder(self, number: int) -> tuple[msgspec.json.Decoder[Any], dict[str, tuple[str, ...]]]:
+    def _decoder(self, number: int) -> tuple[msgspec.json.Decoder[Any], Mapping[str, tuple[str, ...]]]:
+        """What reads the args of a rule's events, and the keys that each column may be taken from."""
+        fields = self._rules[number].args
         if number not in self._decoders:
-            keys = sorted({key for keys in self._rules[number].args.values() for key in keys})
-            names = {key: f"key_{place}" for place, key in enumerate(keys)}
-            members = [(name, object, None) for name in names.values()]
-            kind = msgspec.defstruct("RuleArgs", members, rename={name: key for key, name in names.items()}, gc=False)
-            fields = {column: tuple(names[key] for key in keys) for column, keys in self._rules[number].args.items()}
-            self._decoders[number] = msgspec.json.Decoder(list[kind]), fields  # type: ignore[valid-type] # made just now
-        return self._decoders[number]
+            members = [(f"key_{place}", object, None) for place, _ in enumerate(_keys_of(fields))]
+            rename = {f"key_{place}": key for place, key in enumerate(_keys_of(fields))}
+            kind = msgspec.defstruct("RuleArgs", members, rename=rename, gc=False)
+            self._decoders[number] = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type] # made just now
+        return self._decoders[number], fields
 
     # -- tasks --
 
@@ -281,32 +285,41 @@ class SliceRows:
     def _op_ids(self, batch: pa.RecordBatch, codes: NDArray[np.int16], said: dict[str, ColumnData]) -> Nullable:
         count = batch.num_rows
         is_op = np.isin(codes, [number for number, rule in enumerate(self._rules) if rule.op])
-        ids = np.zeros(count, np.int64)
-        names = batch.column("name").to_pylist()
-        facts = []
-        for column in OP_COLUMNS:
-            data = said.get(column)
-            facts.append(data.to_pylist() if isinstance(data, pa.Array) and data.null_count < count else [None] * count)
         rows = np.flatnonzero(is_op)
-        keys = list(zip(names, *facts, strict=True))
-        keys = keys if len(rows) == count else [keys[row] for row in rows.tolist()]
-        for key in dict.fromkeys(keys):
-            self._ops.setdefault(key, len(self._ops) + 1)
-        ids[rows] = list(map(self._ops.__getitem__, keys))
-        return Nullable(ids, ~is_op)
+        columns = [batch.column("name"), *(said.get(column) for column in OP_COLUMNS)]
+        texts = [_dictionary(column) if isinstance(column, pa.Array) else None for column in columns]
+        word, words = np.zeros(len(rows), np.intp), 1
+        for column in texts:
+            if column is not None:
+                width = len(column.dictionary) + 1
+                indices = column.indices.fill_null(width - 1).to_numpy()[rows]
+                firsts, word = distinct_of(word * width + indices, words * width)
+                words = len(firsts)
+        if len(rows):
+            places = pa.array(rows[firsts])
+            facts = [
+                [None] * words if one is None else one.take(places).dictionary_decode().to_pylist() for one in texts
+            ]
+            numbers = [self._ops.setdefault(key, len(self._ops) + 1) for key in zip(*facts, strict=True)]
+            ids = np.zeros(count, np.int64)
+            ids[rows] = np.array(numbers, np.int64)[word]
+            return Nullable(ids, ~is_op)
+        return Nullable(np.zeros(count, np.int64), ~is_op)
 
     def _note_devices(self, batch: pa.RecordBatch, said: dict[str, ColumnData], steps: Nullable) -> None:
-        devices = _numbers(said.get("device_id"), batch.num_rows)
-        streams = _numbers(said.get("stream_id"), batch.num_rows)
-        tracks = batch.column("track_id").to_pylist()
-        for track, device, stream in set(zip(tracks, devices, streams, strict=True)):
-            self._first.tracks.make_stream(track, device, stream)
-            if device is not None:
-                self._devices.add(device)
-        stepped = _numbers(steps, batch.num_rows)
-        self._step_devices.update(
-            (step, device) for step, device in set(zip(stepped, devices, strict=True)) if step is not None
-        )
+        count = batch.num_rows
+        track = batch.column("track_id").to_numpy().astype(np.int64)
+        device, stream = (_known(said.get(name), count) for name in ("device_id", "stream_id"))
+        for row in distinct_rows(track, *device, *stream).tolist():
+            device_id = int(device[0][row]) if device[1][row] else None
+            stream_id = int(stream[0][row]) if stream[1][row] else None
+            self._first.tracks.make_stream(int(track[row]), device_id, stream_id)
+            if device_id is not None:
+                self._devices.add(device_id)
+        step = _known(steps, count)
+        for row in distinct_rows(*step, *device).tolist():
+            if step[1][row]:
+                self._step_devices.add((int(step[0][row]), int(device[0][row]) if device[1][row] else None))
 
     # -- tables of few rows --
 
@@ -353,14 +366,30 @@ def _fill(values: dict[str, list[Any]], column: str, count: int, rows: Sequence[
             target[row] = value
 
 
-def _column(values: list[Any], kind: str) -> ColumnData:
+def _column(values: list[Any] | None, kind: str, count: int) -> ColumnData:
+    """The values as a column of `kind`; those of other types are NULL or spelled out."""
     if kind in ("i64", "i32", "u64"):
-        numbers = [value if type(value) is int and -(2**63) <= value < 2**63 else _whole(value) for value in values]
-        null = np.array([number is None for number in numbers], np.bool_)
-        return Nullable(np.array([0 if number is None else number for number in numbers], np.int64), null)
+        return _number_column(values or [None] * count)
     if kind == "bool":
-        return pa.array([value if isinstance(value, bool) else None for value in values], pa.bool_())
-    return pa.array([_text(value) for value in values], pa.string()).dictionary_encode()
+        return pa.array([value if isinstance(value, bool) else None for value in values or [None] * count], pa.bool_())
+    first = None if values is None else values[0]
+    if values is None or (isinstance(first, (str, NoneType)) and values.count(first) == count):
+        return constant(first, count)
+    try:
+        return pa.array(values, pa.string()).dictionary_encode()
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return pa.array([_text(value) for value in values], pa.string()).dictionary_encode()
+
+
+def _number_column(values: list[Any]) -> Nullable:
+    if not set(map(type, values)) <= {int, NoneType}:
+        values = [_whole(value) for value in values]
+    try:
+        numbers = pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, OverflowError):  # some are beyond 64 bits
+        numbers = pa.array([_whole(value) for value in values], pa.int64())
+    null = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else np.zeros(len(values), np.bool_)
+    return Nullable(numbers.fill_null(0).to_numpy(), null)
 
 
 def _whole(value: object) -> int | None:
@@ -378,19 +407,28 @@ def _text(value: object) -> str | None:
     return msgspec.json.encode(value).decode()
 
 
-def _numbers(column: ColumnData | None, count: int) -> list[int | None]:
+def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
+    """Numbers, 0 for NULL, and whether each is known (1)."""
     if not isinstance(column, Nullable):
-        return [None] * count
-    pairs = zip(column.values.tolist(), _null(column).tolist(), strict=True)
-    return [None if none else int(value) for value, none in pairs]
+        return np.zeros(count, np.int64), np.zeros(count, np.int64)
+    known = ~_null(column)
+    return np.where(known, column.values, 0).astype(np.int64), known.astype(np.int64)
+
+
+def _dictionary(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
 def _null(column: Nullable) -> NDArray[np.bool_]:
     return column.null if column.null is not None else np.zeros(len(column.values), np.bool_)
 
 
-def _decode_one(decoder: msgspec.json.Decoder[Any], text: str | None) -> Any:
+def _keys_of(fields: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return sorted({key for keys in fields.values() for key in keys})
+
+
+def _decode_one(decoder: msgspec.json.Decoder[Any], args: pa.Array) -> Any:
     try:
-        return decoder.decode(joined_objects([text]))[0]
+        return decoder.decode(joined_objects(args))[0]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return decoder.decode(b"[{}]")[0]
