@@ -13,6 +13,8 @@ from dataclasses import replace as replace_columns
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+
 from traceconv.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
@@ -117,7 +119,7 @@ def _columns(writer: StoreWriter, run_id: int, names: RunNames, read: _Read) -> 
         read.run_columns.get("host"),  # type: ignore[arg-type]
         read.run_columns.get("group_label"),  # type: ignore[arg-type]
     )
-    host, rank = host_and_rank(writer, run_id, read.run_columns.get("writer"))
+    host, rank = host_and_rank(writer, run_id, read.run_columns.get("writer"), read.process_names)
     return names.columns(kept.over(of_keys(read.reader.keys)).over(Identity(rank, host)))
 
 
@@ -152,6 +154,7 @@ class _Read:
         changed: str | None = None,
     ) -> None:
         self.log, self.accounts = ImportLog(), Accounts()
+        self.process_names: set[str | None] = set()
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
         self.reader = open_source(reader_name, path, self.log, self.accounts, options.limits, observer.advance)
@@ -168,13 +171,20 @@ class _Read:
                 passes.end()
                 _check_usable(path, self.reader, self.accounts, self.log)
                 for name, batches in passes.tables():
-                    writer.insert(name, run_id, told(batches, observer))
+                    batches = told(batches, observer)
+                    writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
         finally:
             if passes is not None:
                 passes.close()
         for record, account in self.accounts.by_record.items():
             assert account.balanced, f"the books of {record} don't balance: {account}"
         self.run_columns = passes.run_columns()
+
+    def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if "name" in batch.schema.names:
+                self.process_names.update(batch.column("name").to_pylist())
+            yield batch
 
     def _passes(self, options: TraceOptions, own: bool) -> _Passes:
         header = header_of(self.reader.keys) if own else None

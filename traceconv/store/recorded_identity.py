@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from traceconv.store.writer import StoreWriter
 
 _RANK = re.compile(r"rank[ _:=-]*([0-9]{1,9})", re.IGNORECASE)
 
 
-def host_and_rank(writer: StoreWriter, run_id: int, program: object) -> tuple[str | None, int | None]:
+def host_and_rank(
+    writer: StoreWriter, run_id: int, program: object, process_names: Collection[str | None]
+) -> tuple[str | None, int | None]:
     """(host, rank) of a run of the transaction; None where its rows don't say it, or say more than one.
 
-    program  what wrote the trace, as in run.writer. DFTracer says the host in metadata (`HH`), and of old in the args
-             of every call; any program may call its one process by its rank.
+    program        what wrote the trace, as in run.writer. DFTracer says the host in metadata (`HH`), and of old in
+                   the args of every call
+    process_names  of its processes: any program may call its one process by its rank
     """
     rank = None
-    names = writer.fetch("SELECT DISTINCT name FROM process WHERE run_id = $run LIMIT 2", {"run": run_id})
-    if len(names) == 1 and names[0][0] is not None:
-        match = _RANK.fullmatch(names[0][0].strip())
+    (name,) = process_names if len(process_names) == 1 else (None,)
+    if name is not None:
+        match = _RANK.fullmatch(name.strip())
         rank = int(match[1]) if match is not None else None
     if program != "DFTracer":
         return None, rank

@@ -20,6 +20,7 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.blank import blank_store
 from traceconv.store.database import create_store, open_store, store_statements
+from traceconv.store.small_inserts import SmallInserts
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
 LOAD_MEMORY = "96MB"
@@ -36,6 +37,9 @@ class StoreWriter:
         """`report_statements` add to a new store what is not the store's own: the reports."""
         self._path = path
         self._partial: Path | None = None
+        self._small = SmallInserts()
+        #: (run_id, label, digest) of all runs, in their order; None: not asked for yet.
+        self._runs: list[tuple[int, str, str | None]] | None = None
         is_made = True
         if path.exists():
             self._connection = open_store(path, read_only=False)
@@ -71,8 +75,7 @@ class StoreWriter:
 
     def run_of(self, digest: str) -> tuple[int, str] | None:
         """(run_id, label) of the run that was read from the source with this digest; None when there is none."""
-        found = self._fetch("SELECT run_id, label FROM run WHERE source_digest = ? ORDER BY run_id LIMIT 1", [digest])
-        return (int(found[0][0]), str(found[0][1])) if found else None
+        return next(((run_id, label) for run_id, label, known in self._known_runs() if known == digest), None)
 
     def lossy(self, run_id: int) -> bool:
         """Whether something of a run was lost when it was read."""
@@ -81,25 +84,32 @@ class StoreWriter:
 
     def next_run_id(self) -> int:
         """The number for a new run."""
-        return int(self._fetch("SELECT coalesce(max(run_id), 0) + 1 FROM run", [])[0][0])
+        return max((run_id for run_id, _, _ in self._known_runs()), default=0) + 1
 
     def run_count(self) -> int:
         """How many runs there are."""
-        return int(self._fetch("SELECT count(*) FROM run", [])[0][0])
+        return len(self._known_runs())
 
     def delete_run(self, run_id: int) -> None:
         """Takes a run out of all tables."""
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
+        self._runs = [run for run in self._known_runs() if run[0] != run_id]
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
         """Loads batches, which have all the same columns, into a table; returns the number of rows.
 
         Columns that they don't have are NULL. An exception out of `batches` comes out as it is.
         """
-        first = next(batches, None)
-        if first is None:
-            return 0
+        if table == "run":
+            batches = self._noted_runs(run_id, batches)
+        taken = self._small.take(table, run_id, batches)
+        if isinstance(taken, int):
+            if self._small.full:
+                self._insert_small()
+            return taken
+        batches = taken
+        first = next(batches)
         count = 0
         failure: list[BaseException] = []
 
@@ -124,7 +134,7 @@ class StoreWriter:
             f"SELECT ?::BIGINT, {names} FROM incoming_rows"
         )
         try:
-            self._execute(statement, [run_id])
+            self._execute_at_once(statement, [run_id])
         except (StoreError, KeyboardInterrupt):
             if failure:
                 raise failure[0] from None
@@ -202,11 +212,39 @@ class StoreWriter:
         # load with one thread. Rows of a batch stay together; reports sort for themselves.
         execute("SET preserve_insertion_order = false")
 
+    def _known_runs(self) -> list[tuple[int, str, str | None]]:
+        if self._runs is None:
+            rows = self._fetch("SELECT run_id, label, source_digest FROM run ORDER BY run_id", [])
+            self._runs = [(int(run_id), str(label), digest) for run_id, label, digest in rows]
+        return self._runs
+
+    def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = self._known_runs()
+        for batch in batches:
+            for row in batch.select(["label", "source_digest"]).to_pylist():
+                known.append((run_id, row["label"], row["source_digest"]))
+            yield batch
+        known.sort()
+
+    def _insert_small(self) -> None:
+        """Stores what was put aside."""
+        for name, rows in self._small.give():
+            names = ", ".join(quote_identifier(column) for column in rows.schema.names)
+            self._connection.register("incoming_rows", rows)
+            into = f"INSERT INTO {quote_identifier(name)} ({names})"
+            self._execute_at_once(f"{into} SELECT {names} FROM incoming_rows", [])  # noqa: S608 - names of our schemas
+            self._connection.unregister("incoming_rows")
+
     def _fetch(self, statement: str, parameters: list[object] | dict[str, object]) -> list[Any]:
         self._execute(statement, parameters)
         return self._connection.fetchall()
 
     def _execute(self, statement: str, parameters: list[object] | dict[str, object]) -> None:
+        """Carries out a statement, which sees all rows that were inserted."""
+        self._insert_small()
+        self._execute_at_once(statement, parameters)
+
+    def _execute_at_once(self, statement: str, parameters: list[object] | dict[str, object]) -> None:
         try:
             self._connection.execute(statement, parameters)
         except duckdb.Error as error:

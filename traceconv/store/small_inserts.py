@@ -1,0 +1,51 @@
+"""Rows of small tables put aside until there are enough: an INSERT has a price of its own, whatever it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pyarrow as pa
+
+#: Up to so many rows of one insert are put aside, and in all up to so many bytes.
+SMALL_ROWS = 8192
+_MAX_BYTES = 8 << 20
+
+
+class SmallInserts:
+    """Batches by table and columns, each with its run."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, tuple[str, ...]], list[pa.RecordBatch]] = {}
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to store what waits."""
+        return self._bytes > _MAX_BYTES
+
+    def take(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int | Iterator[pa.RecordBatch]:
+        """Puts batches aside if they are few: the number of rows. Else the same batches come back."""
+        seen: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            seen.append(batch)
+            rows += batch.num_rows
+            size += batch.get_total_buffer_size()
+            if rows > SMALL_ROWS or size > _MAX_BYTES:
+                return chain(seen, batches)
+        for batch in seen:
+            run_ids = pa.array([run_id] * batch.num_rows, pa.int64())
+            whole = pa.RecordBatch.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
+            self._waiting.setdefault((table, tuple(whole.schema.names)), []).append(whole)
+        self._bytes += size
+        return rows
+
+    def give(self) -> Iterator[tuple[str, pa.Table]]:
+        """All that waits, table by table; then nothing waits."""
+        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        for (table, _), batches in waiting.items():
+            yield (
+                table,
+                pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"),
+            )
