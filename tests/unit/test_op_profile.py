@@ -17,6 +17,7 @@ from traceconv.cli.app import run
 from traceconv.errors import ModelError, UsageError
 from traceconv.runtime import op_cache
 from traceconv.runtime.op_profile import profile_op
+from traceconv.runtime.said import first_line
 from traceconv.runtime.static_profile import static_profile
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,33 @@ def test_an_op_takes_what_it_is_foretold_in_a_model() -> None:
     shape = [int(extent) for extent in op.input_shapes.split(",")]
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     assert profile_op("MaxPool", [shape], attributes).latencies_ns == (op.dur_ns,)
+
+
+def test_every_equation_that_einsum_takes() -> None:
+    equations = ["ij,jk->ik", "ij,jk", " ij , jk -> ik", "...ij,jk...->...ik", "ij,jk->"]
+    for equation in equations:
+        assert profile_op("Einsum", [(3, 4), (4, 5)], {"equation": equation}).core_type == "AI_CPU"
+
+
+def test_an_op_without_inputs_that_draws_runs() -> None:
+    assert profile_op("RandomNormal", [], {"shape": [2, 3]}).output_shapes == "2,3"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/x/y.cc:13 void a::b(std::map<int, c (*)()>) const m.", "m"),
+        ("/onnxruntime_src/x/y.h:1 a::b(int) [with T = float] broken (badly)", "broken (badly)"),
+        ("/onnxruntime_src/x/y.h:1 a::b(int) x > (0) was false. Must be more", "Must be more"),
+        ("/onnxruntime_src/x/y.h:1 a::b(int) x > (0) was false.", "x > (0) was false"),
+        ("[ShapeInferenceError] Inference error(s): (op_type:A, node name: B): [TypeInferenceError] C", "C"),
+        ("plain (text) of one line\nand more", "plain (text) of one line"),
+        ("/onnxruntime_src/x/y.h:1 a::b(int", "a::b(int"),
+        ("  \n", "ValueError"),
+    ],
+)
+def test_what_a_library_says_is_told_without_its_source(said: str, kept: str) -> None:
+    assert first_line(ValueError(said)) == kept
 
 
 def test_constants_attributes_types_and_workspace() -> None:
@@ -76,6 +104,18 @@ def test_constants_attributes_types_and_workspace() -> None:
         (("Relu", [(2, 2)]), {"repeat": 0}, UsageError, "repeat"),
         (("Relu", [(2, 2)]), {"output_count": 2}, UsageError, "outputs"),
         (("Gelu", [(2, 2)]), {"opset": 17}, ModelError, "opset 17"),
+        (("Relu", [(2, 2)]), {"opset": 999}, UsageError, "opset 999: must be from 1"),
+        (("Constant", [], {"value_float": 1.0}), {}, UsageError, "Constant has no inputs: it is computed when"),
+        (("Constant", []), {}, UsageError, "Constant has no inputs: it is computed when"),
+        (("Range", [np.array(n) for n in (1, 5, 1)]), {}, UsageError, "give one input without values"),
+        (("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)]), {}, ModelError, "fails: Input channels C is not equal"),
+        (("Softmax", [(2, 2)], {"axis": 7}), {}, ModelError, "no valid shape: 'axis' must be in"),
+        (("Relu", [(2, 2)], None, "bool"), {}, ModelError, "can't be run on BOOL: "),
+        (("LSTM", [(4, 1, 8), (1, 16, 8), (1, 16, 4)]), {}, ModelError, "hidden_size"),
+        (("Gather", [(3, 4), np.array([7])]), {}, ModelError, "fails: indices element out of"),
+        # onnx itself would look for the shapes of such equations for ever.
+        (("Einsum", [(3, 4), (4, 5)], {"equation": "ij,jk-"}), {}, ModelError, "equation 'ij,jk-', which is none"),
+        (("Einsum", [(3, 4), (4, 5)], {"equation": "..ij,jk"}), {}, ModelError, "which is none"),
     ],
 )
 def test_wrong_calls_are_one_clear_error(

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from traceconv.errors import ModelError, printable
 from traceconv.runtime.graph import DTYPES, Array, Node, Tensor, describe
+from traceconv.runtime.said import first_line
 
 #: Integer constants up to this size are part of the kernel, and float ones up to that.
 _EMBED_BYTES = 1 << 10
@@ -218,8 +219,3 @@ def _ort_errors() -> tuple[type[Exception], ...]:
 
 
 _ORT_ERRORS = _ort_errors()
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what a library says, which is the one that says what is wrong."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -9,6 +9,7 @@ an error always has the node at hand that it is about.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -18,17 +19,21 @@ from onnx import TensorProto, helper, numpy_helper
 from traceconv.errors import ModelError, UsageError, printable
 from traceconv.runtime.binding import InputBinder
 from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe, subgraphs
-from traceconv.runtime.kernels import KernelCompiler, first_line
+from traceconv.runtime.kernels import KernelCompiler
+from traceconv.runtime.said import first_line
 from traceconv.runtime.sample import Sampler, random_arrays
 
 #: Ops that give another result each time; and dequantisation, which would make integer weights float.
-_NOT_FOLDED = frozenset(
+NOT_FOLDED = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
     | {"DequantizeLinear"}
 )
 
 #: Inputs up to this size are shown to shape inference by value: shapes, axes, repeats.
 _VALUE_LIMIT = 1 << 10
+
+#: Letters for dimensions, at most one ellipsis a term, terms joined by commas, and what is made.
+_EINSUM = re.compile(r"{0}(,{0})*(->{0})?".format(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?"))
 
 
 def load_graph(
@@ -105,6 +110,14 @@ class _Loader:
             onnx.checker.check_node(node.proto, self._context)
         except onnx.checker.ValidationError as error:
             raise ModelError(f"{self.name}: {self._what(node)} is not valid: {printable(first_line(error))}") from error
+        if node.op_type == "Einsum" and not node.domain:
+            # Asked for the shape of an equation that is none, onnx would never answer.
+            equation = onnx.helper.get_node_attr_value(node.proto, "equation").decode(errors="replace")
+            if not _EINSUM.fullmatch(equation.replace(" ", "")):
+                raise ModelError(
+                    f"{self.name}: {self._what(node)} has the equation '{printable(equation, 60)}', which is none; "
+                    "one is ij,jk->ik"
+                )
 
     def load(self) -> Graph:
         graph = self.model.graph
@@ -179,7 +192,7 @@ class _Loader:
             self._add_constant(node.outputs[0], extents[start:end])
             return True
         if (
-            node.op_type in _NOT_FOLDED
+            node.op_type in NOT_FOLDED
             or node.has_subgraph
             or any(name not in self.constants for name in node.inputs if name)
         ):

@@ -20,6 +20,7 @@ from traceconv.runtime.device import Device
 from traceconv.runtime.graph import DTYPES
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.launch import op_work
+from traceconv.runtime.load import NOT_FOLDED
 from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.spec import DeviceSpec, load_spec, reference_npu
 from traceconv.runtime.zoo import FoundModel
@@ -96,6 +97,12 @@ def profile_op(
     spec = reference_npu() if device_spec is None else load_spec(Path(device_spec))
     schema, version = _schema(op_type, opset)
     model = _model(schema, version, inputs, dict(attributes or {}), dtypes, output_count)
+    if not model.graph.input and op_type not in NOT_FOLDED:
+        what = "has no inputs" if not inputs else "has only inputs that are constants"
+        raise UsageError(
+            f"{op_type} {what}: it is computed when a model is loaded, and the device never runs it"
+            + ("" if not inputs else "; give one input without values")
+        )
     key = _key(model, spec)
     if cache:
         found = _from_cache(key, repeat)
@@ -109,6 +116,8 @@ def profile_op(
 
 def _schema(op_type: str, opset: int | None) -> tuple[Any, int]:
     newest = onnx.defs.onnx_opset_version()
+    if opset is not None and not 1 <= opset <= newest:
+        raise UsageError(f"opset {opset}: must be from 1 to {newest}")
     versions = range(_OPSET, newest + 1) if opset is None else [opset]
     for version in versions:
         try:
