@@ -29,6 +29,9 @@ Examples:
 """
 
 _SHOWN_PROBLEMS = 20
+_RUN_COLUMNS = (
+    "run_id label group_label rank host source_format model_name start_ns end_ns epoch_known epoch_offset_ns complete"
+)
 _DUCKDB_MAGIC = b"DUCK"  # at byte 8
 
 
@@ -232,7 +235,7 @@ def _describe_store(path: Path) -> dict[str, Any]:
 
     with open_store(path) as connection:
         version, writer = connection.execute("SELECT schema_version, writer FROM store_info").fetchall()[0]
-        columns = ("run_id", "label", "source_format", "model_name", "start_ns", "end_ns", "epoch_known", "complete")
+        columns = tuple(_RUN_COLUMNS.split())
         runs = connection.execute(f"SELECT {', '.join(columns)} FROM run ORDER BY run_id").fetchall()  # noqa: S608 - names above
         rows = {}
         for name in tables():
@@ -257,6 +260,10 @@ def _store_lines(store: dict[str, Any]) -> Iterator[str]:
     for run in store["runs"]:
         state = "complete" if run["complete"] else "with losses (see import_log)"
         yield f"  run {run['run_id']}: {printable(str(run['label']), 50)}, {state}"
+        known = ((title, run[name]) for title, name in (("rank", "rank"), ("host", "host"), ("group", "group_label")))
+        whose = ", ".join(f"{title} {printable(str(value), 60)}" for title, value in known if value is not None)
+        if whose:
+            yield f"    {whose}"
         start, end = run["start_ns"], run["end_ns"]
         if start is not None and end is not None:
             dur_ns = end - start

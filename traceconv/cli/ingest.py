@@ -148,10 +148,9 @@ def _report(result: IngestedRuns, store: Path, seconds: float) -> Iterator[str]:
         count, size = sum(run.record_count for run in result), sum(run.size_bytes for run in result)
         fresh = sum(run.action != "kept" for run in result)
         rate = count / seconds if seconds else 0
-        yield (
-            f"{fresh:,} runs ingested, {len(result) - fresh:,} in {shown} already: {count:,} records, "
-            f"{size / 1e6:,.1f} MB in {seconds:.2f} s ({rate:,.0f} records/s)"
-        )
+        kept = f", {len(result) - fresh:,} were in {shown} already" if fresh < len(result) else ""
+        yield f"{fresh:,} runs ingested{kept}"
+        yield f"  {count:,} records, {size / 1e6:,.1f} MB in {seconds:.2f} s ({rate:,.0f} records/s)"
     yield from _listed("left out: ", [f"{printable(str(one.path))} {_reason(one)}" for one in result.others])
     yield from _listed("not read: ", [one.message for one in result.unusable])
 
@@ -202,11 +201,11 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
         return
     yield f"{name} {run.action} as run {run.run_id} in {shown}{_whose(run)}"
     heads = ("records", "rows", "merged", "consumed", "lost")
-    yield f"  {'type':<22}" + "".join(f"{head:>12}" for head in heads)
+    yield f"  {'type':<22}" + "".join(f"{head:>11}" for head in heads)
     books = sorted(run.accounts.by_record.items())
     for record, account in books:
         numbers = (account.records, account.rows, account.merged, account.consumed, account.lost)
-        yield f"  {printable(record, 22):<22}" + "".join(f"{number:>12,}" for number in numbers)
+        yield f"  {printable(record, 22):<22}" + "".join(f"{number:>11,}" for number in numbers)
     rate = run.record_count / run.seconds if run.seconds else 0
     size = run.size_bytes / 1e6
     yield f"  {run.record_count:,} records, {size:,.1f} MB in {run.seconds:.2f} s ({rate:,.0f} records/s)"

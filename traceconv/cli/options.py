@@ -13,7 +13,7 @@ RUN = typer.Option(
     None,
     "--run",
     metavar="N|LABEL|all",
-    help="The run to look at, by number or label; all of them. Default: the latest.",
+    help="The run to look at: by number or label, as rank=N or host=NAME; all of them. Default: the latest.",
 )
 OUTPUT = typer.Option(
     None, "--output", "-o", metavar="FILE", help="Write to FILE, whole or not at all. Default: stdout."

@@ -62,27 +62,32 @@ def find_report(name: str) -> Report:
 
 
 def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> RunChoice:
-    """The run that `wanted` names: a number, a label or `all`; the latest for None.
+    """The run that `wanted` names: a number, a label, rank=N, host=NAME or `all`; the latest for None.
 
     A number is taken as a label when no run has it. Raises UsageError when there is no such run, or two.
     """
-    rows = connection.execute("SELECT run_id, label FROM run ORDER BY run_id").fetchall()
+    rows = connection.execute("SELECT run_id, label, rank, host FROM run ORDER BY run_id").fetchall()
     if wanted == "all":
         return RunChoice(None, "all", len(rows))
     if wanted is None:
-        run_id, label = rows[-1] if rows else (None, "none")
+        run_id, label = rows[-1][:2] if rows else (None, "none")
         return RunChoice(run_id, str(label), len(rows))
-    for run_id, label in rows:
+    for run_id, label, _, _ in rows:
         if wanted.isascii() and wanted.isdigit() and int(wanted) == run_id:
             return RunChoice(run_id, str(label), len(rows))
-    same = [(run_id, label) for run_id, label in rows if label == wanted]
+    what, _, value = wanted.partition("=")
+    place = {"rank": 2, "host": 3}.get(what)
+    same, said = [row for row in rows if row[1] == wanted], f"the label '{printable(wanted)}'"
+    if not same and place is not None:
+        same = [row for row in rows if row[place] is not None and str(row[place]) == value]
+        said = f"the {what} '{printable(value)}'"
     if len(same) == 1:
         return RunChoice(same[0][0], same[0][1], len(rows))
     if same:
-        numbers = ", ".join(str(run_id) for run_id, _ in same)
-        raise UsageError(f"{len(same)} runs have the label '{printable(wanted)}'; choose one: --run {numbers}")
-    near = suggestion(wanted, [str(label) for _, label in rows])
-    numbers = ", ".join(str(run_id) for run_id, _ in rows[:20]) + (", …" if len(rows) > 20 else "")
+        numbers = ", ".join(str(row[0]) for row in same[:20]) + (", …" if len(same) > 20 else "")
+        raise UsageError(f"{len(same)} runs have {said}; choose one: --run {numbers}")
+    near = suggestion(wanted, [str(row[1]) for row in rows])
+    numbers = ", ".join(str(row[0]) for row in rows[:20]) + (", …" if len(rows) > 20 else "")
     raise UsageError(f"there is no run '{printable(wanted)}'.{near} The store has: {numbers or 'none'}")
 
 
