@@ -232,13 +232,11 @@ class Capture:
 
     # Ranges of the runtime
 
-    def range_begin(self, row: tuple[int, int, int, int, str, str, str, int, int, str, int, int, int]) -> None:
-        """A range begins; one that the user's code surrounds has the piece of that as its parent."""
-        if row[9] == "inference":
-            row = (*row[:2], self.parent(row[2]), *row[3:])
-        elif not self._has_inferences:
-            row = (*row[:2], 0, *row[3:])
-        self.recorder.range_begin(*row)
+    def parent_of(self, kind: str, parent_id: int) -> int:
+        """The range in the log that a range of a kind is part of; the user's code surrounds inferences."""
+        if kind == "inference":
+            return self.parent(parent_id)
+        return parent_id if self._has_inferences else 0
 
     # Files
 

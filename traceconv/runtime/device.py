@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.cost import ceil_div
@@ -73,6 +74,7 @@ class Task:
     arrival   tick at which the device has it
     previous  the task before it on its stream
     event     the event that it waits for, for a wait
+    done      is told when the device has done it; `note`: what that wants to know, in whatever form
     meeting   the tasks of other devices that it waits for, for a collective; `begin`: tick since which it moves data
     """
 
@@ -88,6 +90,7 @@ class Task:
     end: int | None = None
     meeting: Meeting | None = None
     begin: int | None = None
+    note: Any = None
 
     @property
     def span(self) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from types import TracebackType
 
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, WHOLE_CALL, EventLog
+from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, WHOLE_CALL, EventLog, pack_call
 
 #: What a call costs on the modelled host, in ns: (before, after) the part that the call is about.
 _PRICES_NS: dict[str, tuple[int, int]] = {
@@ -115,7 +115,7 @@ class Host:
         def dispatch(op_index: int, work: Callable[[], None]) -> None:
             begin_ns = now()
             put(work)
-            add((begin_ns, now(), 0, next(numbers), heads[op_index], step_id))
+            add(pack_call(begin_ns, now(), 0, next(numbers), heads[op_index], step_id))
 
         return dispatch
 
@@ -300,7 +300,7 @@ class Call:
 
     def __enter__(self) -> Call:
         thread = self._thread
-        self._add((thread.now(), 0, 0, self.correlation_id, self._head + CALL_BEGINS, self._step_id))
+        self._add(pack_call(thread.now(), 0, 0, self.correlation_id, self._head + CALL_BEGINS, self._step_id))
         thread.spend(self._before_ns)
         return self
 
@@ -308,7 +308,7 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.spend(self._after_ns)
-        self._add((self._thread.now(), 0, 0, self.correlation_id, self._head + CALL_ENDS, NONE32))
+        self._add(pack_call(self._thread.now(), 0, 0, self.correlation_id, self._head + CALL_ENDS, NONE32))
 
 
 class _DispatchHeads(dict[int, int]):

@@ -88,9 +88,8 @@ class RangeLog:
         if not execution.tasks or not self._host.recorder.store.ranges_on:
             return
         clock, latency_ns = self._device.clock, self._device.spec.completion_latency_ns
-        spans = [task.span for task in execution.tasks]
-        begin_ns = clock.ns_at(min(start for start, _ in spans)) + latency_ns
-        end_ns = clock.ns_at(max(end for _, end in spans)) + latency_ns
+        begin, end = execution.span
+        begin_ns, end_ns = clock.ns_at(begin) + latency_ns, clock.ns_at(end) + latency_ns
         recorder, thread_id, span_id = self._host.recorder, self._host.driver.thread_id, next(self._ids.spans)
         recorder.range_begin(
             begin_ns, span_id, run.span_id, run.trace_id, "Execution", "NPU", "", thread_id, run.step_id, "execution",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from traceconv.runtime import device as dev
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
 from traceconv.runtime.device import EVENT, Device, Meeting, Task, Work
-from traceconv.runtime.event_log import CALL_IN_CALL
+from traceconv.runtime.event_log import CALL_IN_CALL, TaskKey, pack_call
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.lower import DeviceOp, Program
@@ -40,6 +40,12 @@ class Execution:
     execution_id: int
     index: int
     tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From the start of its first task to the end of its last, once all are done."""
+        spans = [task.span for task in self.tasks]
+        return min(spans)[0], max([end for _, end in spans])
 
 
 @dataclass(slots=True)
@@ -120,7 +126,11 @@ class Launcher:
         self._work = [op_work(device.spec, op) for op in program.ops]
         self._output_roots = {program.root(name) for name in program.downloads}
         self._store = host.recorder.store
-        self._log_task = host.recorder.task
+        #: Tasks that are done and wait for `log_done`.
+        self._finished: list[Task] = []
+        # Modelled captures have their texts in the order in which tasks are done on all devices.
+        self._when_done = self._finished.append if host.is_live else self._done
+        self._op_keys: list[TaskKey] = [(None, op.index, op.core) for op in program.ops]
         self._launch_words: dict[int, int] = {}
         self._next_sample = 0
         #: Memory in use is sampled every so many ops; 0: by device time.
@@ -167,7 +177,7 @@ class Launcher:
         task = self._enqueue(submit_ns, correlation_id, op.core, stream, self._work[op.index], run, op=op)
         if logged:
             word = self._launch_words.get(op.index) or self._launch_word(op)
-            host.recorder.add_call((begin_ns, submit_ns, now(), correlation_id + 1, word, run.step_id))
+            host.recorder.add_call(pack_call(begin_ns, submit_ns, now(), correlation_id + 1, word, run.step_id))
         return task, scratch
 
     def _launch_word(self, op: DeviceOp) -> int:
@@ -303,27 +313,39 @@ class Launcher:
     ) -> Task:
         """A task on a stream; it is logged when it is done, if tasks are logged now."""
         execution = run.execution if run.executions else None
-        done = None
-        if self._truth is not None or self._store.tasks_on:
+        task = self._device.submit(stream, submit_ns, work, event=event, meeting=meeting)
+        if self._store.tasks_on or self._truth is not None:
             execution_id = execution.execution_id if execution else NONE32
-            log, truth, clock, step_id = self._log_task, self._truth, self._device.clock, run.step_id
-            device_id = self._device.device_id
-
-            def done(task: Task) -> None:
-                start, end = task.span
-                log(
-                    device_id, task.task_id, clock.reading(start), clock.reading(end), stream, task_type,
-                    correlation_id, name=name, size_bytes=size_bytes, op=op, step_id=step_id,
-                    execution_id=execution_id,
-                )  # fmt: skip
-                if truth is not None:
-                    shown, op_index = (name, NONE32) if op is None else (op.name, op.index)
-                    truth.task(task, shown, task_type, op_index, step_id, execution_id, correlation_id)
-
-        task = self._device.submit(stream, submit_ns, work, event=event, meeting=meeting, done=done)
+            task.done = self._when_done
+            key = (name, NONE32, task_type) if op is None else self._op_keys[op.index]
+            task.note = key, op, size_bytes, correlation_id, run.step_id, execution_id
         if execution is not None and not run.ahead:
             execution.tasks.append(task)
         return task
+
+    def log_done(self) -> None:
+        """Logs what the device has done: a run's tasks in one go, which takes half the time of one by one."""
+        tasks, log, device = self._finished[:], self._host.recorder, self._device
+        if not tasks:
+            return
+        del self._finished[: len(tasks)]  # another thread may add to the end meanwhile
+        if self._truth is None and not log.spans_open and device.now < device.clock.jump_at:
+            log.tasks(device.device_id, tasks)
+        else:
+            for task in tasks:
+                self._done(task)
+
+    def _done(self, task: Task) -> None:
+        """Logs a task that the device has done."""
+        device, (start, end) = self._device, task.span
+        clock = device.clock
+        if end >= clock.jump_at:
+            start, end = clock.reading(start), clock.reading(end)
+        self._host.recorder.task(device.device_id, task.task_id, task.stream_id, start, end, *task.note)
+        if self._truth is not None:
+            (name, op_index, task_type), op, _, correlation_id, step_id, execution_id = task.note
+            shown = name if op is None else op.name
+            self._truth.task(task, shown, task_type, op_index, step_id, execution_id, correlation_id)
 
     def sample(self, name: str, unit: str, ticks: int, value: int) -> None:
         """A sampled value of the device."""

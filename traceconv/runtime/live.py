@@ -442,11 +442,12 @@ class SessionLog(EventLog):
         execution_id: int = NONE32,
     ) -> None:
         if self.store.ranges_on:
-            row = (host_ns, span_id, parent_span_id, trace_id, name, category, args, thread_id, step_id, kind, pe_index,
-                   item_index, execution_id)  # fmt: skip
             for capture in self._process.captures:
                 if capture.recording:
-                    capture.range_begin(row)
+                    capture.recorder.range_begin(
+                        host_ns, span_id, capture.parent_of(kind, parent_span_id), trace_id, name, category, args,
+                        thread_id, step_id, kind, pe_index, item_index, execution_id,
+                    )  # fmt: skip
 
     def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         self._process.stream_spans.see(device_id, stream_id, start, end, self._process.captures)

@@ -48,6 +48,9 @@ class MemoryEvent(NamedTuple):
     op_index: int | None
 
 
+_new_tuple = tuple.__new__
+
+
 class Allocator:
     """Arena allocator over the memory of one device. Every change is told to `log`.
 
@@ -182,5 +185,7 @@ class Allocator:
         op: int | None = None,
     ) -> None:
         if self._wanted is None or self._wanted():
-            totals = self.used_bytes, self.reserved_bytes
-            self._log(MemoryEvent(now_ns, event, kind, block_id, address, size, *totals, pool, purpose, tensor, op))
+            used, reserved = self.used_bytes, self.reserved_bytes
+            # As MemoryEvent(…) does it, without a call in Python: this is done twice an op.
+            values = now_ns, event, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op
+            self._log(_new_tuple(MemoryEvent, values))

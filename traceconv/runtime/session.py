@@ -122,9 +122,13 @@ class Session:
         self._device = device
         self._ids = ids or CaptureIds()
         self._truth = truth
+        self._event_store = host.recorder.store
         self._fetch = tuple(fetch)
         self._plan = schedule(model.program, model.spec, self._fetch)
-        self._memory = Allocator(model.spec.memory_bytes, self._log_memory, self._ids.blocks, self._memory_is_logged)
+        #: What the allocator did and no log knows; without live clocks, or with the truth, it is told at once.
+        self._memory_events: list[MemoryEvent] = []
+        log = self._memory_events.append if host.is_live and truth is None else self._log_memory
+        self._memory = Allocator(model.spec.memory_bytes, log, self._ids.blocks, self._memory_is_logged)
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
         self._ranges = RangeLog(host, device, self._ids, parent)
         self._modules = modules
@@ -171,6 +175,7 @@ class Session:
                 self._memory.free(block, host.price_alloc(thread))
             self._weights.clear()
             self._memory.release(host.price_alloc(thread))
+            self._log_rest()
         for _ in self._plan.stream_names:
             with host.call(thread, "acl", "aclrtDestroyStream"):
                 pass
@@ -198,7 +203,15 @@ class Session:
         self._synchronize(self._plan.copy_in, NONE32)
 
     def _memory_is_logged(self) -> bool:
-        return self._host.recorder.store.memory_on or self._truth is not None
+        return self._event_store.memory_on or self._truth is not None
+
+    def _log_rest(self) -> None:
+        """Logs what was only noted so far, for speed; no run goes on or ends without it."""
+        self._launcher.log_done()
+        events = self._memory_events[:]
+        if events:
+            del self._memory_events[: len(events)]  # the worker may add to the end meanwhile
+            self._host.recorder.memories(events, self._device.device_id)
 
     def _log_memory(self, event: MemoryEvent) -> None:
         self._host.recorder.memory(event, self._device.device_id)
@@ -283,6 +296,7 @@ class Session:
         for block in run.blocks.values():
             self._memory.free(block, self._host.price_alloc(self._host.channel))
         run.blocks.clear()
+        self._log_rest()
 
     def _prepare(self, inputs: Mapping[str, Array], step: bool) -> Run:
         return Run(
@@ -372,6 +386,7 @@ class Session:
             with host.stopped():
                 results = emulate()
                 done_ns = None if last is None else device.done_ns(last)
+                self._log_rest()
             if done_ns is not None:
                 host.wait_for_device(device, thread, done_ns, step_id)
         return results
@@ -386,6 +401,7 @@ class Session:
             self._memory.free(block, host.price_alloc(thread))
         if self._truth is not None:
             self._truth.run(run.step_id, run.trace_id, [execution.execution_id for execution in run.executions])
+        self._log_rest()
         return values
 
     def _on_host(self, run: Run, thread: HostThread, op: HostOp, index: int, known: Mapping[str, Array]) -> None:
@@ -402,12 +418,12 @@ class Session:
     def _mark_step(self, run: Run) -> None:
         """The step, from its first task that was not made ahead to its last."""
         device, launcher, options = self._device, self._launcher, self.options
-        spans = [task.span for execution in run.executions for task in execution.tasks]
+        spans = [execution.span for execution in run.executions if execution.tasks]
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
         marks = {"start": begin, "end": end}
         if run.op_tasks:
-            first = min(task.span[0] for task in run.op_tasks)
-            marks["fp_start"] = first if options.fp_op is None else run.op_tasks[options.fp_op].span[0]
+            first = min([task.span[0] for task in run.op_tasks]) if options.fp_op is None else None
+            marks["fp_start"] = run.op_tasks[options.fp_op or 0].span[0] if first is None else first
             if options.bp_op is not None:
                 marks["bp_end"] = run.op_tasks[options.bp_op].span[1]
         self._put_marks(run.step_id, marks)
@@ -454,7 +470,7 @@ class _Modules:
 
     def enter(self, scopes: tuple[str, ...]) -> None:
         """What comes next is in these modules, outermost first: others end."""
-        if scopes == self._path:
+        if scopes is self._path or scopes == self._path:
             return
         same = 0
         for before, now in zip(self._path, scopes, strict=False):

@@ -166,6 +166,13 @@ class Session:
         with self._running(iteration=iteration):
             return self._engine.run(inputs, step=iteration)
 
+    def train_step(self, batch: Mapping[str, Array], target: Array | None = None) -> float:
+        """Raises UsageError: this session runs the model as it is. A `TrainingSession` learns."""
+        raise UsageError(
+            f"the session of {self.name} runs the model as it is and can't learn: "
+            "make a traceconv.TrainingSession(model, batch, target), and call its train_step(batch, target)"
+        )
+
     @contextmanager
     def _running(self, *, iteration: bool = True) -> Iterator[None]:
         """Around all that uses the device: one at a time, on the caller's thread, and never while a profile changes.

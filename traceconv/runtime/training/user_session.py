@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceconv.errors import UsageError
+from traceconv.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS
 from traceconv.runtime.session import CompiledModel, RunOptions
 from traceconv.runtime.spec import load_spec, reference_npu
-from traceconv.runtime.training.data import Batch
+from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.lane import Elsewhere, Lane, Meetings, find_points
 from traceconv.runtime.training.optimizers import Optimizer
 from traceconv.runtime.training.options import TrainOptions
@@ -39,12 +39,14 @@ class TrainingSession(Session):
             weights = session.weights()
 
     model          path of an .onnx file, the name of a network such as "resnet50", or an onnx.ModelProto
-    batch, target  an example of what a step learns from: it settles the shapes and the loss, and is not learned from
+    batch, target  an example of what a step learns from: it settles the shapes and the loss, and is not learned from;
+                   target None: it is the array 'target' of the batch
     optimizer      "sgd" or "adam"; `momentum` is that of sgd
     lr             None: 0.01, or 0.001 with adam
     loss           "cross-entropy" or "mse"; None: "mse" where targets are floats
     seed           of what is drawn at random, such as the masks of Dropout
     device_spec    TOML file that describes the device; None: the reference NPU
+    devices        1: several devices share gradients in `traceconv.record(…, train=…, devices=N)` only
 
     Raises ModelError when the model can't be trained, InputError for an example that it does not take, UsageError for
     an option that is wrong.
@@ -54,7 +56,7 @@ class TrainingSession(Session):
         self,
         model: str | os.PathLike[str] | onnx.ModelProto,
         batch: Mapping[str, Array],
-        target: Array,
+        target: Array | None = None,
         *,
         optimizer: str = "sgd",
         lr: float | None = None,
@@ -62,7 +64,13 @@ class TrainingSession(Session):
         loss: str | None = None,
         seed: int = 0,
         device_spec: str | os.PathLike[str] | None = None,
+        devices: int = 1,
     ) -> None:
+        if devices != 1:
+            raise UsageError(
+                f"devices {devices}: a TrainingSession has one; several train together in "
+                "traceconv.record(model, folder, train=traceconv.TrainOptions(), devices=N)"
+            )
         rate = lr if lr is not None else 0.001 if optimizer == "adam" else 0.01
         options = TrainOptions(Optimizer(optimizer, rate, momentum), loss)
         options.check()
@@ -86,8 +94,8 @@ class TrainingSession(Session):
         self._team = Team([lane], meetings, seed=self._seed)
         return lane
 
-    def train_step(self, batch: Mapping[str, Array], target: Array) -> float:
-        """Learns from a batch of the example's shapes; returns the loss before that.
+    def train_step(self, batch: Mapping[str, Array], target: Array | None = None) -> float:
+        """Learns from a batch of the example's shapes; returns the loss before that. `target`: as the example's.
 
         Raises InputError for what the model does not take, UsageError when the session is closed.
         """
@@ -106,8 +114,16 @@ class TrainingSession(Session):
         return self._team.weights()
 
 
-def _batch(inputs: Mapping[str, Array], target: Array) -> Batch:
-    return Batch({name: np.asarray(value) for name, value in inputs.items()}, np.asarray(target))
+def _batch(inputs: Mapping[str, Array], target: Array | None) -> Batch:
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    if target is None:
+        if TARGET not in arrays:
+            shown = ", ".join(printable(name, 60) for name in arrays) or "none"
+            raise InputError(
+                f"what is to be learned? Give a target, or an array '{TARGET}' in the batch; it has: {shown}"
+            )
+        target = arrays.pop(TARGET)
+    return Batch(arrays, np.asarray(target))
 
 
 def _given(batch: Batch, before: Batch) -> Batch:
