@@ -226,7 +226,7 @@ def test_wrong_batches_are_one_clear_error() -> None:
         assert np.isfinite(trainer.step({"x": x}, np.arange(4)))
     with pytest.raises(InputError, match="can't be cut into 3 equal parts"):
         Trainer(FoundModel("m", mlp()), devices=3).step({"x": x}, np.arange(4))
-    with pytest.raises(ModelError, match="nothing to train"):
+    with pytest.raises(ModelError, match=r"nothing to train: no weight has a part in '.*', which the loss is of"):
         b = ModelBuilder()
         Trainer(FoundModel("m", b.model({"x": [4, 3]}, [b.node("Relu", ["x"])]))).step(
             {"x": x[:, :3]}, np.zeros(4, int)

@@ -17,7 +17,7 @@ from test_training import convnet, mlp
 
 import traceconv
 from traceconv.cli.app import run
-from traceconv.errors import UsageError
+from traceconv.errors import InputError, UsageError
 from traceconv.pipeline import ingest
 from traceconv.runtime.record import Recorded, RecordOptions, record
 from traceconv.runtime.schedule import WORLD_GROUP
@@ -252,6 +252,7 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
         (["--train", "--input", "short.npz", "--batch", "8"], "has 2 samples, but a batch is 8"),
         (["--train", "--input", "other.npz", "--batch", "2"], "must be [samples, 3, 64, 64]"),
         (["--train", "--input", "classes.npz", "--batch", "2"], "a target is 11"),
+        (["mini_quantized", "--train"], "train the model as it was before it was quantized"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_written(
@@ -263,7 +264,8 @@ def test_what_is_wrong_is_told_before_anything_is_written(
     np.savez("short.npz", input=images, target=np.zeros(2, int))
     np.savez("other.npz", input=images[..., :60], target=np.zeros(2, int))
     np.savez("classes.npz", input=images, target=np.array([0, 11]))
-    assert run(["record", "mini_resnet", "-o", "raw", *words]) != 0
+    model = [] if words[0].startswith("mini_") else ["mini_resnet"]
+    assert run(["record", *model, "-o", "raw", *words]) != 0
     told = capsys.readouterr().err
     assert message in " ".join(told.split()) and told.count("\n") == 1
     assert not Path("raw").exists()
@@ -281,5 +283,19 @@ def test_a_session_of_a_program_trains_and_is_profiled(tmp_path: Path) -> None:
         assert sorted(session.weights()) == ["w0", "w1", "w2", "w3"]
         with pytest.raises(UsageError, match="use train_step"):
             session.run({"x": x})
+        with pytest.raises(InputError, match="an array 'target' in the batch; it has: x"):
+            session.train_step({"x": x})
+    with traceconv.TrainingSession(mlp(), {"x": x, "target": y}, lr=0.1) as again:
+        assert [again.train_step({"x": x, "target": y}) for _ in range(4)] == session.losses
     rows = list(profile.report("step-trace"))
     assert len(rows) == 3 and all(row["fp_start_ns"] < row["bp_end_ns"] < row["end_ns"] for row in rows)
+
+
+def test_a_session_that_can_not_train_says_which_can() -> None:
+    x = np.zeros((8, 64), np.float32)
+    with traceconv.Session(mlp(), inputs={"x": x}) as session:
+        with pytest.raises(UsageError, match=r"TrainingSession\(model, batch, target\)"):
+            session.train_step({"x": x}, np.zeros(8, np.int64))
+        assert len(session.run({"x": x})) == 1
+    with pytest.raises(UsageError, match=r"devices 2: .*traceconv.record\("):
+        traceconv.TrainingSession(mlp(), {"x": x}, np.zeros(8, np.int64), devices=2)

@@ -1,0 +1,180 @@
+"""The reverse walk over a step's forward part: gradients, their sums, and the collectives that exchange them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from traceconv.runtime.cost import Cost, MatrixWork, ceil_div
+from traceconv.runtime.graph import Graph, Node, Tensor
+from traceconv.runtime.spec import DeviceSpec
+from traceconv.runtime.training.forms import Form
+from traceconv.runtime.training.gradient import Gradient, Same, Site, VectorUse
+from traceconv.runtime.training.rules import RULES
+from traceconv.runtime.training.step_ops import Numbers, StepOps, made_node
+
+#: Gradients are exchanged in buckets of at most this many bytes, and in about so many buckets at least.
+_BUCKET_BYTES = 25 << 20
+_LEAST_BUCKETS = 4
+
+
+@dataclass(slots=True)
+class ReverseWalk:
+    """State of the walk.
+
+    forms   of the nodes that do something else in training
+    pieces  tensor → gradients that its readers gave, of which the sum is its own
+    owned   gradients in memory of their own, which may be changed in place
+    """
+
+    graph: Graph
+    step: StepOps
+    forms: Mapping[str, Form]
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+    owned: set[str] = field(default_factory=set)
+
+    def walk(
+        self,
+        nodes: Sequence[Node],
+        flowing: Mapping[str, tuple[int, ...]],
+        parameters: Mapping[str, None],
+        devices: int,
+        bucket_bytes: int | None,
+    ) -> dict[str, str]:
+        """Tasks of the reverse walk; parameter → its gradient."""
+        first_use: dict[str, str] = {}
+        for node in nodes:
+            for place in flowing.get(node.name, ()):
+                first_use.setdefault(node.inputs[place], node.name)
+        due: dict[str, list[str]] = {}
+        for name in parameters:
+            if name in first_use:
+                due.setdefault(first_use[name], []).append(name)
+        total = sum(self.step.tensors[name].size_bytes for name in first_use if name in parameters)
+        limit = bucket_bytes or min(_BUCKET_BYTES, max(1, ceil_div(total, _LEAST_BUCKETS)))
+        gradients: dict[str, str] = {}
+        bucket: list[str] = []
+        for node in reversed(nodes):
+            if node.name not in flowing:
+                continue
+            dys = tuple(self._gathered(name) if name else None for name in node.outputs)
+            if any(dy is not None for dy in dys):
+                self._differentiate(node, dys, flowing[node.name], parameters)
+            for name in due.get(node.name, ()):
+                gradient = self._own_gradient(name)
+                if gradient is None:
+                    continue  # nothing that the loss is made of depends on it
+                gradients[name] = gradient
+                bucket.append(gradient)
+                if sum(self.step.tensors[one].size_bytes for one in bucket) >= limit:
+                    self._exchange(bucket, devices)
+                    bucket = []
+        # Batch statistics are read by their ops' gradients until then.
+        readers = tuple(op.index for op in self.step.ops if op.op_type == "BatchNormGrad")
+        bucket += [new for form in self.forms.values() for _, new, _ in form.stats]
+        self._exchange(bucket, devices, readers)
+        return gradients
+
+    def _differentiate(
+        self,
+        node: Node,
+        dys: tuple[str | None, ...],
+        places: tuple[int, ...],
+        parameters: Mapping[str, None],
+    ) -> None:
+        form = self.forms.get(node.name)
+        saved = tuple(tensor.name for tensor in form.makes[1:]) if form else ()
+        site = Site(node, self.step.tensors, self.graph.constants, dys, places, saved, self.graph.opsets.get("", 0))
+        for step in RULES[node.op_type](site):
+            if isinstance(step, Same):
+                self._pass_on(site, step.wrt)
+                continue
+            makes = []
+            for place in step.wrt:
+                wrt = site.x(place)
+                tensor = Tensor(self.step.fresh(f"gradients/{node.name}/{wrt.name}"), wrt.shape, wrt.elem_type)
+                self.step.tensors[tensor.name] = tensor
+                self.owned.add(tensor.name)
+                self.pieces.setdefault(wrt.name, []).append(tensor.name)
+                makes.append(tensor)
+            reads = [self.step.tensors[name] for name in dict.fromkeys(step.reads)]
+            name = f"gradients/{node.name.strip('/')}/{step.op_type}"
+            constants = {**self.graph.constants, **parameters}
+            if isinstance(step.work, MatrixWork):
+                self.step.matrix_op(name, step, node, reads, makes, constants)
+            else:
+                self.step.vector_op(name, step.op_type, "backward", node, reads, makes, step.work, constants)
+            self.step.computes(step.reads, [tensor.name for tensor in makes], _without_seed(step))
+
+    def _pass_on(self, site: Site, place: int) -> None:
+        """The gradient of an input that is the output's, or a view of it."""
+        wrt, dy = site.x(place), site.dy
+        self.owned.discard(dy)  # of the output too
+        if self.step.tensors[dy].shape != wrt.shape:
+            view = Tensor(self.step.fresh(f"gradients/{site.node.name}/{wrt.name}"), wrt.shape, wrt.elem_type)
+            self.step.tensors[view.name] = view
+            self.step.roots[view.name] = dy
+            dy = view.name
+        self.pieces.setdefault(wrt.name, []).append(dy)
+
+    def _gathered(self, name: str) -> str | None:
+        """The gradient of a tensor, of which each reader gave a part."""
+        parts = self.pieces.get(name, [])
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        tensor = Tensor(
+            self.step.fresh(f"gradients/{name}/sum"), self.step.tensors[name].shape, self.step.tensors[name].elem_type
+        )
+        self.step.tensors[tensor.name] = tensor
+        self.owned.add(tensor.name)
+        node = made_node("Sum", f"gradients/{name}", parts, [tensor.name])
+        reads = [self.step.tensors[part] for part in dict.fromkeys(parts)]
+        use = VectorUse(len(parts) - 1, len(parts) - 1)
+        self.step.vector_op(f"gradients/{name}/AddN", "AddN", "backward", node, reads, [tensor], use)
+        self.step.computes(tuple(parts), (tensor.name,), lambda values, _: [sum(values[1:], values[0])])
+        self.pieces[name] = [tensor.name]
+        return tensor.name
+
+    def _own_gradient(self, name: str) -> str | None:
+        """The gradient of a parameter in memory of its own: it is exchanged in place."""
+        gradient = self._gathered(name)
+        if gradient is None or gradient in self.owned:
+            if gradient is not None:
+                self.owned.discard(gradient)  # of no other parameter
+            return gradient
+        copy = Tensor(
+            self.step.fresh(f"gradients/{name}/copy"), self.step.tensors[name].shape, self.step.tensors[name].elem_type
+        )
+        self.step.tensors[copy.name] = copy
+        node = made_node("Identity", f"gradients/{name}", [gradient], [copy.name])
+        source = self.step.tensors[gradient]
+        self.step.vector_op(
+            f"gradients/{name}/TensorMove", "TensorMove", "backward", node, [source], [copy], VectorUse(0, 0)
+        )
+        self.step.computes((gradient,), (copy.name,), lambda values, _: [values[0].copy()])
+        return copy.name
+
+    def _exchange(self, bucket: Sequence[str], devices: int, after: tuple[int, ...] = ()) -> None:
+        """A collective: the mean over all devices takes the place of each tensor."""
+        if devices < 2 or not bucket:
+            return
+        tensors = tuple(self.step.tensors[name] for name in bucket)
+        size = sum(tensor.size_bytes for tensor in tensors)
+        number = sum(op.is_collective for op in self.step.ops)
+        node = made_node("HcomAllReduce", f"hcom_allReduce__{number}", bucket, [])
+        self.step.add(
+            f"hcom_allReduce__{number}", "HcclAllReduce", "HCCL", "backward", node, tensors, (),
+            all_reduce_cost(self.step.spec, size, devices), 0, {}, after=after,
+        )  # fmt: skip
+
+
+def all_reduce_cost(spec: DeviceSpec, size_bytes: int, devices: int) -> Cost:
+    """A ring: each device sends 2 (n - 1) / n of the bytes, in 2 (n - 1) rounds."""
+    rounds = 2 * (devices - 1)
+    sent = ceil_div(size_bytes * rounds, devices)
+    ns = rounds * spec.link_latency_ns + ceil_div(sent * 1_000_000_000, spec.link_bytes_per_s)
+    return Cost(ceil_div(ns * spec.core_clock_hz, 1_000_000_000), 0, 0, 0, None)
+
+
+def _without_seed(step: Gradient) -> Numbers:
+    return lambda values, _: step.compute(*values)
