@@ -19,7 +19,7 @@ FILES = (
     "seed_systems/furiosa/df_comma.native_raw.csv",
     "seed_systems/furiosa/df_newline.native_raw.csv",
     "seed_systems/furiosa/chrome_killed_middle.json",
-    "seed_systems/megengine/static_mlp_train.profiling.json",
+    "seed_systems/megengine/static_two_devices.profiling.json",
     "seed_systems/raf/synthetic_raw_unescaped.json",
 )
 LARGE = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 
 from traceconv.diagnostics import Accounts, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.readers.nsys.database import Damage, Database
+from traceconv.readers.nsys.database import ERRORS, Damage, Database
 from traceconv.readers.nsys.names import Names
 from traceconv.readers.nsys.nvtx import CATEGORY, DOMAIN, END_DOMAIN, THREAD
 from traceconv.readers.nsys.tables import CALL_TABLES, DEVICE_TABLES, GPU_METRICS, MEMORY_USAGE, NVTX
@@ -31,7 +30,7 @@ def nsys_event(sources: Sources, event_id: int, role: str) -> Evidence:
             if left < len(rows):
                 return _evidence(source, db, role, table, columns, rows[left])
             left -= len(rows)
-    except sqlite3.Error as error:
+    except ERRORS as error:
         raise InputError(f"can't read {printable(str(source.path))}: {printable(str(error))}") from error
     finally:
         db.close()

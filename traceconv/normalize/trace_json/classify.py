@@ -153,7 +153,9 @@ def parse_rules(text: str, where: str) -> RuleSet:
             raw.get("device_kind"),
             bool(raw.get("flow_chains")),
         )
-    except (tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
+    ) as error:  # fmt: skip
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
 
 

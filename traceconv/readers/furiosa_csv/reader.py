@@ -19,6 +19,7 @@ from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.columns import integers
 from traceconv.readers.furiosa_csv.sniff import HEAD
 from traceconv.readers.vendor_csv.records import CsvRecords, RecordBatch
 
@@ -115,8 +116,8 @@ class FuriosaCsvReader:
             "tid": [self._tid(row) for row, _ in spans],
         }
         raw: dict[str, pa.Array] = {
-            "ts": pa.array(starts, pa.int64()),
-            "dur": pa.array(durs, pa.int64()),
+            "ts": integers(starts),
+            "dur": integers(durs),
             "args": binary_column([json.dumps(one, ensure_ascii=False).encode() for one in args]),
         }
         return self._made(ordinal, offset, size, EventColumns(len(spans), labels, raw, None))

@@ -13,6 +13,8 @@ from traceconv.errors import InputError, printable
 
 Row: TypeAlias = "tuple[Any, ...]"
 
+#: What comes out of a damaged file: sqlite3 fails, too, to decode messages and names that are not UTF-8.
+ERRORS = (sqlite3.Error, UnicodeDecodeError)
 #: Rows that are taken at once.
 ROWS = 16384
 #: One value may not be larger: names and JSON payloads are far below.
@@ -41,7 +43,7 @@ class Database:
                 self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
             self._connection.set_authorizer(_authorize)
             found = self._connection.execute("SELECT name, type, rootpage FROM sqlite_master").fetchall()
-        except (sqlite3.Error, OSError) as error:
+        except (*ERRORS, OSError) as error:
             self.close()
             raise InputError(f"can't read {printable(str(path))} as SQLite: {printable(str(error))}") from error
         self.tables = [name for name, kind, page in found if kind == "table" and page and isinstance(name, str)]
@@ -65,7 +67,7 @@ class Database:
         if table not in self._columns:
             try:
                 listed = self._execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
-            except sqlite3.Error:
+            except ERRORS:
                 listed = []
             self._columns[table] = [row[1] for row in listed if row[6] == 0]
         return self._columns[table]
@@ -74,7 +76,7 @@ class Database:
         """About how many rows a table has: quickly."""
         try:
             row = self._execute(f"SELECT rowid FROM {_quoted(table)} ORDER BY rowid DESC LIMIT 1").fetchone()  # noqa: S608 - quoted
-        except sqlite3.Error:
+        except ERRORS:
             return 0
         return int(row[0]) if row is not None and isinstance(row[0], int) and 0 < row[0] < 1 << 48 else 0
 
@@ -97,7 +99,7 @@ class Database:
                 last = rows[-1][0]
                 yield rows if numbered else [row[1:] for row in rows]
             return
-        except sqlite3.Error as error:
+        except ERRORS as error:
             reason = str(error)
         first: int | None = None
         try:
@@ -110,7 +112,7 @@ class Database:
             places = []
             yield from self._salvaged(cursor, places, skip)
             first = places[-1] if places else None
-        except sqlite3.Error as error:
+        except ERRORS as error:
             reason = str(error)
         lost = first - last - 1 if first is not None and last is not None else None
         damage.append(Damage(table, reason, last, first, lost))
@@ -120,7 +122,7 @@ class Database:
         while True:
             try:
                 row = cursor.fetchone()
-            except sqlite3.Error:
+            except ERRORS:
                 row = None
             if row is None:
                 break
