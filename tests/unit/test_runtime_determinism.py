@@ -7,15 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
-COMMAND = ["record", "mini_quantized", "-n", "3", "--warmup", "1", "--deterministic", "--seed", "9"]
-MORE = ["--devices", "2", "--streams", "3", "--truth", "--aic-metrics", "Memory"]
+SHARED = ["--warmup", "1", "--deterministic", "--seed", "9", "--devices", "2", "--truth"]
+RUNS = ["mini_quantized", "-n", "3", "--streams", "3", "--aic-metrics", "Memory"]
+#: With what draws, sums and exchanges: batches and their shifts, gradients, collectives, an optimizer's state.
+TRAINING = ["mini_resnet", "--train", "--steps", "2", "--batch", "4", "--optimizer", "adam", "--prefetch"]
 
 
-def made(folder: Path, **environment: str) -> dict[str, bytes]:
+def made(folder: Path, words: list[str], **environment: str) -> dict[str, bytes]:
     folder.mkdir()
     subprocess.run(
-        [sys.executable, "-c", PROGRAM, *COMMAND, *MORE, "-o", "raw"],
+        [sys.executable, "-c", PROGRAM, "record", *words, *SHARED, "-o", "raw"],
         cwd=folder,
         env={**os.environ, **environment},
         check=True,
@@ -24,8 +28,9 @@ def made(folder: Path, **environment: str) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
-    one = made(tmp_path / "a", PYTHONHASHSEED="1", OMP_NUM_THREADS="1", TZ="Asia/Seoul", LC_ALL="C")
-    two = made(tmp_path / "b", PYTHONHASHSEED="4242", OMP_NUM_THREADS="3", TZ="UTC")
+@pytest.mark.parametrize("words", [RUNS, TRAINING], ids=["runs", "training"])
+def test_two_processes_write_the_same_bytes(tmp_path: Path, words: list[str]) -> None:
+    one = made(tmp_path / "a", words, PYTHONHASHSEED="1", OMP_NUM_THREADS="1", TZ="Asia/Seoul", LC_ALL="C")
+    two = made(tmp_path / "b", words, PYTHONHASHSEED="4242", OMP_NUM_THREADS="3", TZ="UTC")
     assert one == two
     assert any(path.endswith("truth.jsonl") for path in one) and any("/device_1/" in path for path in one)
