@@ -153,9 +153,9 @@ def parse_rules(text: str, where: str) -> RuleSet:
             raw.get("device_kind"),
             bool(raw.get("flow_chains")),
         )
-    except (
-        tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
-    ) as error:  # fmt: skip
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+    except (re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
 
 
