@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
 import msgspec
@@ -93,7 +94,13 @@ def coded(values: Sequence[Any], *, typed: bool = False) -> Coded:
         return values
     keys = list(zip(map(type, values), values, strict=True)) if typed else values
     known = {key: code for code, key in enumerate(dict.fromkeys(keys))}
-    codes = np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))
+    if len(keys) > 1:
+        found = itemgetter(*keys)(known)  # twice as fast as any loop
+        codes = (
+            np.frombuffer(bytes(found), np.uint8).astype(np.int32) if len(known) <= 256 else np.array(found, np.int32)
+        )
+    else:
+        codes = np.zeros(len(keys), np.int32)
     return Coded(codes, [key[1] for key in known] if typed else list(known))
 
 

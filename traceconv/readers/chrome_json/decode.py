@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +19,7 @@ _ELEMENT_LINES = msgspec.json.Decoder(Raw)
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
 _COLON = ord(":")
-_FIELDS = (*LABEL_FIELDS, *RAW_FIELDS)
+_KEY = {field: re.compile(rb'"%s"\s*:' % field.encode()) for field in (*LABEL_FIELDS, *RAW_FIELDS)}
 #: What may stand between events.
 BLANKS = b" \t\r\n,"
 
@@ -58,7 +59,7 @@ def decode_events(text: bytes, lines: bool, seen: set[str] | None = None) -> Dec
         # A key written with escapes is not seen here; then the colons don't come out even.
         columns = columns_of(events, seen)
         if colons != _colons_of(columns):
-            seen |= {field for field in _FIELDS if b'"' + field.encode() + b'"' in body}
+            seen |= {field for field, key in _KEY.items() if field not in seen and key.search(body)}
             columns = columns_of(events, seen)
         if colons == _colons_of(columns):
             return Decoded(columns)
@@ -100,7 +101,7 @@ def _colons_of(columns: EventColumns) -> int:
         values = columns.label(field)
         for value, rows in zip(values.distinct, values.counts(), strict=True):
             if value is not None:
-                count += rows * (1 + value.count(":") if isinstance(value, str) else 1)
+                count += rows * (1 + value.count(":") if isinstance(value, str) and ":" in value else 1)
     return count
 
 
