@@ -50,6 +50,7 @@ class Bench:
     def all(self, large: int | None) -> None:
         """Everything."""
         self._startup()
+        self._overhead()
         capture, size = self._capture(self._records)
         store = DATA / "bench.duckdb"
         self._wire(capture)
@@ -71,6 +72,23 @@ class Bench:
         bar = "≤ 13.6 × python -c pass"  # 150 ms where that takes 11 ms
         shown = f"{seconds * 1e3:.0f} ms = {ratio:.1f} × {nothing * 1e3:.0f} ms"
         self._add("traceconv --help", ratio, shown, bar, ratio <= 13.6)
+
+    def _overhead(self) -> None:
+        """What profiling costs."""
+        found = json.loads(run([sys.executable, "-m", "benchmarks.overhead", "--json"]).output)
+        for what, name in (("span", "span"), ("task", "task record")):
+            off, on = found[f"{what}_off_ns"], found[f"{what}_on_ns"]
+            self._add(f"{name}, not profiled", off, f"{off:,.0f} ns")
+            self._add(f"{name}, profiled", on, f"{on:,.0f} ns")
+        for level, goal in (("1", 1.03), ("2", 1.08)):
+            ratio = found["levels"][level]
+            value = 100 * (ratio["wall"] - 1)
+            shown = f"{value:+.1f} % of {ratio['plain_us']:.0f} µs an op, without kernels"
+            met = ratio["wall"] <= goal
+            self._add(f"profiled ÷ plain, level {level}", ratio["wall"], shown, f"≤ {goal - 1:+.0%}", met)
+        ratio = found["computing"]
+        shown = f"{100 * (ratio['wall'] - 1):+.1f} % of {ratio['plain_us']:.0f} µs an op, with kernels"
+        self._add("profiled ÷ plain, level 2", ratio["wall"], shown)
 
     def _capture(self, records: int) -> tuple[Path, int]:
         """A generated capture, made once; its folder and the number of its records."""

@@ -30,17 +30,24 @@ _EXIT_CODE = re.compile(r"\s*# exit code (\d+)$")
 
 @dataclass(frozen=True)
 class Step:
-    """Commands of one block, and what they print together: lines, or None when the page doesn't say."""
+    """Commands of one block, and what they print together: lines, or None when the page doesn't say.
+
+    A block of Python is a script (its file's name is in its first line) that later commands run.
+    """
 
     commands: tuple[str, ...]
     prints: tuple[str, ...] | None
+    script: tuple[str, str] | None = None
 
 
 def steps(page: Path) -> Iterator[Step]:
     blocks = [(kind, text.splitlines()) for kind, text in _BLOCK.findall(page.read_text("utf-8"))]
     for index, (kind, lines) in enumerate(blocks):
-        assert kind in ("sh", "text"), f"{page.name}: a block must be sh or text"
-        if kind == "sh":
+        assert kind in ("sh", "text", "python"), f"{page.name}: a block must be sh, text or python"
+        if kind == "python":
+            assert lines[0].startswith("# ") and lines[0].endswith(".py"), f"{page.name}: # name.py comes first"
+            yield Step((), None, (lines[0][2:], "\n".join(lines) + "\n"))
+        elif kind == "sh":
             following = blocks[index + 1] if index + 1 < len(blocks) else ("", [])
             yield Step(tuple(lines), tuple(following[1]) if following[0] == "text" else None)
 
@@ -93,6 +100,8 @@ def test_commands_of_the_page_do_what_it_says(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRACECONV_DB", raising=False)
     for step in steps(page):
+        if step.script is not None:
+            (tmp_path / step.script[0]).write_text(step.script[1], "utf-8")
         commands = [command for command in step.commands if SHELL.exists() or not command.startswith("duckdb ")]
         printed = "".join(run(command, tmp_path, capfd) for command in commands)
         if step.prints is not None:
