@@ -213,6 +213,18 @@ class Store:
 
         export_chrome(self.connection, self._one_run(run, "a Chrome trace"), Path(path), device_id=device)
 
+    def export_perfetto(
+        self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
+    ) -> None:
+        """Writes a run as a Perfetto trace in protobuf, as `traceconv export perfetto` does.
+
+        Without `args` slices have only their names and categories. Raises UsageError and OutputError.
+        """
+        from traceconv.export.perfetto import export_perfetto
+
+        run_id = self._one_run(run, "a Perfetto trace")
+        export_perfetto(self.connection, run_id, Path(path), device_id=device, with_args=args)
+
     def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
         """Draws the memory of one run (None: the latest) as an SVG picture; compressed when `path` ends in .gz.
 

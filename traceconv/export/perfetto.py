@@ -1,0 +1,424 @@
+"""A run as a Perfetto trace in protobuf, which Perfetto's viewer and trace processor open.
+
+Slices are begins and ends on tracks, with their columns as debug annotations; texts are interned. All records of a
+batch are made at once, as a matrix of bytes; memory doesn't grow with the run. Times are the store's nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from traceconv.errors import InputError, StoreError, printable
+from traceconv.export import perfetto_records as wire
+from traceconv.export.arrow_rows import arrow_batches
+from traceconv.export.output import open_output
+from traceconv.export.overlap import Slices, add_lanes, create_lanes
+from traceconv.export.perfetto_texts import Texts, Writer
+from traceconv.export.perfetto_tracks import make_plan
+from traceconv.export.row_order import in_order
+from traceconv.export.windows import condition, time_windows
+from traceconv.schema import table
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_BATCH_ROWS = 32_768
+#: Text columns count their bytes in 31 bits.
+_BATCH_BYTES = 256 << 20
+_MEMORY_LIMIT = "200MB"
+_TABLES = ("range", "api", "task")
+#: Columns that a slice has elsewhere than in its annotations, or that follow from where it lies.
+_PLACED = frozenset(
+    ("run_id", "track_id", "parent_id", "depth", "self_ns", "name", "start_ns", "dur_ns", "device_id", "args")
+)
+_CATEGORIES = {"task": "task_type", "api": "level", "range": "category"}
+_OP_COLUMNS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+_FLOW_DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
+
+
+@dataclass(frozen=True, slots=True)
+class PerfettoSummary:
+    """What was written: rows of each table; arrows with an end that is not in the trace, which were not."""
+
+    rows: Mapping[str, int]
+    loose_flows: int
+    size_bytes: int
+
+
+def export_perfetto(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    output: Path | None,
+    *,
+    device_id: int | None = None,
+    with_args: bool = True,
+) -> PerfettoSummary:
+    """Writes the run as a Perfetto trace to `output` (standard output when None; compressed when it ends in .gz).
+
+    `device_id` leaves out what lies on other devices; without `with_args` slices have only name and category. The
+    connection's memory limit is set, and it gets temporary tables. Raises OutputError when the file can't be written,
+    StoreError when the store can't be read, InputError when the run has tasks without a start.
+    """
+    try:
+        if connection.execute("SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1", [run_id]).fetchall():
+            raise InputError(
+                f"run {run_id} has tasks without a start, as a static profile has: there is no timeline of it"
+            )
+        connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
+        create_lanes(connection)
+        sources = _sources(run_id, device_id)
+        for name in ("task", "api", "range"):
+            lanes = Slices(name, sources[name], "track_id", "id", "start_ns", "start_ns + dur_ns", "depth")
+            add_lanes(connection, lanes)
+        sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
+        add_lanes(connection, Slices("step", sources["step"], "device_id", "step_id", "at_ns", "end_ns", "1"))
+        with open_output(output) as file:
+            return _Export(connection, run_id, sources, file, with_args).write()
+    except duckdb.Error as error:
+        raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
+
+
+def _sources(run_id: int, device_id: int | None) -> dict[str, str]:
+    """A FROM clause for each table: the rows of the run, and of the device if one was asked for."""
+    names = ("task", "api", "range", "step", "counter", "marker", "memory", "flow")
+    conditions = dict.fromkeys(names, f"run_id = {run_id}")
+    if device_id is not None:
+        other = f"(SELECT track_id FROM track WHERE run_id = {run_id} AND device_id <> {device_id})"
+        for name in ("task", "step", "memory"):
+            conditions[name] += f" AND device_id = {device_id}"
+        for name in ("api", "range", "counter", "marker"):
+            conditions[name] += f" AND track_id NOT IN {other}"
+    return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+
+
+class _Export:
+    """One export on its way: the file, the texts that it has, the tracks that it is laid out on."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        run_id: int,
+        sources: Mapping[str, str],
+        file: IO[bytes],
+        with_args: bool,
+    ) -> None:
+        self.connection = connection
+        self.run_id = run_id
+        self.sources = sources
+        self.with_args = with_args
+        self.rows: dict[str, int] = {}
+        self.out = Writer(file)
+        self.texts = Texts(self.out)
+        self.plan = make_plan(connection, run_id, sources)
+
+    def write(self) -> PerfettoSummary:
+        self.out(wire.packet(flags=1))
+        self._clock()
+        for descriptor in self.plan.descriptors:
+            self.out(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
+        loose = self._prepare_flows()
+        for name in _TABLES:
+            self._check(name)
+            self.rows[name] = sum(self._slices(name))
+        self.rows["step"] = self._steps()
+        self.rows["marker"] = sum(self._markers())
+        self.rows["counter"] = self._counters()
+        return PerfettoSummary(self.rows, loose, self.out.size_bytes)
+
+    def _check(self, name: str) -> None:
+        """Raises StoreError when there are slices without a time or a track."""
+        source = self.sources[name]
+        [(bad,)] = self.connection.execute(
+            f"SELECT count(*) FROM {source} AS s WHERE start_ns IS NULL OR NOT EXISTS "
+            f"(SELECT 1 FROM track WHERE run_id = {self.run_id} AND track_id = s.track_id)"
+        ).fetchall()
+        if bad:
+            raise StoreError(f"table {name}: {bad} events have no time or no track; the store is damaged, ingest again")
+
+    def _clock(self) -> None:
+        """Where the trace's clock is that of the world, it says so."""
+        [(start_ns, known)] = self.connection.execute(
+            "SELECT start_ns, epoch_known FROM run WHERE run_id = ?", [self.run_id]
+        ).fetchall()
+        if known and start_ns is not None and start_ns > 0:
+            readings = [
+                wire.bytes_field(1, wire.number_field(1, clock) + wire.number_field(2, start_ns)) for clock in (6, 1)
+            ]
+            self.out(wire.packet(wire.bytes_field(wire.SNAPSHOT, b"".join(readings))))
+
+    # -- arrows --
+
+    def _prepare_flows(self) -> int:
+        """A table of the ends of arrows by what they stand on; returns how many arrows lack an end."""
+        known = " UNION ALL ".join(f"SELECT id FROM {self.sources[name]}" for name in (*_TABLES, "marker"))
+        both = f"src_id IN (SELECT id FROM ({known})) AND dst_id IN (SELECT id FROM ({known}))"
+        flows = self.sources["flow"]
+        self.connection.execute(
+            "CREATE OR REPLACE TEMP TABLE export_arrow AS SELECT src_id AS id, flow_id, 0 AS ends FROM "
+            f"{flows} WHERE {both} UNION ALL SELECT dst_id, flow_id, 1 FROM {flows} WHERE {both}"
+        )
+        [(ends,)] = self.connection.execute("SELECT count(*) FROM export_arrow").fetchall()
+        [(count,)] = self.connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
+        self.rows["flow"] = ends // 2
+        return int(count) - int(ends) // 2
+
+    def _arrows_of(self, source: str, where: str) -> np.ndarray:
+        """The ends of arrows on the rows of a window, by their ids."""
+        if not self.rows["flow"]:
+            return np.zeros(0, _FLOW_DTYPE)
+        found = self.connection.execute(
+            f"SELECT id, flow_id, ends FROM export_arrow WHERE id IN (SELECT id FROM {source} AS s WHERE {where}) "
+            "ORDER BY id, ends, flow_id"
+        ).fetchnumpy()
+        arrows = np.zeros(len(found["id"]), _FLOW_DTYPE)
+        for name, column in zip(_FLOW_DTYPE.names or (), found.values(), strict=True):
+            arrows[name] = column
+        return arrows
+
+    def _arrow_column(self, arrows: np.ndarray, ids: Int64) -> pa.Array | None:
+        """What the events with these ids say of arrows: a binary column; None when nothing."""
+        if not len(arrows):
+            return None
+        first = np.searchsorted(arrows["id"], ids)
+        counts = np.searchsorted(arrows["id"], ids, side="right") - first
+        total = int(counts.sum())
+        if not total:
+            return None
+        ends = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(counts, out=ends[1:])
+        of = arrows[np.arange(total) - np.repeat(ends[:-1] - first, counts)]
+        data = np.empty((total, 10), np.uint8)
+        tags = [np.frombuffer(wire.tag(number, 1), np.uint8) for number in (wire.FLOWS, wire.FLOW_ENDS)]
+        data[:, :2] = np.array(tags)[of["ends"]]
+        numbers = np.ascontiguousarray(of["flow"])
+        data[:, 2:] = numbers.view(np.uint8).reshape(total, 8)
+        offsets = pa.py_buffer((ends * 10).astype(np.int32))
+        return pa.Array.from_buffers(pa.binary(), len(ids), [None, offsets, pa.py_buffer(data.tobytes())])
+
+    # -- slices --
+
+    def _slices(self, name: str) -> Iterator[int]:
+        source = self.sources[name]
+        columns = [] if not self.with_args else [c.name for c in table(name).columns if c.name not in _PLACED]
+        category = _CATEGORIES[name]
+        listed = [f"s.{column}" for column in columns if column not in (category, "id")]
+        joins = ""
+        if self.with_args and name == "task":
+            joins = f"LEFT JOIN (SELECT op_id AS of_op, name AS op_name, * FROM op WHERE run_id = {self.run_id}) AS o "
+            joins += "ON o.of_op = s.op_id"
+            listed += [f"o.{column}" for column in _OP_COLUMNS]
+        if self.with_args:
+            listed.append("s.args")
+        moved = self.connection.execute("SELECT 1 FROM export_lane WHERE source = ? LIMIT 1", [name]).fetchall()
+        lane = "0::INTEGER"
+        if moved:
+            joins += f" LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.id = s.id"
+            lane = "coalesce(l.lane, 0)::INTEGER"
+        chosen = f"s.id, s.track_id, {lane} AS lane, s.name, s.{category} AS category, s.start_ns, s.dur_ns"
+        query = f"SELECT {', '.join([chosen, *listed])} FROM {source} AS s {joins}"
+        ordered = not joins and in_order(self.connection, source) and not self.rows["flow"]
+        windows = (
+            ["true"]
+            if ordered
+            else [condition("s.start_ns", w) for w in time_windows(self.connection, source, "start_ns", 400_000)]
+        )
+        order = "" if ordered else " ORDER BY s.track_id, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
+        for where in windows:
+            arrows = self._arrows_of(source, where)
+            for batch in _pieces(self.connection, f"{query} WHERE {where}{order}"):
+                yield self._slice_batch(name, batch, arrows)
+
+    def _slice_batch(self, name: str, batch: pa.RecordBatch, arrows: np.ndarray) -> int:
+        self.texts.begin()
+        count: int = batch.num_rows
+        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        starts = column["start_ns"].to_numpy()
+        durations = column["dur_ns"]
+        finished = None if not durations.null_count else durations.is_valid().to_numpy(zero_copy_only=False)
+        ends = starts + durations.fill_null(0).to_numpy()
+        tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
+        event = wire.Parts(count)
+        event.put(wire.number_field(wire.TYPE, wire.BEGIN))
+        event.number(wire.TRACK, tracks)
+        event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
+        self._put_category(event, column["category"])
+        if self.with_args:
+            event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
+            self._put_notes(event, column, ("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "args"))
+        closing = wire.Parts(count)
+        closing.put(wire.number_field(wire.TYPE, wire.END))
+        closing.number(wire.TRACK, tracks)
+        self._write(starts, event, column, arrows, wire.packets(ends, closing, None, finished))
+        return count
+
+    def _put_category(self, event: wire.Parts, column: pa.Array) -> None:
+        if column.null_count < len(column):
+            event.number(wire.CATEGORY, *self.texts.numbers("categories", column))
+
+    def _put_notes(self, event: wire.Parts, columns: Mapping[str, pa.Array], placed: tuple[str, ...]) -> None:
+        """Columns as debug annotations; NULL is left out."""
+        for name, column in columns.items():
+            if name in placed or column.null_count == len(column):
+                continue
+            note = self.texts.number("notes", name)
+            where = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+            if pa.types.is_boolean(column.type):
+                values = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)
+                event.note(note, wire.NOTE_BOOL, values, where)
+            elif pa.types.is_integer(column.type):
+                event.note(note, wire.NOTE_INT, column.cast(pa.int64()).fill_null(0).to_numpy(), where)
+            else:
+                numbers, where = self.texts.numbers("values", column)
+                event.note(note, wire.NOTE_TEXT, numbers, where)
+
+    def _write(
+        self,
+        times: Int64,
+        event: wire.Parts,
+        column: Mapping[str, pa.Array],
+        arrows: np.ndarray,
+        closing: wire.Parts | None,
+    ) -> None:
+        """Writes the events with what has no fixed length: the source's args, arrows."""
+        tail: list[pa.Array] = []
+        args = column.get("args")
+        if args is not None and args.null_count < len(args):
+            args = args.cast(pa.binary())
+            where = args.is_valid().to_numpy(zero_copy_only=False) if args.null_count else None
+            texts = wire.sizes_of(args)
+            inner = wire.number_field(wire.NOTE_NAME, self.texts.number("notes", "args"))
+            sizes = wire.varints(texts, wire.width_of(texts))
+            json_tag = wire.tag(wire.NOTE_JSON, 2)
+            whole = len(inner) + len(json_tag) + sizes.shape[1] + texts
+            event.put(wire.tag(wire.NOTES, 2), where)
+            event.add(wire.varints(whole, wire.width_of(whole)), where)
+            event.put(inner + json_tag, where)
+            event.add(sizes, where)
+            tail.append(pc.fill_null(args, b""))
+        ends = self._arrow_column(arrows, column["id"].to_numpy()) if "id" in column else None
+        if ends is not None:
+            tail.append(ends)
+        extra = sum((wire.sizes_of(one) for one in tail), np.zeros(event.count, np.int64)) if tail else None
+        opening = wire.packets(times, event, extra)
+        self.texts.flush()
+        if tail:
+            self.out(wire.write_rows([opening.binary(), *tail, *([closing.binary()] if closing is not None else [])]))
+            return
+        if closing is not None:
+            opening.blocks += closing.blocks
+        self.out(wire.write_rows([opening.binary()]))
+
+    # -- steps, markers, counters --
+
+    def _steps(self) -> int:
+        """Steps: slices on a track of their device."""
+        query = (
+            "SELECT s.device_id, coalesce(l.lane, 0)::INTEGER AS lane, 'Iteration ' || iteration AS name, "
+            "'step' AS category, at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN end_ns - at_ns END AS dur_ns, "
+            f"step_id, model_id, iteration, fp_start_ns, bp_end_ns FROM {self.sources['step']} AS s "
+            "LEFT JOIN export_lane AS l ON l.source = 'step' AND l.id = s.step_id "
+            "WHERE at_ns IS NOT NULL ORDER BY s.device_id, at_ns, end_ns DESC NULLS FIRST, step_id"
+        )
+        written = 0
+        for batch in _pieces(self.connection, query):
+            self.texts.begin()
+            column = dict(zip(batch.schema.names, batch.columns, strict=True))
+            starts = column["start_ns"].to_numpy()
+            finished = column["dur_ns"].is_valid().to_numpy(zero_copy_only=False)
+            tracks = self.plan.steps(column.pop("device_id").to_pylist(), column.pop("lane").to_pylist())
+            event = wire.Parts(batch.num_rows)
+            event.put(wire.number_field(wire.TYPE, wire.BEGIN))
+            event.number(wire.TRACK, tracks)
+            event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
+            self._put_category(event, column["category"])
+            if self.with_args:
+                self._put_notes(event, column, ("name", "category", "start_ns", "dur_ns"))
+            closing = wire.Parts(batch.num_rows)
+            closing.put(wire.number_field(wire.TYPE, wire.END))
+            closing.number(wire.TRACK, tracks)
+            ends = starts + column["dur_ns"].fill_null(0).to_numpy()
+            none = np.zeros(0, _FLOW_DTYPE)
+            self._write(starts, event, column, none, wire.packets(ends, closing, None, finished))
+            written += batch.num_rows
+        return written
+
+    def _markers(self) -> Iterator[int]:
+        """Moments; those whose time is not known are at the run's first."""
+        source = self.sources["marker"]
+        args = ", args" if self.with_args else ""
+        first = f"coalesce((SELECT start_ns FROM run WHERE run_id = {self.run_id}), 0)"
+        query = (
+            f"SELECT id, track_id, name, category, coalesce(ts_ns, {first}) AS at_ns, scope, ts_ns IS NOT NULL AS timed"
+            f"{args} FROM {source} AS s"
+        )
+        arrows = self._arrows_of(source, "true")
+        for batch in _pieces(self.connection, query):
+            self.texts.begin()
+            column = dict(zip(batch.schema.names, batch.columns, strict=True))
+            event = wire.Parts(batch.num_rows)
+            event.put(wire.number_field(wire.TYPE, wire.INSTANT))
+            event.number(wire.TRACK, self.plan.markers(column["track_id"].to_numpy()))
+            if column["name"].null_count < batch.num_rows:
+                event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
+            self._put_category(event, column["category"])
+            if self.with_args:
+                event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
+                self._put_notes(event, {"scope": column["scope"]}, ())
+                timeless = ~column["timed"].to_numpy(zero_copy_only=False)
+                if timeless.any():
+                    note = self.texts.number("notes", "time_known")
+                    event.note(note, wire.NOTE_BOOL, np.zeros(batch.num_rows, np.int64), timeless)
+            self._write(column["at_ns"].to_numpy(), event, column, arrows, None)
+            yield batch.num_rows
+
+    def _counters(self) -> int:
+        """Counters: whole numbers as such, others as doubles."""
+        written = 0
+        query = (
+            "SELECT track_id, series, ts_ns, value, value_int FROM "
+            f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
+        )
+        for batch in _pieces(self.connection, query):
+            track_id, series, times, value, whole = batch.columns
+            tracks = self.plan.counters(track_id.to_numpy(), series)
+            self._values(times.to_numpy(), tracks, value, whole)
+            written += batch.num_rows
+        for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
+            self._values(times, tracks, None, pa.array(used))
+        return written
+
+    def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, whole: pa.Array) -> None:
+        count = len(times)
+        event = wire.Parts(count)
+        event.put(wire.number_field(wire.TYPE, wire.COUNTER))
+        event.number(wire.TRACK, tracks)
+        is_whole = whole.is_valid().to_numpy(zero_copy_only=False)
+        event.number(wire.VALUE, whole.fill_null(0).to_numpy(), is_whole)
+        if value is not None and not is_whole.all():
+            event.put(wire.tag(wire.DOUBLE_VALUE, 1), ~is_whole)
+            bits = np.ascontiguousarray(value.fill_null(0.0).to_numpy()).view(np.uint8).reshape(count, 8)
+            event.add(bits, ~is_whole)
+        self.texts.flush()
+        self.out(wire.write_rows([wire.packets(times, event).binary()]))
+
+
+def _pieces(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a query in batches that are small in bytes too; none is empty."""
+    for batch in arrow_batches(connection, query, _BATCH_ROWS):
+        waiting = [batch] if batch.num_rows else []
+        while waiting:
+            piece = waiting.pop()
+            if piece.num_rows > 1 and piece.nbytes > _BATCH_BYTES:
+                half = piece.num_rows // 2
+                waiting += [piece.slice(half), piece.slice(0, half)]
+            else:
+                yield piece

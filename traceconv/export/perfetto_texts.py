@@ -1,0 +1,75 @@
+"""Texts of a Perfetto trace by their numbers: each stands in the file once, in front of its first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.export import perfetto_records as wire
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+#: More texts than this are not kept: the sequence begins anew.
+MAX_TEXTS = 1 << 18
+
+
+class Writer:
+    """Writes bytes, and counts them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size_bytes = 0
+
+    def __call__(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self.size_bytes += len(data)
+
+
+class Texts:
+    """Numbers of texts: each text is written once, in front of its first use."""
+
+    _LISTS: Mapping[str, int] = {"categories": 1, "names": 2, "notes": 3, "values": 29}
+
+    def __init__(self, write: Writer) -> None:
+        self._write = write
+        self._known: dict[str, dict[str, int]] = {kind: {} for kind in self._LISTS}
+        self._new: list[bytes] = []
+
+    def number(self, kind: str, text: str) -> int:
+        """The number of a text."""
+        known = self._known[kind]
+        found = known.get(text)
+        if found is None:
+            found = known[text] = len(known) + 1
+            entry = wire.number_field(1, found) + wire.bytes_field(2, text.encode())
+            self._new.append(wire.bytes_field(self._LISTS[kind], entry))
+        return found
+
+    def numbers(self, kind: str, column: pa.Array) -> tuple[Int64, Mask | None]:
+        """The numbers of a column of texts, 0 for NULL; which are not NULL (None: all)."""
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        numbers = [self.number(kind, text) for text in coded.dictionary.to_pylist()]
+        lookup = np.array([*numbers, 0], np.int64)
+        if not coded.null_count:
+            return lookup[coded.indices.to_numpy()], None
+        found = lookup[coded.indices.fill_null(len(numbers)).to_numpy()]
+        return found, found != 0
+
+    def begin(self) -> None:
+        """To be called before each batch: forgets all texts when they are many."""
+        if sum(map(len, self._known.values())) > MAX_TEXTS:
+            for known in self._known.values():
+                known.clear()
+            self._new.clear()
+            self._write(wire.packet(flags=1))
+
+    def flush(self) -> None:
+        """Writes the texts that are new."""
+        if self._new:
+            self._write(wire.packet(wire.bytes_field(wire.INTERNED, b"".join(self._new)), flags=2))
+            self._new = []

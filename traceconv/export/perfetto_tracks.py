@@ -1,0 +1,188 @@
+"""Where a Perfetto trace shows what: its tracks, as descriptors, and which row lies on which.
+
+Processes and threads are those of the Chrome trace. What is no thread of the host (a stream, steps, an asynchronous
+sequence, a counter) is a track of its own in its process; slices that overlap lie on a sibling of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.export.chrome_layout import Layout, Thread, make_layout
+from traceconv.export.perfetto_records import bytes_field, number_field
+
+Int64 = NDArray[np.int64]
+
+_EXPLICIT_ORDER = 3
+#: Fields of TrackDescriptor.
+_UUID, _NAME, _PROCESS, _THREAD, _PARENT, _COUNTER, _ORDERING, _RANK = 1, 2, 3, 4, 5, 8, 11, 12
+_UNITS = {"ns": 1, "count": 2, "bytes": 3, "byte": 3}
+
+
+@dataclass(slots=True)
+class TrackPlan:
+    """The descriptors of all tracks, and the numbers of tracks by what lies on them."""
+
+    descriptors: list[bytes] = field(default_factory=list)
+    _by_place: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    _steps: dict[tuple[int | None, int], int] = field(default_factory=dict)
+    _counters: dict[tuple[int, str | None], int] = field(default_factory=dict)
+    _memory: dict[tuple[int | None, str], int] = field(default_factory=dict)
+
+    def slices(self, source: str, track_id: Int64, lane: NDArray[np.integer]) -> Int64:
+        """The tracks of slices of a table."""
+        found: Int64 = self._by_place[source][track_id, lane]
+        return found
+
+    def markers(self, track_id: Int64) -> Int64:
+        """The tracks of moments."""
+        found: Int64 = self._by_place["marker"][track_id, 0]
+        return found
+
+    def steps(self, device_id: Sequence[int | None], lane: Sequence[int]) -> Int64:
+        """The tracks of steps."""
+        return np.array([self._steps[place] for place in zip(device_id, lane, strict=True)], np.int64)
+
+    def counters(self, track_id: Int64, series: pa.Array) -> Int64:
+        """The tracks of counters' values."""
+        coded = series.dictionary_encode()
+        words: list[str | None] = [*coded.dictionary.to_pylist(), None]
+        code = coded.indices.fill_null(len(words) - 1).to_numpy()
+        return np.array(
+            [self._counters[track, words[at]] for track, at in zip(track_id.tolist(), code.tolist(), strict=True)],
+            np.int64,
+        )
+
+    def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:
+        """Bytes in blocks (used) and in segments (reserved) of devices over time: tracks, times, values."""
+        for (device, title), uuid in self._memory.items():
+            kind = "block" if title == "used" else "segment"
+            first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})"
+            changes = (
+                f"SELECT coalesce(alloc_ns, {first}) AS ts_ns, size_bytes AS change FROM {source} "
+                f"WHERE kind = '{kind}' AND device_id IS NOT DISTINCT FROM $device UNION ALL "
+                f"SELECT free_ns, -size_bytes FROM {source} "
+                f"WHERE kind = '{kind}' AND free_ns IS NOT NULL AND device_id IS NOT DISTINCT FROM $device"
+            )
+            cursor = connection.execute(
+                "SELECT ts_ns, sum(change) OVER (ORDER BY ts_ns)::BIGINT AS used FROM "
+                f"(SELECT ts_ns, sum(change) AS change FROM ({changes}) WHERE ts_ns IS NOT NULL GROUP BY ts_ns) "
+                "ORDER BY ts_ns",
+                {"device": device},
+            )
+            while rows := cursor.fetchmany(1 << 16):
+                times, used = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+                yield np.full(len(times), uuid, np.int64), times, used
+
+
+def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> TrackPlan:
+    """The tracks of a run. `sources` are FROM clauses of the rows to show, by table."""
+    layout = make_layout(connection, run_id, sources)
+    plan = TrackPlan()
+    used = {thread.pid for thread in layout.threads if thread.layer != "unbound"}
+    for process in layout.processes:
+        if process.pid in used:
+            about = number_field(1, process.pid) + number_field(3, process.pid) + bytes_field(6, process.name.encode())
+            plan.descriptors.append(
+                number_field(_UUID, process.pid)
+                + bytes_field(_PROCESS, about)
+                + number_field(_ORDERING, _EXPLICIT_ORDER)
+            )
+    kinds = {row["track_id"]: row.get("kind") for row in layout.tables["track"]}
+    uuids = _Uuids(max((thread.tid for thread in layout.threads), default=0))
+    hosts = {(thread.source, thread.track_id): thread for thread in layout.threads if not thread.lane}
+    for thread in layout.threads:
+        if thread.layer == "unbound" or thread.source in ("counter", "memory") or thread.shared:
+            continue
+        if thread.layer != "device" and kinds.get(thread.track_id) == "thread" and not thread.lane:
+            about = number_field(1, thread.pid) + number_field(2, thread.tid) + bytes_field(5, thread.name.encode())
+            plan.descriptors.append(number_field(_UUID, thread.tid) + bytes_field(_THREAD, about))
+            continue
+        host = hosts[thread.source, thread.track_id]
+        plan.descriptors.append(_named(thread.tid, host.name, thread.pid, thread.tid))
+    _place_slices(plan, layout)
+    _place_counters(plan, layout, connection, sources["counter"], uuids)
+    _place_memory(plan, layout, connection, run_id, sources["memory"], uuids)
+    plan._steps.update({(t.track_id, t.lane): t.tid for t in layout.threads if t.source == "step"})
+    return plan
+
+
+class _Uuids:
+    """Numbers beyond those of processes and threads."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+
+    def __call__(self) -> int:
+        self._last += 1
+        return self._last
+
+
+def _named(uuid: int, name: str, parent: int, rank: int, more: bytes = b"") -> bytes:
+    about = number_field(_UUID, uuid) + bytes_field(_NAME, name.encode()) + number_field(_PARENT, parent)
+    return about + number_field(_RANK, rank) + more
+
+
+def _place_slices(plan: TrackPlan, layout: Layout) -> None:
+    for source in ("task", "api", "range", "marker"):
+        threads = [thread for thread in layout.threads if thread.source == source and thread.track_id is not None]
+        tracks = max((thread.track_id or 0 for thread in threads), default=0) + 1
+        lanes = max((thread.lane for thread in threads), default=0) + 1
+        places = np.zeros((tracks, lanes), np.int64)
+        for thread in threads:
+            places[thread.track_id, thread.lane] = thread.tid
+        plan._by_place[source] = places
+
+
+def _place_counters(
+    plan: TrackPlan, layout: Layout, connection: duckdb.DuckDBPyConnection, source: str, uuids: _Uuids
+) -> None:
+    threads = {thread.track_id: thread for thread in layout.threads if thread.source == "counter"}
+    rows = {row["track_id"]: row for row in layout.tables["track"]}
+    found = connection.execute(f"SELECT DISTINCT track_id, series FROM {source} ORDER BY ALL").fetchall()
+    several = {track for track, _ in found if sum(track == other for other, _ in found) > 1}
+    for track, series in found:
+        thread, row = threads[track], rows.get(track, {})
+        name = str(row.get("name") or thread.name)
+        if series is not None and (track in several or series != "value"):
+            name = f"{name} {series}"
+        uuid = plan._counters[track, series] = uuids()
+        unit = row.get("unit")
+        plan.descriptors.append(_counter(uuid, name, thread, None if unit is None else str(unit)))
+
+
+def _place_memory(
+    plan: TrackPlan,
+    layout: Layout,
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    source: str,
+    uuids: _Uuids,
+) -> None:
+    """Counters of the memory of devices; not where the source has such counters itself."""
+    counted = (
+        f"SELECT device_id FROM track WHERE run_id = {run_id} AND kind = 'counter' AND name = 'Memory used' "
+        "AND device_id IS NOT NULL"
+    )
+    threads = {thread.track_id: thread for thread in layout.threads if thread.source == "memory"}
+    found = connection.execute(
+        f"SELECT DISTINCT device_id, kind FROM {source} WHERE kind IN ('block', 'segment') AND "
+        f"(device_id IS NULL OR device_id NOT IN ({counted})) ORDER BY ALL"
+    ).fetchall()
+    for device, kind in found:
+        title = "used" if kind == "block" else "reserved"
+        uuid = plan._memory[device, title] = uuids()
+        plan.descriptors.append(_counter(uuid, f"Memory {title}", threads[device], "bytes"))
+
+
+def _counter(uuid: int, name: str, thread: Thread, unit: str | None) -> bytes:
+    about = b""
+    if unit is not None:
+        about = number_field(3, _UNITS[unit]) if unit in _UNITS else bytes_field(6, unit.encode())
+    return _named(uuid, name, thread.pid, thread.tid, bytes_field(_COUNTER, about))
