@@ -1,0 +1,216 @@
+"""Samples that are mutated: small ones of every format, built by the tests' own builders; and real ones, if there."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import os
+import random
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+_SAMPLES = TESTS.parent / "sample_traces"
+_SHARED = Path(os.environ.get("TRACECONV_SHARED") or TESTS.parents[1] / "shared") / "conformance"
+_EVENTS = 5
+#: Larger samples are left out: small ones are read thousands of times in the time of a large one.
+_MAX_BYTES = 4000
+_RULES = TESTS.parent / "traceconv" / "normalize" / "rules"
+
+#: A sample: the name that its file must have, and its bytes.
+Sample = tuple[str, bytes]
+
+
+def _module(name: str) -> Any:
+    """A module of the tests, which are no package."""
+    for folder in ("conformance", "unit", "."):
+        path = str(TESTS / folder)
+        if path not in sys.path:
+            sys.path.append(path)
+    return importlib.import_module(name)
+
+
+def chrome() -> list[Sample]:
+    """Traces in JSON: all phases, all containers of text, some events of each real file."""
+    events: list[dict[str, Any]] = [*_module("test_why_rows").EVENTS, *_writers()]
+    found = [("trace.json", _dump(events)), ("trace.json", _dump({"traceEvents": events, "displayTimeUnit": "ns"}))]
+    found += [("trace.json", "\n".join(map(json.dumps, events)).encode()), ("trace.json", _dump(events, indent=1))]
+    found += [("trace.json", _dump(events)[:-1] + b","), ("trace.json", _dump(events[:3]) + b"\n" + _dump(events[3:]))]
+    found.append(("trace.json", b"\xef\xbb\xbf" + _dump({"a": {"b": []}, "traceEvents": events[:6], "z": 1})))
+    return found + [("trace.json", text) for text in _real_events() if len(text) <= _MAX_BYTES]
+
+
+def _writers() -> list[dict[str, Any]]:
+    """Events as other writers spell them, so that every set of rules is met."""
+    base = {"ph": "X", "pid": 1, "tid": 2, "dur": 3}
+    kernel = {"device": 0, "stream": 7, "correlation": 5, "grid": [1, 1, 1], "External id": 3}
+    named = {"Task Type": "AI_CORE", "Stream Id": 2, "Task Id": 4}
+    return [
+        {**base, "name": "gemm", "cat": "kernel", "ts": "1720000000123456.789", "args": kernel},
+        {**base, "name": "cudaLaunchKernel", "cat": "cuda_runtime", "ts": 1.5e3, "args": {"correlation": 5}},
+        {**base, "name": "ProfilerStep#3", "cat": "user_annotation", "ts": 1490.5},
+        {**base, "name": "MatMul", "cat": "Node", "ts": 1, "args": {"op_name": "MatMul", "provider": "CPU"}},
+        {**base, "name": "conv", "ts": "17.001", "args": named, "tts": 4, "tdur": 2},
+        {**base, "name": "flows", "ts": 9, "bind_id": "0x9", "flow_out": True, "flow_in": 1},
+        {"ph": "b", "cat": "x", "name": "seq", "id2": {"local": "0x1"}, "pid": 1, "ts": 3, "scope": "s"},
+        {"ph": "e", "cat": "x", "name": "seq", "id2": {"local": "0x1"}, "pid": 1, "ts": 4, "scope": "s"},
+        {"ph": "X", "name": "furiosa", "cat": "NPU", "pid": 1, "tid": "t", "ts": 1, "dur": 1,
+         "args": {"start_ts": "1795243479393307472", "end_ts": "1795243479393378738", "trace_id": "1"}},
+    ]  # fmt: skip
+
+
+def _real_events() -> Iterator[bytes]:
+    """The first events of each real trace, as a trace of their own."""
+    folder = _SHARED / "real"
+    files = [*folder.rglob("*.json"), *folder.rglob("*.json.gz"), *folder.rglob("*.pfw*")] if folder.is_dir() else []
+    for path in sorted(files):
+        if path.stat().st_size > 100_000:
+            continue
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        try:
+            document = json.loads(data)
+        except ValueError:
+            yield data[:4096]
+            continue
+        events = document.get("traceEvents") if isinstance(document, dict) else document
+        if isinstance(events, list) and events:
+            chosen = [*events[:2], *random.Random(1).sample(events, min(_EVENTS, len(events)))]
+            yield _dump({"traceEvents": chosen})
+
+
+def own_export() -> list[Sample]:
+    """Our own export, which is read by a way of its own."""
+    from traceconv.export.chrome import export_chrome
+    from traceconv.pipeline import ingest
+    from traceconv.store.database import open_store
+
+    with tempfile.TemporaryDirectory() as folder:
+        capture, store, out = Path(folder) / "raw", Path(folder) / "a.duckdb", Path(folder) / "out.json"
+        _capture(capture)
+        ingest([capture], store)
+        with open_store(store) as connection:
+            export_chrome(connection, 1, out)
+        return [("trace.json", out.read_bytes())]
+
+
+def speedscope() -> list[Sample]:
+    """Profiles of both kinds."""
+    return [("p.json", _dump(_module("test_why_rows").speedscope()))]
+
+
+def rocprofv3() -> list[Sample]:
+    """Results with every kind of record."""
+    results = _module("test_rocprofv3").results()
+    return [("r.json", _dump(results)), ("r.json", _dump(results, indent=1))]
+
+
+def megengine() -> list[Sample]:
+    """A static profile."""
+    times = {"start": 0.001, "kern": 0.0015, "end": 0.002}
+    operator = {"name": "conv", "type": "Conv", "input": [1], "output": [2]}
+    footprint = {"memory": 12, "computation": 3, "in_shapes": [[1, 2]], "out_shapes": [[3]], "param": {"a": 1.5}}
+    profiler = {"device": {"7": {"gpu0:0": times}}, "host": {"7": {"cpu": times}}, "opr_footprint": {"7": footprint}}
+    graph = {"operator": {"7": operator, "8": operator}, "var": {"1": {}}, "comp_seq": ["7"]}
+    return [("m.json", _dump({"graph_exec": graph, "profiler": profiler}))]
+
+
+def furiosa_csv() -> list[Sample]:
+    """Furiosa's table, with names that break it."""
+    head = b"trace_id,parent_span_id,span_id,start,end,cat,name,thread.id,dram_base,pe_index,execution_index,"
+    head += b"instruction_index,operator_index\n"
+    row = b"9e76,00,aa73,1795243479393307472,1795243479393378738,%b,%b,1,,%b,1,2,3\n"
+    cells = [(b"", b"Inference", b""), (b"NPU", b"Execution", b"0"), (b"Runtime", b"a, b", b""), (b"x", b"a\nb", b"")]
+    return [("f.csv", head + b"".join(row % one for one in cells))]
+
+
+def vendor_csv() -> list[Sample]:
+    """Every table of the vendors' folders that we know."""
+    module = _module("test_vendor_folders")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        module.msprof_folder(Path(folder))
+        module.torch_npu_folder(Path(folder), damaged=False)
+        found = [(path.name, path.read_bytes()) for path in sorted(Path(folder).rglob("*.csv"))]
+    extra = {
+        "memory_record.csv": "Component,Timestamp(us),Total Allocated(KB),Total Reserved(KB),Device Type\n"
+        "PTA,1736408883709301.5,1.5,2048,NPU:0\n",
+        "operator_memory.csv": "Name,Size(KB),Allocation Time(us),Release Time(us),Duration(us),Device Type\n"
+        "aten::add,512.0,1736408883709301.5,1736408883709401.5,100,NPU:0\n",
+        "l2_cache.csv": "Stream Id,Task Id,Hit Rate,Victim Rate,Op Name\n2,3,0.5,0.1,conv_1\n",
+    }
+    return found + [(name, text.encode()) for name, text in extra.items()]
+
+
+def nsys() -> list[Sample]:
+    """A report in SQLite."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = _module("test_why_rows").nsys_report(Path(folder))
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("PRAGMA page_size = 512")  # small pages, so that damage of one leaves the others
+            db.execute("VACUUM")
+        return [("n.sqlite", path.read_bytes())]
+
+
+def perfetto() -> list[Sample]:
+    """A trace in protobuf."""
+    return [("t.pftrace", _module("perfetto_builder").small_trace())]
+
+
+def rules() -> list[Sample]:
+    """Files of rules for events."""
+    return [("rules.toml", path.read_bytes()[:6000]) for path in sorted(_RULES.glob("*.toml"))]
+
+
+def captures(folder: Path) -> list[Path]:
+    """Small captures, written below a folder."""
+    _capture(folder / "small")
+    return [folder / "small"]
+
+
+def _capture(folder: Path) -> None:
+    build = _module("capture_builder").CaptureBuilder(folder, block_bytes=400)
+    build.add("capture", host_ns=1000, epoch_ns=1_700_000_000_000_000_000, process_id=1, host_name="h", options="{}")
+    build.add("thread", process_id=1, thread_id=1, process_name="p", thread_name="t")
+    build.add("model", model_id=1, name="m")
+    build.add("op", op_index=1, model_id=1, name="conv", op_type="Conv2D", input_shapes="1,2", flops=5)
+    build.add("fusion", fusion_id=1, op_index=1, original_index=0, original_name="a", original_type="Conv")
+    build.add("device", 0, device_id=0, name="npu", clock_hz=100_000_000)
+    build.add("stream", 0, stream_id=0, name="s")
+    for number in range(6):
+        at = 2000 + number * 1000
+        build.sync(number * 100, at)
+        build.call(number + 1, at, at + 100, f"call {number}")
+        build.task(number + 1, number * 100 + 20, number * 100 + 60, "conv", correlation_id=number + 1, op_index=1)
+        build.add("pmu_pipe_utilization", 0, task_id=number + 1, ticks=number * 100 + 61, aic_total_cycles=9)
+        build.add("range", host_ns=at, span_id=number + 1, thread_id=1, name="r", event="begin", args='{"a":1}')
+        build.add("range", host_ns=at + 10, span_id=number + 1, thread_id=1, event="end")
+        build.add("memory", host_ns=at, block_id=number, device_id=0, size_bytes=64, event="alloc", used_bytes=64)
+        build.add("memory", host_ns=at + 5, block_id=number, device_id=0, event="free", used_bytes=0)
+        build.add("stream_range", 0, ticks=number * 100, stream_id=0, span_id=number + 1, name="sr", event="begin")
+        build.add("stream_range", 0, ticks=number * 100 + 9, stream_id=0, span_id=number + 1, event="end")
+        build.add("counter", 0, ticks=number * 100, name="freq", value_unit="hz", value=number)
+        build.add("step_mark", 0, ticks=number * 100, step_id=1, model_id=1, iteration=1, mark=number % 4)
+    build.close()
+
+
+def _dump(document: object, indent: int | None = None) -> bytes:
+    return json.dumps(document, indent=indent).encode()
+
+
+#: Reader → its samples.
+READERS: dict[str, Callable[[], list[Sample]]] = {
+    "chrome_json": chrome,
+    "speedscope": speedscope,
+    "rocprofv3": rocprofv3,
+    "megengine_static": megengine,
+    "furiosa_csv": furiosa_csv,
+    "nsys": nsys,
+    "perfetto_proto": perfetto,
+}

@@ -1,0 +1,258 @@
+"""The targets: what is mutated, how, and what is then read. An input is a file name and bytes, made from a number."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from traceconv.diagnostics import Account, ImportLog
+from traceconv.errors import TraceconvError
+from traceconv.normalize.trace_json.classify import Classifier, parse_rules
+from traceconv.normalize.vendor_csv.spec import spec
+from traceconv.normalize.vendor_csv.typed import Odd, series, typed
+from traceconv.pipeline import ingest
+from traceconv.readers.vendor_csv.records import CsvRecords
+from traceconv.wire.frames import Damage, FrameDecoder
+
+from . import corpus, mutate
+from .oracle import Broken, read_capture, read_events, read_rows
+
+Input = tuple[str, bytes]
+
+
+class Target(ABC):
+    """One way in. `work`: a folder of its own; `weight`: its share of all inputs."""
+
+    name: str
+    weight: float
+    structured: Sequence[mutate.Mutation] = ()
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.samples: list[Input] = []
+
+    def input(self, rng: random.Random) -> Input:
+        """A mutated sample."""
+        name, data = rng.choice(self.samples)
+        others = [other for _, other in self.samples]
+        return name, mutate.mutate(data, rng, others, self.structured)
+
+    @abstractmethod
+    def run(self, one: Input) -> None:
+        """Reads an input. Only TraceconvError may come out."""
+
+
+class Frames(Target):
+    """Frames of a log, in pieces of any size: the same blocks whatever the pieces."""
+
+    name, weight = "frames", 24
+    structured = (mutate.records, mutate.header)
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work)
+        self.samples = [
+            (path.name, path.read_bytes())
+            for folder in corpus.captures(work / "captures")
+            for path in sorted(folder.rglob("*.bin"))
+        ]
+
+    def run(self, one: Input) -> None:
+        data = one[1]
+        size = 1 + data[:1].hex().__hash__() % 97 if len(data) % 2 else 4096
+        if _decoded(data, len(data) or 1) != _decoded(data, size):
+            raise Broken(f"other blocks in pieces of {size} bytes")
+
+
+def _decoded(data: bytes, size: int) -> list[tuple[object, ...]]:
+    decoder, found, items = FrameDecoder(), [], []
+    for at in range(0, len(data), size):
+        items += decoder.feed(data[at : at + size])
+    items += decoder.finish()
+    end = 0
+    for item in items:
+        if not 0 <= item.byte_offset <= item.byte_offset + item.byte_count <= len(data):
+            raise Broken("a place outside of the file")
+        if isinstance(item, Damage):
+            found.append((item.code, item.byte_offset, item.byte_count, item.event_count))
+            continue
+        if item.byte_offset < end:
+            raise Broken("blocks that overlap")
+        end = item.byte_offset + item.byte_count
+        found.append(("block", item.tag, item.sequence, item.record_count, item.byte_offset, bytes(item.payload)))
+    return found
+
+
+class Capture(Target):
+    """A whole capture, one of whose files was changed: rows and books."""
+
+    name, weight = "capture", 1
+    structured = (mutate.records, mutate.records, mutate.header)
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work)
+        (self.folder,) = corpus.captures(work / "captures")
+        self.samples = [
+            (path.relative_to(self.folder).as_posix(), path.read_bytes())
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file()
+        ]
+        self.whole = dict(self.samples)
+
+    def run(self, one: Input) -> None:
+        path = self.folder / one[0]
+        path.write_bytes(one[1])
+        try:
+            read_capture(self.folder)
+        finally:
+            path.write_bytes(self.whole[one[0]])
+
+
+class Events(Target):
+    """A trace file of one reader, read into events (`rows`: and on into rows)."""
+
+    def __init__(self, work: Path, reader: str, weight: float, *, rows: bool) -> None:
+        super().__init__(work)
+        self.reader = reader
+        self.name = f"{reader}_rows" if rows else reader
+        self.weight = weight
+        self.read: Callable[[str, Path], int] = read_rows if rows else read_events
+        self.samples = corpus.READERS[reader]() if reader != "own_export" else corpus.own_export()
+        if reader == "own_export":
+            self.reader = "chrome_json"
+        text = reader not in ("nsys", "perfetto_proto")
+        self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
+        if reader == "furiosa_csv":
+            self.structured = (mutate.lines, mutate.number)
+
+    def input(self, rng: random.Random) -> Input:
+        """Some are packed, whole or damaged in the packing."""
+        name, data = super().input(rng)
+        if self.reader in ("nsys", "perfetto_proto") or rng.random() < 0.7:
+            return name, data
+        packed = gzip.compress(data, 1, mtime=0) if rng.random() < 0.5 else zstandard.compress(data)
+        if rng.random() < 0.3:
+            packed += gzip.compress(data[:100], mtime=0) if rng.random() < 0.5 else zstandard.compress(data[:100])
+        if rng.random() < 0.5:
+            packed = mutate.mutate(packed, rng, [packed], ())
+        return name + rng.choice((".gz", ".zst", "")), packed
+
+    def run(self, one: Input) -> None:
+        path = self.work / one[0]
+        path.write_bytes(one[1])
+        try:
+            self.read(self.reader, path)
+        finally:
+            path.unlink()
+
+
+class VendorTables(Target):
+    """Tables of vendors' folders: records and typed cells."""
+
+    name, weight = "vendor_csv", 8
+    structured = (mutate.lines, mutate.lines, mutate.number)
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work)
+        self.samples = corpus.vendor_csv()
+
+    def run(self, one: Input) -> None:
+        name, data = one
+        kind = spec().kind_of(name)
+        if kind is None:
+            raise Broken(f"{name} is no table of ours")
+        account = Account()
+        records = CsvRecords([data[:100], data[100:]], ImportLog(), account, name)
+        layout = spec().layout(kind, records.open())
+        count = 0
+        for batch in records.batches():
+            if not len(batch.rows) == len(batch.offsets) == len(batch.lines):
+                raise Broken("records without a place")
+            if any(not 0 <= offset < len(data) for offset in batch.offsets):
+                raise Broken("a record outside of the file")
+            count += len(batch.rows)
+            if not layout.missing:
+                ids = np.arange(len(batch.rows), dtype=np.int64)
+                typed(layout, batch.rows, ids, Odd()).validate(full=True)
+                series(layout, batch.rows)
+        if account.records != account.lost:
+            raise Broken(f"books of records that are lost: {account}")
+
+
+class Rules(Target):
+    """Files of rules, and what they say of events."""
+
+    name, weight = "rules", 8
+    structured = (mutate.lines, mutate.number)
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work)
+        self.samples = corpus.rules()
+
+    def run(self, one: Input) -> None:
+        rules = parse_rules(one[1].decode("utf-8", "replace"), one[0])
+        rules.knows({"keys": ["a"], "categories": ["kernel"], "processes": [], "threads": [], "args": ["x"]})
+        Classifier(rules.rules, {1: ("p", "t"), 2: (None, None)})
+
+
+class Ingest(Target):
+    """The whole way: any sample, under any name, through `ingest` into a store."""
+
+    name, weight = "ingest", 0.03
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work)
+        for samples in corpus.READERS.values():
+            self.samples += samples()
+        self.samples += corpus.vendor_csv()
+        self.samples += [(path.name, path.read_bytes()) for path in corpus.captures(work / "raw")[0].rglob("*.bin")]
+        self.structured = (mutate.json_values, mutate.lines, mutate.records)
+
+    def run(self, one: Input) -> None:
+        with tempfile.TemporaryDirectory(dir=self.work) as folder:
+            path, store = Path(folder) / "in" / one[0], Path(folder) / "a.duckdb"
+            path.parent.mkdir()
+            path.write_bytes(one[1])
+            table = path.suffix == ".csv" and spec().kind_of(path.name) is not None
+            try:
+                for run in ingest([path.parent if table else path], store):
+                    if not all(account.balanced for account in run.accounts.by_record.values()):
+                        raise Broken(f"the books don't balance: {run.accounts}")
+            except TraceconvError:
+                if store.exists():
+                    raise Broken("nothing was ingested, and there is a store") from None
+                raise
+
+
+#: Target → how it is made in a folder.
+TARGETS: dict[str, Callable[[Path], Target]] = {
+    "frames": Frames,
+    "capture": Capture,
+    "chrome_json": lambda work: Events(work, "chrome_json", 22, rows=False),
+    "chrome_json_rows": lambda work: Events(work, "chrome_json", 2, rows=True),
+    "own_export": lambda work: Events(work, "own_export", 0.5, rows=True),
+    "speedscope": lambda work: Events(work, "speedscope", 8, rows=False),
+    "speedscope_rows": lambda work: Events(work, "speedscope", 0.5, rows=True),
+    "rocprofv3": lambda work: Events(work, "rocprofv3", 4, rows=False),
+    "rocprofv3_rows": lambda work: Events(work, "rocprofv3", 0.5, rows=True),
+    "megengine_static": lambda work: Events(work, "megengine_static", 10, rows=False),
+    "furiosa_csv": lambda work: Events(work, "furiosa_csv", 14, rows=False),
+    "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
+    "nsys": lambda work: Events(work, "nsys", 1, rows=False),
+    "perfetto_proto": lambda work: Events(work, "perfetto_proto", 3, rows=False),
+    "vendor_csv": VendorTables,
+    "rules": Rules,
+    "ingest": Ingest,
+}
+
+
+def clear(work: Path) -> None:
+    """Takes a target's folder away."""
+    shutil.rmtree(work, ignore_errors=True)
