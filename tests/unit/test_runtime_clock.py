@@ -66,6 +66,40 @@ def test_nobody_reads_the_clock_while_it_is_stopped() -> None:
     assert len(read) == 1
 
 
+def test_no_thread_sees_the_clock_go_back_or_count_a_stop() -> None:
+    clock = LiveClock()
+    done = threading.Event()
+    seen: list[list[int]] = [[], []]
+
+    def read(times: list[int]) -> None:
+        while not done.is_set() or len(times) < 100:
+            times.extend((clock.now(), *clock.readings()))
+
+    threads = [threading.Thread(target=read, args=(times,)) for times in seen]
+    for thread in threads:
+        thread.start()
+    stopped_ns = 0
+    began, real = clock.now(), time.monotonic_ns()
+    for _ in range(200):
+        with clock.stopped():
+            before = time.monotonic_ns()
+            time.sleep(0.0001)
+            stopped_ns += time.monotonic_ns() - before
+    ran, really = clock.now() - began, time.monotonic_ns() - real
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert ran <= really - stopped_ns
+    assert all(times == sorted(times) for times in seen)
+
+
+def test_a_fork_in_a_stop_leaves_a_clock_that_goes_on() -> None:
+    clock = LiveClock()
+    with clock.stopped():
+        clock.after_fork()
+        assert clock.now() <= clock.now()
+
+
 def test_modelled_threads_repeat_and_never_go_back() -> None:
     def times() -> list[int]:
         thread = ModelledThread(1, "channel", 1_000, 9)

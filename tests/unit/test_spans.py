@@ -52,6 +52,18 @@ def test_without_a_profile_a_span_is_nothing() -> None:
     assert [(row["name"], row["parent_span_id"]) for row in spans(p)] == [("inside", None)]
 
 
+def test_one_span_entered_before_in_and_after_a_profile() -> None:
+    again = traceconv.span("again")
+    with again:
+        with traceconv.profile() as p, again, again:
+            pass
+        with again:
+            pass
+    with again:
+        pass
+    assert [row["name"] for row in spans(p)] == ["again", "again"]
+
+
 def test_decorated_functions_of_all_kinds() -> None:
     @traceconv.span("plain")
     def plain(times: int) -> int:

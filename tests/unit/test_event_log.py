@@ -1,0 +1,91 @@
+"""Events that wait to be written: the words of calls in all their shapes, and what comes while some are taken."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from runtime_reader import Capture
+
+from traceconv.runtime.event_log import (
+    CALL_BEGINS,
+    CALL_ENDS,
+    CALL_IN_CALL,
+    NONE32,
+    WHOLE_CALL,
+    EventLog,
+    EventStore,
+    pack_call,
+)
+from traceconv.runtime.memory import MemoryEvent
+from traceconv.runtime.recorder import Recorder
+
+LAUNCH = (("launch", "node"), ("LaunchKernel", "runtime"))
+
+
+def calls(folder: Path) -> list[tuple[int, int, str, int, int, int, str]]:
+    """(time, correlation_id, name, op_index, step_id, event, level) of each record, in the order of the log."""
+    capture = Capture(folder)
+    rows, names, levels = capture["api"], capture.text(capture["api"]["name"]), capture.enum("api", "level")
+    return [
+        (int(row["host_ns"]), int(row["correlation_id"]), name, int(row["op_index"]), int(row["step_id"]),
+         int(row["event"]), level)
+        for row, name, level in zip(rows, names, levels, strict=True)
+    ]  # fmt: skip
+
+
+def test_calls_of_all_shapes_become_begins_and_ends(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "capture")
+    outer = 4 * recorder.call_head("ModelExecute", 7, NONE32, "model")
+    leaf = 4 * recorder.call_head("OpDispatch", 7, 3, "node")
+    launch = 4 * recorder.heads_in_row(LAUNCH, 8, 3)
+    recorder.add_call(pack_call(10, 0, 0, 2, outer + CALL_BEGINS, 5))
+    recorder.add_call(pack_call(11, 12, 0, 4, leaf + WHOLE_CALL, 5))
+    recorder.add_call(pack_call(13, 14, 16, 6, launch + CALL_IN_CALL, 5))
+    recorder.add_call(pack_call(17, 0, 0, 2, outer + CALL_ENDS, NONE32))
+    recorder.close({})
+    assert calls(tmp_path / "capture") == [
+        (10, 2, "ModelExecute", NONE32, 5, 0, "model"),
+        (11, 4, "OpDispatch", 3, 5, 0, "node"),
+        (12, 4, "", NONE32, NONE32, 1, "node"),
+        (13, 6, "launch", 3, 5, 0, "node"),
+        (14, 5, "LaunchKernel", 3, 5, 0, "runtime"),
+        (16, 5, "", NONE32, NONE32, 1, "runtime"),
+        (16, 6, "", NONE32, NONE32, 1, "node"),
+        (17, 2, "", NONE32, NONE32, 1, "model"),
+    ]
+
+
+def test_nothing_is_lost_that_comes_while_events_are_taken() -> None:
+    store = EventStore()
+    logs = [EventLog(store, op_base=100 * number) for number in range(3)]
+    each = 2_000
+    taken: list[tuple[int, int]] = []
+
+    def add(number: int) -> None:
+        for count in range(each):
+            event = MemoryEvent(count, "alloc", "block", number, 0, 1, 1, 1, f"pool {count % 5}", "input", None, number)
+            logs[number].memory(event, 0)
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(len(logs))]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) or store.pending:
+        for words in store.take().values():
+            for host_ns, block_id, *_, head in words.tolist():
+                taken.append((block_id, host_ns))
+                pool, _, _, op_index, *_ = store.blocks[head]
+                assert (pool, op_index) == (f"pool {host_ns % 5}", 101 * block_id)
+    for number in range(len(logs)):
+        assert [host_ns for block_id, host_ns in taken if block_id == number] == list(range(each))
+
+
+def test_what_is_off_does_not_wait() -> None:
+    store = EventStore(on=False, tasks_on=False, memory_on=False, steps_on=False)
+    log = EventLog(store)
+    log.memory(MemoryEvent(1, "free", "block", 1, 0, 1, 0, 1, "input", "allocator", None, None), 0)
+    log.task(0, 1, 0, 5, 6, ("EVENT_WAIT", NONE32, "EVENT_WAIT"), None, None, 0, 1, 1)
+    log.sync(0, 1, 2, 3)
+    log.counter(0, 1, "HBM Used", "byte", 5)
+    log.step_mark(0, 1, 1, 1, 1, "start")
+    assert store.pending == 0
