@@ -224,3 +224,29 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for word in ("resnet50", "mini_transformer", "--iterations", "--deterministic", "Examples", "traceconv ingest"):
         assert word in said
+
+
+def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    b = ModelBuilder()
+    onnx.save(b.model({"x": [4, 3]}, [b.node("Softmax", ["x"])]), str(tmp_path / "one.onnx"))
+    b = ModelBuilder()
+    onnx.save(b.model({"x": [4, 3]}, [b.node("Softmax", [b.node("Sin", ["x"])])]), str(tmp_path / "two.onnx"))
+    db = ["--db", str(tmp_path / "t.duckdb")]
+    for name in ("one", "two"):
+        raw = str(tmp_path / f"raw_{name}")
+        words = ["record", str(tmp_path / f"{name}.onnx"), "-o", raw, "-n", "2", "--warmup", "1", "--deterministic"]
+        assert run(words) == 0
+        assert run(["ingest", raw, *db]) == 0
+    capfd.readouterr()
+    for report, told in (("step-trace", "no iterations, and so no step trace"), ("fusion-op", "nothing to fuse")):
+        assert run(["report", report, *db, "--run", "1", "--format", "csv"]) == 0
+        said = capfd.readouterr()
+        assert said.out.count("\n") == 1  # the heading
+        line = f"no rows in {report.split('-')[0]}. A model of a single operator has {told}."
+        assert line in said.err and said.err.count("\n") == 1
+    assert run(["report", "op-statistic", *db, "--run", "1", "--columns", "count", "--format", "csv"]) == 0
+    assert capfd.readouterr().out == "count\n3\n"
+    assert run(["report", "step-trace", *db, "--run", "2", "--columns", "iteration", "--format", "csv"]) == 0
+    assert capfd.readouterr().out == "iteration\n1\n2\n"
+    assert run(["report", "fusion-op", *db, "--run", "2"]) == 0
+    assert "Record a model that has ops to fuse" in capfd.readouterr().err

@@ -22,6 +22,8 @@ With --train the model learns: each iteration is a step of forward, backward and
 takes from --input (arrays of samples by input name, and one named target) or from noise. Several devices share the
 gradients.
 
+A model of a single operator has no iterations: its runs are in no step, and reports of steps say so.
+
 The log is a folder PROF_… under DIR, whose path is printed.
 
 \b
@@ -188,7 +190,7 @@ def record(
         typer.echo(f"loss {done.losses[0]:.4f} at first, {done.losses[-1]:.4f} at last", err=True)
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
     where = f" on {devices} devices" if devices > 1 else ""
-    typer.echo(f"{done.model_name}: {done.op_count} ops × {runs} recorded{where}", err=True)
+    typer.echo(f"{done.model_name}: {done.op_count} op{"s" * (done.op_count != 1)} × {runs} recorded{where}", err=True)
     typer.echo(str(done.folder))
 
 

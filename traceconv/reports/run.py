@@ -168,10 +168,23 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
         values = [] if run_id is None else [run_id]
         sql = f"SELECT 1 FROM {quote_identifier(table)}{where} LIMIT 1"  # noqa: S608 - a name from our own header
         if not connection.execute(sql, values).fetchall():
+            if question.report.when_single and _is_of_single_operators(connection, run_id):
+                return f"{name}: {of} has no rows in {table}. {question.report.when_single}"
             return f"{name}: {of} has no rows in {table}. {question.report.when_empty}"
     if question.filters or set(question.parameters) - {"run"}:
         return f"{name}: no row of {of} matches"
     return f"{name}: {of} has no such rows. {question.report.when_empty}"
+
+
+def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> bool:
+    """Whether each model that the NPU ran (in a run, or in all of them) is one operator."""
+    rows = connection.execute(
+        """SELECT count(*) FROM op JOIN run USING (run_id)
+        WHERE run.source_format = 'npulog' AND op.model_id IS NOT NULL AND (?1 IS NULL OR run_id = ?1)
+        GROUP BY run_id, op.model_id""",
+        [run_id],
+    ).fetchall()
+    return bool(rows) and all(count == 1 for (count,) in rows)
 
 
 def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[str, list[Value]]:

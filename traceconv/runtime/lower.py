@@ -128,6 +128,11 @@ class Program:
         """The tensor that owns the bytes of `name`: itself, unless it is a view."""
         return self.roots.get(name, name)
 
+    @property
+    def is_single_operator(self) -> bool:
+        """Whether the model is one op, so that its runs are no iterations of anything."""
+        return sum(len(op.nodes) for op in self.ops) <= 1
+
     def last_uses(self) -> dict[int, list[str]]:
         """Op index → tensors (that own their bytes) that no later op reads."""
         last: dict[str, int] = {}

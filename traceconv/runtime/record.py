@@ -314,10 +314,13 @@ def _work(options: RecordOptions, lane: _Lane) -> Iterator[Inputs]:
     session, inputs = lane.session, lane.inputs
     total = options.warmup + options.iterations
 
+    # A model of a single operator has no iterations: its runs are in no step.
+    has_steps = not session.model.program.is_single_operator
+
     def run(number: int) -> Inputs:
         following = inputs if options.prefetch is not False and number + 1 < total else None
-        step = number >= options.warmup
-        return session.run(inputs, step=step, then=following, then_step=number + 1 >= options.warmup)
+        step, then_step = (has_steps and place >= options.warmup for place in (number, number + 1))
+        return session.run(inputs, step=step, then=following, then_step=then_step)
 
     with session:
         yield {}

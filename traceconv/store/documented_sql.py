@@ -38,7 +38,7 @@ _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: How a column is turned into what msprof prints: see reports/values.py.
 _CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
 
-_SHAPE_KEYS = ("needs", "when_empty", "order", "shown", "early", "early_where", "msprof_constants")
+_SHAPE_KEYS = ("needs", "when_empty", "when_single", "order", "shown", "early", "early_where", "msprof_constants")
 _TOP_KEYS = frozenset(("title", "doc", *_SHAPE_KEYS, "parameters", "columns"))
 
 
@@ -85,7 +85,8 @@ class OrderTerm:
 class DocumentedSql:
     """A query and what its header says.
 
-    needs       tables without whose rows there is no answer; when_empty says how to get them
+    needs       tables without whose rows there is no answer; when_empty says how to get them; when_single, if any, why
+                a run of single operators never has them
     order       the one order of the rows, total
     shown       columns of the terminal's table
     early       tables and views that have, under the condition early_where, the same rows by run_id and id,
@@ -97,6 +98,7 @@ class DocumentedSql:
     doc: str
     needs: tuple[str, ...]
     when_empty: str
+    when_single: str | None
     order: tuple[OrderTerm, ...]
     shown: tuple[str, ...]
     early: tuple[str, ...]
@@ -160,6 +162,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         doc=_sentence(raw, "doc", name),
         needs=tuple(raw.get("needs", [])),
         when_empty=_sentence(raw, "when_empty", name) if raw.get("needs") else "",
+        when_single=_sentence(raw, "when_single", name) if "when_single" in raw else None,
         order=order,
         shown=shown or tuple(column.name for column in columns),
         early=tuple(raw.get("early", [])),

@@ -2,6 +2,7 @@
 -- doc = "What was fused, out of what, and how much memory does each fused op need? One row for each fused op and device that ran it."
 -- needs = ["fusion"]
 -- when_empty = "Record a model that has ops to fuse, such as a convolution with its activation (traceconv record MODEL -o DIR)."
+-- when_single = "A model of a single operator has nothing to fuse."
 -- order = ["run_id", "device_id", "model_id", "op_id"]
 -- shown = ["device_id", "fusion_op", "original_ops", "total_bytes"]
 -- [parameters]
