@@ -190,7 +190,8 @@ def record(
         typer.echo(f"loss {done.losses[0]:.4f} at first, {done.losses[-1]:.4f} at last", err=True)
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
     where = f" on {devices} devices" if devices > 1 else ""
-    typer.echo(f"{done.model_name}: {done.op_count} op{"s" * (done.op_count != 1)} × {runs} recorded{where}", err=True)
+    ops = f"{done.op_count} op{'s' * (done.op_count != 1)}"
+    typer.echo(f"{done.model_name}: {ops} × {runs} recorded{where}", err=True)
     typer.echo(str(done.folder))
 
 
