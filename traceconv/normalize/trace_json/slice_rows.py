@@ -333,11 +333,14 @@ class SliceRows:
 
     def step_rows(self) -> pa.RecordBatch:
         """The table step: a step on each device that ran some of it."""
-        rows = []
+        devices: dict[int, list[int]] = {}
+        for step, device in self._step_devices:
+            if device is not None:
+                devices.setdefault(step, []).append(device)
+        rows: list[tuple[object, ...]] = []
         for start, end, step_id, _ in self._steps:
-            devices: list[int | None] = []
-            devices += sorted(device for step, device in self._step_devices if step == step_id and device is not None)
-            rows += [(step_id, device, step_id, start, end) for device in devices or [None]]
+            ran: list[int] | list[None] = sorted(devices.get(step_id, ())) or [None]
+            rows += [(step_id, device, step_id, start, end) for device in ran]
         return rows_from_tuples("step", ("step_id", "device_id", "iteration", "start_ns", "end_ns"), rows)
 
     def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
