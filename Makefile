@@ -5,6 +5,11 @@ PYTHON ?= python3
 # Processes that run the tests: a number, or `auto` for one a core.
 TEST_JOBS ?= auto
 
+# How long `make fuzz` goes on, and where it begins: another seed makes other inputs.
+FUZZ_SECONDS ?= 1200
+FUZZ_SEED ?= 0
+FUZZ_INPUTS ?=
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -22,7 +27,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long check bench docs format package-check clean
+.PHONY: help demo test test-long fuzz check bench docs format package-check clean
 
 help: ## say what there is
 	@echo "make TARGET, with one of:"
@@ -45,6 +50,9 @@ test: $(READY) $(SHELLS) ## run the tests
 
 test-long: $(READY) ## run the tests that take minutes: whole networks, 10,000 nodes
 	@$(BIN)/python -m pytest -m long
+
+fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FUZZ_INPUTS=N: so many)
+	@$(BIN)/python -m tests.fuzz $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) --seed $(FUZZ_SEED)
 
 check: $(READY) ## all that CI asks for: style, types, layers, docs, package, tests
 	@echo "check: style";   $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

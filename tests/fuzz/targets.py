@@ -53,7 +53,7 @@ class Target(ABC):
 class Frames(Target):
     """Frames of a log, in pieces of any size: the same blocks whatever the pieces."""
 
-    name, weight = "frames", 24
+    name, weight = "frames", 30
     structured = (mutate.records, mutate.header)
 
     def __init__(self, work: Path) -> None:
@@ -93,7 +93,7 @@ def _decoded(data: bytes, size: int) -> list[tuple[object, ...]]:
 class Capture(Target):
     """A whole capture, one of whose files was changed: rows and books."""
 
-    name, weight = "capture", 1
+    name, weight = "capture", 0.5
     structured = (mutate.records, mutate.records, mutate.header)
 
     def __init__(self, work: Path) -> None:
@@ -189,7 +189,7 @@ class VendorTables(Target):
 class Rules(Target):
     """Files of rules, and what they say of events."""
 
-    name, weight = "rules", 8
+    name, weight = "rules", 10
     structured = (mutate.lines, mutate.number)
 
     def __init__(self, work: Path) -> None:
@@ -237,16 +237,16 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "capture": Capture,
     "chrome_json": lambda work: Events(work, "chrome_json", 22, rows=False),
     "chrome_json_rows": lambda work: Events(work, "chrome_json", 2, rows=True),
-    "own_export": lambda work: Events(work, "own_export", 0.5, rows=True),
+    "own_export": lambda work: Events(work, "own_export", 0.25, rows=True),
     "speedscope": lambda work: Events(work, "speedscope", 8, rows=False),
     "speedscope_rows": lambda work: Events(work, "speedscope", 0.5, rows=True),
     "rocprofv3": lambda work: Events(work, "rocprofv3", 4, rows=False),
     "rocprofv3_rows": lambda work: Events(work, "rocprofv3", 0.5, rows=True),
     "megengine_static": lambda work: Events(work, "megengine_static", 10, rows=False),
-    "furiosa_csv": lambda work: Events(work, "furiosa_csv", 14, rows=False),
+    "furiosa_csv": lambda work: Events(work, "furiosa_csv", 18, rows=False),
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "nsys": lambda work: Events(work, "nsys", 1, rows=False),
-    "perfetto_proto": lambda work: Events(work, "perfetto_proto", 3, rows=False),
+    "perfetto_proto": lambda work: Events(work, "perfetto_proto", 2, rows=False),
     "vendor_csv": VendorTables,
     "rules": Rules,
     "ingest": Ingest,
