@@ -25,7 +25,8 @@ MAX_FILES = 200_000
 #: From this confidence on it is the format that the reader knows; below it the file may hold anything.
 SURE = 50
 _TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.gz|\.zst)?$", re.IGNORECASE)
-_NUMBERS = re.compile(r"(\d+)")
+_NUMBERS = re.compile(r"([0-9]+)")
+_DIGITS = frozenset("0123456789")
 #: What the first bytes of a report of Nsight Systems have, and those of other SQLite files do not.
 _NSYS = re.compile(rb"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|CREATE TABLE StringIds")
 
@@ -56,7 +57,9 @@ class Found:
 def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
     """The place of a path among others: by its names, numbers in them by value, so that rank10 follows rank9."""
     return tuple(
-        tuple((1, int(part[:19]), part) if part.isdigit() else (0, 0, part) for part in _NUMBERS.split(name) if part)
+        tuple(
+            (1, int(part[:19]), part) if part[0] in _DIGITS else (0, 0, part) for part in _NUMBERS.split(name) if part
+        )
         for name in path.parts
     )
 

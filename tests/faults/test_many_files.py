@@ -1,0 +1,476 @@
+"""Many files at once: what is found in folders, and that one which can't be used does not keep the others out."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from capture_builder import CaptureBuilder
+from ingest_checks import all_rows, check_books, query
+from processes import heed_interrupts
+from trace_files import events, write_trace
+
+from traceconv.cli.app import run
+from traceconv.errors import DataLossError, InputError, UsageError
+from traceconv.pipeline import IngestedRun, NothingUsable, SilentObserver, ingest
+from traceconv.pipeline_sources import find_sources
+from traceconv.readers import trace_walk
+from traceconv.readers.trace_walk import by_numbers
+
+RUNS = "SELECT run_id, label, rank, group_label FROM run ORDER BY run_id"
+PROGRAM = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "ingest"]
+
+
+def capture(folder: Path) -> Path:
+    b = CaptureBuilder(folder)
+    for tick in (0, 100, 10_000):
+        b.sync(tick, tick * 10)
+    b.call(1, 1, 50, "call")
+    b.task(1, 10, 15, "k", correlation_id=1)
+    return b.close()
+
+
+def test_every_rank_of_a_folder_is_a_run_in_the_order_of_ranks(tmp_path: Path) -> None:
+    job = tmp_path / "job7"
+    for rank in (10, 2, 0, 1):
+        write_trace(job / f"rank{rank}" / "trace.json.gz", rank=rank, seed=rank)
+    runs = ingest([job], tmp_path / "s.duckdb")
+    assert query(tmp_path / "s.duckdb", RUNS) == [
+        (number, f"rank{rank}/trace.json.gz", rank, "job7") for number, rank in enumerate((0, 1, 2, 10), 1)
+    ]
+    assert [(one.rank, one.group_label) for one in runs] == [(0, "job7"), (1, "job7"), (2, "job7"), (10, "job7")]
+    for one in runs:
+        check_trace_books(one)
+    assert query(tmp_path / "s.duckdb", "SELECT run_id, count(*) FROM task GROUP BY 1 ORDER BY 1") == [
+        (number, 4) for number in (1, 2, 3, 4)
+    ]
+
+
+def check_trace_books(one: IngestedRun) -> None:
+    assert all(account.balanced for account in one.accounts.by_record.values())
+
+
+def test_the_folders_of_ranks_named_one_by_one_are_the_same_job(tmp_path: Path) -> None:
+    folders = [write_trace(tmp_path / "job" / f"rank{rank}" / "t.json", seed=rank).parent for rank in (0, 1)]
+    ingest(folders, tmp_path / "s.duckdb")
+    assert query(tmp_path / "s.duckdb", RUNS) == [(1, "rank0/t.json", 0, "job"), (2, "rank1/t.json", 1, "job")]
+
+
+def test_each_run_keeps_its_own_clock(tmp_path: Path) -> None:
+    """Ranks whose clocks are an hour apart are not moved together; what is known of their zero stands in the run."""
+    write_trace(tmp_path / "j/rank0.json")
+    write_trace(tmp_path / "j/rank1.json", seed=3_600_000_000)
+    other = {"traceEvents": events(start_us=500), "baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    (tmp_path / "j/rank2.json").write_text(json.dumps(other))
+    ingest([tmp_path / "j"], tmp_path / "s.duckdb")
+    rows = query(tmp_path / "s.duckdb", "SELECT start_ns, epoch_known, epoch_offset_ns FROM run ORDER BY rank")
+    zero = 1_700_000_000 * 10**9
+    assert rows == [(zero, True, 0), (zero + 3600 * 10**9, True, 0), (500_000, False, zero)]
+
+
+def test_formats_are_known_in_a_folder_by_their_first_bytes(tmp_path: Path) -> None:
+    top = tmp_path / "all"
+    write_trace(top / "a.json.gz")
+    write_trace(top / "b.trace", seed=1)
+    (top / "c.pfw").write_text("[\n" + ",\n".join(json.dumps(event) for event in events(start_us=5)))
+    scope = {"$schema": "https://www.speedscope.app/file-format-schema.json", "shared": {"frames": [{"name": "f"}]}}
+    profile = {"type": "sampled", "name": "p", "unit": "microseconds", "startValue": 0, "endValue": 1}
+    scope["profiles"] = [{**profile, "samples": [[0]], "weights": [1]}]
+    (top / "deep/er/d.speedscope.json").parent.mkdir(parents=True)
+    (top / "deep/er/d.speedscope.json").write_text(json.dumps(scope))
+    capture(top / "raw/PROF_1")
+    assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 0
+    assert query(tmp_path / "s.duckdb", "SELECT label, source_format FROM run ORDER BY 1") == [
+        ("PROF_1", "npulog"),
+        ("a.json.gz", "chrome_json"),
+        ("b.trace", "chrome_json"),
+        ("c.pfw", "chrome_json"),
+        ("d.speedscope.json", "speedscope"),
+    ]
+
+
+def test_what_is_no_trace_is_said_and_is_no_loss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    top = tmp_path / "t"
+    write_trace(top / "rank0.json")
+    (top / "notes.txt").write_text("I am no trace\n")
+    (top / "package.json").write_text('{"name": "x", "version": "1"}')
+    (top / "picture.png").write_bytes(b"\x89PNG\r\n" + bytes(100))
+    write_trace(top / ".hidden.json")
+    write_trace(top / ".git/x.json")
+    assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 0
+    err = capfd.readouterr().err
+    said = [line for line in err.splitlines() if line.startswith("left out: ")]
+    assert said == [f"left out: {top / name} is no trace" for name in ("notes.txt", "picture.png", "package.json")]
+    assert "hidden" not in err
+    assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
+    assert run(["ingest", str(top), "--db", str(tmp_path / "t.duckdb"), "--strict"]) == 0
+
+
+def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
+    top = tmp_path / "t"
+    write_trace(top / "a/rank0.json")
+    write_trace(tmp_path / "elsewhere/rank1.json", seed=1)
+    (top / "loop").symlink_to(top)
+    (top / "a/up").symlink_to("..")
+    (top / "other").symlink_to(tmp_path / "elsewhere")
+    (top / "same.json").symlink_to(top / "a/rank0.json")
+    (top / "nothing.json").symlink_to(top / "gone")
+    os.link(top / "a/rank0.json", top / "a/twin.json")
+    found = find_sources([top, top / "a", top / "a/rank0.json"], None)
+    assert sorted(os.path.realpath(trace.path) for trace in found.traces) == [
+        str(tmp_path / "elsewhere/rank1.json"),
+        str(top / "a/rank0.json"),
+    ]
+    assert not found.unusable
+
+
+def test_pipes_and_sockets_are_not_opened() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # a short path: a socket's is limited
+        write_trace(Path(folder) / "t.json")
+        os.mkfifo(Path(folder) / "pipe.json")
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(Path(folder) / "s.json"))
+            assert [trace.path.name for trace in find_sources([Path(folder)], None).traces] == ["t.json"]
+
+
+BAD = {
+    "empty": (b"", "is empty"),
+    "zeros": (bytes(100), "is empty"),
+    "text": (b"killed by signal 9\n", "does not begin as a trace does"),
+    "cut": (b'{"traceEvents": [{"ph": "X", "na', "nothing in it can be used"),
+    "packed": (b"\x1f\x8b\x08\x00", "is empty"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    top, store = tmp_path / "t", tmp_path / "s.duckdb"
+    for rank in (0, 2):
+        write_trace(top / f"rank{rank}.json", rank=rank, seed=rank)
+    content, reason = BAD[what]
+    (top / "rank1.json").write_bytes(content)
+    assert run(["ingest", str(top), "--db", str(store), "--strict"]) == 3
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert "rank1.json" in err
+    assert "nothing was stored" in err
+    assert not list(tmp_path.glob("s.duckdb*"))
+    assert run(["ingest", str(top), "--db", str(store)]) == 3
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("not read: ")]
+    assert "rank1.json" in line
+    assert reason in line
+    assert query(store, RUNS) == [(1, "rank0.json", 0, "t"), (2, "rank2.json", 2, "t")]
+    (top / "rank1.json").unlink()
+    ingest([top], tmp_path / "whole.duckdb")
+    assert all_rows(store) == all_rows(tmp_path / "whole.duckdb")
+
+
+def test_the_same_of_files_that_are_named_themselves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good, bad = write_trace(tmp_path / "rank0.json"), tmp_path / "rank1.json"
+    bad.write_bytes(b"")
+    assert run(["ingest", str(bad), str(good), "--db", str(tmp_path / "s.duckdb")]) == 3
+    assert f"not read: {bad} is empty" in capfd.readouterr().err
+    assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
+
+
+def test_where_nothing_can_be_used_each_reason_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    top = tmp_path / "t"
+    top.mkdir()
+    for rank in range(30):
+        (top / f"rank{rank}.json").write_bytes(b"")
+    assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == f"not read: {top / 'rank0.json'} is empty"
+    assert lines[-2:] == [
+        "not read: … and 10 more",
+        "traceconv: none of 30 files and folders can be used; nothing was stored",
+    ]
+    assert not list(tmp_path.glob("s.duckdb*"))
+    with pytest.raises(NothingUsable) as caught:
+        ingest([top], tmp_path / "s.duckdb")
+    assert len(caught.value.problems) == 30
+
+
+def test_a_folder_without_traces_is_one_line(tmp_path: Path) -> None:
+    top = tmp_path / "t"
+    top.mkdir()
+    with pytest.raises(InputError, match="the folder is empty"):
+        ingest([top], tmp_path / "s.duckdb")
+    (top / "notes.txt").write_text("x")
+    with pytest.raises(InputError, match=r"no capture and no trace found in 1 files, such as notes\.txt"):
+        ingest([top], tmp_path / "s.duckdb")
+
+
+def test_a_file_that_can_not_be_read_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = tmp_path / "t"
+    write_trace(top / "rank0.json")
+    write_trace(top / "rank1.json", seed=1)
+    whole = trace_walk.head_of
+
+    def head_of(path: Path) -> bytes:
+        if path.name == "rank1.json":
+            raise InputError(f"can't read {path}: Permission denied")
+        return whole(path)
+
+    monkeypatch.setattr(trace_walk, "head_of", head_of)
+    runs = ingest([top], tmp_path / "s.duckdb")
+    assert [one.label for one in runs] == ["rank0.json"]
+    assert [one.message for one in runs.unusable] == [f"can't read {top / 'rank1.json'}: Permission denied"]
+    assert runs.lossy
+
+
+def test_a_run_that_would_be_replaced_stays_when_its_file_is_not_usable_now(tmp_path: Path) -> None:
+    """The old run is gone from the transaction by then: only all of it can be taken back."""
+    store = tmp_path / "s.duckdb"
+    table = write_trace(tmp_path / "rank0.json")
+    ingest([table], store)
+    before = all_rows(store)
+    with pytest.raises(InputError):
+        ingest([table, write_trace(tmp_path / "rank1.json", seed=1)], store, replace=True, reader="speedscope")
+    assert all_rows(store) == before
+
+
+def vendor_folder(path: Path, start_us: int) -> Path:
+    path.mkdir(parents=True)
+    head = "Name,Type,Start Time(us),Duration(us),Accelerator Core,Stream ID\n"
+    rows = "".join(f"op{n},Add,{start_us + n}.5\t,2.25,AI_VECTOR_CORE,1\n" for n in range(3))
+    (path / "kernel_details.csv").write_text(head + rows)
+    return path
+
+
+def test_one_vendor_folder_of_several_that_can_not_be_used(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good = vendor_folder(tmp_path / "job/rank0", 100)
+    bad = tmp_path / "job/rank1"
+    bad.mkdir()
+    (bad / "kernel_details.csv").write_text("this,is\nno,table\n")
+    (good / "profiler_info_5.json").write_text('{"rank_id": 5}')
+    assert run(["ingest", str(tmp_path / "job"), "--db", str(tmp_path / "s.duckdb")]) == 3
+    assert f"not read: {bad}: nothing in it can be used" in capfd.readouterr().err
+    assert query(tmp_path / "s.duckdb", RUNS) == [(1, "rank0", 5, "job")]
+    for table in ("task", "source", "import_account"):
+        assert query(tmp_path / "s.duckdb", f"SELECT DISTINCT run_id FROM {table}") == [(1,)]
+
+
+def test_a_vendor_folder_beside_traces_of_others(tmp_path: Path) -> None:
+    vendor_folder(tmp_path / "job/npu", 100)
+    write_trace(tmp_path / "job/npu/rank3/t.json", rank=3)
+    write_trace(tmp_path / "job/gpu/rank0.json", rank=0)
+    ingest([tmp_path / "job"], tmp_path / "s.duckdb")
+    assert query(tmp_path / "s.duckdb", "SELECT label, source_format FROM run ORDER BY run_id") == [
+        ("npu", "vendor_folder"),
+        ("rank0.json", "chrome_json"),
+        ("t.json", "chrome_json"),
+    ]
+
+
+class Interrupting(SilentObserver):
+    """Presses Ctrl-C at a moment of the ingest: the `at`th time that it is told of `what`."""
+
+    def __init__(self, what: str, at: int) -> None:
+        self.what, self.left = what, at
+
+    def _tell(self, what: str) -> None:
+        if what == self.what:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def advance(self, byte_count: int) -> None:
+        self._tell("advance")
+
+    def storing(self) -> None:
+        self._tell("storing")
+
+    def stored(self, row_count: int) -> None:
+        self._tell("stored")
+
+    def done(self) -> None:
+        self._tell("done")
+
+
+@pytest.mark.parametrize(
+    ("what", "at", "old"),
+    [
+        ("advance", 1, False),
+        ("storing", 1, True),
+        ("stored", 1, False),
+        ("stored", 3, True),
+        ("done", 1, True),
+        ("advance", 4, False),
+    ],
+)
+def test_ctrl_c_at_any_moment_leaves_the_store_as_it_was(tmp_path: Path, what: str, at: int, old: bool) -> None:
+    top, store = tmp_path / "t", tmp_path / "s.duckdb"
+    for rank in range(3):
+        write_trace(top / f"rank{rank}.json", rank=rank, seed=rank)
+    vendor_folder(top / "npu", 100)
+    if old:
+        ingest([write_trace(tmp_path / "before.json", seed=99)], store)
+    before = all_rows(store) if old else {}
+    heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ingest([top], store, observer=Interrupting(what, at))
+    finally:
+        signal.signal(signal.SIGINT, heeding)
+    names = ["before.json", "s.duckdb"] if old else []
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "t"])
+    if old:
+        assert all_rows(store) == before
+    assert len(ingest([top], store)) == 4
+
+
+def test_ctrl_c_while_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*PROGRAM, "-", "--db", str(tmp_path / "s.duckdb")],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
+    )
+    assert process.stdin is not None
+    text = json.dumps({"traceEvents": events(8_000)}).encode()
+    process.stdin.write(text[: len(text) // 2])  # more than a pipe holds: when it is written, the program reads
+    process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, b"traceconv: stopped\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_many_files_need_few_descriptors(tmp_path: Path) -> None:
+    for number in range(60):
+        write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number, count=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (sum(1 for _ in Path("/proc/self/fd").iterdir()) + 25, hard))
+    try:
+        runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [one.rank for one in runs] == list(range(60))
+    assert query(tmp_path / "s.duckdb", "SELECT count(*), count(DISTINCT run_id) FROM task") == [(60, 60)]
+
+
+def test_of_many_runs_each_has_a_line_and_all_together_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for number in range(25):
+        write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number, count=1)
+    command = ["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb")]
+    assert run(command) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[3] == "rank3.json ingested as run 4 (rank 3, group t): 3 records"
+    assert len(lines) == 23
+    assert lines[20].startswith("… and 5 more without losses; traceconv info ")
+    assert lines[21] == "25 runs ingested"
+    assert lines[22].startswith("  75 records, ")
+    assert run(command) == 0
+    assert "0 runs ingested, 25 were in" in capfd.readouterr().err
+
+
+def test_the_user_says_whose_the_recordings_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        write_trace(tmp_path / f"gpu{number}@hosta/t.json", seed=number)
+    paths = [str(tmp_path / f"gpu{number}@hosta") for number in range(2)]
+    pattern = r"gpu(?P<rank>\d+)@(?P<host>\w+)"
+    assert run(["ingest", *paths, "--db", str(tmp_path / "s"), "--rank-pattern", pattern, "--group", "job7"]) == 0
+    assert query(tmp_path / "s", "SELECT rank, host, group_label FROM run ORDER BY run_id") == [
+        (0, "hosta", "job7"),
+        (1, "hosta", "job7"),
+    ]
+    assert run(["ingest", *paths, "--db", str(tmp_path / "s"), "--rank-pattern", "("]) == 2
+    capfd.readouterr()
+    assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "rank=1", "--format", "csv"]) == 0
+    assert "gemm" in capfd.readouterr().out
+    assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "host=hosta"]) == 2
+    assert "2 runs have the host 'hosta'; choose one: --run 1, 2" in capfd.readouterr().err
+    assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "rank=7"]) == 2
+    assert run(["info", str(tmp_path / "s")]) == 0
+    assert "rank 1, host hosta, group job7" in capfd.readouterr().out
+
+
+def test_a_timeline_holds_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Clocks that are not known to agree are not put on one axis."""
+    for number in range(2):
+        write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number)
+    ingest([tmp_path / "t"], tmp_path / "s.duckdb")
+    to = ["export", "chrome", "--db", str(tmp_path / "s.duckdb"), "-o", str(tmp_path / "out.json")]
+    assert run([*to, "--run", "all"]) == 2
+    assert "holds one run" in capfd.readouterr().err
+    assert run([*to, "--run", "rank=0"]) == 0
+    start = json.loads((tmp_path / "out.json").read_text())["otherData"]["base_ns"]
+    assert int(start) == 1_700_000_000 * 10**9
+
+
+def test_an_export_keeps_its_rank_wherever_it_lies(tmp_path: Path) -> None:
+    ingest([write_trace(tmp_path / "job/rank5/t.json")], tmp_path / "s.duckdb")
+    away = tmp_path / "away/out.json"
+    away.parent.mkdir()
+    assert run(["export", "chrome", "--db", str(tmp_path / "s.duckdb"), "-o", str(away)]) == 0
+    ingest([away], tmp_path / "t.duckdb")
+    assert query(tmp_path / "t.duckdb", RUNS) == [(1, "out.json", 5, "job")]
+
+
+def test_one_reader_for_a_whole_folder(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t/rank0.json")
+    capture(tmp_path / "t/PROF_1")
+    runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb", reader="chrome_json")
+    assert [one.label for one in runs] == ["rank0.json"]
+    with pytest.raises(UsageError, match="no reader is called"):
+        ingest([tmp_path / "t/rank0.json"], tmp_path / "s.duckdb", reader="chrome")
+
+
+def test_strict_refuses_losses_of_any_run(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t/rank0.json")
+    damaged = write_trace(tmp_path / "t/rank1.json", seed=1)
+    damaged.write_bytes(damaged.read_bytes().replace(b'"name": "gemm"', b'"name" gemm"', 1))
+    with pytest.raises(DataLossError, match=r"rank1\.json"):
+        ingest([tmp_path / "t"], tmp_path / "s.duckdb", strict=True)
+    assert not list(tmp_path.glob("s.duckdb*"))
+
+
+def test_numbers_in_names_count_by_value() -> None:
+    paths = [Path(name) for name in ("rank10", "rank9", "²", "b", "a/10", "1", "a/2", "b" + "9" * 5000, "rank09")]
+    names = [path.as_posix()[:9] for path in sorted(paths, key=by_numbers)]
+    assert names == ["a/2", "a/10", "b", "b99999999", "rank09", "rank9", "rank10", "²", "1"]
+
+
+def test_too_many_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        write_trace(tmp_path / f"t/rank{number}.json", seed=number)
+    monkeypatch.setattr(trace_walk, "MAX_FILES", 3)
+    with pytest.raises(InputError, match="holds more than 3 files"):
+        ingest([tmp_path / "t"], tmp_path / "s.duckdb")
+
+
+def test_the_store_in_the_folder_that_is_read_is_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRACECONV_DB", raising=False)
+    write_trace(Path("rank0.json"))
+    assert run(["ingest", "."]) == 0
+    write_trace(Path("rank1.json"), seed=1)
+    capfd.readouterr()
+    assert run(["ingest", "."]) == 0
+    err = capfd.readouterr().err
+    assert "left out: trace.duckdb is no trace" in err
+    assert query(Path("trace.duckdb"), "SELECT label, rank FROM run ORDER BY 1") == [
+        ("rank0.json", 0),
+        ("rank1.json", 1),
+    ]
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_books_of_captures_among_traces(tmp_path: Path) -> None:
+    capture(tmp_path / "t/rank0/PROF_1")
+    write_trace(tmp_path / "t/rank1/t.json")
+    runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb")
+    check_books(tmp_path / "s.duckdb", runs[0])
+    assert query(tmp_path / "s.duckdb", RUNS) == [(1, "PROF_1", 0, "t"), (2, "t.json", 1, "t")]
