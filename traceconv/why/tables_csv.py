@@ -109,22 +109,25 @@ def furiosa_record(sources: Sources, row: Mapping[str, Any], role: str) -> list[
     text = source.text(block.byte_offset, block.byte_count)
     batches = list(CsvRecords([text], ImportLog(), Account(), source.name, ragged=True).batches())
     end = None if row["dur_ns"] is None else str(row["start_ns"] + row["dur_ns"])
-    alike: list[Evidence] = []
-    exact: list[Evidence] = []
-    number = 0
-    for batch in batches:
-        for place, cells in enumerate(batch.rows):
-            same = len(cells) > 4 and cells[3] == str(row["start_ns"]) and end in (None, cells[4])
-            if same:
-                size = _whole(text, batch.offsets[place])
-                offset = block.byte_offset + batch.offsets[place]
-                one = _evidence(source, role, header, cells, offset, size, f"record {int(row['id']) & 0xFFFFFFFFFF}")
-                alike.append(one)
-                if number == int(row["id"]) - block.first_id:
-                    exact.append(one)
-            number += 1
-    # Names with line feeds are several lines: then the number in the block is not that of the line.
-    return exact if exact and number == block.event_count else alike[:4]
+    # A name with a line feed makes a record of several lines, of which only the first has times.
+    rows = [(offset, cells) for batch in batches for offset, cells in zip(batch.offsets, batch.rows, strict=True)]
+    firsts = [place for place, (_, cells) in enumerate(rows) if _begins(cells)]
+    found: list[tuple[int, Evidence]] = []
+    for number, place in enumerate(firsts):
+        offset, cells = rows[place]
+        if cells[3] != str(row["start_ns"]) or end not in (None, cells[4]):
+            continue
+        following = firsts[number + 1] if number + 1 < len(firsts) else len(rows)
+        size = rows[following][0] - offset if following < len(rows) else len(text) - offset
+        whole = text[offset : offset + size].rstrip(b"\r\n")
+        where = f"record {int(row['id']) & ((1 << ORDINAL_BITS) - 1)}"
+        found.append((number, _evidence(source, role, header, cells, block.byte_offset + offset, whole, where)))
+    exact = [one for number, one in found if number == int(row["id"]) - block.first_id]
+    return exact if len(firsts) == block.event_count and exact else [one for _, one in found[:4]]
+
+
+def _begins(cells: list[str]) -> bool:
+    return len(cells) > 6 and all(cell.lstrip("-").isdigit() for cell in cells[3:5])
 
 
 # -- files --

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -93,7 +94,8 @@ class TraceRows:
         source = self._sources.file(event_id >> ORDINAL_BITS)
         text = source.text(block.byte_offset, block.byte_count)
         where = f"a block of {block.event_count} events, number {event_id - block.first_id} of them"
-        return [text_evidence(source, f"{role} is in this block", block.byte_offset, text, where)]
+        found = text_evidence(source, f"{role} is in this block", block.byte_offset, text, where)
+        return [replace(found, is_text=_is_text(found.data))]
 
     def _event(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
         event_id = int(row["id"])
@@ -287,3 +289,11 @@ def _may_begin(found: list[Evidence], source: SourceFile) -> bool:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     return _COMPLETE.search(data) is None
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether bytes are for people to read, and no binary format."""
+    try:
+        return data.decode().replace("\n", "").replace("\t", "").isprintable()
+    except UnicodeDecodeError:
+        return False
