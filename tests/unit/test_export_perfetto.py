@@ -242,7 +242,7 @@ def test_what_has_no_timeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no timeline"):
         exported(store)
     store = build_store(tmp_path / "b.duckdb", api=[{"id": 1, "track_id": 1, "name": "t", "start_ns": 4}])
-    with pytest.raises(StoreError, match="no track"):
+    with pytest.raises(StoreError, match="a track"):
         exported(store)
 
 

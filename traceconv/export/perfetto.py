@@ -24,7 +24,7 @@ from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.perfetto_texts import Texts, Writer
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.row_order import in_order
+from traceconv.export.row_order import in_order, lies_neatly
 from traceconv.export.windows import condition, time_windows
 from traceconv.schema import table
 
@@ -77,6 +77,8 @@ def export_perfetto(
         create_lanes(connection)
         sources = _sources(run_id, device_id)
         for name in ("task", "api", "range"):
+            if lies_neatly(connection, sources[name]):
+                continue
             lanes = Slices(name, sources[name], "track_id", "id", "start_ns", "start_ns + dur_ns", "depth")
             add_lanes(connection, lanes)
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
@@ -137,12 +139,12 @@ class _Export:
     def _check(self, name: str) -> None:
         """Raises StoreError when there are slices without a time or a track."""
         source = self.sources[name]
-        [(bad,)] = self.connection.execute(
-            f"SELECT count(*) FROM {source} AS s WHERE start_ns IS NULL OR NOT EXISTS "
-            f"(SELECT 1 FROM track WHERE run_id = {self.run_id} AND track_id = s.track_id)"
-        ).fetchall()
+        [(bad,)] = self.connection.execute(f"SELECT count(*) FROM {source} WHERE start_ns IS NULL").fetchall()
+        tracks = f"SELECT DISTINCT track_id FROM {source}"
+        known = f"SELECT track_id FROM track WHERE run_id = {self.run_id}"
+        bad += len(self.connection.execute(f"SELECT * FROM ({tracks}) EXCEPT {known}").fetchall())
         if bad:
-            raise StoreError(f"table {name}: {bad} events have no time or no track; the store is damaged, ingest again")
+            raise StoreError(f"table {name} has events without a time or a track; the store is damaged, ingest again")
 
     def _clock(self) -> None:
         """Where the trace's clock is that of the world, it says so."""
@@ -296,13 +298,13 @@ class _Export:
             where = args.is_valid().to_numpy(zero_copy_only=False) if args.null_count else None
             texts = wire.sizes_of(args)
             inner = wire.number_field(wire.NOTE_NAME, self.texts.number("notes", "args"))
-            sizes = wire.varints(texts, wire.width_of(texts))
+            width = wire.width_of(texts)
             json_tag = wire.tag(wire.NOTE_JSON, 2)
-            whole = len(inner) + len(json_tag) + sizes.shape[1] + texts
+            whole = len(inner) + len(json_tag) + width + texts
             event.put(wire.tag(wire.NOTES, 2), where)
-            event.add(wire.varints(whole, wire.width_of(whole)), where)
+            event.varint(whole, 0, where)
             event.put(inner + json_tag, where)
-            event.add(sizes, where)
+            event.varint(texts, width, where)
             tail.append(pc.fill_null(args, b""))
         ends = self._arrow_column(arrows, column["id"].to_numpy()) if "id" in column else None
         if ends is not None:
@@ -406,7 +408,7 @@ class _Export:
         if value is not None and not is_whole.all():
             event.put(wire.tag(wire.DOUBLE_VALUE, 1), ~is_whole)
             bits = np.ascontiguousarray(value.fill_null(0.0).to_numpy()).view(np.uint8).reshape(count, 8)
-            event.add(bits, ~is_whole)
+            event.matrix(bits, ~is_whole)
         self.texts.flush()
         self.out(wire.write_rows([wire.packets(times, event).binary()]))
 

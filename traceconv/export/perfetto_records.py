@@ -68,70 +68,99 @@ def width_of(values: Int64) -> int:
     return 10 if low < 0 else max(1, -(-high.bit_length() // 7))
 
 
-def varints(values: Int64, width: int) -> UInt8:
-    """Varints of one width: a row for each value."""
-    out = np.empty((len(values), width), np.uint8)
-    bits = values.view(np.uint64)
-    for at in range(width):
-        group = (bits >> np.uint64(7 * at)).astype(np.uint8)
-        out[:, at] = group | 0x80 if at < width - 1 else group & 0x7F
-    return out
+def _group(bits: NDArray[np.uint64], at: int, last: bool) -> UInt8:
+    """The seven bits at one place of a varint."""
+    group: UInt8 = (bits >> np.uint64(7 * at)).astype(np.uint8)
+    return np.bitwise_and(group, 0x7F) if last else np.bitwise_or(group, 0x80)
 
 
 @dataclass(slots=True)
 class Parts:
-    """The bytes of records, part by part; each is a matrix with a row for each record, or bytes that all have."""
+    """The bytes of records, part by part: bytes that all have, or a column of one byte of each."""
 
     count: int
-    blocks: list[tuple[UInt8, Mask | None]] = field(default_factory=list)
+    blocks: list[tuple[bytes | UInt8, Mask | None]] = field(default_factory=list)
 
     def put(self, data: bytes, where: Mask | None = None) -> None:
         """The same bytes in all records, or in some."""
-        self.add(np.broadcast_to(np.frombuffer(data, np.uint8), (self.count, len(data))), where)
+        self.blocks.append((data, where))
 
-    def add(self, block: UInt8, where: Mask | None = None) -> None:
-        """Bytes of each record."""
-        self.blocks.append((block, where))
+    def matrix(self, block: UInt8, where: Mask | None = None) -> None:
+        """Bytes of each record: a row for each."""
+        self.blocks.extend((block[:, at], where) for at in range(block.shape[1]))
+
+    def varint(self, values: Int64 | int, width: int = 0, where: Mask | None = None) -> None:
+        """A number of each record, at least `width` bytes wide."""
+        if isinstance(values, int):
+            self.put(varint(values, width), where)
+            return
+        if not len(values):
+            return
+        low, high = int(values.min()), int(values.max())
+        width = max(width, width_of(values))
+        bits = values.view(np.uint64)
+        for at in range(width):
+            if low >> 7 * at == high >> 7 * at:
+                # From here on all numbers are the same: the rest is one text.
+                self.put(varint((low & (1 << 64) - 1) >> 7 * at, width - at), where)
+                return
+            self.blocks.append((_group(bits, at, at == width - 1), where))
 
     def number(self, field_number: int, values: Int64, where: Mask | None = None) -> None:
         """A field with a number."""
         self.put(tag(field_number, 0), where)
-        self.add(varints(values, width_of(values)), where)
+        self.varint(values, 0, where)
 
     def note(self, name: int, form: int, values: Int64, where: Mask | None = None) -> None:
         """A debug annotation with a number, by the number of its name."""
-        width = width_of(values)
         inner = number_field(NOTE_NAME, name) + tag(form, 0)
-        self.put(tag(NOTES, 2) + varint(len(inner) + width) + inner, where)
-        self.add(varints(values, width), where)
+        self.put(tag(NOTES, 2) + varint(len(inner) + width_of(values)) + inner, where)
+        self.varint(values, 0, where)
 
-    def sizes(self) -> Int64:
-        """Bytes of each record."""
-        total = np.zeros(self.count, np.int64)
+    def sizes(self) -> Int64 | int:
+        """Bytes of each record; one number when all have the same."""
+        fixed = 0
+        varying: dict[int, tuple[Mask, int]] = {}
         for block, where in self.blocks:
-            total += block.shape[1] if where is None else where * block.shape[1]
+            width = len(block) if isinstance(block, bytes) else 1
+            if where is None:
+                fixed += width
+            else:
+                varying[id(where)] = where, width + varying.get(id(where), (where, 0))[1]
+        total: Int64 | int = fixed
+        for where, width in varying.values():
+            total = total + where * np.int64(width)
         return total
-
-    def joined(self) -> tuple[UInt8, Mask | None]:
-        """All of it as one matrix, and which of its bytes are there."""
-        matrix = np.concatenate([block for block, _ in self.blocks], axis=1)
-        if all(where is None for _, where in self.blocks):
-            return matrix, None
-        mask = np.ones(matrix.shape, np.bool_)
-        at = 0
-        for block, where in self.blocks:
-            if where is not None:
-                mask[:, at : at + block.shape[1]] = where[:, None]
-            at += block.shape[1]
-        return matrix, mask
 
     def binary(self) -> pa.Array:
         """A binary array of the records."""
-        matrix, mask = self.joined()
+        widths = [len(block) if isinstance(block, bytes) else 1 for block, _ in self.blocks]
+        template = b"".join(block if isinstance(block, bytes) else b"\0" for block, _ in self.blocks)
+        matrix = np.empty((self.count, len(template)), np.uint8)
+        matrix[:] = np.frombuffer(template, np.uint8)
+        at = 0
+        for (block, _), width in zip(self.blocks, widths, strict=True):
+            if not isinstance(block, bytes):
+                matrix[:, at] = block
+            at += width
+        sizes = self.sizes()
         ends = np.zeros(self.count + 1, np.int32)
-        np.cumsum(self.sizes(), out=ends[1:])
-        data = matrix.tobytes() if mask is None else matrix[mask].tobytes()
+        if isinstance(sizes, int):
+            ends[:] = np.arange(self.count + 1) * sizes
+            data = matrix.reshape(-1)
+        else:
+            np.cumsum(sizes, out=ends[1:])
+            data = matrix[self._mask(widths)]
         return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+    def _mask(self, widths: Sequence[int]) -> Mask:
+        mask = np.ones((self.count, sum(widths)), np.bool_)
+        at = 0
+        for (_, where), width in zip(self.blocks, widths, strict=True):
+            if where is not None:
+                mask[:, at : at + width] = where[:, None]
+            at += width
+        return mask
 
 
 def sizes_of(texts: pa.Array) -> Int64:
@@ -150,13 +179,14 @@ def packets(times: Int64, event: Parts, tail: Int64 | None = None, where: Mask |
     head = Parts(event.count)
     head.number(TIMESTAMP, times)
     head.put(number_field(SEQUENCE, _SEQUENCE_ID) + number_field(FLAGS, _NEEDS_STATE) + tag(EVENT, 2))
-    head.add(varints(body, _SIZE_BYTES))
+    head.varint(body, _SIZE_BYTES)
     framed = Parts(event.count)
     framed.put(tag(PACKET, 2))
-    framed.add(varints(head.sizes() + body, _SIZE_BYTES))
+    framed.varint(head.sizes() + body, _SIZE_BYTES)
     framed.blocks += head.blocks + event.blocks
     if where is not None:
-        framed.blocks = [(block, where if mask is None else mask & where) for block, mask in framed.blocks]
+        both = {id(mask): mask & where for _, mask in framed.blocks if mask is not None}
+        framed.blocks = [(block, where if mask is None else both[id(mask)]) for block, mask in framed.blocks]
     return framed
 
 

@@ -63,3 +63,33 @@ def _any_falls(keys: _Keys, same: NDArray[np.bool_]) -> bool:
             return True
         ties = ties & (key[1:] == key[:-1])
     return False
+
+
+def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
+    """Whether no slice of `source` begins before the one before it ends, of those of its track and depth.
+
+    False too when the rows do not lie in the order of their starts: then nothing is known without sorting.
+    """
+    query = f"SELECT track_id, depth, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
+    last: dict[int, int] = {}
+    for batch in arrow_batches(connection, query, _BATCH_ROWS):
+        if batch.num_rows == 0:
+            continue
+        if any(column.null_count for column in batch.columns):
+            return False
+        track, depth, start, end = (column.to_numpy().astype(np.int64) for column in batch.columns)
+        if min(track.min(), depth.min()) < 0 or track.max() >= 1 << 40 or depth.max() >= 1 << 20:
+            return False
+        lines, key = np.unique(track << 20 | depth, return_inverse=True)
+        order = np.argsort(key.astype(np.uint16) if len(lines) <= 1 << 16 else key, kind="stable")
+        key, start, end = key[order], start[order], end[order]
+        same = key[1:] == key[:-1]
+        if bool((same & (start[1:] < end[:-1])).any()):
+            return False
+        firsts = np.flatnonzero(np.append(True, ~same))
+        ends = np.append(firsts[1:], len(key)) - 1
+        for line, first, stop in zip(lines.tolist(), firsts.tolist(), ends.tolist(), strict=True):
+            if start[first] < last.get(line, start[first]):
+                return False
+            last[line] = int(end[stop])
+    return True
