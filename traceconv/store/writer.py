@@ -221,8 +221,10 @@ class StoreWriter:
     def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = self._known_runs()
         for batch in batches:
-            for row in batch.select(["label", "source_digest"]).to_pylist():
-                known.append((run_id, row["label"], row["source_digest"]))
+            # A static profile has no source, and so no digest of one.
+            said = [name for name in ("label", "source_digest") if name in batch.schema.names]
+            for row in batch.select(said).to_pylist():
+                known.append((run_id, str(row.get("label")), row.get("source_digest")))
             yield batch
         known.sort()
 
