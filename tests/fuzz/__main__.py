@@ -13,6 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from .coverage import fuzz_with_coverage, instrument
+
+if "--atheris" in sys.argv:
+    instrument()  # before anything of the project is loaded
+
 from .engine import Fuzzer, keep, kept, limit_memory, numbers, watch
 from .targets import TARGETS
 
@@ -25,8 +30,6 @@ def main() -> int:
     if arguments.replay:
         return _replay(arguments)
     if arguments.atheris:
-        from .coverage import fuzz_with_coverage
-
         return fuzz_with_coverage(arguments.targets or list(TARGETS), Path(arguments.out))
     if arguments.worker is not None:
         return _work(arguments)

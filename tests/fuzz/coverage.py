@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
-from traceconv.errors import TraceconvError
 
-from .engine import Fuzzer, keep
+def instrument() -> None:
+    """Loads the project so that atheris sees which of its branches are taken; does nothing without atheris."""
+    try:
+        import atheris  # type: ignore[import-not-found, unused-ignore]  # optional
+    except ImportError:
+        return
+    with atheris.instrument_imports(include=["traceconv"], enable_loader_override=False):
+        importlib.import_module(f"{__package__}.targets")
 
 
 def fuzz_with_coverage(names: list[str], out: Path) -> int:
@@ -17,6 +24,10 @@ def fuzz_with_coverage(names: list[str], out: Path) -> int:
     except ImportError:
         print("atheris is not installed (pip install 'traceconv[fuzz]', Python 3.11 to 3.13): nothing was done")
         return 0
+    from traceconv.errors import TraceconvError
+
+    from .engine import Fuzzer, keep
+
     fuzzer = Fuzzer(names, 0, out)
     seeds = out / "corpus" / "-".join(names)
     seeds.mkdir(parents=True, exist_ok=True)
@@ -38,7 +49,6 @@ def fuzz_with_coverage(names: list[str], out: Path) -> int:
             keep(out, target.name, one, repr(error))
             raise
 
-    atheris.instrument_all()
     atheris.Setup([sys.argv[0], str(seeds), "-rss_limit_mb=3000", "-timeout=20"], try_one)
     atheris.Fuzz()
     return 0
