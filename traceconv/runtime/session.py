@@ -347,11 +347,12 @@ class Session:
             for op in program.ops:
                 if self._plan.host_reads:
                     self._read_values(op.index, run)
-                if modules is not None:
-                    modules.enter(self._scopes[op.index])
-                dispatch(op.index, partial(launch, op, run))
-            if modules is not None:
-                modules.enter(())
+                work = partial(launch, op, run)
+                first = None if modules is None else modules.enter(self._scopes[op.index])
+                dispatch(op.index, work if first is None else partial(_one_by_one, first, work))
+            last = None if modules is None else modules.enter(())
+            if last is not None:
+                host.hand_over(last)
             self._read_values(len(program.ops), run)
 
     def _read_values(self, index: int, run: Run) -> None:
@@ -468,10 +469,13 @@ class _Modules:
         self._path: tuple[str, ...] = ()
         self._open: dict[HostThread, list[int]] = {host.channel: [], host.worker: []}
 
-    def enter(self, scopes: tuple[str, ...]) -> None:
-        """What comes next is in these modules, outermost first: others end."""
+    def enter(self, scopes: tuple[str, ...]) -> Callable[[], None] | None:
+        """What comes next is in these modules, outermost first: others end. Returns what the worker has to do first.
+
+        It is handed over with what comes next, since handing over takes longer than all else.
+        """
         if scopes is self._path or scopes == self._path:
-            return
+            return None
         same = 0
         for before, now in zip(self._path, scopes, strict=False):
             if before != now:
@@ -479,7 +483,7 @@ class _Modules:
             same += 1
         self._path = scopes
         self._go(self._host.channel, same, scopes)
-        self._host.hand_over(partial(self._go, self._host.worker, same, scopes))
+        return partial(self._go, self._host.worker, same, scopes)
 
     def _go(self, thread: HostThread, keep: int, scopes: tuple[str, ...]) -> None:
         opened = self._open[thread]
@@ -488,6 +492,11 @@ class _Modules:
         for path in scopes[keep:]:
             parent = opened[-1] if opened else self._run.span_id
             opened.append(self._ranges.module(thread, path, parent, self._run.step_id))
+
+
+def _one_by_one(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
 
 
 def _scopes(path: str | None) -> tuple[str, ...]:
