@@ -21,6 +21,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -123,9 +124,15 @@ class Profiler:
             PROCESS.next_step()
 
     def _begin(self, options: ProfileOptions) -> Capture:
-        check_writable(options)
+        made = check_writable(options)
         keeps = options.output is not None and "raw" in options.formats and options.file is None
-        capture = PROCESS.begin(options, cast("Path", options.output) if keeps else self._folder() / "raw")
+        try:
+            capture = PROCESS.begin(options, cast("Path", options.output) if keeps else self._folder() / "raw")
+        except TraceconvError:
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()  # only while it is empty
+            raise
         self._active.append(capture)
         return capture
 

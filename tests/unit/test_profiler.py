@@ -336,7 +336,7 @@ def test_an_unknown_point_is_refused_before_anything_runs(
 ) -> None:
     wrong = session.op_names[0][:-1] + "?"
     with pytest.raises(UsageError, match=r"fp_point .* has no such op\. Did you mean"):
-        traceconv.profile(tmp_path, fp_point=wrong).start()
+        traceconv.profile(tmp_path / "new" / "folder", fp_point=wrong).start()
     assert list(tmp_path.iterdir()) == []
     assert PROCESS.captures == ()
 

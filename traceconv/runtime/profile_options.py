@@ -243,12 +243,13 @@ def _files(said: Mapping[str, object]) -> tuple[Path | None, Path | None, tuple[
     return output, None, tuple(dict.fromkeys(formats))
 
 
-def check_writable(options: ProfileOptions) -> None:
-    """Makes the folder of the output. Raises OutputError when nothing can be written there."""
+def check_writable(options: ProfileOptions) -> list[Path]:
+    """Makes the folder of the output; the folders that were not there, from the innermost. Raises OutputError."""
     if options.output is None:
-        return
+        return []
     shown = printable(str(options.output))
     try:
+        made = [folder for folder in (options.output, *options.output.parents) if not folder.exists()]
         options.output.mkdir(parents=True, exist_ok=True)
         if not os.access(options.output, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
@@ -256,6 +257,7 @@ def check_writable(options: ProfileOptions) -> None:
             raise PermissionError(13, "Permission denied")
     except OSError as error:
         raise OutputError(f"can't write {shown}: {error.strerror or error}; give another output") from error
+    return made
 
 
 def _words(option: str, given: object) -> list[str]:
