@@ -192,3 +192,17 @@ def _some_task(store: Path) -> str:
 def test_pretty_changes_nothing_but_blanks(text: str) -> None:
     shown = pretty(text)
     assert "".join(shown.split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("offset, count", [(-5, 10), (1 << 62, 10), (0, 1 << 62), (3, 7)])
+def test_a_store_that_names_no_such_place(
+    offset: int, count: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import duckdb
+
+    _, store = stored(tmp_path, [event("one"), event("two")])
+    with duckdb.connect(str(store)) as connection:
+        connection.execute("UPDATE source_block SET byte_offset = ?, byte_count = ?", [offset, count])
+    code, _, err = ask(capfd, store, "slice", str(FIRST))
+    assert code in (0, 1)
+    assert "Traceback" not in err

@@ -47,10 +47,13 @@ class SourceFile:
 
     def text(self, offset: int, count: int) -> bytes:
         """A stretch of its text: of the unpacked one, where it is packed. Shorter when the text ends before."""
+        if offset < 0 or count < 0:
+            raise InputError(f"the store's place of it in {printable(self.name)} is none: byte {offset}, {count} bytes")
         if self.container == "plain":
             with _opened(self.path) as stream:
-                stream.seek(offset)
-                return stream.read(count)
+                size = self.path.stat().st_size
+                stream.seek(min(offset, size))
+                return stream.read(min(count, size))
         parts: list[bytes] = []
         at, end = 0, offset + count
         for chunk in self.source_text().chunks():

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from traceconv.errors import InputError, UsageError
-from traceconv.reports.run import choose_run
+from traceconv.reports.run import choose_run, reading
 from traceconv.why.evidence import MAX_PIECES, Answer, Evidence, RowRef
 from traceconv.why.files import SourceFile, Sources
 from traceconv.why.notes import notes_of
@@ -36,8 +36,21 @@ def why(
     run     number or label of the run; None: the latest
     source  where the source of the run lies now, if it was moved
 
-    Raises UsageError when there is no such row. Sources that are gone or were changed are `problems` of the answer.
+    Raises UsageError when there is no such row, StoreError when the store is damaged. Sources that are gone or were
+    changed are `problems` of the answer.
     """
+    with reading():
+        return _why(connection, store_path, table, row_id, run, source)
+
+
+def _why(
+    connection: duckdb.DuckDBPyConnection,
+    store_path: Path,
+    table: str,
+    row_id: str,
+    run: str | None,
+    source: Path | None,
+) -> Answer:
     choice = choose_run(connection, run)
     if table == "run" and choice.run_id is not None and run is None and row_id.strip().isdigit():
         choice = choose_run(connection, row_id.strip())
