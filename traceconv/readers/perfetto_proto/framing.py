@@ -6,6 +6,7 @@ follows is no packet. Reading goes on at the next bytes that are a whole packet 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,8 +80,11 @@ class Window:
 class PacketFramer:
     """Feed it bytes as they come; it gives windows."""
 
-    def __init__(self, byte_offset: int = 0, max_bytes: int = _MAX_LENGTH) -> None:
-        """`max_bytes`: a packet that says it is larger is damaged."""
+    def __init__(
+        self, byte_offset: int = 0, max_bytes: int = _MAX_LENGTH, only: re.Pattern[bytes] | None = None
+    ) -> None:
+        """`max_bytes`: a packet that says it is larger is damaged. `only`: packets without such bytes are left out."""
+        self._only = only
         self._buffer = bytearray()
         self._offset = byte_offset
         self._needed = WINDOW_BYTES
@@ -100,6 +104,8 @@ class PacketFramer:
     def _take(self, at_end: bool) -> list[Window]:
         data = bytes(self._buffer)
         starts, ends, damage, position = self._frame(data, at_end)
+        if self._only is not None:
+            starts, ends = _holding(self._only, data, starts, ends)
         window, position = _checked(data, starts, ends, damage, position, self._offset)
         del self._buffer[:position]
         self._offset += position
@@ -156,6 +162,15 @@ class PacketFramer:
         if size - start < 2 * WINDOW_BYTES:
             return True
         return _is_packet(data, start, size, whole=False)
+
+
+def _holding(
+    pattern: re.Pattern[bytes], data: bytes, starts: list[int], ends: list[int]
+) -> tuple[list[int], list[int]]:
+    """The packets in which the pattern begins."""
+    found = np.array([match.start() for match in pattern.finditer(data)], np.int64)
+    rows = np.unique(np.searchsorted(np.array(starts, np.int64), found, side="right") - 1).tolist()
+    return [starts[row] for row in rows if row >= 0], [ends[row] for row in rows if row >= 0]
 
 
 def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:

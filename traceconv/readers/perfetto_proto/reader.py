@@ -6,6 +6,7 @@ The file is read twice: what describes tracks and clocks may stand behind the ev
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -34,6 +35,11 @@ _PIECE = 1 << 20
 #: Packets within packets within packets …: more than this no writer makes.
 _MAX_NESTING = 4
 _DAMAGED = "damaged packets"
+#: What a packet has in it that describes tracks, threads or clocks, or holds others: tags, and how their values begin.
+_DESCRIBING = re.compile(
+    rb"\xe2\x03|\xda\x02|\xe2\x02|\x92\x03|\xaa\x08"
+    rb"|\x32(?=[\x00-\xff]{1,4}?[\x0a\x10])|\x12(?=[\x00-\xff]{1,4}?[\x0a\x12\x18])"
+)
 
 
 class PerfettoReader:
@@ -95,7 +101,7 @@ class PerfettoReader:
 
     def _describe(self) -> None:
         quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
-        framer = PacketFramer(max_bytes=self._limits.event_bytes)
+        framer = PacketFramer(max_bytes=self._limits.event_bytes, only=_DESCRIBING)
         for chunk in quiet.chunks():
             for window in framer.feed(chunk):
                 self._descriptions(window, 0)

@@ -12,7 +12,7 @@ from traceconv.json_events import Label, NamedTrack
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.annotations import Notes, object_of, quoted
 from traceconv.readers.perfetto_proto.batch import Rows
-from traceconv.readers.perfetto_proto.clocks import BOOTTIME, Clocks, parse_snapshot
+from traceconv.readers.perfetto_proto.clocks import Clocks, parse_snapshot
 from traceconv.readers.perfetto_proto.details import Member, said_beside, unknown_fields
 from traceconv.readers.perfetto_proto.events import ABSENT, EventTable, Found
 from traceconv.readers.perfetto_proto.framing import Window
@@ -36,6 +36,8 @@ _STATE = (
     names.THREAD_DESCRIPTOR,
     names.FIRST_ON_SEQUENCE,
 )
+_SIGN = 1 << 63
+_NOWHERE = (None, NamedTrack("async", "0"))
 _SIMPLE_OTHERS = frozenset((names.FLOWS, names.FLOW_ENDS, names.FLOWS_OLD, names.FLOW_ENDS_OLD))
 
 
@@ -116,38 +118,67 @@ class Translator:
         rows = Rows()
         losses = self._losses.counts
         events = table.events
-        trace_clock = self._clocks.trace_clock
+        sequences, trace_clock = self._sequences, self._clocks.trace_clock
+        special = events.others.keys() | events.categories.keys() | events.category_texts.keys()
+        types, tracks, bounds, sound = events.type, events.track, events.bounds, events.sound
+        columns = (table.sequence, table.time, table.clock, table.flags, table.state, table.event)
+        listed = zip(*(column[first:last] for column in columns), range(first, last), strict=True)
         # A Python loop: what a packet says depends on all packets of its sequence before it.
-        for packet in range(first, last):
-            sequence = self._sequences[table.sequence[packet]]
-            flags = table.flags[packet]
-            if table.state[packet]:
+        for number, time, said_clock, flags, changes, event, packet in listed:
+            sequence = sequences[number]
+            if changes:
                 self._change(sequence, table, packet, flags)
-            ns: int | None = table.time[packet]
-            clock = table.clock[packet] or sequence.default_clock
-            if ns == ABSENT:
+            clock = said_clock or sequence.default_clock
+            ns: int | None = time
+            if time == ABSENT:
                 ns = None
             elif clock and clock != trace_clock:
-                ns = self._trace_ns(sequence, clock, signed(ns or 0))
-            elif not clock and trace_clock != BOOTTIME and ns is not None:
-                ns = signed(ns)
-            event = table.event[packet]
+                ns = self._trace_ns(sequence, clock, time if time < _SIGN else time - (1 << 64))
+            elif time >= _SIGN:
+                ns = time - (1 << 64)
             if event < 0:
                 continue
             if flags & names.FLAG_NEEDS_STATE and not sequence.is_valid:
                 losses["stateless"] += 1
                 continue
-            if not events.sound[event]:
+            if not sound[event]:
                 losses["damaged"] += 1
                 continue
-            others = events.others.get(event)
             if sequence.is_doubtful:
                 losses["doubtful"] += 1
-            if ns is None and (others is None or not {names.DELTA_US, names.ABSOLUTE_US} & others.keys()):
-                losses["timeless"] += 1
+            kind = types[event]
+            if event in special or not _BEGIN <= kind <= _INSTANT or ns is None:
+                others = events.others.get(event)
+                if ns is None and (others is None or not {names.DELTA_US, names.ABSOLUTE_US} & others.keys()):
+                    losses["timeless"] += 1
+                    continue
+                self._event(rows, events, event, sequence, ns, others)
                 continue
-            self._event(rows, events, event, sequence, ns, others)
+            # What most events are: nothing but a place, a name, a category and annotations.
+            track = tracks[event]
+            place = self._place(sequence, track)
+            name = self._name(events, event, sequence)
+            category: str | None = None
+            iid = events.category_iid[event]
+            if iid:
+                category = sequence.texts["categories"].get(iid)
+                if category is None:
+                    self._notes.unknown += 1
+            from_, to = bounds[event], bounds[event + 1]
+            args = object_of(events.annotations.members(from_, to, sequence)).encode() if to > from_ else b""
+            rows.add(_PH[kind], name, category, place[0], place[1], ns, args)
         return rows
+
+    def _place(self, sequence: Sequence, track: int) -> tuple[Label, Label | NamedTrack]:
+        """Where an event goes that names a track, or none (ABSENT)."""
+        if track == ABSENT:
+            track = sequence.default_track or 0
+        if track:
+            found = self._tracks.place(track)
+            return found.pid, found.tid
+        if sequence.tid is not None:
+            return sequence.pid, sequence.tid
+        return _NOWHERE
 
     def _trace_ns(self, sequence: Sequence, clock: int, value: int) -> int | None:
         ns = sequence.clocks.trace_ns(clock, value)
@@ -211,12 +242,7 @@ class Translator:
             self._counter(rows, events, event, sequence, ns, track, others, members)
             return
         category = self._category(events, event, sequence)
-        if track:
-            pid, tid, *_ = self._tracks.place(track)
-        elif sequence.tid is not None:
-            pid, tid = sequence.pid, sequence.tid
-        else:
-            pid, tid = None, NamedTrack("async", "0")
+        pid, tid = self._place(sequence, track)
         if others is None:
             args = object_of(members).encode() if members else b""
             rows.add(_PH.get(kind, f"?{kind}"), name, category, pid, tid, ns, args)
