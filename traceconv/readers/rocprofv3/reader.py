@@ -134,7 +134,7 @@ class Rocprofv3Reader:
             listed = found.get(what)
             entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
             process.operations[what] = [
-                (str(one.get("kind")), [str(name) for name in one.get("operations") or []]) for one in entries
+                (str(one.get("kind")), [str(name) for name in _listed(one.get("operations"))]) for one in entries
             ]
         listed = found.get("marker_api")
         for one in listed if isinstance(listed, list) else []:
@@ -317,6 +317,10 @@ def _name_of(symbol: KernelSymbol | None) -> str | None:
 def _is_gpu(process: _Process, handle: Handle | None) -> bool:
     agent = process.agents.get(handle.handle) if handle is not None else None
     return agent is not None and agent.type == _GPU
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _sums(process: _Process, record: Record) -> dict[str, int | float] | None:
