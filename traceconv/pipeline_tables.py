@@ -163,6 +163,9 @@ class TableIngest:
     def _say_odd(self) -> None:
         for name, count in self._odd.unreadable.items():
             self._log.add(Code.BAD_NUMBER, f"{self._name}: cells of {name} that can't be read: NULL", event_count=count)
+        if self._odd.negative:
+            message = f"{self._name}: durations below 0: NULL"
+            self._log.add(Code.NEGATIVE_DURATION, message, event_count=self._odd.negative)
         for name, count in self._odd.rounded.items():
             self._log.add(Code.FINE_TIME, f"{self._name}: {name} finer than a nanosecond", event_count=count)
 

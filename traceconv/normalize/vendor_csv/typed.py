@@ -35,14 +35,16 @@ TYPES = {
 
 @dataclass(slots=True)
 class Odd:
-    """What was not as the column should have it: counted, by column. Those cells are NULL.
+    """What was not as the column should have it: counted, by column. Those cells are NULL, but for rounded ones.
 
     unreadable  no value of the column's type
-    rounded     times finer than a nanosecond
+    rounded     times finer than a nanosecond: rounded
+    negative    durations below 0
     """
 
     unreadable: dict[str, int] = field(default_factory=dict)
     rounded: dict[str, int] = field(default_factory=dict)
+    negative: int = 0
 
 
 def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], odd: Odd) -> pa.RecordBatch:
@@ -93,7 +95,12 @@ def _times(name: str, cells: Sequence[str], odd: Odd) -> pa.Array:
     wrong = int(np.count_nonzero(~times.valid & ~times.absent))
     if wrong:
         odd.unreadable[name] = odd.unreadable.get(name, 0) + wrong
-    return pa.array(times.ns, pa.int64(), mask=~times.valid)
+    null = ~times.valid
+    if name == "dur_ns":
+        below = times.valid & (times.ns < 0)
+        odd.negative += int(np.count_nonzero(below))
+        null |= below
+    return pa.array(times.ns, pa.int64(), mask=null)
 
 
 def _whole(cell: str) -> int | None:

@@ -90,15 +90,29 @@ class CsvRecords:
         """(offset, line, cells) of each record. A record goes on with the next line while a quote is open."""
         pending: deque[_Line] = deque()
         self._end = 0
+        # NUL bytes: only what follows tells whether they are in the place of records, or no more than an end.
+        hole: _Line | None = None
+        hole_bytes = 0
         while True:
             first = pending.popleft() if pending else next(lines, None)
+            if first is not None and first[2].startswith(b"\0"):
+                hole = hole or first
+                first, size = _behind_nul(first)
+                hole_bytes += size
+            if first is not None and not first[2].strip():
+                continue
+            if hole is not None and first is not None:
+                self._lose(hole, hole_bytes, "NUL bytes in the place of records")
+                hole, hole_bytes = None, 0
+            elif hole is not None:
+                message = f"{self._name}: NUL bytes at the end"
+                self._log.add(Code.PADDING, message, byte_offset=hole[0], byte_count=hole_bytes)
             if first is None:
                 return
             offset, number, text = first
             if text.count(b'"') % 2 == 0:
                 self._end = offset + len(text)
-                if text.strip(b" \t\r\n\0"):
-                    yield from self._parsed(first, text)
+                yield from self._parsed(first, text)
                 continue
             parts = [first]
             size, closed = len(text), False
@@ -149,18 +163,31 @@ class CsvRecords:
         if offset == 0:
             text = text.removeprefix(_BOM)
         try:
-            return text.decode()
+            shown = text.decode()
         except UnicodeDecodeError:
             self._log.add(
                 Code.BAD_BYTES, f"{self._name}: bytes that are not UTF-8", byte_offset=offset, byte_count=len(text)
             )
-            return text.decode("utf-8", "replace")
+            shown = text.decode("utf-8", "replace")
+        if "\0" not in shown:
+            return shown
+        count = text.count(b"\0")
+        self._log.add(Code.BAD_BYTES, f"{self._name}: NUL bytes in a record", byte_offset=offset, byte_count=count)
+        return shown.replace("\0", "\ufffd")
 
     def _lose(self, line: _Line, size: int, why: str) -> None:
         self._account.records += 1
         self._account.lost += 1
         message = f"{self._name}: line {line[1]}: {why}"
         self._log.add(Code.DAMAGED_EVENT, message, byte_offset=line[0], byte_count=size, event_count=1)
+
+
+def _behind_nul(line: _Line) -> tuple[_Line, int]:
+    """What follows the NUL bytes that a line begins with, and how many bytes are before it."""
+    offset, number, text = line
+    rest = text.lstrip(b"\0")
+    size = len(text) - len(rest) if rest.strip() else len(text)
+    return (offset + size, number, text[size:]), size
 
 
 def _cells(text: str) -> list[str] | None:
