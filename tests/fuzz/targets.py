@@ -20,6 +20,9 @@ from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.normalize.vendor_csv.typed import Odd, series, typed
 from traceconv.pipeline import ingest
 from traceconv.readers.vendor_csv.records import CsvRecords
+from traceconv.store.database import open_store
+from traceconv.why.find import why
+from traceconv.why.rows import EVENT_TABLES
 from traceconv.wire.frames import Damage, FrameDecoder
 
 from . import corpus, mutate
@@ -225,10 +228,22 @@ class Ingest(Target):
                 for run in ingest([path.parent if table else path], store):
                     if not all(account.balanced for account in run.accounts.by_record.values()):
                         raise Broken(f"the books don't balance: {run.accounts}")
+                _trace_back(store)
             except TraceconvError:
                 if store.exists():
                     raise Broken("nothing was ingested, and there is a store") from None
                 raise
+
+
+def _trace_back(store: Path) -> None:
+    """The first and the last row of each table of events lead back to their bytes."""
+    with open_store(store) as connection:
+        for table in EVENT_TABLES:
+            ends = connection.execute(f'SELECT min(id), max(id) FROM "{table}"').fetchall()[0]
+            for row_id in {one for one in ends if one is not None}:
+                answer = why(connection, store, table, str(row_id))
+                if answer.problems:
+                    raise Broken(f"{table} {row_id} does not lead back: {answer.problems[0]}")
 
 
 #: Target → how it is made in a folder.
@@ -243,10 +258,13 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "rocprofv3": lambda work: Events(work, "rocprofv3", 4, rows=False),
     "rocprofv3_rows": lambda work: Events(work, "rocprofv3", 0.5, rows=True),
     "megengine_static": lambda work: Events(work, "megengine_static", 10, rows=False),
+    "megengine_static_rows": lambda work: Events(work, "megengine_static", 0.3, rows=True),
     "furiosa_csv": lambda work: Events(work, "furiosa_csv", 18, rows=False),
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "nsys": lambda work: Events(work, "nsys", 1, rows=False),
+    "nsys_rows": lambda work: Events(work, "nsys", 0.3, rows=True),
     "perfetto_proto": lambda work: Events(work, "perfetto_proto", 2, rows=False),
+    "perfetto_proto_rows": lambda work: Events(work, "perfetto_proto", 0.5, rows=True),
     "vendor_csv": VendorTables,
     "rules": Rules,
     "ingest": Ingest,

@@ -172,6 +172,20 @@ def test_a_raw_log_with_another_one_in_its_place(tmp_path: Path, capfd: pytest.C
     assert "is not there any more" in err
 
 
+def test_a_log_that_lies_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    (log,) = (Path(__file__).parents[2] / "sample_traces" / "mini_resnet").rglob("task.slice_0.bin")
+    alone = tmp_path / "alone" / log.name
+    alone.parent.mkdir()
+    shutil.copy(log, alone)
+    store = tmp_path / "trace.duckdb"
+    ingest([alone], store)
+    code, out, _ = ask(capfd, store, "task", _some_task(store))
+    assert code == 0
+    assert "its start: task.slice_0.bin, bytes" in out
+
+
 def _some_task(store: Path) -> str:
     from traceconv.store.database import open_store
 

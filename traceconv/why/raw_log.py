@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.readers.npulog.discover import CaptureFolder, LogFile, find_captures
+from traceconv.readers.npulog.discover import LogFile, find_captures
 from traceconv.readers.npulog.dump import dictionary_of, read_header, schema_of
 from traceconv.schema import RecordSchema
 from traceconv.schema.dtypes import RecordArray, dtype_of
@@ -62,12 +62,13 @@ class RawLog:
         self._headers: dict[int, FileHeader | None] = {}
 
     @cached_property
-    def _capture(self) -> CaptureFolder:
-        return find_captures([self._sources.root])[0]
-
-    @cached_property
     def _texts(self) -> Mapping[int, str]:
-        return dictionary_of(self._capture)
+        """The capture's texts; of a log that lies alone, none: its names are shown as their hashes."""
+        try:
+            captures = find_captures([self._sources.root])
+        except InputError:
+            captures = find_captures([self._sources.file(source_id).path for source_id in self._sources.rows])
+        return dictionary_of(captures[0])
 
     def record(self, event_id: int) -> RawRecord:
         """The record with an id. InputError when its bytes are not there any more."""
