@@ -96,6 +96,7 @@ def test_packed_traces_are_the_same(pack: Any, tmp_path: Path) -> None:
     _, other = taken(pack(small_trace()), tmp_path)
     for table in ("range", "marker", "counter", "track", "process"):
         assert query(other, f"FROM {table}") == query(plain, f"FROM {table}")
+    assert choose_reader(tmp_path / "trace.pftrace") == "perfetto_proto"
 
 
 def test_descriptors_may_stand_behind_the_events(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ def sniff(head: bytes) -> int:
         fields = _fields(packet, len(packet) == size)
         if fields is None:
             return 0
-        # A time, a sequence, its flags, clocks, an event, a track: what nearly every packet has one of.
-        known += bool(fields & {6, 8, 10, 11, 12, 13, 33, 60})
+        # A time, a sequence, its flags, clocks, an event, a track, packed packets: nearly every packet has one.
+        known += bool(fields & {6, 8, 10, 11, 12, 13, 33, 36, 50, 60, 89, 133})
         seen += 1
         at += size
     return 80 if known * 2 > seen else 0
