@@ -86,6 +86,7 @@ def profiled_over_plain(session: traceconv.Session, inputs: Any, level: int, pai
     def profiled() -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as folder, traceconv.profile(folder, level=level):
             session.run(inputs)
+            PROCESS.deliver()  # the model's description and the files are there
             return _seconds(block)
 
     wall, cpu, plain_s = [], [], []
@@ -150,7 +151,7 @@ def measure(ops: int, runs: int, pairs: int) -> Overhead:
     with traceconv.Session("mini_resnet") as session:
         known = session.random_inputs()
         session.run(known)
-        computing = profiled_over_plain(session, known, 2, pairs, 10 * runs)
+        computing = profiled_over_plain(session, known, 2, pairs // 2, 4 * runs)
     return Overhead(span_off, span_on, task_off, task_on, op_count, levels, computing)
 
 
@@ -171,8 +172,8 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, default=200, help="ops of the model (default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="runs in a block (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=60, help="pairs of blocks (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=10, help="runs in a block (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=40, help="pairs of blocks (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     found = measure(options.ops, options.runs, options.pairs)

@@ -51,6 +51,8 @@ class Process:
         self.ids = CaptureIds()
         self.store = EventStore(on=False)
         self.captures: tuple[Capture, ...] = ()
+        #: Those of them that are not paused.
+        self.recording: tuple[Capture, ...] = ()
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         #: Runs of one number are one step; None: each run is one.
         self.step_group: int | None = None
@@ -174,7 +176,8 @@ class Process:
 
     def refresh(self) -> None:
         """What is wanted at all, by those that record now."""
-        active = [capture.options.selection for capture in self.captures if capture.recording]
+        self.recording = tuple(capture for capture in self.captures if capture.recording)
+        active = [capture.options.selection for capture in self.recording]
         store = self.store
         store.on = bool(active)
         store.calls_on = any(one.calls for one in active)
@@ -189,6 +192,8 @@ class Process:
             taken = self.store.take()
             for capture in self.captures:
                 capture.write(taken, self.store)
+            if any(capture.failure is not None for capture in self.recording):
+                self.refresh()
 
     def begin(self, options: ProfileOptions, parent: Path) -> Capture:
         """Begins a profile, whose capture goes below `parent`.
@@ -442,21 +447,19 @@ class SessionLog(EventLog):
         execution_id: int = NONE32,
     ) -> None:
         if self.store.ranges_on:
-            for capture in self._process.captures:
-                if capture.recording:
-                    capture.recorder.range_begin(
-                        host_ns, span_id, capture.parent_of(kind, parent_span_id), trace_id, name, category, args,
-                        thread_id, step_id, kind, pe_index, item_index, execution_id,
-                    )  # fmt: skip
+            for capture in self._process.recording:
+                capture.recorder.range_begin(
+                    host_ns, span_id, capture.parent_of(kind, parent_span_id), trace_id, name, category, args,
+                    thread_id, step_id, kind, pe_index, item_index, execution_id,
+                )  # fmt: skip
 
     def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         self._process.stream_spans.see(device_id, stream_id, start, end, self._process.captures)
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
         if self.store.ranges_on:
-            for capture in self._process.captures:
-                if capture.recording:
-                    capture.recorder.range_end(host_ns, span_id, thread_id, kind)
+            for capture in self._process.recording:
+                capture.recorder.range_end(host_ns, span_id, thread_id, kind)
 
 
 def _names(op: object) -> Iterator[str]:
