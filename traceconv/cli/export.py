@@ -46,8 +46,8 @@ Open the file in any browser. In numbers: traceconv report memory-peak, memory-l
 PERFETTO_HELP = """Write a run as a Perfetto trace in protobuf, for Perfetto's viewer and trace processor.
 
 Every task, call, range, step, marker and counter of the run is in it, on tracks of its process, device or stream, with
-its columns as arguments, and an arrow for each flow. Times are exact nanoseconds. It is smaller than a Chrome trace,
-opens faster, and has no limit of size in Perfetto's trace processor; a Chrome trace can be ingested again as it was.
+its columns as arguments, and an arrow for each flow. Times are exact nanoseconds. The file is smaller than a Chrome
+trace. A Chrome trace can be ingested again as the run that it was; of this one slices come back as ranges.
 
 \b
 Examples:
