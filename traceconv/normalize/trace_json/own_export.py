@@ -271,7 +271,10 @@ class OwnExport:
             whole = number if isinstance(number, int) else None
             beside = _NUMBER.decode(extra["value"]) if "value" in extra else number
             series.append(key if key != "value" or "series" in extra else None)
-            values.append(None if beside is None else float(beside))
+            try:
+                values.append(None if beside is None else float(beside))
+            except (ValueError, OverflowError):
+                raise NotAsWritten("a counter's value that is no number") from None
             wholes.append(whole)
         self._lanes["counter"].append(
             _in_order(

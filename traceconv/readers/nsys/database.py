@@ -13,8 +13,9 @@ from traceconv.errors import InputError, printable
 
 Row: TypeAlias = "tuple[Any, ...]"
 
-#: What comes out of a damaged file: sqlite3 fails, too, to decode messages and names that are not UTF-8.
-ERRORS = (sqlite3.Error, UnicodeDecodeError)
+#: What comes out of a damaged file: sqlite3 fails, too, to decode messages and names that are not UTF-8, and calls a
+#: text that it can't get at a want of memory.
+ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 #: Rows that are taken at once.
 ROWS = 16384
 #: One value may not be larger: names and JSON payloads are far below.
@@ -45,7 +46,9 @@ class Database:
             found = self._connection.execute("SELECT name, type, rootpage FROM sqlite_master").fetchall()
         except (*ERRORS, OSError) as error:
             self.close()
-            raise InputError(f"can't read {printable(str(path))} as SQLite: {printable(str(error))}") from error
+            raise InputError(
+                f"can't read {printable(str(path))} as SQLite: {printable(str(error)) or 'it is damaged'}"
+            ) from error
         self.tables = [name for name, kind, page in found if kind == "table" and page and isinstance(name, str)]
         self.views = [name for name, kind, page in found if kind == "view" or (kind == "table" and not page)]
         self._columns: dict[str, list[str]] = {}

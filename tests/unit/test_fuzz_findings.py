@@ -1,0 +1,56 @@
+"""What fuzzing found, each as a small input that shows it: rows or words, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from traceconv.errors import InputError
+from traceconv.normalize.trace_json.classify import parse_rules
+from traceconv.pipeline import ingest
+
+
+def test_a_number_of_a_rule_file_may_be_infinite() -> None:
+    with pytest.raises(InputError, match="not a rule file: cannot convert float infinity"):
+        parse_rules('title = "x"\npriority = inf\n[detect]\nkeys = ["a"]', "mine.toml")
+
+
+def test_times_of_furiosa_that_no_column_holds_cost_their_record(tmp_path: Path) -> None:
+    head = "trace_id,parent_span_id,span_id,start,end,cat,name,thread.id,dram_base,pe_index,execution_index,"
+    head += "instruction_index,operator_index\n"
+    rows = "a,b,c,9999999999999999999,1,,far,1,,,,,\na,b,c,1000,1500,,near,1,,,,,\n"
+    path, store = tmp_path / "f.csv", tmp_path / "a.duckdb"
+    path.write_text(head + rows)
+    (run,) = ingest([path], store)
+    assert run.lossy
+    with duckdb.connect(str(store), read_only=True) as connection:
+        assert connection.execute("SELECT name, dur_ns FROM slice").fetchall() == [("near", 500)]
+
+
+def test_operations_of_rocprofv3_that_are_no_list(tmp_path: Path) -> None:
+    record = {"kind": 0, "operation": 1, "start_timestamp": 5, "end_timestamp": 7, "thread_id": 3}
+    process = {
+        "metadata": {"pid": 1},
+        "strings": {"buffer_records": [{"kind": "HSA_CORE_API", "operations": 7}]},
+        "buffer_records": {"hsa_api": [record]},
+    }
+    path, store = tmp_path / "r.json", tmp_path / "a.duckdb"
+    path.write_text(json.dumps({"rocprofiler-sdk-tool": [process]}))
+    ingest([path], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        assert connection.execute("SELECT name, dur_ns FROM slice").fetchall() == [("HSA_CORE_API", 2)]
+
+
+def test_a_schema_in_sqlite_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "n.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
+    db.commit()
+    db.close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE StringIds (id", b"CREAT\xff TABLE StringIds (\xffd"))
+    with pytest.raises(InputError, match="as SQLite"):
+        ingest([path], tmp_path / "a.duckdb")
