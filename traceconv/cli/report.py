@@ -67,7 +67,8 @@ def report(
       traceconv report op-statistic --help
       traceconv report op-statistic --top 10
       traceconv report op-summary --filter op_type=Conv2D --order-by wait_ns
-      traceconv report op-analysis --filter 'self_ns>=0.1ms' --filter 'op_type~^(Conv|MatMul)'
+      traceconv report op-analysis --filter 'self_ns>=0.1ms'
+      traceconv report op-analysis --filter 'op_type~^(Conv|MatMul)' --top 5
       traceconv report step-trace --run all --format csv -o steps.csv
     """
     from traceconv.cli.output import print_lines
