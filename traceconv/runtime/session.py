@@ -22,6 +22,7 @@ from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program, lower
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
+from traceconv.runtime.modules import Modules, one_by_one, scopes_of
 from traceconv.runtime.recorder import NONE32
 from traceconv.runtime.schedule import Copy, schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
@@ -132,7 +133,7 @@ class Session:
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
         self._ranges = RangeLog(host, device, self._ids, parent)
         self._modules = modules
-        self._scopes = [_scopes(op.scope_path) for op in model.program.ops]
+        self._scopes = [scopes_of(op.scope_path) for op in model.program.ops]
         self._step: _Step | None = None
         self._random = Random(seed)
         self._weights: list[Block] = []
@@ -342,14 +343,14 @@ class Session:
             host.call(thread, "acl", "aclmdlExecuteAsync", step_id=run.step_id),
             host.call(thread, "model", "ModelExecute", step_id=run.step_id),
         ):
-            modules = _Modules(self._ranges, host, run) if self._modules and host.recorder.store.ranges_on else None
+            modules = Modules(self._ranges, host, run) if self._modules and host.recorder.store.ranges_on else None
             dispatch, launch = host.dispatcher(run.step_id), self._launcher.op
             for op in program.ops:
                 if self._plan.host_reads:
                     self._read_values(op.index, run)
                 work = partial(launch, op, run)
                 first = None if modules is None else modules.enter(self._scopes[op.index])
-                dispatch(op.index, work if first is None else partial(_one_by_one, first, work))
+                dispatch(op.index, work if first is None else partial(one_by_one, first, work))
             last = None if modules is None else modules.enter(())
             if last is not None:
                 host.hand_over(last)
@@ -457,52 +458,6 @@ class Session:
             if mark in marks:
                 reading = device.clock.reading(marks[mark])
                 self._host.recorder.step_mark(device.device_id, reading, step_id, MODEL_ID, self._iterations, mark)
-
-
-class _Modules:
-    """The modules of a model as a run passes them: on the channel, and with a lag on the worker."""
-
-    def __init__(self, ranges: RangeLog, host: Host, run: Run) -> None:
-        self._ranges = ranges
-        self._host = host
-        self._run = run
-        self._path: tuple[str, ...] = ()
-        self._open: dict[HostThread, list[int]] = {host.channel: [], host.worker: []}
-
-    def enter(self, scopes: tuple[str, ...]) -> Callable[[], None] | None:
-        """What comes next is in these modules, outermost first: others end. Returns what the worker has to do first.
-
-        It is handed over with what comes next, since handing over takes longer than all else.
-        """
-        if scopes is self._path or scopes == self._path:
-            return None
-        same = 0
-        for before, now in zip(self._path, scopes, strict=False):
-            if before != now:
-                break
-            same += 1
-        self._path = scopes
-        self._go(self._host.channel, same, scopes)
-        return partial(self._go, self._host.worker, same, scopes)
-
-    def _go(self, thread: HostThread, keep: int, scopes: tuple[str, ...]) -> None:
-        opened = self._open[thread]
-        while len(opened) > keep:
-            self._ranges.module_end(thread, opened.pop())
-        for path in scopes[keep:]:
-            parent = opened[-1] if opened else self._run.span_id
-            opened.append(self._ranges.module(thread, path, parent, self._run.step_id))
-
-
-def _one_by_one(first: Callable[[], None], second: Callable[[], None]) -> None:
-    first()
-    second()
-
-
-def _scopes(path: str | None) -> tuple[str, ...]:
-    """`a/b` → (`a`, `a/b`)."""
-    parts = [part for part in (path or "").split("/") if part]
-    return tuple("/".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
