@@ -1,24 +1,35 @@
 """Trace JSON: ingest side by side with json.load of the same file, in the same run.
 
-    python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows damaged] [--processor BINARY]
+    python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows damaged wrecked] [--json]
 
 Each kind is written to a temporary folder, read by `json.load` in a process of its own (with the garbage collector on,
 as it is by default, and off), and ingested by `traceconv`. What is printed are seconds, MB/s, the peak of memory and
-the ratio of the rates. `--processor` names a binary of Perfetto's trace_processor, to be measured too.
+the ratio of the rates: to json.load, and of damaged files to the undamaged one of the same events.
+
+compact   as PyTorch's profiler writes them: operators, calls, kernels, flows; no blanks
+indented  the same, a key a line
+flows     small events, and many flows
+damaged   compact, with one broken event in each MB
+wrecked   compact, with a NaN or a raw tab in every event
+
+`--processor` names a binary of Perfetto's trace_processor, to be measured too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.measure import Measured, run, traceconv
 
 _LOAD = "import gc, json, sys; sys.argv[2] == 'off' and gc.disable(); json.load(open(sys.argv[1], 'rb'))"
+KINDS = ("compact", "indented", "flows", "damaged", "wrecked")
 _BASE_US = 1_700_000_000_000_000
 
 
@@ -76,14 +87,17 @@ def _small(event: str) -> str:
 
 
 def write(path: Path, kind: str, size_bytes: int) -> None:
-    """A trace of about `size_bytes`; `damaged` has one broken event in each MB."""
+    """A trace of about `size_bytes`."""
     layout: Callable[[str], str] = {"indented": _indented, "flows": _small}.get(kind, _compact)
     written, next_damage = 0, 1 << 20
     with path.open("w") as file:
         file.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": [\n')
         for number, event in enumerate(_events(random.Random(1))):
             text = layout(event)
-            if kind == "damaged" and written > next_damage:
+            if kind == "wrecked":
+                text = text.replace('"args":{', '"args":{"rate":NaN,', 1)
+                text = text if "NaN" in text else text.replace('"name":"', '"name":"\t', 1)
+            elif kind == "damaged" and written > next_damage:
                 text, next_damage = text.replace('"name":"', '"name":', 1), next_damage + (1 << 20)
             file.write((",\n" if number else "") + text)
             written += len(text)
@@ -92,42 +106,68 @@ def write(path: Path, kind: str, size_bytes: int) -> None:
         file.write("\n]}\n")
 
 
-def _line(what: str, size: int, measured: Measured, base: float | None) -> float:
-    rate = size / measured.seconds / 1e6
-    ratio = f"  {rate / base:5.1f} × json.load" if base else ""
-    print(
-        f"  {what:<28}{measured.seconds:8.2f} s{rate:9.1f} MB/s{measured.peak_bytes / 1e6:9.0f} MB{ratio}", flush=True
-    )
-    return rate
+@dataclass(frozen=True)
+class Reading:
+    """A file read by something."""
+
+    kind: str
+    by: str
+    size_bytes: int
+    seconds: float
+    peak_bytes: int
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate."""
+        return self.size_bytes / self.seconds
+
+
+def readings(kinds: Sequence[str], size_bytes: int, processor: str | None = None) -> Iterator[Reading]:
+    """Writes each kind of file and has it read, one reader after another."""
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds:
+            path, store = Path(folder) / f"{kind}.json", Path(folder) / f"{kind}.duckdb"
+            write(path, kind, size_bytes)
+            size = path.stat().st_size
+
+            def reading(by: str, measured: Measured, kind: str = kind, size: int = size) -> Reading:
+                return Reading(kind, by, size, measured.seconds, measured.peak_bytes)
+
+            if kind not in ("damaged", "wrecked"):  # which nothing else reads
+                yield reading("json.load", run([sys.executable, "-c", _LOAD, path, "on"]))
+                yield reading("json.load, no collector", run([sys.executable, "-c", _LOAD, path, "off"]))
+                if processor:
+                    yield reading("trace_processor", run([processor, "-Q", "SELECT 1", path]))
+            yield reading("traceconv ingest", traceconv("ingest", path, "--db", store, fine=(0, 3)))
+            path.unlink()
+            store.unlink()
 
 
 def main() -> None:
     """Measures each kind."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--megabytes", type=int, default=500)
-    arguments.add_argument("--kinds", nargs="+", default=["compact", "indented", "flows", "damaged"])
+    arguments.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     arguments.add_argument("--processor", help="a trace_processor_shell to measure too")
+    arguments.add_argument("--json", action="store_true", help="print the readings as JSON")
     asked = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in asked.kinds:
-            path, store = Path(folder) / f"{kind}.json", Path(folder) / f"{kind}.duckdb"
-            write(path, kind, asked.megabytes * 1_000_000)
-            size = path.stat().st_size
-            print(f"{kind}: {size / 1e6:.0f} MB")
-            base = None
-            if kind != "damaged":  # json.load reads no damaged file
-                base = _line("json.load", size, run([sys.executable, "-c", _LOAD, path, "on"]), None)
-                _line("json.load, no collector", size, run([sys.executable, "-c", _LOAD, path, "off"]), base)
-            if asked.processor and kind != "damaged":
-                _line("trace_processor", size, run([asked.processor, "-Q", "SELECT 1", path]), base)
-            options = ["--db", store] if kind != "damaged" else ["--db", store, "--max-ratio", "1000"]
-            try:
-                _line("traceconv ingest", size, traceconv("ingest", path, *options), base)
-            except RuntimeError as error:
-                if "exit code 3" not in str(error):
-                    raise
-                print("  traceconv ingest: read with losses (exit code 3); its seconds stand in what it says:")
-                print("  " + next(line.strip() for line in str(error).splitlines() if " records, " in line))
+    base: dict[str, float] = {}
+    found = []
+    for one in readings(asked.kinds, asked.megabytes * 1_000_000, asked.processor):
+        found.append(asdict(one))
+        if asked.json:
+            continue
+        key = "compact" if one.kind in ("damaged", "wrecked") else one.kind + " json.load"
+        against = base.get(key)
+        beside = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {key.split()[-1]}"
+        base[one.kind if one.by == "traceconv ingest" else f"{one.kind} {one.by}"] = one.bytes_per_s
+        rate, peak = one.bytes_per_s / 1e6, one.peak_bytes / 1e6
+        print(
+            f"{one.kind:<10}{one.by:<26}{one.seconds:8.2f} s{rate:9.1f} MB/s{peak:8.0f} MB{beside}",
+            flush=True,
+        )
+    if asked.json:
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ class Measured:
     output: str
 
 
-def run(command: Sequence[str | Path]) -> Measured:
-    """Runs a command to its end. RuntimeError, with what it said, when it fails."""
+def run(command: Sequence[str | Path], fine: Sequence[int] = (0,)) -> Measured:
+    """Runs a command to its end. RuntimeError, with what it said, when its exit code is none of `fine`."""
     begin = time.perf_counter()
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     # What these programs print is far less than a pipe holds, so that waiting for them first can't block.
@@ -41,14 +41,14 @@ def run(command: Sequence[str | Path]) -> Measured:
     output, said = process.stdout.read().decode(), process.stderr.read().decode()
     process.stdout.close()
     process.stderr.close()
-    if process.returncode != 0:
+    if process.returncode not in fine:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{said}")
     return Measured(seconds, usage.ru_maxrss * 1024, output)
 
 
-def traceconv(*arguments: str | Path) -> Measured:
+def traceconv(*arguments: str | Path, fine: Sequence[int] = (0,)) -> Measured:
     """Runs the installed program, as a user does."""
-    return run([_PROGRAM, *arguments])
+    return run([_PROGRAM, *arguments], fine)
 
 
 def part(name: str, *arguments: str | Path) -> Any:

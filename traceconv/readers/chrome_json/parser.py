@@ -46,6 +46,7 @@ class TraceParser:
         self._pending: list[Piece] = []
         self._pending_bytes = 0
         self._seen: set[str] = set()
+        self._failures = 0  # events of the last chunk that did not decode
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
         self.lost_events = 0
@@ -271,9 +272,9 @@ class TraceParser:
         elif not final and len(text) < self._limits.event_bytes:
             return False
         may_wait = not final and len(text) < self._limits.event_bytes
-        salvage = Salvage(self._log, self._base, text, at, final, may_wait, self._lines)
+        salvage = Salvage(self._log, self._base, text, at, final, may_wait, self._lines, self._failures, cut)
         pieces, at, ended = salvage.run()
-        self._lines = salvage.lines
+        self._lines, self._failures = salvage.lines, salvage.failures
         self.lost_events += salvage.lost_events
         for piece in pieces:
             self._put(piece)

@@ -2,6 +2,8 @@
 
 Raw control characters in strings, escapes that there are none of, lone surrogates, bytes that are not UTF-8, bare
 NaN and the like, commas before a closing bracket, and values nested too deep for any parser (kept as text).
+
+What is wrong is found in the whole text at once, by arrays of its bytes; only what is wrong is looked at one by one.
 """
 
 from __future__ import annotations
@@ -10,19 +12,39 @@ import json
 import re
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 #: Levels of brackets that an event may have; what lies deeper is kept as text.
 MAX_DEPTH = 128
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"|[^"]+|"')
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-_BAD_ESCAPE = re.compile(rb'\\(\\|["/bfnrt]|u[0-9a-fA-F]{4})?')
+_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HIGH_LOW = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-_SURROGATE = re.compile(rb"u[dD][89a-fA-F]")
+#: What is bare stands behind a blank, a colon, a comma or a bracket, and before one.
 _BARE = re.compile(
-    rb"(?<=[\s:,\[])(?:[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined|\+[0-9][^\s,\]}]*|-?0[0-9][^\s,\]}]*|-?\.[0-9][^\s,\]}]*|-?[0-9]+\.(?=[\s,\]}]))(?=[\s,\]}])"
+    rb"(?:[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined|\+[0-9][^\s,\]}\"]*"
+    rb"|-?0[0-9][^\s,\]}\"]*|-?\.[0-9][^\s,\]}\"]*|-?[0-9]+\.)(?=[\s,\]}]|$)"
 )
-_LAST_COMMA = re.compile(rb",(\s*[}\]])")
-_BRACKET = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"|[{}\[\]]')
+
+Bytes = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+#: (place, bytes that go, bytes that come)
+_Edit = tuple[int, int, bytes]
+
+
+def _table(characters: bytes) -> Mask:
+    table = np.zeros(256, np.bool_)
+    table[list(characters)] = True
+    return table
+
+
+_BLANK = _table(b" \t\r\n\v\f")
+_BEFORE = _table(b" \t\r\n\v\f:,[")
+_FIRST = _table(b"+-NnIiTFu.0")
+_DIGIT = _table(b"0123456789")
+_AFTER = _table(b" \t\r\n\v\f,]}")
+_OPEN, _CLOSE = _table(b"[{"), _table(b"]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,95 +54,153 @@ class Patched:
     at          offset of the first thing that was wrong; None when there was nothing
     what        in words, what was wrong
     lost_bytes  bytes that are not UTF-8, each now U+FFFD
+    count       places where something was wrong
     """
 
     text: bytes
     at: int | None
     what: tuple[str, ...]
     lost_bytes: int
+    count: int
 
 
 def patch(text: bytes) -> Patched:
     """`text` with everything that can be put right put right; it may still be no JSON."""
     wrong: dict[str, int] = {}
-    lost = 0
-    text = _flatten(text, wrong)
-    parts: list[bytes] = []
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        if token[:1] != b'"':
-            fixed = _LAST_COMMA.sub(rb"\1", token)
-            if fixed != token:
-                wrong.setdefault("comma before a closing bracket", match.start() + _first_difference(token, fixed))
-            # What is bare stands behind a blank, a colon, a comma or a bracket, and before one.
-            quoted = _BARE.sub(rb'"\g<0>"', fixed + b" " if match.end() == len(text) else fixed)
-            if len(quoted) > len(fixed) + 1:
-                bare = _BARE.search(token)
-                wrong.setdefault("number that JSON does not have", match.start() + (bare.start() if bare else 0))
-            parts.append(quoted)
-            continue
-        if token.isascii() and b"\\" not in token and not _CONTROL.search(token):
-            parts.append(token)
-            continue
-        control = _CONTROL.search(token)
-        if control:
-            wrong.setdefault("control character in a string", match.start() + control.start())
-            token = _CONTROL.sub(_escape_control, token)
-        if b"\\" in token:
-            fixed = _fix_escapes(token)
-            if fixed != token:
-                wrong.setdefault("escape that JSON does not have", match.start() + _first_difference(token, fixed))
-                token = fixed
-        if not token.isascii():
-            try:
-                token.decode()
-            except UnicodeDecodeError as error:
-                wrong.setdefault("bytes that are not UTF-8", match.start() + error.start)
-                lost += len(token.decode("utf-8", "surrogateescape")) - len(token.decode("utf-8", "ignore"))
-                token = token.decode("utf-8", "replace").encode()
-        parts.append(token)
-    return Patched(b"".join(parts), min(wrong.values(), default=None), tuple(wrong), lost)
+    data = np.frombuffer(text, np.uint8)
+    inside = _inside_strings(data)
+    flat = _flatten(text, data, inside, wrong)
+    if flat is not text:
+        text, data = flat, np.frombuffer(flat, np.uint8)
+        inside = _inside_strings(data)
+    edits = [
+        *_last_commas(data, inside, wrong),
+        *_bare_words(text, data, inside, wrong),
+        *_control_characters(data, inside, wrong),
+        *_escapes(text, data, inside, wrong),
+    ]
+    bad_bytes, lost = _bad_bytes(text, inside, wrong)
+    edits += bad_bytes
+    return Patched(_edited(text, edits), min(wrong.values(), default=None), tuple(wrong), lost, len(edits))
 
 
-def _escape_control(match: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % match[0][0]
+def _inside_strings(data: Bytes) -> Mask:
+    """Which bytes stand between the quotes of a string; a last quote that nothing closes begins none."""
+    quote = data == ord('"')
+    escape = data == ord("\\")
+    if escape.any():
+        # A quote is escaped when an odd number of backslashes stands before it.
+        place = np.arange(len(data))
+        last_other = np.maximum.accumulate(np.where(escape, -1, place))
+        run = np.zeros(len(data), np.int64)
+        run[1:] = np.where(escape[:-1], place[:-1] - last_other[:-1], 0)
+        quote &= run % 2 == 0
+    quotes = np.flatnonzero(quote)
+    if len(quotes) % 2:
+        quote[quotes[-1]] = False
+    # At an opening quote the count is odd already, at a closing one even again: neither is inside.
+    inside: Mask = (np.cumsum(quote, dtype=np.int32) % 2 == 1) & ~quote
+    return inside
 
 
-def _fix_escapes(token: bytes) -> bytes:
+def _last_commas(data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
+    solid = np.flatnonzero(~_BLANK[data] | inside)
+    marks = data[solid]
+    commas = solid[:-1][(marks[:-1] == ord(",")) & _CLOSE[marks[1:]] & ~inside[solid[:-1]] & ~inside[solid[1:]]]
+    if len(commas):
+        wrong["comma before a closing bracket"] = int(commas[0])
+    return [(place, 1, b"") for place in commas.tolist()]
+
+
+def _bare_words(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
+    # Where a word may begin that JSON does not have, and numbers that end in a point.
+    starts = np.zeros(len(data), np.bool_)
+    starts[1:] = _FIRST[data[1:]] & _BEFORE[data[:-1]]
+    starts[:-1] &= (data[:-1] != ord("0")) | _DIGIT[data[1:]]
+    ends = np.ones(len(data), np.bool_)
+    ends[:-1] = _AFTER[data[1:]]
+    for point in np.flatnonzero((data == ord(".")) & ends & ~inside).tolist():
+        first = point
+        while first and _DIGIT[data[first - 1]]:
+            first -= 1
+        first -= bool(first and data[first - 1] == ord("-"))
+        starts[first] = first > 0 and bool(_BEFORE[data[first - 1]])
+    edits: list[_Edit] = []
+    for place in np.flatnonzero(starts & ~inside).tolist():
+        match = _BARE.match(text, place)
+        if match:
+            wrong.setdefault("number that JSON does not have", place)
+            edits.append((place, len(match[0]), b'"' + match[0] + b'"'))
+    return edits
+
+
+def _control_characters(data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
+    places = np.flatnonzero((data < 0x20) & inside)
+    if len(places):
+        wrong["control character in a string"] = int(places[0])
+    return [(place, 1, b"\\u%04x" % data[place]) for place in places.tolist()]
+
+
+def _escapes(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
     """Escapes that JSON does not have, and halves of surrogate pairs, as the characters they are written with."""
-    pairs = {position for match in _HIGH_LOW.finditer(token) for position in (match.start(), match.start() + 6)}
+    edits: list[_Edit] = []
+    done = -1
+    for place in np.flatnonzero((data == ord("\\")) & inside).tolist():
+        if place < done:
+            continue
+        pair = _HIGH_LOW.match(text, place)
+        good = None if pair is None and _SURROGATE.match(text, place) else _ESCAPE.match(text, place)
+        if pair is not None or good is not None:
+            done = (pair or good).end()  # type: ignore[union-attr] # one of them is a match
+            continue
+        wrong.setdefault("escape that JSON does not have", place)
+        edits.append((place, 0, b"\\"))
+        done = place + 1
+    return edits
 
-    def fix(match: re.Match[bytes]) -> bytes:
-        if match[1] is None:
-            return b"\\\\"
-        if _SURROGATE.match(match[1]) and match.start() not in pairs:
-            return b"\\" + match[0]
-        return match[0]
 
-    return _BAD_ESCAPE.sub(fix, token)
+def _bad_bytes(text: bytes, inside: Mask, wrong: dict[str, int]) -> tuple[list[_Edit], int]:
+    edits: list[_Edit] = []
+    lost, at = 0, 0
+    while not text.isascii():
+        try:
+            text[at:].decode()
+            break
+        except UnicodeDecodeError as error:
+            start, end = at + error.start, at + error.end
+            if inside[start]:
+                wrong.setdefault("bytes that are not UTF-8", start)
+                lost += end - start
+                edits.append((start, end - start, "\ufffd".encode()))
+            at = end
+    return edits, lost
 
 
-def _first_difference(before: bytes, after: bytes) -> int:
-    return next((place for place, (x, y) in enumerate(zip(before, after, strict=False)) if x != y), 0)
+def _edited(text: bytes, edits: list[_Edit]) -> bytes:
+    if not edits:
+        return text
+    parts: list[bytes] = []
+    at = 0
+    for place, size, new in sorted(edits):
+        parts += (text[at:place], new)
+        at = place + size
+    return b"".join((*parts, text[at:]))
 
 
-def _flatten(text: bytes, wrong: dict[str, int]) -> bytes:
-    """Values that lie deeper than `MAX_DEPTH` levels as strings of their own text."""
+def _flatten(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> bytes:
+    """Values that lie deeper than `MAX_DEPTH` levels as strings of their own text; `text` itself when there is none."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return text
-    depth, start, copied = 0, 0, 0
-    parts: list[bytes] = []
-    for match in _BRACKET.finditer(text):
-        bracket = match[0]
-        if bracket in b"{[":
-            depth += 1
-            if depth == MAX_DEPTH + 1:
-                start = match.start()
-        elif bracket in b"}]":
-            depth -= 1
-            if depth == MAX_DEPTH:
-                wrong.setdefault(f"value nested more than {MAX_DEPTH} levels deep, kept as text", start)
-                value = json.dumps(text[start : match.end()].decode("utf-8", "replace"), ensure_ascii=False)
-                parts += [text[copied:start], value.encode()]
-                copied = match.end()
-    return b"".join([*parts, text[copied:]]) if parts else text
+    places = np.flatnonzero((_OPEN[data] | _CLOSE[data]) & ~inside)
+    level = np.cumsum(np.where(_OPEN[data[places]], 1, -1))
+    starts = places[(level == MAX_DEPTH + 1) & _OPEN[data[places]]]
+    ends = places[(level == MAX_DEPTH) & _CLOSE[data[places]]]
+    edits: list[_Edit] = []
+    for start in starts.tolist():
+        after = ends[np.searchsorted(ends, start) :][:1]
+        if len(after):
+            end = int(after[0]) + 1
+            wrong.setdefault(f"value nested more than {MAX_DEPTH} levels deep, kept as text", start)
+            value = json.dumps(text[start:end].decode("utf-8", "replace"), ensure_ascii=False)
+            edits.append((start, end - start, value.encode()))
+    return _edited(text, edits)

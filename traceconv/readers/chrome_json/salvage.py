@@ -34,10 +34,21 @@ class Salvage:
 
     final     nothing comes behind the text
     may_wait  an event that is sound as far as the text goes is left for when there is more of it
+    failures  how many events of the text before this one did not decode
+    cut       where an event is likely to begin, behind most of the text; None when that is not known
     """
 
     def __init__(
-        self, log: ImportLog, base: int, text: bytes, at: int, final: bool, may_wait: bool, lines: bool
+        self,
+        log: ImportLog,
+        base: int,
+        text: bytes,
+        at: int,
+        final: bool,
+        may_wait: bool,
+        lines: bool,
+        failures: int,
+        cut: int | None,
     ) -> None:
         self._log = log
         self._base = base
@@ -46,8 +57,10 @@ class Salvage:
         self._end = len(text)
         self._final = final
         self._may_wait = may_wait
-        self._starts = event_starts(text, at, self._end)
+        self._cut = cut
+        self._starts: list[int] = []
         self._pieces: list[Piece] = []
+        self._before = failures
         self._failures = 0
         self._ended = False
         self._waits = False
@@ -56,6 +69,9 @@ class Salvage:
 
     def run(self) -> tuple[list[Piece], int, bool]:
         """The events, where to read on, and whether the array of events ended there."""
+        if self._cut is not None and self._before > _MANY and self._take_patched(self._at, self._cut):
+            return self._pieces, self._at, False
+        self._starts = event_starts(self._text, self._at, self._end)
         stack = [(0, len(self._starts))]
         while stack and not self._ended and not self._waits:
             low, high = stack.pop()
@@ -78,11 +94,16 @@ class Salvage:
                 self._at = start
                 self._single(end)
                 continue
-            if self._failures > _MANY and self._take_patched(start, end):
+            if self._before + self._failures > _MANY and self._take_patched(start, end):
                 continue
             middle = (low + high) // 2
             stack += [(middle, high), (low, middle)]
         return self._pieces, self._at, self._ended
+
+    @property
+    def failures(self) -> int:
+        """How many events did not decode as they are; those of stretches that were put right as a whole count too."""
+        return self._failures
 
     def _blank(self, start: int, end: int) -> bool:
         return not self._text[start:end].strip(BLANKS)
@@ -112,6 +133,8 @@ class Salvage:
                 continue
             self._add(decoded, start, end)
             self._say(patched, start)
+            if patched.at is not None:
+                self._failures += patched.count
             return True
         return False
 
