@@ -1,6 +1,6 @@
 """Measures the paths that matter against their bars, and says which are met.
 
-python -m benchmarks                  10 million records, about five minutes
+python -m benchmarks                  10 million records, about ten minutes
 python -m benchmarks --records 1000000
 python -m benchmarks --large 50000000 also whether memory stays flat
 """
@@ -19,12 +19,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.chrome_json import KINDS, readings
 from benchmarks.measure import drop_caches, part, run, traceconv
 
 DATA = Path(__file__).parent / "data"
 MB = 1_000_000
 #: Records that the bars on memory and on times of reports are meant for.
 FULL_SIZE = 10_000_000
+#: Size of the trace files.
+TRACE_BYTES = 500_000_000
+_TIMES_JSON_LOAD = {"compact": 4, "indented": 4, "flows": 3}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Bench:
         rss = self._ingest(capture, size, store)
         self._store(store)
         self._export(store)
+        self._trace_json()
         if large is not None:
             self._flatness(large, rss)
 
@@ -169,6 +174,26 @@ class Bench:
         peak = done.peak_bytes
         met = peak <= 350 * MB if full else None
         self._add("export chrome, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 350 MB", met)
+
+    def _trace_json(self) -> None:
+        """Trace JSON against json.load of the same file; damaged files against the whole one."""
+        size = TRACE_BYTES if self._full else TRACE_BYTES // 10
+        rates: dict[tuple[str, str], float] = {}
+        for one in readings(KINDS, size):
+            rates[one.kind, one.by] = one.bytes_per_s
+            rate, peak = one.bytes_per_s / MB, one.peak_bytes / MB
+            shown = f"{rate:.1f} MB/s, {peak:.0f} MB"
+            bar, met = "", None
+            if one.by == "traceconv ingest" and one.kind in _TIMES_JSON_LOAD:
+                ratio, least = one.bytes_per_s / rates[one.kind, "json.load"], _TIMES_JSON_LOAD[one.kind]
+                shown, bar, met = f"{shown}, {ratio:.2f} × json.load", f"≥ {least} × json.load", ratio >= least
+            elif one.kind == "damaged":
+                ratio = one.bytes_per_s / rates["compact", one.by]
+                shown, bar, met = f"{shown}, {ratio:.2f} × whole", "≥ 0.4 × whole", ratio >= 0.4
+            elif one.kind == "wrecked":
+                bar, met = "≥ 35 MB/s", rate >= 35
+            name = f"trace JSON, {one.kind}: {one.by.removeprefix('traceconv ')}"
+            self._add(name, rate, shown, bar, met if self._full else None)
 
     def _flatness(self, records: int, small_peak: int) -> None:
         capture, count = self._capture(records)
