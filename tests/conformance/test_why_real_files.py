@@ -11,18 +11,18 @@ from why_checks import check_store
 from traceconv.pipeline import ingest
 
 FILES = (
-    "real/onnxruntime/ort_profile_tiny_model.json",
     "real/dftracer/v1_test.pfw.gz",
-    "real/mindspore/gpu_timeline_display_0.json",
-    "real/torch/triton_example.json.gz",
     "real/speedscope_trace_event/multiprocess.json",
     "seed_systems/furiosa/df_comma.native_raw.csv",
     "seed_systems/furiosa/df_newline.native_raw.csv",
-    "seed_systems/furiosa/chrome_killed_middle.json",
     "seed_systems/megengine/static_two_devices.profiling.json",
     "seed_systems/raf/synthetic_raw_unescaped.json",
 )
 LARGE = (
+    "real/onnxruntime/ort_profile_tiny_model.json",
+    "seed_systems/furiosa/chrome_killed_middle.json",
+    "real/torch/triton_example.json.gz",
+    "real/mindspore/gpu_timeline_display_0.json",
     "real/rocm/rocprofv3_908_results.json.gz",
     "real/ascend/torch_npu_level1_rank1",
     "seed_systems/megengine/dtr.chrome_timeline.json",

@@ -22,6 +22,7 @@ COMMANDS = (
     "info",
     "dump",
     "verify",
+    "why",
 )
 
 _PROGRAM = """
