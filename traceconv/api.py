@@ -26,7 +26,7 @@ from traceconv.errors import UsageError, printable
 if TYPE_CHECKING:
     import duckdb
 
-    from traceconv.pipeline import IngestedRun
+    from traceconv.pipeline import IngestedRuns
     from traceconv.runtime.training.options import TrainOptions
     from traceconv.why.evidence import Answer
 
@@ -95,14 +95,15 @@ def record(
 
 def ingest(
     *paths: PathLike, db: PathLike | None = None, replace: bool = False, strict: bool = False
-) -> list[IngestedRun]:
-    """Reads captures, or folders that hold some, into the store; returns what became of each.
+) -> IngestedRuns:
+    """Reads captures, traces, or folders that hold some, into the store; returns what became of each.
 
     db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
     replace  captures that are in the store already are read again
     strict   any loss raises DataLossError, and the store stays as it was
 
-    A run with losses says so (`lossy`, `log`); InputError when there is nothing that can be read.
+    A run with losses says so (`lossy`, `log`). What can't be used is left out, and named in `unusable` of the result;
+    InputError when a path does not exist, or nothing in any of them can be used.
     """
     from traceconv import pipeline
     from traceconv.store.database import default_store_path
