@@ -18,7 +18,7 @@ from .coverage import fuzz_with_coverage, instrument
 if "--atheris" in sys.argv:
     instrument()  # before anything of the project is loaded
 
-from .engine import Fuzzer, keep, kept, limit_memory, numbers, watch
+from .engine import SECONDS_AN_INPUT, Fuzzer, keep, kept, limit_memory, numbers, watch
 from .targets import TARGETS
 
 _REPORT_SECONDS = 1.0
@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="number of the first input (default: 0)")
     parser.add_argument("--target", action="append", dest="targets", choices=list(TARGETS), help="only this; repeat")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    parser.add_argument(
+        "--limit", type=float, default=SECONDS_AN_INPUT, help=f"seconds that one input may take ({SECONDS_AN_INPUT})"
+    )
     parser.add_argument("--out", default="build/fuzz", help="where failing inputs go (default: build/fuzz)")
     parser.add_argument("--replay", metavar="FILE", help="read a kept input once more, and show what happens")
     parser.add_argument("--atheris", action="store_true", help="led by coverage, if atheris is installed; on one core")
@@ -76,7 +79,7 @@ def _work(arguments: argparse.Namespace) -> int:
                 now.seek(0)
                 now.write(f"{number:<20}")
                 now.flush()
-                watch(hang)
+                watch(hang, arguments.limit)
                 fuzzer.run(number)
                 if time.monotonic() - said > _REPORT_SECONDS:
                     said = time.monotonic()
@@ -135,6 +138,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.fuzz", "--worker", str(first), "--jobs", str(arguments.jobs)]
     command += ["--seed", str(arguments.seed), "--state", str(state), "--out", arguments.out]
+    command += ["--limit", str(arguments.limit)]
     if arguments.inputs is not None:
         command += ["--inputs", str(arguments.first + arguments.inputs)]
     if seconds is not None:

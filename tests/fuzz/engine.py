@@ -126,9 +126,9 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, resource.RLIM_INFINITY))
 
 
-def watch(log: object) -> None:
-    """Ends the process, with where it was, when one input takes too long: also inside of C."""
-    faulthandler.dump_traceback_later(SECONDS_AN_INPUT, exit=True, file=log)  # type: ignore[arg-type]
+def watch(log: object, seconds: float) -> None:
+    """Ends the process, with where it was, when one input takes longer: also inside of C."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=log)  # type: ignore[arg-type]
 
 
 _PROC = Path("/proc/self/statm").exists()

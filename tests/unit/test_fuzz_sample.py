@@ -110,3 +110,16 @@ def test_the_program_runs_and_shows_an_input_again(tmp_path: Path) -> None:
         [*command, "--replay", str(tmp_path / "one")], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout == "read\n", done.stderr
+
+
+@pytest.mark.long
+def test_an_input_that_takes_too_long_ends_its_process_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--target", "capture", "--limit", "0.001"]
+    done = subprocess.run(
+        [*command, "--inputs", "3", "--jobs", "1", "--out", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "input 0: Timeout" in done.stdout
+    assert "input 2: Timeout" in done.stdout
+    assert "3 failed" in done.stdout
