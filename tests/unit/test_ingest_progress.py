@@ -1,0 +1,74 @@
+"""The progress line: bytes, events a second, time left, in 80 columns; nothing in a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from trace_files import write_trace
+
+from traceconv.cli import progress
+from traceconv.cli.progress import IngestProgress, ingest_progress
+from traceconv.pipeline import ingest
+
+
+class Clock:
+    """Time that goes on by half a second whenever it is asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 0.5
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_line_fits_80_columns_and_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "time", Clock())
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    for rank in range(3):
+        write_trace(tmp_path / "t" / f"rank{rank}_{'x' * 200}.json", seed=rank)
+    with ingest_progress() as observer:
+        assert isinstance(observer, IngestProgress)
+        ingest([tmp_path / "t"], tmp_path / "s.duckdb", observer=observer)
+        task = observer._progress.tasks[0]
+        assert task.total == sum(file.stat().st_size for file in (tmp_path / "t").iterdir())
+        assert task.completed == task.total
+        assert "events/s" in task.fields["numbers"]
+        assert task.description.startswith("3/3 ")
+        console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system=None)
+        with console.capture() as captured:
+            console.print(observer._progress.make_tasks_table(observer._progress.tasks))
+    (line,) = captured.get().splitlines()
+    assert len(line) <= 80
+    assert "100%" in line
+    assert "MB" in line
+
+
+def test_a_name_can_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with ingest_progress() as observer:
+        assert isinstance(observer, IngestProgress)
+        observer.plan(1, 0)
+        observer.start("[red]\x1b[2J\nname", 0)
+        observer.advance(10)
+        task = observer._progress.tasks[0]
+        assert task.total is None  # of standard input it is not known how much is left
+        assert task.description == "reading [red]\\x1b[2J\\x0aname"
+
+
+def test_nothing_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with ingest_progress() as observer:
+        assert observer is None
