@@ -206,7 +206,6 @@ class Process:
                 self._check_points(options, sessions)
             capture = Capture(options, parent, self.clock.now, self._new_id, self.describe_thread)
             self._settle(sessions)
-            capture.write({}, self.store)  # a process that is killed at once leaves a log that can be read
             self.captures = (*self.captures, capture)
             self.refresh()
             self._set_options()
@@ -287,6 +286,9 @@ class Process:
         )
         if capture.options.selection.memory:
             capture.hold(session.model_id, session.device_id, session.held_memory())
+        # The writer may be long in coming, while others hold the interpreter: a process that is killed now leaves a
+        # log in which there is something.
+        capture.write({}, self.store)
 
     def join(self, session: Session) -> None:
         """A session that is about to be opened; the gate must be shared."""
