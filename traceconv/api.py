@@ -93,9 +93,7 @@ def record(
     return recording.record(options).folder
 
 
-def ingest(
-    *paths: PathLike, db: PathLike | None = None, replace: bool = False, strict: bool = False
-) -> IngestedRuns:
+def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, strict: bool = False) -> IngestedRuns:
     """Reads captures, traces, or folders that hold some, into the store; returns what became of each.
 
     db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
