@@ -54,3 +54,27 @@ def test_a_schema_in_sqlite_that_is_not_utf8(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE StringIds (id", b"CREAT\xff TABLE StringIds (\xffd"))
     with pytest.raises(InputError, match="as SQLite"):
         ingest([path], tmp_path / "a.duckdb")
+
+
+@pytest.mark.parametrize(
+    "time", ["1e-40009342", "173640888371e-40009342", "1e-4000", "0.001E-5000", "1e00000000000000003"]
+)
+def test_an_exponent_beyond_all_tables_ends_no_process(time: str, tmp_path: Path) -> None:
+    path, store = tmp_path / "t.json", tmp_path / "a.duckdb"
+    event = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":%s,"dur":1}'
+    path.write_text(f"[{event % time},{event % 5}]")
+    ingest([path], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        starts = [row[0] for row in connection.execute("SELECT start_ns FROM slice ORDER BY start_ns").fetchall()]
+    assert starts == ([5000, 1_000_000] if time.endswith("03") else [5000])
+
+
+def test_the_number_of_a_step_may_be_too_large_for_a_column(tmp_path: Path) -> None:
+    path, store = tmp_path / "t.json", tmp_path / "a.duckdb"
+    step = '{"ph":"X","cat":"user_annotation","name":"ProfilerStep#%d","pid":1,"tid":1,"ts":1,"dur":9}'
+    kernel = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":2,"dur":1,"args":{"device":0,"stream":7}}'
+    path.write_text('{"trace_id":"x","traceEvents":[' + ",".join((step % 10**30, step % 7, kernel)) + "]}")
+    ingest([path], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        assert connection.execute("SELECT iteration FROM step").fetchall() == [(7,)]
+        assert connection.execute("SELECT count(*) FROM slice").fetchall() == [(3,)]

@@ -25,6 +25,8 @@ from traceconv.schema.dtypes import RecordArray
 
 Int64 = NDArray[np.int64]
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}")
+#: A step number of more digits fits no column: such a slice is no step.
+_STEP_DIGITS = 18
 _DEFAULT = Rule("range", set={"kind": "annotation"})
 
 
@@ -79,7 +81,7 @@ class SliceRows:
                 if dur is None:
                     nested = self._nested.read(first_row + row, 1)[0]
                     dur = None if nested["kind"] == UNFINISHED else int(nested["dur_ns"])
-                if match is None or dur is None:
+                if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
                     continue
                 start = batch.column("start_ns")[row].as_py()
                 self._steps.append((start, start + dur, int(match["step"]), batch.column("track_id")[row].as_py()))

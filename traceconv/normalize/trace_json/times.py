@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]
 
 #: Numbers as JSON has them, and as people quote them: +1, .5, 5., 007 too.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FAR_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{3}")
 _NS_TYPE = pa.decimal128(25, 3)
 #: Largest power of ten that a time may have: beyond it lies nothing that 64 bits hold.
 _MAX_EXPONENT = 40
@@ -42,6 +43,8 @@ def exact_ns(texts: pa.Array) -> Times:
     absent = lengths == 0
     if absent.all():
         return Times(np.zeros(len(texts), np.int64), ~absent, absent, 0)
+    if _has_far_exponent(texts):
+        return _one_by_one(texts, absent)
     try:
         strings = texts.cast(pa.string())
         numbers = strings if not absent.any() else pc.if_else(pa.array(absent), None, strings)
@@ -60,6 +63,13 @@ def _whole_ns(numbers: pa.Array) -> Times:
     ns = numbers.fill_null(0).to_numpy()
     near = (ns > -TIME_LIMIT_NS) & (ns < TIME_LIMIT_NS)
     return Times(np.where(near, ns, 0), near & ~absent, absent, 0)
+
+
+def _has_far_exponent(texts: pa.Array) -> bool:
+    """Whether a text may have an exponent of three digits or more: Arrow's cast would read beyond its tables."""
+    data = texts.buffers()[2]
+    plain = data.to_pybytes() if data is not None else b""
+    return (b"e" in plain or b"E" in plain) and _FAR_EXPONENT.search(plain) is not None
 
 
 def _quickly(numbers: pa.Array) -> Int64 | None:
