@@ -25,6 +25,7 @@ from traceconv.pipeline import IngestedRun, NothingUsable, SilentObserver, inges
 from traceconv.pipeline_sources import find_sources
 from traceconv.readers import trace_walk
 from traceconv.readers.trace_walk import by_numbers
+from traceconv.store.writer import StoreWriter
 
 RUNS = "SELECT run_id, label, rank, group_label FROM run ORDER BY run_id"
 PROGRAM = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "ingest"]
@@ -327,6 +328,28 @@ def test_ctrl_c_at_any_moment_leaves_the_store_as_it_was(tmp_path: Path, what: s
     if old:
         assert all_rows(store) == before
     assert len(ingest([top], store)) == 4
+
+
+def test_ctrl_c_comes_too_late_when_rows_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the program would say that it was stopped, and the rows would be in the store."""
+    whole = StoreWriter._execute_at_once
+    pressed = []
+
+    def execute(writer: StoreWriter, statement: str, parameters: list[object] | dict[str, object]) -> None:
+        if statement in ("COMMIT", "CHECKPOINT"):
+            pressed.append(statement)
+            os.kill(os.getpid(), signal.SIGINT)
+        whole(writer, statement, parameters)
+
+    monkeypatch.setattr(StoreWriter, "_execute_at_once", execute)
+    heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert len(ingest([write_trace(tmp_path / "rank0.json")], tmp_path / "s.duckdb")) == 1
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, heeding)
+    assert pressed == ["COMMIT", "CHECKPOINT"]
+    assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
 
 
 def test_ctrl_c_while_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -183,7 +185,15 @@ class StoreWriter:
         return int(self._fetch(f"SELECT count(*) FROM task WHERE {where} AND wait_ns < 0", [run_id, device_id])[0][0])  # noqa: S608
 
     def commit(self) -> None:
-        """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log."""
+        """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log.
+
+        Ctrl-C comes too late from here on: it would say that nothing was stored.
+        """
+        self._insert_small()
+        with _undisturbed():
+            self._commit()
+
+    def _commit(self) -> None:
         self._execute("COMMIT", [])
         try:
             self._execute("CHECKPOINT", [])
@@ -281,6 +291,20 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
     except OSError as error:
         _unlink(path)
         raise StoreError(f"can't make {printable(str(path))}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C does nothing; in other threads than the main one it never does."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _raise_interrupt(error: BaseException) -> None:
