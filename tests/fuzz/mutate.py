@@ -15,8 +15,8 @@ from traceconv.wire.frames import BLOCK_HEADER_BYTES, BLOCK_MAGIC, encode_block_
 NUMBERS = (
     b"0", b"-1", b"1e999", b"9223372036854775807", b"-9223372036854775808", b"18446744073709551616", b"1e-400",
     b"4611686018427387904", b"123456789012345678901234567890.123456789", b"NaN", b"Infinity", b"-0", b"1.", b".5",
-    b"2147483648", b"4294967295", b"1e18", b'"1e3"', b"true", b"null", b'""', b"[]", b"{}", b"007", b"+1", b"1e-40009342",
-    b"1e-4000",
+    b"2147483648", b"4294967295", b"1e18", b'"1e3"', b"true", b"null", b'""', b"[]", b"{}", b"007", b"+1",
+    b"1e-40009342", b"1e-4000",
 )  # fmt: skip
 ODD_BYTES = (
     b"\x00", b"\xff", b"\xef\xbb\xbf", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xed\xa0\x80", b"\r", b"\n", b'"', b"\\",
