@@ -17,7 +17,7 @@ from traceconv.pipeline import ingest
 FOLDER = shared("perfetto_json")
 CASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 
-#: What differs on purpose; docs/explanation/perfetto-differences.md gives the reasons.
+#: What differs on purpose; docs/reference/perfetto-differences.md gives the reasons.
 DIFFERENT = {
     "DynamicTables__test_connected_flow": "table functions with a column as argument are not SQL of DuckDB",
     "GeckoParser__test_gecko_markers": "a Firefox profile is not a Chrome trace",
