@@ -22,7 +22,8 @@ from traceconv.json_events import TraceBatch, TraceSource
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.classify import RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
-from traceconv.normalize.trace_json.own_export import NotAsWritten, OwnExport, header_of
+from traceconv.normalize.trace_json.own_columns import NotAsWritten
+from traceconv.normalize.trace_json.own_export import OwnExport, header_of
 from traceconv.normalize.trace_json.second_pass import SecondPass, TableRows
 from traceconv.pipeline import IngestedRun, Observer, told
 from traceconv.readers.chrome_json.containers import STDIN

@@ -13,7 +13,8 @@ from traceconv.json_events import TraceSource
 from traceconv.normalize.raw_log import RawLogNormalizer
 from traceconv.normalize.trace_json.classify import built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
-from traceconv.normalize.trace_json.own_export import NotAsWritten, OwnExport, header_of
+from traceconv.normalize.trace_json.own_columns import NotAsWritten
+from traceconv.normalize.trace_json.own_export import OwnExport, header_of
 from traceconv.normalize.trace_json.second_pass import SecondPass
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.npulog.discover import find_captures, fingerprint

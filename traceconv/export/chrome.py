@@ -43,7 +43,7 @@ from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.row_order import in_order
 from traceconv.export.windows import condition, time_windows
-from traceconv.normalize.trace_json.own_export import FORM, ROW_TABLES
+from traceconv.normalize.trace_json.own_columns import FORM, ROW_TABLES
 
 #: Rows that are fetched at once: some MB of text.
 _BATCH_ROWS = 16_384

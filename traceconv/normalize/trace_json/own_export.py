@@ -7,73 +7,48 @@ places in this file, and what refers to them follows. See docs/how-to/export-a-t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from traceconv.diagnostics import Accounts
-from traceconv.json_events import ABSENT, TraceBatch
+from traceconv.json_events import TraceBatch
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.spool import SpillIndex
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.lanes import Lane
+from traceconv.normalize.trace_json.own_columns import (
+    CATEGORY,
+    DECODERS,
+    FORM,
+    HEADER_TABLES,
+    LANES,
+    MEMBERS,
+    NUMBER,
+    REFERENCES,
+    ROW_TABLES,
+    SLICES,
+    THREAD,
+    NotAsWritten,
+    arrays,
+    decoded,
+    in_order,
+    ints,
+    lane_schema,
+    typed_rows,
+    whole,
+)
 from traceconv.normalize.trace_json.times import exact_ns
-from traceconv.schema import table
 from traceconv.schema.arrow import arrow_schema
-from traceconv.schema.model import Column
 
 Int64: TypeAlias = "NDArray[np.int64]"
 Places: TypeAlias = "NDArray[np.intp]"
-
-#: `otherData.form` of the files that can be read back.
-FORM = 1
-#: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
-NO_NAME = "(no name)"
-#: Columns of an op that its tasks show; they are read from the op itself.
-OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
-#: Tables whose rows are metadata events.
-ROW_TABLES = ("op", "fusion")
-#: Tables whose rows are in `otherData`.
-HEADER_TABLES = ("run", "device", "process", "track")
-#: Column of the category (`cat`) of an event.
-CATEGORY = {"task": "task_type", "api": "level", "range": "category", "marker": "category"}
-
-_SLICES = ("range", "api", "task")
-_LANES = (*_SLICES, "marker", "step", "counter", "memory", "flow", *ROW_TABLES)
-#: Columns that have a place elsewhere in an event than its args.
-_PLACED = {
-    **{name: {"track_id", "name", "start_ns", "dur_ns", CATEGORY[name]} for name in _SLICES},
-    "marker": {"track_id", "ts_ns", "name", "category"},
-    "step": {"device_id"},
-    "memory": {"device_id", "alloc_ns"},
-    "flow": {"src_ns", "dst_ns"},
-    "op": set[str](),
-    "fusion": set[str](),
-}
-#: Columns that may be null in args, to say that what stands elsewhere is not the column's value.
-_NULLED = ("name", "ts_ns", "src_ns")
-#: Columns that hold an id of task, api, range or marker.
-_REFERENCES = {"parent_id", "src_id", "dst_id"}
-_TYPES: dict[str, Any] = {
-    "i32": int | str | None,
-    "i64": int | str | None,
-    "u64": int | str | None,
-    "f64": float | str | None,
-    "bool": bool | None,
-    "str": str | None,
-    "json": Raw,
-}
-
-
-class NotAsWritten(Exception):
-    """The file says that it is an export of ours, and something in it is not as we write it."""
 
 
 class _Header(msgspec.Struct):
@@ -124,10 +99,10 @@ class OwnExport:
         self._header = header
         self._accounts = accounts
         self._first_id = source_id << id_bits
-        self._base_ns = _whole(header.base_ns)
+        self._base_ns = whole(header.base_ns)
         self._run = header.run[0]
-        self._small = {name: _typed_rows(name, getattr(header, name)) for name in HEADER_TABLES}
-        self._lanes = {name: Lane(_lane_schema(name)) for name in _LANES}
+        self._small = {name: typed_rows(name, getattr(header, name)) for name in HEADER_TABLES}
+        self._lanes = {name: Lane(lane_schema(name)) for name in LANES}
         self._ids = SpillIndex(("id",))
         self._threads: dict[tuple[object, object], _Thread] = {}
         self._flows = _Flows()
@@ -175,21 +150,21 @@ class OwnExport:
     def _metadata(self, events: _Events, place: int) -> None:
         name = events.label("name")[place]
         if name == "thread_name":
-            args = _decoded(_THREAD, events.args([place]))[0]
+            args = decoded(THREAD, events.args([place]))[0]
             owner = args.device_id if args.table in ("step", "memory") else args.track_id
             key = (events.label("pid")[place], events.label("tid")[place])
             self._threads[key] = _Thread(args.table, owner)
         elif name in ROW_TABLES:
-            rows = _decoded(_DECODERS[name], events.args([place]))
-            self._lanes[name].append(_arrays(name, rows, {}))
+            rows = decoded(DECODERS[name], events.args([place]))
+            self._lanes[name].append(arrays(name, rows, {}))
 
     def _rows(self, name: str, ph: str, events: _Events, places: Places) -> None:
         """The rows of the events of one kind on threads of one table."""
         if name == "flow":
             return
-        if name in _SLICES and ph in ("X", "B"):
+        if name in SLICES and ph in ("X", "B"):
             self._slices(name, events, places)
-        elif ph == "i" and (name in _SLICES or name == "marker"):
+        elif ph == "i" and (name in SLICES or name == "marker"):
             self._markers(events, places)
         elif name == "counter" and ph == "C":
             self._counters(events, places)
@@ -200,8 +175,8 @@ class OwnExport:
             self._memory(events, places)
             return
         elif name == "step" and ph in ("X", "B", "i"):
-            args = _decoded(_DECODERS["step"], events.args(places))
-            self._lanes["step"].append(_arrays("step", args, {"device_id": self._owners(events, places)}))
+            args = decoded(DECODERS["step"], events.args(places))
+            self._lanes["step"].append(arrays("step", args, {"device_id": self._owners(events, places)}))
         else:
             raise NotAsWritten(f"{ph} events on a thread of {name}")
         self._count(ph, len(places), "rows")
@@ -213,7 +188,7 @@ class OwnExport:
     def _titled(self, name: str, events: _Events, places: Places, args: Sequence[Any]) -> dict[str, pa.Array]:
         """The columns that slices and markers have in common."""
         ids = events.ids[places]
-        old = _ints([one.id for one in args], pa.int64())
+        old = ints([one.id for one in args], pa.int64())
         if old.null_count:
             raise NotAsWritten("a row without an id")
         self._ids.add(old.to_numpy().view(np.uint64), ids)
@@ -228,18 +203,18 @@ class OwnExport:
         }
 
     def _slices(self, name: str, events: _Events, places: Places) -> None:
-        args = _decoded(_DECODERS[name], events.args(places))
+        args = decoded(DECODERS[name], events.args(places))
         columns = self._titled(name, events, places, args)
         columns["start_ns"] = pa.array(events.times(places))
         columns["dur_ns"] = events.lengths(places)
-        self._lanes[name].append(_arrays(name, args, columns))
+        self._lanes[name].append(arrays(name, args, columns))
 
     def _markers(self, events: _Events, places: Places) -> None:
-        args = _decoded(_DECODERS["marker"], events.args(places))
+        args = decoded(DECODERS["marker"], events.args(places))
         columns = self._titled("marker", events, places, args)
         timeless = np.array([one.ts_ns is None for one in args], np.bool_)
         columns["ts_ns"] = pa.array(events.times(places), mask=timeless)
-        self._lanes["marker"].append(_arrays("marker", args, columns))
+        self._lanes["marker"].append(arrays("marker", args, columns))
 
     def _memory(self, events: _Events, places: Places) -> None:
         names = events.label("name")
@@ -249,12 +224,12 @@ class OwnExport:
         if not len(places):
             return
         held = np.array([names[place] == "held" for place in places.tolist()], np.bool_)
-        args = _decoded(_DECODERS["memory"], events.args(places))
+        args = decoded(DECODERS["memory"], events.args(places))
         columns = {
             "device_id": self._owners(events, places),
             "alloc_ns": pa.array(events.times(places), mask=held),
         }
-        self._lanes["memory"].append(_arrays("memory", args, columns))
+        self._lanes["memory"].append(arrays("memory", args, columns))
         self._count("i", len(places), "rows")
 
     def _counters(self, events: _Events, places: Places) -> None:
@@ -262,14 +237,14 @@ class OwnExport:
         values: list[float | None] = []
         wholes: list[int | None] = []
         for place, text in zip(places.tolist(), events.args(places), strict=True):
-            members = _MEMBERS.decode(text)
+            members = MEMBERS.decode(text)
             if len(members) != 1:
                 raise NotAsWritten("a counter with several values")
             [(key, raw)] = members.items()
             extra = (events.columns.extra or {place: None})[place] or {}
-            number = _NUMBER.decode(raw)
+            number = NUMBER.decode(raw)
             whole = number if isinstance(number, int) else None
-            beside = _NUMBER.decode(extra["value"]) if "value" in extra else number
+            beside = NUMBER.decode(extra["value"]) if "value" in extra else number
             series.append(key if key != "value" or "series" in extra else None)
             try:
                 values.append(None if beside is None else float(beside))
@@ -277,7 +252,7 @@ class OwnExport:
                 raise NotAsWritten("a counter's value that is no number") from None
             wholes.append(whole)
         self._lanes["counter"].append(
-            _in_order(
+            in_order(
                 "counter",
                 {
                     "track_id": self._owners(events, places),
@@ -292,7 +267,7 @@ class OwnExport:
     def _flow_events(self, events: _Events, found: Sequence[tuple[int, str]]) -> None:
         flows = self._flows
         starts = [place for place, ph in found if ph == "s"]
-        args = iter(_decoded(_DECODERS["flow"], events.args(starts)))
+        args = iter(decoded(DECODERS["flow"], events.args(starts)))
         times = events.times(np.array([place for place, _ in found])).tolist()
         keys = events.columns.raw["id"].take(pa.array([place for place, _ in found])).to_pylist()
         matched = 0
@@ -321,7 +296,7 @@ class OwnExport:
             "src_ns": pa.array(np.array(flows.src_ns[:count], np.int64), mask=nameless),
             "dst_ns": pa.array(flows.dst_ns[:count], pa.int64()),
         }
-        self._lanes["flow"].append(_arrays("flow", args, columns))
+        self._lanes["flow"].append(arrays("flow", args, columns))
         self._flows = _Flows(flows.args[count:], flows.keys[count:], flows.src_ns[count:], flows.dst_ns[count:])
 
     def end(self) -> None:
@@ -332,7 +307,7 @@ class OwnExport:
 
     def tables(self) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
         """All tables with their batches; each must be read to its end before the next is asked for."""
-        for name in _LANES:
+        for name in LANES:
             yield name, self._batches(name)
         for name in HEADER_TABLES[1:]:
             names, rows = self._small[name]
@@ -344,7 +319,7 @@ class OwnExport:
             arrays = []
             for one in batch.schema.names:
                 array = batch.column(one)
-                if one in _REFERENCES:
+                if one in REFERENCES:
                     array = self._followed(array)
                 arrays.append(array.dictionary_encode() if pa.types.is_dictionary(schema.field(one).type) else array)
             fields = [schema.field(one) for one in batch.schema.names]
@@ -408,141 +383,3 @@ class _Events:
         if not (found.valid | found.absent).all() or found.rounded:
             raise NotAsWritten("a duration that is no number of nanoseconds")
         return pa.array(found.ns, mask=~found.valid)
-
-
-def _args_type(name: str) -> type[msgspec.Struct]:
-    fields: list[tuple[str, Any, Any]] = []
-    for column in table(name).columns:
-        if column.name in _PLACED[name]:
-            if column.name in _NULLED:
-                fields.append((column.name, None | UnsetType, UNSET))
-        else:
-            fields.append((column.name, _TYPES[column.type], ABSENT if column.type == "json" else None))
-    taken = {one[0] for one in fields}
-    fields += [(one, str | None, None) for one in OP_MEMBERS if name in ("task", "api") and one not in taken]
-    return msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, gc=False)
-
-
-class _ThreadArgs(msgspec.Struct):
-    table: str
-    name: str | None = None
-    track_id: int | None = None
-    device_id: int | None = None
-
-
-_THREAD = msgspec.json.Decoder(list[_ThreadArgs])
-_DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name)]) for name in _PLACED}  # type: ignore[misc] # made above
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_NUMBER = msgspec.json.Decoder(int | float | str | None)
-
-
-def _decoded(decoder: Any, texts: Sequence[bytes]) -> list[Any]:
-    found: list[Any] = decoder.decode(b"[" + b",".join(texts) + b"]")
-    if len(found) != len(texts):
-        raise NotAsWritten("an event without args")
-    return found
-
-
-def _lane_schema(name: str) -> pa.Schema:
-    plain = {
-        one.name: one.type.value_type if pa.types.is_dictionary(one.type) else one.type for one in arrow_schema(name)
-    }
-    return pa.schema([(one, kind) for one, kind in plain.items() if one != "run_id"])
-
-
-def _arrays(name: str, rows: Sequence[Any], placed: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """All columns of a table but run_id: those that are placed, the others from args."""
-    return _in_order(
-        name,
-        {
-            column.name: placed[column.name]
-            if column.name in placed
-            else _array(list(map(attrgetter(column.name), rows)), column)
-            for column in table(name).columns
-            if column.name != "run_id"
-        },
-    )
-
-
-def _in_order(name: str, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-    return [columns[one] for one in _lane_schema(name).names]
-
-
-def _array(values: list[Any], column: Column) -> pa.Array:
-    if column.type == "json":
-        return pa.array([_text(value) for value in values], pa.string())
-    if column.type in ("i32", "i64", "u64"):
-        return _ints(values, {"i32": pa.int32(), "i64": pa.int64(), "u64": pa.uint64()}[column.type])
-    if column.type == "f64":
-        return pa.array([None if value is None else _float(value) for value in values], pa.float64())
-    return pa.array(values, {"str": pa.string(), "bool": pa.bool_()}[column.type])
-
-
-def _text(value: Raw) -> str | None:
-    """JSON text as the column had it: what is no JSON by the letter stands in a string."""
-    text = bytes(value)
-    if not text or text == b"null":
-        return None
-    if text.startswith(b'"'):
-        return str(msgspec.json.decode(text))
-    return text.decode()
-
-
-def _ints(values: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        try:
-            return pa.array([None if value is None else _whole(value) for value in values], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise NotAsWritten(str(error)) from error
-
-
-def _whole(value: object) -> int:
-    """A whole number, which is a string where doubles would not hold it."""
-    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal() and value.isascii():
-        return int(value)
-    if type(value) is int:
-        return value
-    raise NotAsWritten("text in the place of a whole number")
-
-
-def _float(value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type] # a number or text
-    except (TypeError, ValueError) as error:
-        raise NotAsWritten("text in the place of a number") from error
-
-
-_CHECKS: Mapping[str, Callable[[Any], object]] = {"i32": _whole, "i64": _whole, "u64": _whole, "f64": _float}
-
-
-def _typed_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Rows of `otherData`, with values of the types of their columns."""
-    columns = [column for column in table(name).columns if column.name != "run_id"]
-    names = tuple(column.name for column in columns)
-    unknown = {key for row in rows for key in row} - {"run_id", *names}
-    if unknown:
-        raise NotAsWritten(f"{name} with columns that are not known")
-    found = []
-    for row in rows:
-        values: list[object] = []
-        for column in columns:
-            value = row.get(column.name)
-            if value is not None:
-                value = _checked(value, column)
-            values.append(value)
-        found.append(tuple(values))
-    return names, found
-
-
-def _checked(value: Any, column: Column) -> object:
-    if column.type in _CHECKS:
-        number = _CHECKS[column.type](value)
-        limits = {"i32": (-(2**31), 2**31), "i64": (-(2**63), 2**63), "u64": (0, 2**64)}.get(column.type)
-        if limits is not None and not limits[0] <= number < limits[1]:  # type: ignore[operator] # a whole number
-            raise NotAsWritten("a number that its column does not hold")
-        return number
-    if not isinstance(value, bool if column.type == "bool" else str):
-        raise NotAsWritten(f"{column.name} is of another type")
-    return value
