@@ -199,7 +199,8 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
         lossy = ", with losses" if run.lossy else ""
         yield f"{name} is in {shown} already, as run {run.run_id}{lossy}; nothing done (--replace reads it again)"
         return
-    yield f"{name} {run.action} as run {run.run_id} in {shown}{_whose(run)}"
+    of_many = run.rank is not None or run.group_label is not None  # a host alone tells nothing apart
+    yield f"{name} {run.action} as run {run.run_id} in {shown}{_whose(run) if of_many else ''}"
     heads = ("records", "rows", "merged", "consumed", "lost")
     yield f"  {'type':<22}" + "".join(f"{head:>11}" for head in heads)
     books = sorted(run.accounts.by_record.items())
