@@ -58,11 +58,14 @@ def decode_events(text: bytes, lines: bool, seen: set[str] | None = None) -> Dec
         colons = _colons(body)
         # A key written with escapes is not seen here; then the colons don't come out even.
         columns = columns_of(events, seen)
-        if colons != _colons_of(columns):
-            seen |= {field for field, key in _KEY.items() if field not in seen and key.search(body)}
-            columns = columns_of(events, seen)
         if colons == _colons_of(columns):
             return Decoded(columns)
+        new = {field for field, key in _KEY.items() if field not in seen and key.search(body)}
+        if new:
+            seen |= new
+            columns = columns_of(events, seen)
+            if colons == _colons_of(columns):
+                return Decoded(columns)
     except msgspec.ValidationError:
         pass
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
