@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -157,11 +158,15 @@ def _change(document: Any, rng: random.Random) -> None:
         owner.insert(rng.randrange(len(owner) + 1), owner[key])
     elif what == 3:
         above = rng.choice(path)
-        owner[key] = above[0][above[1]] if not isinstance(above[0][above[1]], (dict, list)) else rng.choice(VALUES)
+        owner[key] = (
+            above[0][above[1]]
+            if not isinstance(above[0][above[1]], (dict, list))
+            else copy.deepcopy(rng.choice(VALUES))
+        )
     elif what == 4 and isinstance(owner, list):
         rng.shuffle(owner)
     else:
-        owner[key] = rng.choice(VALUES)
+        owner[key] = copy.deepcopy(rng.choice(VALUES))
 
 
 def records(data: bytes, rng: random.Random, corpus: Sequence[bytes]) -> bytes:
