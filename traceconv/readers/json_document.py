@@ -133,6 +133,10 @@ class JsonDocument:
         """The value here, as text; None when it is larger than the limit. Raises _Ended when it has no end."""
         while True:
             end = end_of_value(self._text, self._at, self._final)
+            if end == self._at < len(self._text):  # a byte that begins nothing: a form feed, say
+                self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, 1, 0)
+                self._at += 1
+                return None
             if end is not None and (end < len(self._text) or self._final):
                 text, self._at = self._text[self._at : end], end
                 return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
@@ -114,5 +114,8 @@ def exact_number(text: str) -> Decimal | None:
     plain = text.strip().strip('"').strip()
     if len(plain) > 400 or not NUMBER.fullmatch(plain):
         return None
-    value = Decimal(plain)
+    try:
+        value = Decimal(plain)
+    except InvalidOperation:  # an exponent that no decimal has
+        return None
     return value if value == 0 or abs(value.adjusted()) <= _MAX_EXPONENT else None

@@ -83,7 +83,7 @@ class MegEngineStaticReader:
                 )
         self._text_bytes = size
         try:
-            found = json.loads(b"".join(parts), parse_float=Decimal)
+            found = json.loads(b"".join(parts), parse_float=_decimal)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{printable(str(self._path))}: damaged: no whole JSON object ({printable(str(error))})"
@@ -180,13 +180,21 @@ def _shape(shape: object) -> str:
     return ",".join(str(extent) for extent in shape) if isinstance(shape, list) else str(shape)
 
 
+def _decimal(text: str) -> Decimal | str:
+    """A number of the text, exactly; one with an exponent that no decimal has stays text."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
+
+
 def _ns(seconds: object) -> int | None:
     """Seconds as they stand in the text → whole ns, half to even; None for what is no time."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, Decimal)):
         return None
     try:
         value = Decimal(seconds)
-        if not value.is_finite() or abs(value) > _FAR_SECONDS:
+        if not value.is_finite() or not -_FAR_SECONDS <= value <= _FAR_SECONDS:
             return None
         return int((value * 10**9).to_integral_value())
     except InvalidOperation:

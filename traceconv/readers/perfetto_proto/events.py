@@ -7,7 +7,7 @@ import numpy as np
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.annotations import Annotations, Notes
 from traceconv.readers.perfetto_proto.sequences import Texts, repeated
-from traceconv.wire.protobuf import LEN, Int64, walk
+from traceconv.wire.protobuf import LEN, Int64, WireError, walk
 
 #: The value of a field that an event does not have, where 0 would say something.
 ABSENT = (1 << 64) - 1
@@ -24,6 +24,9 @@ _PLAIN = frozenset(
         names.COUNTER_VALUE,
     )
 )
+#: Lists of numbers, one after another.
+_PACKED = (names.CATEGORY_IIDS, names.EXTRA_TRACKS, names.EXTRA_VALUES, names.EXTRA_DOUBLE_TRACKS, names.FLOWS_OLD,
+           names.FLOW_ENDS_OLD)  # fmt: skip
 _REPEATED = (names.EXTRA_TRACKS, names.EXTRA_VALUES, names.EXTRA_DOUBLE_TRACKS, names.EXTRA_DOUBLE_VALUES)
 
 #: A field of an event: kind, value (size of a LEN field), place.
@@ -69,6 +72,7 @@ class EventTable:
         of = np.flatnonzero((number == names.COUNTER_VALUE) & (kind != LEN))
         for event, bits in zip(row[of].tolist(), value[of].tolist(), strict=True):
             self.value[event] = bits
+        self._check_packed(row, number, kind, value, at)
         self.categories: dict[int, list[int]] = {}
         self._several_categories(found.row, found.number, found.kind, found.value, found.at, count)
         self.category_texts: dict[int, list[bytes]] = {}
@@ -83,6 +87,16 @@ class EventTable:
         self.annotations = Annotations(data, found, array, texts, notes)
         self.bounds = self.annotations.bounds(count)
 
+    def _check_packed(self, row: Int64, number: np.ndarray, kind: np.ndarray, value: np.ndarray, at: Int64) -> None:
+        """An event with a list of numbers that can't be read to its end is not sound."""
+        of = np.flatnonzero((kind == LEN) & np.isin(number, _PACKED))
+        columns = (column[of].tolist() for column in (row, value, at))
+        for event, size, place in zip(*columns, strict=True):
+            try:
+                repeated(self.data, LEN, size, place)
+            except WireError:
+                self.sound[event] = False
+
     def _several_categories(
         self, row: Int64, number: np.ndarray, kind: np.ndarray, value: np.ndarray, at: Int64, count: int
     ) -> None:
@@ -91,7 +105,7 @@ class EventTable:
             return
         several = np.bincount(row[of], minlength=count) > 1
         several[row[of[kind[of] == LEN]]] = True
-        of = of[several[row[of]]]
+        of = of[several[row[of]] & np.array(self.sound, np.bool_)[row[of]]]
         columns = (column[of].tolist() for column in (row, kind, value, at))
         for event, form, bits, place in zip(*columns, strict=True):
             self.categories.setdefault(event, []).extend(repeated(self.data, form, bits, place))

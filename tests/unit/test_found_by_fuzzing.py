@@ -1,0 +1,67 @@
+"""Inputs that once led to a traceback, or to no end: now rows, words in the log, or one clear error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ingest_checks import query
+from perfetto_builder import begin, end, event, thread
+
+from traceconv.errors import TraceconvError
+from traceconv.normalize.trace_json.times import exact_number
+from traceconv.pipeline import IngestedRun, ingest
+
+HUGE = "1e99999999999999999999"
+
+
+def taken(data: bytes | str, tmp_path: Path, name: str, reader: str | None = None) -> tuple[IngestedRun, Path]:
+    path, store = tmp_path / name, tmp_path / "trace.duckdb"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    run = ingest([path], store, reader=reader)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return run, store
+
+
+def test_an_exponent_that_no_decimal_has_is_no_number(tmp_path: Path) -> None:
+    assert exact_number(HUGE) is None
+    text = f'[{{"ph":"X","name":"a","ts":1,"dur":2}},{{"ph":"X","name":"b","ts":{HUGE},"dur":2}}]'
+    run, store = taken(text, tmp_path, "trace.json")
+    assert query(store, "SELECT name FROM slice") == [("a",)]
+    assert [entry.code.text for entry in run.log] == ["no_time"]
+
+
+@pytest.mark.parametrize("number", [HUGE, "1e999999999999999999", "-1E999999"])
+def test_such_a_time_in_a_static_profile(number: str, tmp_path: Path) -> None:
+    text = (
+        '{"graph_exec": {"device": {"7": {"cpu0": {"start": 0.1, "kern": 0.1, "end": 0.2}}, '
+        f'"8": {{"cpu0": {{"start": 0.1, "kern": 0.1, "end": {number}}}}}}}, "host": {{}}}}, '
+        '"operator": {"7": {"name": "a", "type": "b"}, "8": {"name": "c", "type": "d"}}}'
+    )
+    try:
+        run, _ = taken(text, tmp_path, "profile.json", "megengine_static")
+    except TraceconvError:
+        return
+    assert run.lossy or run.record_count
+
+
+@pytest.mark.parametrize("byte", ["\f", "\v"])
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [
+        ("speedscope", '{"shared":{"frames":[{"name":"a"},%s{"name":"b"}]},"profiles":[%s]}'),
+        ("rocprofv3", '{"rocprofiler-sdk-tool":[%s{"metadata":{}},%s]}'),
+    ],
+)
+def test_a_blank_that_json_does_not_have_ends_nothing(reader: str, text: str, byte: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceconvError):
+        taken(text % (byte, byte), tmp_path, "trace.json", reader)
+
+
+def test_a_list_of_numbers_that_is_cut_off_makes_its_event_unsound(tmp_path: Path) -> None:
+    # Categories (3) as a packed list whose last number has no end.
+    broken = event(20, (9, 1), (11, 2), (3, b"\x01\x80"))
+    data = thread(2, 1, 1, "main") + begin(10, 2, "a") + broken + end(30, 2)
+    run, store = taken(data, tmp_path, "trace.pftrace", "perfetto_proto")
+    assert query(store, "SELECT name FROM slice") == [("a",)]
+    assert run.lossy
