@@ -65,3 +65,13 @@ def test_a_list_of_numbers_that_is_cut_off_makes_its_event_unsound(tmp_path: Pat
     run, store = taken(data, tmp_path, "trace.pftrace", "perfetto_proto")
     assert query(store, "SELECT name FROM slice") == [("a",)]
     assert run.lossy
+
+
+def test_a_weight_beyond_all_numbers(tmp_path: Path) -> None:
+    text = (
+        '{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"a"}]},'
+        '"profiles":[{"type":"sampled","name":"p","unit":"seconds","startValue":0,"endValue":9,'
+        '"samples":[[0],[0]],"weights":[1,1e999999]}]}'
+    )
+    run, _ = taken(text, tmp_path, "p.speedscope.json", "speedscope")
+    assert len(run.log)

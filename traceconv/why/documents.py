@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 import msgspec
@@ -203,7 +203,7 @@ def _value(text: bytes) -> object:
 def _ns(text: bytes, factor: int) -> int | None:
     try:
         return int((Decimal(text.decode().strip('" ')) * factor).to_integral_value(ROUND_HALF_EVEN))
-    except (InvalidOperation, ValueError, OverflowError):
+    except (ArithmeticError, ValueError):
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,7 @@ class SpeedscopeReader:
             if not -_FAR < exact < _FAR:
                 return None
             whole = exact.to_integral_value(ROUND_HALF_EVEN)
-        except (InvalidOperation, ValueError):
+        except (ArithmeticError, ValueError):  # no number, or one with an exponent beyond all
             return None
         self._rounded += exact != whole
         return int(whole)
