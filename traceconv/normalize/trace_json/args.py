@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
-from numpy.typing import NDArray
 
 #: Key under which args holds what stands beside `args` in an event, and no column holds.
 BESIDE = "trace_event"
@@ -87,8 +86,3 @@ def joined_objects(args: pa.Array) -> bytes:
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     joined: bytes = pc.binary_join(whole, ",")[0].as_buffer().to_pybytes()
     return b"[" + joined + b"]"
-
-
-def places(mask: NDArray[np.bool_]) -> pa.Array:
-    """The places where a mask is set, to take rows by."""
-    return pa.array(np.flatnonzero(mask))

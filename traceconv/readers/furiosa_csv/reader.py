@@ -17,9 +17,9 @@ import pyarrow as pa
 from traceconv.diagnostics import Account, Accounts, Code, ImportLog
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_column
-from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.columns import integers
+from traceconv.readers.file_reader import FileReader
 from traceconv.readers.furiosa_csv.sniff import HEAD
 from traceconv.readers.vendor_csv.records import CsvRecords, RecordBatch
 
@@ -30,21 +30,18 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _NPU_TID = 10_000_000
 
 
-class FuriosaCsvReader:
+class FuriosaCsvReader(FileReader):
     """Reads one file, as `TraceSource` has it."""
 
     def __init__(
         self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
     ) -> None:
-        self._source = TextSource(path, log, limits, advance)
-        self._log = log
-        self._accounts = accounts
+        super().__init__(path, log, accounts, limits, advance)
         self._damaged = Account()
         self._records = CsvRecords(self._source.chunks(), log, self._damaged, path.name, ragged=True)
         self._right: tuple[str, ...] = ()
         self._tids: set[int] = set()
         self._short: tuple[int, int, list[str]] | None = None
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
 
     def batches(self) -> Iterator[TraceBatch]:
         """All spans, in the order of the file, and names of the tracks of processing elements."""
@@ -160,18 +157,6 @@ class FuriosaCsvReader:
     def found_events(self) -> bool:
         """Whether the file has the header of such a table."""
         return bool(self._right)
-
-    @property
-    def size_bytes(self) -> int:
-        return self._source.size_bytes
-
-    @property
-    def digest(self) -> str:
-        return f"{self._source.crc:08x}"
-
-    @property
-    def container(self) -> str:
-        return self._source.container
 
     @property
     def keys(self) -> Mapping[str, bytes]:

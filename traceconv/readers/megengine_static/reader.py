@@ -19,8 +19,8 @@ from traceconv.diagnostics import Accounts, Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_column
-from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.file_reader import FileReader
 
 SOURCE_ID = 1
 _SIDES = ("device", "host")
@@ -28,20 +28,16 @@ _SIDES = ("device", "host")
 _FAR_SECONDS = Decimal(2) ** 62 / 10**9
 
 
-class MegEngineStaticReader:
+class MegEngineStaticReader(FileReader):
     """Reads one file, as `TraceSource` has it. The file is one JSON object: it is held in memory whole."""
 
     def __init__(
         self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
     ) -> None:
-        self._path = path
-        self._source = TextSource(path, log, limits, advance)
-        self._log = log
-        self._accounts = accounts
+        super().__init__(path, log, accounts, limits, advance)
         self._limit = limits.event_bytes
         self._facts: dict[str, int] = {}
         self.found_events = False
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
 
     def batches(self) -> Iterator[TraceBatch]:
         """An event for each operator on each computing node. InputError when the file is no such profile."""
@@ -138,18 +134,6 @@ class MegEngineStaticReader:
     def _made(self, ordinal: int, columns: EventColumns) -> TraceBatch:
         self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + ordinal, columns.count, 0, self._text_bytes))
         return TraceBatch(ordinal, 0, self._text_bytes, columns, (Segment(0, b"", columns.count),))
-
-    @property
-    def size_bytes(self) -> int:
-        return self._source.size_bytes
-
-    @property
-    def digest(self) -> str:
-        return f"{self._source.crc:08x}"
-
-    @property
-    def container(self) -> str:
-        return self._source.container
 
     @property
     def keys(self) -> Mapping[str, bytes]:

@@ -17,6 +17,7 @@ from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName
 from traceconv.readers.chrome_json.containers import STDIN, container_of, opened
 from traceconv.readers.columns import durations, integers, json_objects, whole
+from traceconv.readers.file_reader import keys_object
 from traceconv.readers.nsys.database import Damage, Database, Row
 from traceconv.readers.nsys.names import Names
 from traceconv.readers.nsys.nvtx import NvtxRanges
@@ -64,7 +65,7 @@ class NsysReader:
 
     def options(self) -> str | None:
         """What the report says of itself, as one JSON object."""
-        return "{" + ",".join(f"{json.dumps(key)}:{value.decode()}" for key, value in self.keys.items()) + "}"
+        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, table by table. Raises InputError when the file is no report of Nsight Systems."""

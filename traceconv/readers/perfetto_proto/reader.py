@@ -20,6 +20,7 @@ from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import TraceBatch, TrackName
 from traceconv.readers.chrome_json.containers import STDIN, TextSource
 from traceconv.readers.chrome_json.limits import FREE_BYTES, Limits
+from traceconv.readers.file_reader import FileReader, keys_object
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.annotations import Notes
 from traceconv.readers.perfetto_proto.clocks import NAMES, Clocks, parse_snapshot
@@ -42,7 +43,7 @@ _DESCRIBING = re.compile(
 )
 
 
-class PerfettoReader:
+class PerfettoReader(FileReader):
     """Reads one trace. After `batches` has come to its end, the rest is known."""
 
     def __init__(
@@ -50,11 +51,7 @@ class PerfettoReader:
     ) -> None:
         if path == STDIN:
             raise InputError("a Perfetto trace in protobuf can't be read from standard input: give its path")
-        self._path = path
-        self._log = log
-        self._accounts = accounts
-        self._limits = limits
-        self._source = TextSource(path, log, limits, advance)
+        super().__init__(path, log, accounts, limits, advance)
         self._texts = Texts()
         self._clocks = Clocks()
         self._tracks = Descriptors(self._texts)
@@ -65,25 +62,12 @@ class PerfettoReader:
         self._said: tuple[TrackName, ...] = ()
         self._unread: Counter[int] = Counter()
         self._unfolded = 0
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
         self.found_events = False
         self.keys: dict[str, bytes] = {}
 
-    @property
-    def size_bytes(self) -> int:
-        return self._source.size_bytes
-
-    @property
-    def digest(self) -> str:
-        return f"{self._source.crc:08x}"
-
-    @property
-    def container(self) -> str:
-        return self._source.container
-
     def options(self) -> str | None:
         """What the trace says of its clocks, as one JSON object."""
-        return "{" + ",".join(f"{json.dumps(key)}:{value.decode()}" for key, value in self.keys.items()) + "}"
+        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, in the order of the file. Raises InputError when the file can't be read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,9 @@ import numpy as np
 from traceconv.diagnostics import Accounts, Code, ImportLog
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
-from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.columns import durations, integers
+from traceconv.readers.file_reader import FileReader, keys_object
 from traceconv.readers.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
 from traceconv.readers.rocprofv3.records import (
     Agent,
@@ -50,39 +49,22 @@ class _Process:
     dispatches: set[int] = field(default_factory=set)
 
 
-class Rocprofv3Reader:
+class Rocprofv3Reader(FileReader):
     """Reads one file. After `batches` has come to its end, the rest is known."""
 
     def __init__(
         self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
     ) -> None:
-        self._source = TextSource(path, log, limits, advance)
-        self._log = log
-        self._limits = limits
-        self._accounts = accounts
+        super().__init__(path, log, accounts, limits, advance)
         self._ordinal = 0
         self._tracks_said: set[object] = set()
         self._said: list[TrackName] = []
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
         self.found_events = False
         self.keys: dict[str, bytes] = {}
 
-    @property
-    def size_bytes(self) -> int:
-        return self._source.size_bytes
-
-    @property
-    def digest(self) -> str:
-        return f"{self._source.crc:08x}"
-
-    @property
-    def container(self) -> str:
-        return self._source.container
-
     def options(self) -> str | None:
         """What the results say of themselves: metadata of each process."""
-        members = [f"{json.dumps(key)}:{value.decode('utf-8', 'replace')}" for key, value in self.keys.items()]
-        return "{" + ",".join(members) + "}" if members else None
+        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All records, in the order of the text. Raises InputError when the file can't be read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -20,6 +19,7 @@ from traceconv.json_events import EventColumns, TraceBatch, TrackName, binary_co
 from traceconv.readers.chrome_json.containers import STDIN, TextSource
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.columns import integers
+from traceconv.readers.file_reader import FileReader, keys_object
 from traceconv.readers.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
 from traceconv.readers.speedscope.stacks import SampledStacks
 
@@ -56,7 +56,7 @@ class _Profile:
         return str(self.values.get("unit", "none"))
 
 
-class SpeedscopeReader:
+class SpeedscopeReader(FileReader):
     """Reads one file, twice: first the names and units, which may stand behind what they are for."""
 
     def __init__(
@@ -64,37 +64,19 @@ class SpeedscopeReader:
     ) -> None:
         if path == STDIN:
             raise InputError("a speedscope file can't be read from standard input: give its path")
-        self._path = path
-        self._log = log
-        self._limits = limits
-        self._accounts = accounts
-        self._source = TextSource(path, log, limits, advance)
+        super().__init__(path, log, accounts, limits, advance)
         self._names: list[str] = []
         self._frame_args: dict[int, bytes] = {}
         self._profiles: dict[int, _Profile] = {}
         self._ordinal = 0
         self._rounded = 0
         self._unknown_frames = 0
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
         self.found_events = False
         self.keys: dict[str, bytes] = {}
 
-    @property
-    def size_bytes(self) -> int:
-        return self._source.size_bytes
-
-    @property
-    def digest(self) -> str:
-        return f"{self._source.crc:08x}"
-
-    @property
-    def container(self) -> str:
-        return self._source.container
-
     def options(self) -> str | None:
         """What the file says of itself, as one JSON object."""
-        members = [f"{json.dumps(key)}:{value.decode('utf-8', 'replace')}" for key, value in self.keys.items()]
-        return "{" + ",".join(members) + "}" if members else None
+        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, profile by profile. Raises InputError when the file can't be read, or is none."""
