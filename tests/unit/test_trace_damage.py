@@ -74,3 +74,12 @@ def test_strict_refuses_any_loss(tmp_path: Path) -> None:
     with pytest.raises(DataLossError):
         ingest([file], store, strict=True)
     assert not store.exists()
+
+
+def test_a_time_that_is_rounded_is_said_once(tmp_path: Path) -> None:
+    names, said = codes(
+        '[{"ph":"B","name":"a","pid":1,"tid":1,"ts":1,"tts":1.00001},{"ph":"B","name":"b","pid":1,"tid":1,"ts":2},'
+        '{"ph":"E","name":"b","pid":1,"tid":1,"ts":3,"tts":3},{"ph":"E","name":"a","pid":1,"tid":1,"ts":4}]',
+        tmp_path,
+    )
+    assert (names, said) == (["a", "b"], ["fine_time"])

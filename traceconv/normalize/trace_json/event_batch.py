@@ -49,6 +49,7 @@ class EventBatch:
         self.pids = columns.label("pid")
         self.tids = columns.label("tid")
         self.extra = columns.extra
+        self._times: dict[str, Times] = {}
         first.categories.update(category for category in self.categories.distinct if category is not None)
         self.ts = self.times("ts")
         #: Of complete events; zeros where there are none.
@@ -74,16 +75,14 @@ class EventBatch:
         return raw if raw is None or len(places) == self.count else raw.take(pa.array(places))
 
     def times(self, field: str) -> Times:
-        """The times of a field of all events."""
-        raw = self.batch.columns.raw.get(field)
-        if raw is None:
-            return Times(
-                np.zeros(self.count, np.int64), np.zeros(self.count, np.bool_), np.ones(self.count, np.bool_), 0
-            )
-        times = exact_ns(raw)
-        if times.rounded:
-            self.say(Code.FINE_TIME, f"{field} finer than a nanosecond", None, times.rounded)
-        return times
+        """The times of a field of all events; read, and what is odd in them said, once."""
+        found = self._times.get(field)
+        if found is None:
+            raw = self.batch.columns.raw.get(field)
+            found = self._times[field] = _no_times(self.count) if raw is None else exact_ns(raw)
+            if found.rounded:
+                self.say(Code.FINE_TIME, f"{field} finer than a nanosecond", None, found.rounded)
+        return found
 
     # -- books --
 
