@@ -20,7 +20,7 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import TraceBatch, TraceSource
 from traceconv.normalize.rows import rows_from_tuples
-from traceconv.normalize.trace_json.classify import RuleSet, built_in
+from traceconv.normalize.trace_json.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.own_columns import NotAsWritten
 from traceconv.normalize.trace_json.own_export import OwnExport, header_of
@@ -34,6 +34,7 @@ from traceconv.readers.sources import open_source
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.recorded_identity import host_and_rank
+from traceconv.store.trace_memory import insert_blocks
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -81,6 +82,8 @@ def ingest_trace(
         observer.start(label, total_bytes, 2)
         read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
     log, accounts, reader = read.log, read.accounts, read.reader
+    if read.memory is not None:
+        insert_blocks(writer, run_id, read.memory)
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
     columns = replace_columns(_columns(writer, run_id, names, read), label=label)
     run = {
@@ -180,6 +183,8 @@ class _Read:
         for record, account in self.accounts.by_record.items():
             assert account.balanced, f"the books of {record} don't balance: {account}"
         self.run_columns = passes.run_columns()
+        #: How allocations and frees stand among its markers; None: they don't.
+        self.memory = passes.memory_markers() if isinstance(passes, _AnyTrace) else None
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -213,6 +218,9 @@ class _AnyTrace:
         self._second = SecondPass(self._first, self._reader.keys, self._rules)
         self._second.prepare()
         yield from self._second.tables()
+
+    def memory_markers(self) -> MemoryMarkers | None:
+        return self._second.rules.memory if self._second is not None else None
 
     def run_columns(self) -> dict[str, object]:
         start_ns = self._first.first_ns

@@ -14,6 +14,8 @@ writer is known: keys around the events, categories, names of processes and thre
     set = { kind = "compute" }               # columns with one value
     args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
     op = true                                # the task executes an op: its name, and its type unless op_type says
+
+A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ OP_COLUMNS = (
     "output_formats",
 )
 _RULE_KEYS = frozenset(("doc", "categories", "process", "thread", "name", "table", "set", "args", "op", "step"))
-_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains"))
+_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains", "memory"))
 _DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads", "args"))
 _NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
 
@@ -88,6 +90,23 @@ class Rule:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryMarkers:
+    """How a writer says that memory was allocated or freed: the name of its moments, and keys of their args.
+
+    size_bytes   bytes, below 0 when they are freed
+    device_type  0 is the host, which has no number, whatever stands under `device_id`
+    total_bytes  bytes that are allocated after it, on the device as a whole
+    """
+
+    name: str
+    size_bytes: str
+    address: str
+    device_id: str
+    device_type: str
+    total_bytes: str
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """The rules for one writer.
@@ -101,6 +120,7 @@ class RuleSet:
     rules: tuple[Rule, ...]
     device_kind: str | None = None
     flow_chains: bool = False
+    memory: MemoryMarkers | None = None
 
     def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
         """Whether a trace with these words is this writer's: `keys` around its events, `categories` …"""
@@ -152,11 +172,19 @@ def parse_rules(text: str, where: str) -> RuleSet:
             rules,
             raw.get("device_kind"),
             bool(raw.get("flow_chains")),
+            _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
         )
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
     except (re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
+    _known(entry, frozenset(MemoryMarkers.__slots__), where)
+    if not all(isinstance(value, str) for value in entry.values()):
+        raise ValueError(f"{where}: its keys take texts")
+    return MemoryMarkers(**entry)
 
 
 def _rule(entry: Mapping[str, Any], where: str) -> Rule:

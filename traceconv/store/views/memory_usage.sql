@@ -7,7 +7,7 @@
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools of the device together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and where it is not known." }
 -- ts_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "From when on; what was allocated before the recording counts from the first moment that is known." }
--- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks." }
+-- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks; NULL when they are more than 64 bits hold." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator holds from the device; NULL where the source has none." }
 WITH first AS (
   SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(m.free_ns)), min(r.start_ns), 0) AS first_ns,
@@ -39,5 +39,6 @@ WITH first AS (
          sum(reserved) OVER (PARTITION BY run_id, device_id, level, pool ORDER BY ts_ns) AS reserved
   FROM change
 )
-SELECT run_id, device_id, level, pool, ts_ns, used::BIGINT AS used_bytes, reserved::BIGINT AS reserved_bytes
+SELECT run_id, device_id, level, pool, ts_ns, TRY_CAST(used AS BIGINT) AS used_bytes,
+       TRY_CAST(reserved AS BIGINT) AS reserved_bytes
 FROM running

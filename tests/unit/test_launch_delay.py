@@ -1,0 +1,53 @@
+"""The view launch_delay on traces of other profilers: what a kernel's correlation says, no arrow needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from traceconv.pipeline import ingest
+
+BASE_US = 1_700_000_000_000_000
+
+
+def slice_of(cat: str, name: str, us: int, dur: int, correlation: int, **args: Any) -> dict[str, Any]:
+    track = {"pid": 0, "tid": 7} if "stream" in args else {"pid": 1, "tid": 1}
+    place = {"ts": BASE_US + us, "dur": dur, "args": {"correlation": correlation, **args}}
+    return {"ph": "X", "cat": cat, "name": name, **track, **place}
+
+
+def test_delays_of_a_trace_without_arrows(tmp_path: Path) -> None:
+    on = {"device": 0, "stream": 7}
+    events = [
+        slice_of("cuda_runtime", "cudaLaunchKernel", 10, 5, 1),
+        slice_of("kernel", "late", 40, 7, 1, **on),
+        slice_of("cuda_runtime", "cudaLaunchKernel", 50, 9, 2),
+        slice_of("kernel", "before its call returned", 56, 1, 2, **on),
+        # One call launches a graph of two kernels.
+        slice_of("cuda_runtime", "cudaGraphLaunch", 70, 4, 3),
+        slice_of("kernel", "first of graph", 80, 2, 3, **on),
+        slice_of("kernel", "second of graph", 90, 2, 3, **on),
+        # The driver's call begins with the runtime's, and has its id.
+        slice_of("cuda_runtime", "cudaMemcpyAsync", 100, 4, 4),
+        slice_of("cuda_driver", "cuMemcpyAsync", 100, 3, 4),
+        slice_of("gpu_memcpy", "Memcpy HtoD", 110, 2, 4, **on, bytes=8),
+        # Its call is not in the trace.
+        slice_of("kernel", "unknown", 120, 2, 99, **on),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT name, kind, call_ns, dur_ns, delay_ns, after_call_ns FROM launch_delay ORDER BY start_ns"
+        ).fetchall()
+    assert rows == [
+        ("late", "compute", 5000, 7000, 30000, 25000),
+        ("before its call returned", "compute", 9000, 1000, 6000, -3000),
+        ("first of graph", "compute", 4000, 2000, 10000, 6000),
+        ("second of graph", "compute", 4000, 2000, 20000, 16000),
+        ("Memcpy HtoD", "copy", 4000, 2000, 10000, 6000),
+    ]
