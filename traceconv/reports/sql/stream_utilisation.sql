@@ -1,0 +1,62 @@
+-- title = "How busy each stream is, and what it waits for"
+-- doc = "How long does each stream of a device work, and why does it rest in between: was the next task launched too late, or did it take its time to start? One row for each stream. Tasks side by side on one stream count once."
+-- needs = ["task"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
+-- order = ["run_id", "device_id", "stream_id"]
+-- shown = ["device_id", "stream_id", "task_count", "busy_ns", "idle_ns", "host_wait_ns", "start_wait_ns", "other_wait_ns"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device that the stream is of." }
+-- stream_id = { type = "BIGINT", unit = "id", doc = "The stream; NULL for tasks whose stream is not known." }
+-- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync): those that all times are of." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Such tasks whose end is not in the source; they are in no other column." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the first of them started." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the last of them ended." }
+-- window_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
+-- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one task ran: the union of their intervals." }
+-- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns: the gaps between tasks; the sum of the three that follow." }
+-- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task whose launch began only when all before it had ended: the host came too late." }
+-- start_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps of less than 30 µs before other tasks: what it takes to start one (HTA's kernel_wait, with its default)." }
+-- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before a task that was launched in time, such as waits for another stream." }
+WITH timed AS (
+  SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns AS from_ns, t.start_ns + t.dur_ns AS to_ns
+  FROM task AS t
+  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+), reached AS (
+  SELECT *, max(to_ns) OVER (
+           PARTITION BY run_id, device_id, stream_id ORDER BY from_ns, to_ns
+           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+         ) AS before_ns
+  FROM timed
+  WHERE to_ns IS NOT NULL
+), gap AS (
+  SELECT *, greatest(0, from_ns - before_ns) AS gap_ns
+  FROM reached
+), ended AS (
+  SELECT run_id, device_id, stream_id, count(*) AS ended, min(from_ns) AS first_ns, max(to_ns) AS last_ns,
+         sum(CASE WHEN before_ns IS NULL THEN 0 ELSE gap_ns END) AS idle,
+         sum(CASE WHEN submit_ns > before_ns THEN gap_ns ELSE 0 END) AS host_wait,
+         sum(CASE WHEN before_ns IS NOT NULL AND (submit_ns > before_ns) IS DISTINCT FROM true AND gap_ns < 30000
+             THEN gap_ns ELSE 0 END) AS start_wait
+  FROM gap
+  GROUP BY run_id, device_id, stream_id
+), whole AS (
+  SELECT run_id, device_id, stream_id, count(*) AS started
+  FROM timed
+  GROUP BY run_id, device_id, stream_id
+)
+SELECT w.run_id, w.device_id, w.stream_id, coalesce(e.ended, 0)::BIGINT AS task_count,
+       (w.started - coalesce(e.ended, 0))::BIGINT AS unfinished_count,
+       e.first_ns AS start_ns, e.last_ns AS end_ns, e.last_ns - e.first_ns AS window_ns,
+       (e.last_ns - e.first_ns - e.idle)::BIGINT AS busy_ns, e.idle::BIGINT AS idle_ns,
+       e.host_wait::BIGINT AS host_wait_ns, e.start_wait::BIGINT AS start_wait_ns,
+       (e.idle - e.host_wait - e.start_wait)::BIGINT AS other_wait_ns
+FROM whole AS w
+LEFT JOIN ended AS e ON e.run_id = w.run_id AND e.device_id IS NOT DISTINCT FROM w.device_id
+  AND e.stream_id IS NOT DISTINCT FROM w.stream_id
+ORDER BY w.run_id, w.device_id, w.stream_id
