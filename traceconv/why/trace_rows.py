@@ -285,7 +285,7 @@ def _may_begin(found: list[Evidence], source: SourceFile) -> bool:
     if not found[0].cut:
         try:
             event = msgspec.json.decode(data)
-            return not isinstance(event, dict) or event.get("ph", "B") != "X"
+            return not isinstance(event, dict) or event.get("ph", "B") not in ("X", 1)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     return _COMPLETE.search(data) is None

@@ -19,8 +19,8 @@ from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, TraceBatch
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.begin_end import POINT_DTYPE, BeginEndMatcher
-from traceconv.normalize.trace_json.metadata import id2_parts
-from traceconv.normalize.trace_json.times import exact_ns
+from traceconv.normalize.trace_json.metadata import id2_parts, time_places
+from traceconv.normalize.trace_json.times import US_PLACES, exact_ns
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.sources import open_source
 from traceconv.why.files import SourceFile
@@ -43,7 +43,7 @@ class Ends:
 class Batch:
     """Events with what is compared: ids, kinds, times."""
 
-    def __init__(self, batch: TraceBatch, source_id: int, kinds: phases.Kinds) -> None:
+    def __init__(self, batch: TraceBatch, source_id: int, kinds: phases.Kinds, places: int) -> None:
         self.columns: EventColumns = batch.columns
         count = batch.columns.count
         self.first_id = (source_id << ORDINAL_BITS) + batch.first_ordinal
@@ -53,7 +53,7 @@ class Batch:
             self.ns: NDArray[np.int64] = np.zeros(count, np.int64)
             self.timed: NDArray[np.bool_] = np.zeros(count, np.bool_)
         else:
-            exact = exact_ns(times)
+            exact = exact_ns(times, places)
             self.ns, self.timed = exact.ns, exact.valid
 
     def label(self, field_name: str, place: int) -> Any:
@@ -88,11 +88,13 @@ class Batch:
 
 def batches(source: SourceFile, reader: str) -> Iterator[Batch]:
     """All events of a source."""
-    kinds = phases.Kinds()
+    kinds, places = phases.Kinds(), US_PLACES
     name = reader if reader != "vendor_folder" else "chrome_json"
     opened = open_source(name, source.path, ImportLog(), Accounts(), Limits(ratio=1 << 40), lambda count: None)
     for batch in opened.batches():
-        yield Batch(batch, source.source_id, kinds)
+        if batch.first_ordinal == 0:
+            places = time_places(batch.columns)
+        yield Batch(batch, source.source_id, kinds, places)
 
 
 @dataclass(slots=True)

@@ -79,7 +79,7 @@ class EventBatch:
         found = self._times.get(field)
         if found is None:
             raw = self.batch.columns.raw.get(field)
-            found = self._times[field] = _no_times(self.count) if raw is None else exact_ns(raw)
+            found = self._times[field] = _no_times(self.count) if raw is None else exact_ns(raw, self.first.time_places)
             if found.rounded:
                 self.say(Code.FINE_TIME, f"{field} finer than a nanosecond", None, found.rounded)
         return found

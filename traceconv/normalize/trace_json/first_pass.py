@@ -24,6 +24,8 @@ from traceconv.normalize.trace_json.lanes import (
     SLICE_SCHEMA,
     Lane,
 )
+from traceconv.normalize.trace_json.metadata import time_places
+from traceconv.normalize.trace_json.times import US_PLACES
 from traceconv.normalize.trace_json.tracks import TraceTracks
 
 Int64 = NDArray[np.int64]
@@ -51,6 +53,8 @@ class FirstPass:
         self.flow_markers: dict[str, int] = {}
         #: Keys in the args of the first events.
         self.arg_keys: set[str] = set()
+        #: The unit of times: so many decimal places above the nanosecond.
+        self.time_places = US_PLACES
         self.kinds = phases.Kinds()
         self._threads: dict[tuple[object, object], int] = {}
         self._asyncs: dict[tuple[object, ...], int] = {}
@@ -65,6 +69,7 @@ class FirstPass:
     def take(self, batch: TraceBatch) -> None:
         """Takes the next events."""
         if batch.first_ordinal == 0:
+            self.time_places = time_places(batch.columns)
             self.arg_keys = arg_keys(batch.columns.raw.get("args"))
         for track in batch.names:
             self.tracks.describe(track)

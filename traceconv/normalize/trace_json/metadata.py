@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from traceconv.json_events import Label, NamedTrack
+from traceconv.json_events import EventColumns, Label, NamedTrack
+from traceconv.normalize.trace_json.times import US_PLACES
 from traceconv.normalize.trace_json.tracks import TraceTracks
 
+#: Words of DFTracer for units of time → powers of ten of nanoseconds. Source: its core/common/enumeration.h.
+TIME_UNITS = {"NS": 0, "US": 3, "MS": 6, "SEC": 9}
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 
 
@@ -39,6 +42,20 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label 
     else:
         tracks.sort_thread(pid, tid, index)
     return known
+
+
+def time_places(events: EventColumns) -> int:
+    """The unit of times, as a power of ten of nanoseconds: µs, unless a record of DFTracer's names another."""
+    names = events.label("name")
+    args = events.raw.get("args")
+    if args is None or "CM" not in names.distinct:
+        return US_PLACES
+    for place in (names.codes == names.distinct.index("CM")).nonzero()[0].tolist():
+        said = _object(args[place].as_py() or b"")
+        unit = said.get("value")
+        if said.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
+            return TIME_UNITS[unit]
+    return US_PLACES
 
 
 def _whole(value: object) -> int | None:

@@ -25,7 +25,8 @@ _KINDS = {
     "p": ASYNC_INSTANT,
     "M": METADATA,
     # Objects, samples, memory dumps, marks, clock syncs, contexts, links: moments with args.
-    **dict.fromkeys("NODPvVcarmul(),=", OTHER),
+    # And what DFTracer adds up of many calls (A).
+    **dict.fromkeys("NODPvVcarmul(),=A", OTHER),
 }
 
 

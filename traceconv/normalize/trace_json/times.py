@@ -1,4 +1,4 @@
-"""Microseconds as text → whole nanoseconds, exactly: integers, decimals, exponents, quoted or not; never a double."""
+"""Times as text → whole nanoseconds, exactly: integers, decimals, exponents, quoted or not; never a double."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Mask = NDArray[np.bool_]
 #: Numbers as JSON has them, and as people quote them: +1, .5, 5., 007 too.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _FAR_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{3}")
-_NS_TYPE = pa.decimal128(25, 3)
+#: Decimal places between a microsecond, the unit of nearly all writers, and a nanosecond.
+US_PLACES = 3
 #: Largest power of ten that a time may have: beyond it lies nothing that 64 bits hold.
 _MAX_EXPONENT = 40
-_FAR_US = Decimal(TIME_LIMIT_NS) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Times:
     rounded: int
 
 
-def exact_ns(texts: pa.Array) -> Times:
-    """The times in a binary array of JSON values, in µs; or in an int64 array, in ns."""
+def exact_ns(texts: pa.Array, places: int = US_PLACES) -> Times:
+    """The times in a binary array of JSON values, in units of 10^places ns (µs); or in an int64 array, in ns."""
     if pa.types.is_int64(texts.type):
         return _whole_ns(texts)
     lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
@@ -44,18 +44,18 @@ def exact_ns(texts: pa.Array) -> Times:
     if absent.all():
         return Times(np.zeros(len(texts), np.int64), ~absent, absent, 0)
     if _has_far_exponent(texts):
-        return _one_by_one(texts, absent)
+        return _one_by_one(texts, absent, places)
     try:
         strings = texts.cast(pa.string())
         numbers = strings if not absent.any() else pc.if_else(pa.array(absent), None, strings)
-        quick = _quickly(numbers)
+        quick = _quickly(numbers, places)
         if quick is None:
-            quick = _quickly(pc.utf8_trim(numbers, '"'))
+            quick = _quickly(pc.utf8_trim(numbers, '"'), places)
     except pa.ArrowInvalid:
         quick = None
     if quick is not None:
         return Times(quick, ~absent, absent, 0)
-    return _one_by_one(texts, absent)
+    return _one_by_one(texts, absent, places)
 
 
 def _whole_ns(numbers: pa.Array) -> Times:
@@ -72,13 +72,13 @@ def _has_far_exponent(texts: pa.Array) -> bool:
     return (b"e" in plain or b"E" in plain) and _FAR_EXPONENT.search(plain) is not None
 
 
-def _quickly(numbers: pa.Array) -> Int64 | None:
+def _quickly(numbers: pa.Array, places: int) -> Int64 | None:
     """All of them at once; None when one is no number, too large, or finer than a nanosecond."""
     try:
-        decimals = numbers.cast(_NS_TYPE)
+        decimals = numbers.cast(pa.decimal128(22 + places, places))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    # The value in thousandths is the unscaled integer: 128 bits, of which the lower 64 hold every time.
+    # The value in nanoseconds is the unscaled integer: 128 bits, of which the lower 64 hold every time.
     words = np.frombuffer(decimals.buffers()[1], np.int64)[2 * decimals.offset :][: 2 * len(decimals)]
     low, high = words[0::2], words[1::2]
     if decimals.null_count:
@@ -89,7 +89,7 @@ def _quickly(numbers: pa.Array) -> Int64 | None:
     return np.ascontiguousarray(low)
 
 
-def _one_by_one(texts: pa.Array, absent: Mask) -> Times:
+def _one_by_one(texts: pa.Array, absent: Mask, places: int) -> Times:
     """For batches with odd ones among them: a Python loop, and rare."""
     ns = np.zeros(len(texts), np.int64)
     valid = np.zeros(len(texts), np.bool_)
@@ -100,9 +100,9 @@ def _one_by_one(texts: pa.Array, absent: Mask) -> Times:
             missing[place] = True
             continue
         value = exact_number(raw.decode("utf-8", "replace"))
-        if value is None or not -_FAR_US < value < _FAR_US:
+        exact = None if value is None else value.scaleb(places)
+        if exact is None or not -TIME_LIMIT_NS < exact < TIME_LIMIT_NS:
             continue
-        exact = value * 1000
         whole = exact.to_integral_value(ROUND_HALF_EVEN)
         rounded += exact != whole
         ns[place], valid[place] = int(whole), True

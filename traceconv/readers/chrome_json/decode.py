@@ -20,6 +20,8 @@ _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
 _COLON = ord(":")
 _KEY = {field: re.compile(rb'"%s"\s*:' % field.encode()) for field in (*LABEL_FIELDS, *RAW_FIELDS)}
+#: The kinds of events (ph) that DFTracer numbers from its version 2 on. Source: its core/common/enumeration.h.
+_NUMBERED_KINDS = {1: "X", 2: "C", 3: "A", 4: "M"}
 #: What may stand between events.
 BLANKS = b" \t\r\n,"
 
@@ -143,6 +145,8 @@ def event_of(keys: dict[str, Raw]) -> TraceEvent:
             known: Label = None
             if isinstance(value, str) or (key in ("pid", "tid") and isinstance(value, (int, float))):
                 known = str(value).lower() if isinstance(value, bool) else value
+            elif key == "ph" and type(value) is int:
+                known = _NUMBERED_KINDS.get(value)
             if known is None and value is not None:
                 known = bytes(raw).decode("utf-8", "replace")
                 extra[key] = raw

@@ -1,0 +1,89 @@
+"""DFTracer from version 2 on: kinds of events are numbers, and a record says in which unit the times are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from traceconv.pipeline import IngestedRun, ingest
+
+HOST = "6882804a826580cd"
+
+
+def line(**keys: Any) -> str:
+    return json.dumps(keys, separators=(",", ":"))
+
+
+def metadata(kind: str, name: str, value: str) -> str:
+    args = {"hhash": HOST, "name": name, "value": value}
+    return line(name=kind, cat="dftracer", type=1, pid=7, tid=7, ph=4, args=args)
+
+
+def stored(lines: list[str], folder: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
+    (folder / "app.pfw").write_text("\n".join(lines) + "\n")
+    [run] = ingest([folder / "app.pfw"], folder / "trace.duckdb")
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return run, duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+
+
+def test_kinds_are_numbers(tmp_path: Path) -> None:
+    lines = [
+        metadata("HH", "node1", HOST),
+        metadata("CM", "time_metric", "US"),
+        line(id=2, name="open64", cat="POSIX", type=3, pid=7, tid=7, ts=10, dur=5, ph=1, args={"fhash": "ab"}),
+        line(id=3, name="epoch", cat="APP", type=6, pid=7, tid=7, ts=9, dur=20, ph=1),
+        line(name="cpu", cat="sys", type=7, pid=7, tid=7, ts=11, ph=2, args={"user_pct": 12.5}),
+        line(name="write", cat="POSIX", type=3, pid=7, tid=7, ts=12, ph=3, args={"dft_cnt": 39, "dur_sum": 729}),
+    ]
+    run, store = stored(lines, tmp_path)
+    assert not run.log
+    assert run.host == "node1"
+    assert {title: book.records for title, book in run.accounts.by_record.items()} == {
+        "A events": 1,
+        "C events": 1,
+        "M events": 2,
+        "X events": 2,
+    }
+    assert store.execute("SELECT name, level, start_ns, dur_ns FROM api").fetchall() == [
+        ("open64", "posix", 10_000, 5000)
+    ]
+    [(name, start_ns, dur_ns, args)] = store.execute("SELECT name, start_ns, dur_ns, args FROM range").fetchall()
+    assert (name, start_ns, dur_ns) == ("epoch", 9000, 20_000)
+    assert json.loads(args) == {"trace_event": {"type": 6, "id": 3}}
+    assert store.execute("SELECT series, ts_ns, value FROM counter").fetchall() == [("user_pct", 11_000, 12.5)]
+    [(ts_ns, args)] = store.execute("SELECT ts_ns, args FROM marker WHERE name = 'write'").fetchall()
+    assert ts_ns == 12_000
+    assert json.loads(args) == {"dft_cnt": 39, "dur_sum": 729, "trace_event": {"type": 3}}
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("NS", 1), ("US", 1000), ("MS", 1_000_000), ("SEC", 1_000_000_000)])
+def test_the_unit_of_times(unit: str, factor: int, tmp_path: Path) -> None:
+    start = 1_795_287_003_327_305_123 // factor
+    lines = [
+        metadata("CM", "time_metric", unit),
+        line(id=1, name="read", cat="POSIX", pid=7, tid=7, ts=start, dur=7, ph=1),
+        line(id=2, name="read", cat="POSIX", pid=7, tid=7, ts=str(start), dur="8", ph="X"),
+        f'{{"id":3,"name":"read","cat":"POSIX","pid":7,"tid":7,"ts":{start}.0,"dur":9e0,"ph":1}}',
+    ]
+    run, store = stored(lines, tmp_path)
+    assert not run.log
+    found = store.execute("SELECT start_ns, dur_ns FROM api ORDER BY id").fetchall()
+    assert found == [(start * factor, dur * factor) for dur in (7, 8, 9)]
+
+
+def test_the_unit_is_no_word_of_just_anybody(tmp_path: Path) -> None:
+    """Without a record of DFTracer that says so, times are microseconds."""
+    other = line(name="CM", ph="M", pid=7, tid=7, args={"name": "something", "value": "NS"})
+    _, store = stored([other, line(name="a", ph="X", pid=7, tid=7, ts=1, dur=2)], tmp_path)
+    assert store.execute("SELECT start_ns, dur_ns FROM range").fetchall() == [(1000, 2000)]
+
+
+def test_numbers_that_stand_for_no_kind_are_lost(tmp_path: Path) -> None:
+    lines = [line(name="a", ph=ph, pid=7, tid=7, ts=1, dur=2) for ph in (1, 0, 5, -1, 1.0)]
+    run, store = stored(lines, tmp_path)
+    assert store.execute("SELECT count(*) FROM range").fetchone() == (1,)
+    assert {entry.code.text for entry in run.log} == {"unknown_phase"}
