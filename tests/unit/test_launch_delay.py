@@ -1,4 +1,4 @@
-"""The view launch_delay on traces of other profilers: what a kernel's correlation says, no arrow needed."""
+"""The views launch_delay and launching_range: what a kernel's correlation says, no arrow needed."""
 
 from __future__ import annotations
 
@@ -50,4 +50,38 @@ def test_delays_of_a_trace_without_arrows(tmp_path: Path) -> None:
         ("first of graph", "compute", 4000, 2000, 10000, 6000),
         ("second of graph", "compute", 4000, 2000, 20000, 16000),
         ("Memcpy HtoD", "copy", 4000, 2000, 10000, 6000),
+    ]
+
+
+def host_slice(cat: str, name: str, us: int, dur: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": BASE_US + us, "dur": dur, "args": args}
+
+
+def test_a_task_belongs_to_the_innermost_range_around_its_call(tmp_path: Path) -> None:
+    on = {"device": 0, "stream": 7}
+    events = [
+        host_slice("user_annotation", "forward", 0, 100),
+        host_slice("cpu_op", "aten::linear", 10, 50),
+        slice_of("cuda_runtime", "cudaLaunchKernel", 12, 3, 1),
+        slice_of("kernel", "bias", 20, 2, 1, **on),
+        host_slice("cpu_op", "aten::addmm", 20, 30),
+        # The driver's call lies in the runtime's, and has an id of its own.
+        slice_of("cuda_runtime", "cudaLaunchKernelExC", 25, 9, 2),
+        slice_of("cuda_driver", "cuLaunchKernelEx", 26, 5, 3),
+        slice_of("kernel", "gemm", 40, 30, 3, **on),
+        slice_of("cuda_runtime", "cudaMemsetAsync", 120, 3, 4),
+        slice_of("gpu_memset", "Memset (Device)", 130, 1, 4, **on, bytes=4),
+        slice_of("kernel", "unknown", 140, 1, 77, **on),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT name, range_kind, range_name, dur_ns FROM launching_range ORDER BY start_ns"
+        ).fetchall()
+    assert rows == [
+        ("bias", "host_op", "aten::linear", 2000),
+        ("gemm", "host_op", "aten::addmm", 30000),
+        ("Memset (Device)", None, None, 1000),
     ]
