@@ -37,6 +37,8 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
         (f'[{A},{{"ph":"X" "name":"x"}},{A}]', ["a", "a"], ["damaged_event"]),
         (f"[{A},null,{A}]", ["a", "a"], ["not_an_event"]),
         (f"{A}\n{A}\n", ["a", "a"], []),
+        (f"[{A},{{}}]", ["a"], []),
+        (f'[{A},{{"args":null}}]', ["a"], ["no_phase"]),
         (f"[{A}][{A}]", ["a", "a"], ["several_arrays"]),
         (f"[{A.replace('2}', 'NaN}')}]", ["a"], ["odd_json", "bad_duration"]),
         (f"[{A.replace('2}', '-2}')}]", ["a"], ["backward"]),

@@ -117,6 +117,8 @@ class EventBatch:
         """Events without a ph that is known, and without a time where one is needed."""
         if self.kind.max(initial=0) >= phases.UNKNOWN:
             unknown = self.kind == phases.UNKNOWN
+            if (self.kind == phases.MISSING).any():
+                self._pass_over_empty()
             self.lose(self.kind == phases.MISSING, Code.NO_PHASE, "an event without ph")
             self.lose(unknown, Code.UNKNOWN_PHASE, "an event with a ph that is not known")
         timeless = ~self.ts.valid & (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)
@@ -125,6 +127,19 @@ class EventBatch:
             self.lose(absent, Code.NO_TIME, "an event without ts")
             self.lose(timeless & ~absent, Code.NO_TIME, "an event whose ts can't be read")
         self.first.note_times(self.ts.ns[self.ts.valid & (self.kind < phases.METADATA)])
+
+    def _pass_over_empty(self) -> None:
+        """Events without any key: some writers, such as JAX's, end the list of events with one."""
+        empty = self.kind == phases.MISSING
+        for field in self.batch.columns.labels:
+            values = self.batch.columns.label(field)
+            empty &= np.array([value is None for value in values.distinct], np.bool_)[values.codes]
+        for texts in self.batch.columns.raw.values():
+            empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
+        if self.extra is not None:
+            empty &= np.array([not extra for extra in self.extra], np.bool_)
+        self.rebook(np.flatnonzero(empty), "consumed")
+        self.kind[empty] = phases.UNKNOWN
 
     # -- columns --
 
