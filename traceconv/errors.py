@@ -6,6 +6,9 @@ trace go through `printable`, so that nothing in a file can steer a terminal.
 
 from __future__ import annotations
 
+import re
+import warnings
+
 
 class TraceconvError(Exception):
     """Base of all errors that are meant for the user. `exit_code` is what the program ends with."""
@@ -49,6 +52,16 @@ def printable(text: str, limit: int = 200) -> str:
     """`text` on one line, with nothing that a terminal would act on, at most `limit` characters long."""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def regular_expression(text: str) -> re.Pattern[str]:
+    """A pattern of the user's. Raises re.error when it is none, or when Python warns that it may mean something else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return re.compile(text)
+        except Warning as warning:
+            raise re.error(f"{warning}; write a backslash before what is meant as it stands") from warning
 
 
 def suggestion(name: str, known: list[str]) -> str:

@@ -55,6 +55,8 @@ def test_the_first_rule_that_fits_counts() -> None:
         (GOOD.replace('table = "task"', 'table = "op"'), "table must be one of"),
         (GOOD.replace("device_id =", "no_such ="), "has no no_such"),
         (GOOD.replace('name = "copy.*"', 'name = "("'), "not a rule file"),
+        (GOOD.replace('name = "copy.*"', 'name = "[[a]b]"'), "nested set.*backslash"),
+        (GOOD.replace('["k.*"]', '["[a--b]k"]'), "set difference.*backslash"),
         (GOOD.replace("op = true", "operator = true"), "unknown key operator"),
         (GOOD.replace("set = { kind", "set = { id"), "has no id"),
         ("title = 'x'\nrule = 3", "not a rule file"),

@@ -100,7 +100,7 @@ def test_the_file_counts_more_than_its_name_and_the_user_more_than_both() -> Non
     assert (columns.rank, columns.host, columns.group_label) == (7, "abc", "mine")
 
 
-@pytest.mark.parametrize("text", ["(", "rank[0-9]+", "(?P<ranks>x)"])
+@pytest.mark.parametrize("text", ["(", "rank[0-9]+", "(?P<ranks>x)", "(?P<rank>[[0-9]])"])
 def test_a_pattern_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--rank-pattern"):
         rank_pattern(text)

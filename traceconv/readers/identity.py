@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from traceconv.errors import UsageError, printable
+from traceconv.errors import UsageError, printable, regular_expression
 
 #: Folders above a named file whose names are looked at.
 NAMED_FOLDERS = 3
@@ -119,7 +119,7 @@ class RunNames:
 def rank_pattern(text: str) -> re.Pattern[str]:
     """A pattern for paths. Raises UsageError when it is none, or has none of the groups."""
     try:
-        pattern = re.compile(text)
+        pattern = regular_expression(text)
     except re.error as error:
         raise UsageError(f"--rank-pattern '{printable(text)}' is no regular expression: {error}") from error
     if not set(PATTERN_GROUPS) & set(pattern.groupindex):

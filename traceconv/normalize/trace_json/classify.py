@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.errors import InputError, printable
+from traceconv.errors import InputError, printable, regular_expression
 from traceconv.schema import table as table_schema
 
 if sys.version_info >= (3, 11):
@@ -164,7 +164,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
         found = {key: tuple(values) for key, values in detect.items()}
         for patterns in found.values():
             for pattern in patterns:
-                re.compile(pattern)
+                regular_expression(pattern)
         return RuleSet(
             str(raw["title"]),
             int(raw.get("priority", 0)),
@@ -193,7 +193,7 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     if table not in TABLES:
         raise ValueError(f"{where}: table must be one of {', '.join(TABLES)}")
     columns = {column.name for column in table_schema(table).columns} - _NOT_SETTABLE
-    patterns = {key: re.compile(entry[key]) for key in ("process", "thread", "name") if key in entry}
+    patterns = {key: regular_expression(entry[key]) for key in ("process", "thread", "name") if key in entry}
     named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
     wanted = set(entry.get("set", {})) | named | set(entry.get("args", {}))
     unknown = wanted - columns - (set(OP_COLUMNS) if entry.get("op") else set())
