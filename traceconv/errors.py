@@ -55,7 +55,7 @@ def printable(text: str, limit: int = 200) -> str:
 
 
 def regular_expression(text: str) -> re.Pattern[str]:
-    """A pattern of the user's. Raises re.error when it is none, or when Python warns that it may mean something else."""
+    """A pattern of the user's. Raises re.error when it is none, or when Python warns of what it may mean."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
