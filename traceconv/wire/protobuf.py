@@ -115,7 +115,7 @@ def walk(data: NDArray[np.uint8], starts: Int64, ends: Int64) -> FieldTable:
         if rounds > _MANY_ROUNDS and len(rows) < _FEW_ROWS:
             parts.extend(_one_by_one(data, rows, at, end, sound))
             break
-        tag, place = _varints(data, at)
+        tag, place = varints(data, at)
         number, kind = tag >> np.uint64(3), (tag & np.uint64(7)).astype(np.int8)
         value = np.zeros(len(rows), np.uint64)
         after = place.copy()
@@ -124,7 +124,7 @@ def walk(data: NDArray[np.uint8], starts: Int64, ends: Int64) -> FieldTable:
         counted = plain | sized
         where = np.flatnonzero(counted) if not counted.all() else slice(None)
         # What a damaged tag leads to may lie beyond the data: it is not read.
-        value[where], after[where] = _varints(data, np.minimum(place[where], len(data) - PADDING))
+        value[where], after[where] = varints(data, np.minimum(place[where], len(data) - PADDING))
         bad = (number == 0) | (number > _MAX_NUMBER) | (place < 0)
         bad |= (after < 0) | (value > np.uint64(len(data))) & sized
         place = np.where(sized, after, place)
@@ -155,8 +155,8 @@ def walk(data: NDArray[np.uint8], starts: Int64, ends: Int64) -> FieldTable:
     return FieldTable(row, number, kind, value, place, sound)
 
 
-def _varints(data: NDArray[np.uint8], at: Int64) -> tuple[UInt64, Int64]:
-    """The numbers that begin at `at`, and where they end; −1 for what does not end."""
+def varints(data: NDArray[np.uint8], at: Int64) -> tuple[UInt64, Int64]:
+    """The numbers that begin at `at`, and where they end; −1 for what does not end. Behind `data` lies PADDING."""
     first = data[at]
     value = first.astype(np.uint64)
     after = at + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from msgspec import Raw
 
 from traceconv.json_events import (
+    Coded,
     EventColumns,
     EventFlows,
     Label,
@@ -20,6 +21,8 @@ from traceconv.json_events import (
     binary_column,
 )
 from traceconv.readers.columns import integers
+from traceconv.readers.perfetto_proto.plain_rows import PlainRows
+from traceconv.wire.protobuf import Int64
 
 
 @dataclass(slots=True)
@@ -41,6 +44,9 @@ class Rows:
     extra: dict[int, dict[str, Raw]] = field(default_factory=dict)
     #: place, id, step (3: goes on, 4: ends)
     flows: list[tuple[int, int, int]] = field(default_factory=list)
+    #: The packet that is being told, and that of each row.
+    packet: int = 0
+    packets: list[int] = field(default_factory=list)
 
     def add(
         self,
@@ -60,6 +66,7 @@ class Rows:
         self.tid.append(tid)
         self.ts.append(ts)
         self.args.append(args)
+        self.packets.append(self.packet)
         return len(self.ph) - 1
 
     def set_time(self, key: str, place: int, ns: int | None) -> None:
@@ -72,44 +79,88 @@ class Rows:
         if text is not None:
             self.labels.setdefault(key, {})[place] = text
 
-    def batch(
-        self, first_ordinal: int, byte_offset: int | None, byte_count: int | None, said: tuple[TrackName, ...]
-    ) -> TraceBatch:
-        """All of it as a batch."""
-        count = len(self.ph)
-        labels: dict[str, Sequence[Any]] = {
-            "ph": self.ph,
-            "name": self.name,
-            "cat": self.cat,
-            "pid": self.pid,
-            "tid": self.tid,
-            **{key: _sparse(values, count, None) for key, values in self.labels.items()},
-        }
-        raw: dict[str, pa.Array] = {
-            "ts": integers(self.ts),
-            **{key: integers(_sparse(values, count, None)) for key, values in self.times.items()},
-        }
-        if any(self.args):
-            raw["args"] = binary_column(self.args)
-        if self.ids:
-            raw["id"] = binary_column(_sparse(self.ids, count, b""))
-        extra = _sparse(self.extra, count, None) if self.extra else None
-        return TraceBatch(
-            first_ordinal,
-            byte_offset,
-            byte_count,
-            EventColumns(count, labels, raw, extra, self._event_flows()),
-            (),
-            said,
-        )
 
-    def _event_flows(self) -> EventFlows | None:
-        if not self.flows:
-            return None
-        places, ids, steps = zip(*self.flows, strict=True)
+def make_batch(
+    plain: PlainRows,
+    rows: Rows,
+    first_ordinal: int,
+    byte_offset: int | None,
+    byte_count: int | None,
+    said: tuple[TrackName, ...],
+) -> TraceBatch:
+    """The rows of plain events and of all others, in the order of their packets, as a batch."""
+    count = len(plain.packets) + len(rows.ph)
+    order: Int64 | None = None
+    if rows.ph:
+        order = np.argsort(np.concatenate([plain.packets, np.array(rows.packets, np.int64)]), kind="stable")
+    codes = dict(plain.codes)
+    raw: dict[str, pa.Array] = {}
+    ts = pa.array(plain.ts, mask=None if plain.timed.all() else ~plain.timed)
+    args = plain.args
+    if order is not None:
+        for field, values in (
+            ("ph", rows.ph),
+            ("name", rows.name),
+            ("cat", rows.cat),
+            ("pid", rows.pid),
+            ("tid", rows.tid),
+            ("id", _sparse(rows.ids, len(rows.ph), b"")),
+        ):
+            codes[field] = np.concatenate([codes[field], plain.values[field].codes(values)])[order]
+        ts = pa.concat_arrays([ts, integers(rows.ts)]).take(pa.array(order))
+        if args is not None or any(rows.args):
+            own = args if args is not None else binary_column([b""] * len(plain.packets))
+            args = pa.concat_arrays([own, binary_column(rows.args)]).take(pa.array(order))
+    raw["ts"] = ts
+    labels: dict[str, SequenceOf[Any]] = {
+        field: Coded(codes[field], plain.values[field].distinct) for field in ("ph", "name", "cat", "pid", "tid")
+    }
+    # Of the rows that say more: where they come to stand.
+    place = np.zeros(count, np.int64)
+    if order is not None:
+        place[order] = np.arange(count)
+    place = place[len(plain.packets) :]
+    for key, texts in rows.labels.items():
+        labels[key] = _sparse(_moved(texts, place), count, None)
+    for key, times in rows.times.items():
+        raw[key] = integers(_sparse(_moved(times, place), count, None))
+    if args is not None:
+        raw["args"] = args
+    ids = plain.values["id"].distinct
+    if len(ids) > 1:
+        raw["id"] = pa.array(ids, pa.binary()).take(pa.array(codes["id"]))
+    extra = _sparse(_moved(rows.extra, place), count, None) if rows.extra else None
+    return TraceBatch(
+        first_ordinal,
+        byte_offset,
+        byte_count,
+        EventColumns(count, labels, raw, extra, _flows(plain, rows, order)),
+        (),
+        said,
+    )
+
+
+def _flows(plain: PlainRows, rows: Rows, order: Int64 | None) -> EventFlows | None:
+    places, keys, steps = plain.flows
+    if rows.flows:
+        own, ids, own_steps = zip(*rows.flows, strict=True)
+        places = np.append(places, np.array(own, np.int64) + len(plain.packets))
         # Ids are unsigned; as keys only their equality counts.
-        keys = np.array(ids, np.uint64).view(np.int64)
-        return EventFlows(np.array(places, np.int64), keys, np.array(steps, np.int32), None, [str(one) for one in ids])
+        keys = np.append(keys, np.array(ids, np.uint64))
+        steps = np.append(steps, np.array(own_steps, np.int32))
+    if not len(places):
+        return None
+    if order is not None:
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        places = place[places]
+        rising = np.argsort(places, kind="stable")
+        places, keys, steps = places[rising], keys[rising], steps[rising]
+    return EventFlows(places, keys.view(np.int64), steps, None, list(map(str, keys.tolist())))
+
+
+def _moved(values: dict[int, Any], place: Int64) -> dict[int, Any]:
+    return {int(place[at]): value for at, value in values.items()}
 
 
 def _sparse(values: dict[int, Any], count: int, missing: Any) -> list[Any]:

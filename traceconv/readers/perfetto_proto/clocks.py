@@ -10,6 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.wire.protobuf import LEN, fields
 
@@ -17,6 +21,10 @@ from traceconv.wire.protobuf import LEN, fields
 BOOTTIME = 6
 _SEQUENCE_CLOCKS = range(64, 128)
 _WIDE = 1 << 62
+#: Times below this can be moved by any offset below _WIDE.
+_NEAR = 1 << 61
+#: Stretches between snapshots in which many times are moved together.
+_MAX_ROUNDS = 64
 NAMES = {
     1: "REALTIME",
     2: "REALTIME_COARSE",
@@ -168,13 +176,61 @@ class SequenceClocks:
             if own[0].incremental:
                 value += self._last[clock]
                 self._last[clock] = value
+        held = self._holding(clock, value)
+        return None if held is None else value + held[0]
+
+    def _holding(self, clock: int, value: int) -> tuple[int, int, int] | None:
+        """What is to be added to a time of a clock, and from when to when that holds."""
         held = self._held.get(clock)
         if held is None or not held[1] <= value < held[2]:
             held = self._offset(clock, value)
+            if held is not None:
+                self._held[clock] = held
+        return held
+
+    def trace_ns_of(self, clock: int, values: NDArray[np.int64]) -> NDArray[np.int64] | bool:
+        """The same for many times (one at least), in their order. False when no snapshot tells.
+
+        True: they could be too large for 64 bits on the way; then nothing was done.
+        """
+        far = max(-int(values.min()), int(values.max()))
+        own = self._own.get(clock)
+        if own is not None:
+            unit, adds = own[0].unit_ns, own[0].incremental
+            base = self._last[clock] if adds else 0
+            if unit >= _NEAR or far * unit * (len(values) if adds else 1) + abs(base) >= _NEAR:
+                return True
+            values = base + np.cumsum(values * unit) if adds else values * unit
+        elif far >= _NEAR:
+            return True
+        moved = self._moved(clock, values)
+        if moved is not True and own is not None and own[0].incremental:
+            self._last[clock] = int(values[-1])
+        return False if moved is None else moved
+
+    def _moved(self, clock: int, values: NDArray[np.int64]) -> NDArray[np.int64] | Literal[True] | None:
+        """Times that are each below _NEAR, moved; None when no snapshot tells, True when one moves too far."""
+        out = np.empty_like(values)
+        left = np.arange(len(values))
+        for _ in range(_MAX_ROUNDS):
+            here = values[left]
+            held = self._holding(clock, int(here[0]))
             if held is None:
                 return None
-            self._held[clock] = held
-        return value + held[0]
+            if abs(held[0]) >= _WIDE:
+                return True
+            inside = (here >= max(held[1], -_WIDE)) & (here < min(held[2], _WIDE))
+            out[left[inside]] = here[inside] + held[0]
+            left = left[~inside]
+            if not len(left):
+                return out
+        # Snapshots that are as many as times: each time by itself.
+        for place, value in zip(left.tolist(), values[left].tolist(), strict=True):
+            held = self._holding(clock, value)
+            if held is None or abs(held[0]) >= _WIDE:
+                return True
+            out[place] = value + held[0]
+        return out
 
     def _offset(self, clock: int, ns: int) -> tuple[int, int, int] | None:
         own = self._own.get(clock)

@@ -12,18 +12,6 @@ from traceconv.wire.protobuf import LEN, Int64, WireError, walk
 #: The value of a field that an event does not have, where 0 would say something.
 ABSENT = (1 << 64) - 1
 
-_PLAIN = frozenset(
-    (
-        names.CATEGORY_IIDS,
-        names.ANNOTATIONS,
-        names.TYPE,
-        names.NAME_IID,
-        names.TRACK_UUID,
-        names.CATEGORIES,
-        names.NAME,
-        names.COUNTER_VALUE,
-    )
-)
 #: Lists of numbers, one after another.
 _PACKED = (names.CATEGORY_IIDS, names.EXTRA_TRACKS, names.EXTRA_VALUES, names.EXTRA_DOUBLE_TRACKS, names.FLOWS_OLD,
            names.FLOW_ENDS_OLD)  # fmt: skip
@@ -80,7 +68,7 @@ class EventTable:
         for event, place, size in zip(row[of].tolist(), at[of].tolist(), value[of].tolist(), strict=True):
             self.category_texts.setdefault(event, []).append(data[place : place + size])
         self.others: dict[int, dict[int, list[Found]]] = {}
-        of = np.flatnonzero(~np.isin(number, list(_PLAIN)))
+        of = np.flatnonzero(~np.isin(number, list(names.PLAIN)))
         columns = (column[of].tolist() for column in (row, number, kind, value, at))
         for event, what, form, bits, place in zip(*columns, strict=True):
             self.others.setdefault(event, {}).setdefault(what, []).append((form, bits, place))

@@ -6,7 +6,7 @@ follows is no packet. Reading goes on at the next bytes that are a whole packet 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,11 @@ from traceconv.wire.protobuf import (
     WireError,
     fields,
     varint,
+    varints,
     walk,
 )
+
+Bytes = NDArray[np.uint8]
 
 TAG = 0x0A
 #: Bytes that are looked at together, unless a packet is larger.
@@ -81,9 +84,15 @@ class PacketFramer:
     """Feed it bytes as they come; it gives windows."""
 
     def __init__(
-        self, byte_offset: int = 0, max_bytes: int = _MAX_LENGTH, only: re.Pattern[bytes] | None = None
+        self,
+        byte_offset: int = 0,
+        max_bytes: int = _MAX_LENGTH,
+        only: Callable[[Bytes, Int64, Int64], Int64] | None = None,
     ) -> None:
-        """`max_bytes`: a packet that says it is larger is damaged. `only`: packets without such bytes are left out."""
+        """`max_bytes`: a packet that says it is larger is damaged.
+
+        `only` chooses packets by the data and where they begin and end; others are left out.
+        """
         self._only = only
         self._buffer = bytearray()
         self._offset = byte_offset
@@ -103,10 +112,12 @@ class PacketFramer:
 
     def _take(self, at_end: bool) -> list[Window]:
         data = bytes(self._buffer)
-        starts, ends, damage, position = self._frame(data, at_end)
+        padded = np.frombuffer(data + bytes(PADDING), np.uint8)
+        starts, ends, damage, position = self._frame(data, padded, at_end)
         if self._only is not None:
-            starts, ends = _holding(self._only, data, starts, ends)
-        window, position = _checked(data, starts, ends, damage, position, self._offset)
+            chosen = self._only(padded, starts, ends)
+            starts, ends = starts[chosen], ends[chosen]
+        window, position = _checked(data, padded, starts, ends, damage, position, self._offset)
         del self._buffer[:position]
         self._offset += position
         # A packet that is not whole yet may be large: nothing is tried before it is there.
@@ -120,34 +131,25 @@ class PacketFramer:
             return 0
         return start - position + size if size <= self._max_bytes else 0
 
-    def _frame(self, data: bytes, at_end: bool) -> tuple[list[int], list[int], list[tuple[int, int]], int]:
+    def _frame(
+        self, data: bytes, padded: NDArray[np.uint8], at_end: bool
+    ) -> tuple[Int64, Int64, list[tuple[int, int]], int]:
         """Where packets are by their lengths, what is damaged, and where the bytes begin that are left for later."""
-        starts: list[int] = []
-        ends: list[int] = []
+        chains = _Chains(padded, len(data), self._max_bytes)
         damage: list[tuple[int, int]] = []
         size = len(data)
-        at = 0
+        at = chains.follow(0)
         while at < size:
-            # A Python loop: where a packet begins is known only when the one before it has been seen.
+            # No whole packet begins here.
             if data[at] == TAG and at + 1 < size:
-                length = data[at + 1]
-                start = at + 2
-                if length >= 0x80:
-                    try:
-                        length, start = varint(data, at + 1, min(size, at + 11))
-                    except WireError:
-                        if not at_end and size - at < 11:
-                            break
-                        length = -1
-                if 0 <= length <= self._max_bytes:
-                    end = start + length
-                    if end <= size:
-                        starts.append(start)
-                        ends.append(end)
-                        at = end
-                        continue
-                    if not at_end and self._may_grow(data, start, size):
+                try:
+                    length, start = varint(data, at + 1, min(size, at + 11))
+                except WireError:
+                    if not at_end and size - at < 11:
                         break
+                    length, start = self._max_bytes + 1, at
+                if length <= self._max_bytes and not at_end and self._may_grow(data, start, size):
+                    break
             elif data[at] == TAG and not at_end:
                 break
             found = find_packet(data, at + 1, size, at_end)
@@ -155,7 +157,8 @@ class PacketFramer:
             at = found
             if not at_end and size - found < _MAX_SEARCHED:
                 break
-        return starts, ends, damage, min(at, size)
+            at = chains.follow(at)
+        return *chains.packets(), damage, min(at, size)
 
     def _may_grow(self, data: bytes, start: int, size: int) -> bool:
         """Whether what is there of a packet that is not whole can be the beginning of one."""
@@ -164,13 +167,40 @@ class PacketFramer:
         return _is_packet(data, start, size, whole=False)
 
 
-def _holding(
-    pattern: re.Pattern[bytes], data: bytes, starts: list[int], ends: list[int]
-) -> tuple[list[int], list[int]]:
-    """The packets in which the pattern begins."""
-    found = np.array([match.start() for match in pattern.finditer(data)], np.int64)
-    rows = np.unique(np.searchsorted(np.array(starts, np.int64), found, side="right") - 1).tolist()
-    return [starts[row] for row in rows if row >= 0], [ends[row] for row in rows if row >= 0]
+class _Chains:
+    """Packets that stand one behind another: where each tag would lead to is worked out for all, then followed."""
+
+    def __init__(self, data: NDArray[np.uint8], size: int, max_bytes: int) -> None:
+        self._size = size
+        tags = np.flatnonzero(data[:size] == TAG)
+        length, self._start = varints(data, tags + 1)
+        whole = (self._start > 0) & (length <= np.uint64(max_bytes))
+        self._end = np.where(whole, self._start + length.astype(np.int64), 0)
+        whole &= (self._end <= size) & (self._start <= size)
+        # At each place: the number of its tag, −1 for none.
+        number = np.full(size + 1, -1, np.int32)
+        number[tags] = np.arange(len(tags), dtype=np.int32)
+        number[tags[~whole]] = -1
+        self._number = number
+        self._next: list[int] = number[np.where(whole, self._end, size)].tolist()
+        self._found: list[int] = []
+
+    def follow(self, at: int) -> int:
+        """Takes the packets from `at` on, one behind another; gives where the last one ends."""
+        here = int(self._number[at])
+        if here < 0:
+            return at
+        found, next_ = self._found, self._next
+        # A Python loop: where a packet begins is known only when the one before it has been seen.
+        while here >= 0:
+            found.append(here)
+            here = next_[here]
+        return int(self._end[found[-1]])
+
+    def packets(self) -> tuple[Int64, Int64]:
+        """Where the fields of all packets begin and end that were followed."""
+        found = np.array(self._found, np.int64)
+        return self._start[found], self._end[found]
 
 
 def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
@@ -212,11 +242,15 @@ def _is_packet(data: bytes, start: int, end: int, whole: bool) -> bool:
 
 
 def _checked(
-    data: bytes, starts: list[int], ends: list[int], damage: list[tuple[int, int]], position: int, offset: int
+    data: bytes,
+    bytes_: NDArray[np.uint8],
+    first: Int64,
+    last: Int64,
+    damage: list[tuple[int, int]],
+    position: int,
+    offset: int,
 ) -> tuple[Window, int]:
     """The packets whose fields can be read; those found inside of what can't."""
-    bytes_ = np.frombuffer(data + bytes(PADDING), np.uint8)
-    first, last = np.array(starts, np.int64), np.array(ends, np.int64)
     found = walk(bytes_, first, last)
     sound = found.sound & _plausible(found, len(first))
     if not sound.all():

@@ -149,3 +149,6 @@ CORRELATION_IID: Final = 54
 #: Of interned data: the lists of numbered texts that are read.
 TEXT_LISTS = {1: "categories", 2: "names", 3: "annotations", 20: "log", 29: "values", 43: "correlations"}
 LOCATIONS: Final = 4
+
+#: Fields of a TrackEvent that are columns, not read one by one.
+PLAIN = frozenset((CATEGORY_IIDS, ANNOTATIONS, TYPE, NAME_IID, TRACK_UUID, CATEGORIES, NAME, COUNTER_VALUE))

@@ -6,7 +6,6 @@ The file is read twice: what describes tracks and clocks may stand behind the ev
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,11 +23,12 @@ from traceconv.readers.file_reader import FileReader, keys_object
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.annotations import Notes
 from traceconv.readers.perfetto_proto.clocks import NAMES, Clocks, parse_snapshot
+from traceconv.readers.perfetto_proto.describing import describing
 from traceconv.readers.perfetto_proto.framing import PacketFramer, Window
 from traceconv.readers.perfetto_proto.losses import Losses
 from traceconv.readers.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequences, Texts
 from traceconv.readers.perfetto_proto.tracks import Descriptors
-from traceconv.readers.perfetto_proto.translate import Translator
+from traceconv.readers.perfetto_proto.translate import Table, Translator
 from traceconv.wire.protobuf import LEN, WireError
 
 SOURCE_ID = 1
@@ -36,11 +36,6 @@ _PIECE = 1 << 20
 #: Packets within packets within packets …: more than this no writer makes.
 _MAX_NESTING = 4
 _DAMAGED = "damaged packets"
-#: What a packet has in it that describes tracks, threads or clocks, or holds others: tags, and how their values begin.
-_DESCRIBING = re.compile(
-    rb"\xe2\x03|\xda\x02|\xe2\x02|\x92\x03|\xaa\x08"
-    rb"|\x32(?=[\x00-\xff]{1,4}?[\x0a\x10])|\x12(?=[\x00-\xff]{1,4}?[\x0a\x12\x18])"
-)
 
 
 class PerfettoReader(FileReader):
@@ -85,7 +80,7 @@ class PerfettoReader(FileReader):
 
     def _describe(self) -> None:
         quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
-        framer = PacketFramer(max_bytes=self._limits.event_bytes, only=_DESCRIBING)
+        framer = PacketFramer(max_bytes=self._limits.event_bytes, only=describing)
         for chunk in quiet.chunks():
             for window in framer.feed(chunk):
                 self._descriptions(window, 0)
@@ -159,7 +154,7 @@ class PerfettoReader(FileReader):
     def _batch(
         self,
         translator: Translator,
-        table: object,
+        table: Table,
         window: Window,
         first: int,
         last: int,
@@ -167,8 +162,8 @@ class PerfettoReader(FileReader):
     ) -> Iterator[TraceBatch]:
         if last <= first:
             return
-        rows = translator.take(table, first, last)  # type: ignore[arg-type] # what `open` gave
-        count = len(rows.ph)
+        told = translator.take(table, first, last)
+        count = len(told)
         if not count and not (self._said and last == len(window.starts)):
             return
         if outer is not None:
@@ -177,7 +172,7 @@ class PerfettoReader(FileReader):
             begin = int(window.starts[first]) if first else 0
             stop = window.byte_count if last == len(window.starts) else int(window.ends[last - 1])
             offset, size = window.byte_offset + begin, stop - begin
-        batch = rows.batch(self._ordinal, offset, size, self._said)
+        batch = told.batch(self._ordinal, offset, size, self._said)
         self._said = ()
         if count:
             self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + self._ordinal, count, offset, size))

@@ -64,6 +64,8 @@ class Sequence:
     instructions: int = 0
     #: What incremental counters add up to, by track.
     sums: dict[int, int | float] = field(default_factory=dict)
+    #: Numbers of texts that say something else than before: list, number, text before, text now; since it was emptied.
+    changes: list[tuple[str, int, str | None, str]] = field(default_factory=list)
 
     def clear(self) -> None:
         """Everything that later packets could refer to is gone."""
@@ -112,7 +114,11 @@ class Sequence:
             if self.text_bytes > MAX_TEXT_BYTES:
                 continue
             if listed is not None:
-                self.texts[listed][iid] = texts.text(file or b"")
+                known, text = self.texts[listed], texts.text(file or b"")
+                before = known.get(iid)
+                if before != text:
+                    known[iid] = text
+                    self.changes.append((listed, iid, before, text))
             else:
                 self.locations[iid] = location(file, function, line, texts)
 

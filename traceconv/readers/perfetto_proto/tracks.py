@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from traceconv.json_events import Label, NamedTrack, TrackName
 from traceconv.readers.perfetto_proto.sequences import Texts
 from traceconv.wire.protobuf import LEN, fields, signed
@@ -189,6 +192,11 @@ class Descriptors:
                 track.is_incremental,
             )
         return found
+
+    def odd_counters(self) -> NDArray[np.uint64]:
+        """The counters whose values are not as they stand: multiples, or differences."""
+        odd = [uuid for uuid, track in self._tracks.items() if track.multiplier != 1 or track.is_incremental]
+        return np.array(odd, np.uint64)
 
     def _counter_key(self, uuid: int) -> str:
         """What tells a counter from others of its name: what it lies in, and its number where that is not enough."""
