@@ -67,8 +67,8 @@ _ONE_TO_ONE = "QUALIFY count(*) OVER (PARTITION BY v.id) = 1 AND count(*) OVER (
 _KIND = """CASE
     WHEN regexp_matches(coalesce(v.task_type, ''), '^(HCCL|COMMUNICATION|HCCL_AI_CPU)', 'i')
       OR regexp_matches(coalesce(v.name, ''), '^hcom_', 'i') THEN 'collective'
-    WHEN regexp_matches(coalesce(v.task_type, '') || ' ' || coalesce(v.name, ''), '(memcpy|sdma|pcie_dma|reduce_async)', 'i')
-      THEN 'copy'
+    WHEN regexp_matches(coalesce(v.task_type, '') || ' ' || coalesce(v.name, ''),
+                        '(memcpy|sdma|pcie_dma|reduce_async)', 'i') THEN 'copy'
     WHEN regexp_matches(coalesce(v.task_type, ''), '^(event|notify|profiling|place.holder|model|write|end.graph)', 'i')
       THEN 'sync'
     ELSE 'compute' END"""
