@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from traceconv.cli.info_trace import describe_folder, describe_trace, folder_lines, trace_lines
+
 if TYPE_CHECKING:
+    from traceconv.pipeline_sources import Sources
     from traceconv.readers.npulog.inspect import CaptureState, FileState
 
 HELP = """Say what a file or folder is, and whether it is whole.
 
-PATH is a capture (PROF_…), a folder that holds some, a single .bin file of one, or a store. Of a capture: who
-wrote it, which model and devices, when, and how many records of each type there are, found by reading every
-block and checking it. Of a store: its runs, and the rows of its tables.
+PATH is a capture (PROF_…), a single .bin file of one, a trace file of any format that ingest reads, a folder
+that holds some, or a store. Of a capture: who wrote it, which model and devices, when, and how many records of
+each type there are, found by reading every block and checking it. Of a trace file: its format, who wrote it as far
+as it is known, what stands around its events, how many there are of each kind and when, and what is damaged.
+Nothing is stored. Of a store: its runs, and the rows of its tables.
 
 Exit code: 0 all is whole, 3 something is damaged or missing, 1 nothing that can be used.
 
@@ -25,6 +30,8 @@ Exit code: 0 all is whole, 3 something is damaged or missing, 1 nothing that can
 Examples:
   traceconv info raw/
   traceconv info raw/ --quick      trust headers and manifest, read no blocks
+  traceconv info trace.json.gz     what an ingest would find in it
+  traceconv info *.pftrace --quick read the first events only
   traceconv info trace.duckdb
 """
 
@@ -37,36 +44,67 @@ _DUCKDB_MAGIC = b"DUCK"  # at byte 8
 
 def info(
     paths: list[Path] = typer.Argument(
-        ..., metavar="PATH…", help="Captures, folders that hold some, .bin files, stores.", show_default=False
+        ...,
+        metavar="PATH…",
+        help="Captures, trace files, folders that hold some, .bin files, stores.",
+        show_default=False,
     ),
-    quick: bool = typer.Option(False, "--quick", help="Read headers and the manifest only."),
+    quick: bool = typer.Option(
+        False, "--quick", help="Read headers and the manifest only; of a trace its first events."
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON list, an object for each thing found."),
 ) -> None:
-    from traceconv.errors import EXIT_DATA_LOSS
-    from traceconv.readers.npulog.discover import find_captures
+    from traceconv.errors import EXIT_DATA_LOSS, InputError
     from traceconv.readers.npulog.inspect import inspect_capture
 
     described: list[dict[str, Any]] = []
     whole, usable = True, False
-    stores = [path for path in paths if _is_duckdb(path)]
-    captures = [path for path in paths if path not in stores]
-    for path in stores:
-        described.append(_describe_store(path))
-        usable = True
+
+    def say(one: dict[str, Any], lines: Iterator[str]) -> None:
+        described.append(one)
         if not as_json:
-            typer.echo("\n".join(_store_lines(described[-1])))
-    for capture in find_captures(captures):
+            typer.echo("\n".join(lines))
+
+    stores = [path for path in paths if _is_duckdb(path)]
+    for path in stores:
+        one = _describe_store(path)
+        say(one, _store_lines(one))
+        usable = True
+    found = _sources([path for path in paths if path not in stores])
+    problems = [problem.message for problem in found.unusable]
+    for capture, _ in found.captures:
         state = inspect_capture(capture, scan=not quick)
         whole, usable = whole and state.whole, usable or state.usable
-        described.append(_describe_capture(state))
-        if not as_json:
-            typer.echo("\n".join(_capture_lines(state)))
+        say(_describe_capture(state), _capture_lines(state))
+    for folder, _ in found.folders:
+        usable = True
+        say(describe_folder(folder), folder_lines(folder))
+    if found.traces:
+        from traceconv.pipeline_inspect import inspect_trace  # with all that it alone needs
+    for file in found.traces:
+        try:
+            trace = inspect_trace(file.path, file.reader, scan=not quick)
+        except InputError as error:
+            problems += [str(error)] if file.sure or file.top is None else []
+            continue
+        whole, usable = whole and trace.whole, True
+        say(describe_trace(trace), trace_lines(trace))
+    if problems and not described:
+        raise InputError(problems[0] if len(problems) == 1 else f"{problems[0]}; and {len(problems) - 1} more like it")
     if as_json:
         typer.echo(json.dumps(described, indent=1))
+    for problem in problems:
+        typer.echo(f"traceconv: {problem}", err=True)
     if not usable:
         raise typer.Exit(1)
-    if not whole:
+    if problems or not whole:
         raise typer.Exit(EXIT_DATA_LOSS)
+
+
+def _sources(paths: list[Path]) -> Sources:
+    from traceconv.pipeline_sources import Sources, find_sources
+
+    return find_sources(paths, None) if paths else Sources()
 
 
 def _is_duckdb(path: Path) -> bool:

@@ -1,0 +1,166 @@
+"""`traceconv info` of trace files and vendors' folders: what an ingest would find in them; nothing is stored."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import perfetto_builder as pb
+import pytest
+from trace_files import write_trace
+
+from traceconv.cli.app import run as run_command
+from traceconv.export.chrome import export_chrome
+from traceconv.pipeline import ingest
+from traceconv.store.database import open_store
+
+A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'
+
+
+def info(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = run_command(["info", *map(str, arguments)])
+    return code, *capfd.readouterr()
+
+
+def described(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, dict[str, Any]]:
+    code, out, _ = info(capfd, *arguments, "--json")
+    (one,) = json.loads(out)
+    return code, one
+
+
+def test_a_trace_of_pytorch(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "worker0.pt.trace.json.gz", rank=3)
+    code, out, err = info(capfd, trace)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "worker0.pt.trace.json.gz",
+        f"  a trace in Chrome's JSON, {trace.stat().st_size:,} bytes, gzip: whole",
+        "  writer    PyTorch profiler (Kineto)",
+        "  time      2023-11-14 22:13:20.000000000 UTC, 0.003990000 s long",
+        "  processes 2",
+        "  keys      schemaVersion, distributedInfo",
+        "  events    12: X 12",
+    ]
+    assert list(tmp_path.iterdir()) == [trace]
+
+
+def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "t.json"
+    trace.write_text(f'[{A},{{"ph":"X" 1}},{{"ph":"C","name":"c","pid":1,"ts":"0.25","args":{{"v":1}}}}]')
+    code, one = described(capfd, trace)
+    assert code == 3
+    [entry] = one.pop("log")
+    assert (entry["code"], entry["byte_offset"]) == ("damaged_event", trace.read_text().index('{"ph":"X" 1'))
+    assert one == {
+        "kind": "trace",
+        "path": str(trace),
+        "format": "chrome_json",
+        "container": "plain",
+        "size_bytes": trace.stat().st_size,
+        "whole": False,
+        "usable": True,
+        "scanned": True,
+        "writer": None,
+        "keys": [],
+        "event_count": 2,
+        "events": {"C": 1, "X": 1},
+        "first_ns": 250,
+        "last_ns": 3500,
+        "epoch_known": False,
+        "process_count": 1,
+    }
+
+
+def test_the_first_events_only(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "t.json"
+    trace.write_text("[" + ",".join([A] * 200_000) + ',{"ph":"X" 1}]')
+    code, out, _ = info(capfd, trace, "--quick")
+    assert code == 0
+    assert f"{trace.stat().st_size:,} bytes: no problem seen" in out
+    assert out.endswith("  (--quick: the first events only; the rest was not read)\n")
+    code, one = described(capfd, trace, "--quick")
+    assert 0 < one["event_count"] < 200_000
+    assert described(capfd, trace)[1]["event_count"] == 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "format_name", "writer"),
+    [
+        (
+            "a.speedscope.json",
+            b'{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"f"}]},"profiles":'
+            b'[{"type":"sampled","name":"t","unit":"seconds","startValue":0,"endValue":1,"samples":[[0]],"weights":[1]}]}',
+            "speedscope",
+            "speedscope",
+        ),
+        (
+            "a.pftrace",
+            pb.process(1, 7, "app") + pb.begin(1000, 1, "s") + pb.end(3000, 1),
+            "perfetto_proto",
+            "Perfetto",
+        ),
+    ],
+)
+def test_other_formats(
+    name: str, text: bytes, format_name: str, writer: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text)
+    code, one = described(capfd, tmp_path / name)
+    assert code == 0
+    assert (one["format"], one["writer"], one["whole"]) == (format_name, writer, True)
+    assert one["last_ns"] is not None
+
+
+def test_our_own_export(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_trace(tmp_path / "t.json")
+    ingest([tmp_path / "t.json"], tmp_path / "s.duckdb")
+    with open_store(tmp_path / "s.duckdb") as connection:
+        export_chrome(connection, 1, tmp_path / "own.json")
+    code, one = described(capfd, tmp_path / "own.json")
+    assert code == 0
+    assert one["writer"].startswith("traceconv ")
+
+
+def test_a_folder_of_traces(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for rank in range(3):
+        write_trace(tmp_path / f"rank{rank}.json", rank=rank)
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "settings.json").write_text('{"a": 1}')
+    code, out, err = info(capfd, tmp_path)
+    assert (code, err) == (0, "")
+    assert [line for line in out.splitlines() if not line.startswith(" ")] == ["rank0.json", "rank1.json", "rank2.json"]
+
+
+def test_a_folder_of_torch_npu(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "ASCEND_PROFILER_OUTPUT"
+    write_trace(folder / "trace_view.json")
+    (folder / "op_statistic.csv").write_text("Device_id,OP Type\n")
+    code, out, _ = info(capfd, folder)
+    assert code == 0
+    assert "  an output folder of msprof or torch_npu" in out
+    assert "  timeline  trace_view.json" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert described(capfd, folder)[1]["timelines"] == [str(folder / "trace_view.json")]
+
+
+def test_one_of_two_that_is_no_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.json")
+    (tmp_path / "u.json").write_text('{"a": 1}')
+    code, out, err = info(capfd, trace, tmp_path / "u.json")
+    assert code == 3
+    assert out.startswith("t.json\n")
+    assert err.count("\n") == 1
+    assert "u.json: nothing in it can be used (there is no array of events in it)" in err
+    code, out, err = info(capfd, tmp_path / "u.json")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+
+
+def test_names_from_the_trace_do_not_reach_the_terminal_raw(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "t\x1b[2J.json.gz"
+    keys = json.dumps({"\x1b[31mkey": 1, "k" * 500: 2, "traceEvents": [json.loads(A)]}, ensure_ascii=False)
+    trace.write_bytes(gzip.compress(keys.encode()))
+    code, out, _ = info(capfd, trace)
+    assert code in (0, 3)
+    assert all(line.isprintable() and len(line) <= 80 for line in out.splitlines())

@@ -1,0 +1,146 @@
+"""What `traceconv info` says of trace files, and of output folders of vendors' tools."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traceconv.diagnostics import LogEntry
+    from traceconv.pipeline_inspect import TraceState
+    from traceconv.readers.vendor_folder.discover import VendorFolder
+
+_SHOWN = 20
+#: Nanoseconds since 1970 in which recordings lie: from 2001 to 2096.
+_EPOCH_RANGE = (10**18, 4 * 10**18)
+
+
+def trace_lines(state: TraceState) -> Iterator[str]:
+    """A trace file, in lines of 80 columns."""
+    from traceconv.errors import printable
+    from traceconv.pipeline_inspect import FORMATS
+
+    yield printable(state.path.name, 80)
+    packed = "" if state.container == "plain" else f", {state.container}"
+    verdict = "whole" if state.whole else "damaged"
+    if not state.scanned:
+        verdict = "no problem seen" if state.whole else "damaged"
+    title = FORMATS.get(state.reader, state.reader)
+    yield f"  {title}, {state.size_bytes:,} bytes{packed}: {verdict}"
+    yield from _fact("writer", printable(state.writer, 68) if state.writer else "not known; its events become ranges")
+    if state.first_ns is not None and state.last_ns is not None:
+        yield from _fact("time", _times(state.first_ns, state.last_ns))
+    if state.process_count:
+        yield from _fact("processes", f"{state.process_count:,}")
+    if state.keys:
+        yield from _fact("keys", ", ".join(printable(key, 40) for key in state.keys[:_SHOWN]))
+    kinds = ", ".join(
+        f"{printable(kind.removesuffix(' events'), 20)}\xa0{count:,}" for kind, count in state.events.items()
+    )
+    yield from _fact("events", f"{state.event_count:,}" + (f": {kinds}" if kinds else ""))
+    if not state.scanned:
+        yield "  (--quick: the first events only; the rest was not read)"
+    yield from _said(state.log)
+
+
+def folder_lines(folder: VendorFolder) -> Iterator[str]:
+    """An output folder of msprof or torch_npu, in lines of 80 columns."""
+    from traceconv.errors import printable
+
+    yield printable(folder.path.name or str(folder.path), 80)
+    yield "  an output folder of msprof or torch_npu"
+    parts = (("timeline", folder.timelines), ("table", folder.tables), ("facts", folder.facts))
+    for title, files in parts:
+        for file in files:
+            yield f"  {title:<9} {printable(folder.name_of(file), 48):<48}{_size(file):>14,} bytes"
+    for file, why in folder.left:
+        text = f"{printable(folder.name_of(file), 100)}: {printable(why)}"
+        yield from _fact("left out", text)
+
+
+def describe_trace(state: TraceState) -> dict[str, Any]:
+    """The same, for --json."""
+    known = state.first_ns is not None and _EPOCH_RANGE[0] <= state.first_ns < _EPOCH_RANGE[1]
+    return {
+        "kind": "trace",
+        "path": str(state.path),
+        "format": state.reader,
+        "container": state.container,
+        "size_bytes": state.size_bytes,
+        "whole": state.whole,
+        "usable": True,
+        "scanned": state.scanned,
+        "writer": state.writer,
+        "keys": list(state.keys),
+        "event_count": state.event_count,
+        "events": {kind.removesuffix(" events"): count for kind, count in state.events.items()},
+        "first_ns": state.first_ns,
+        "last_ns": state.last_ns,
+        "epoch_known": known,
+        "process_count": state.process_count,
+        "log": [
+            {
+                "severity": entry.severity.value,
+                "code": entry.code.text,
+                "message": entry.message,
+                "byte_offset": entry.byte_offset,
+                "byte_count": entry.byte_count,
+                "event_count": entry.event_count,
+            }
+            for entry in state.log
+        ],
+    }
+
+
+def describe_folder(folder: VendorFolder) -> dict[str, Any]:
+    """The same, for --json."""
+    return {
+        "kind": "vendor_folder",
+        "path": str(folder.path),
+        "timelines": [str(file) for file in folder.timelines],
+        "tables": [str(file) for file in folder.tables],
+        "facts": [str(file) for file in folder.facts],
+        "left": [{"path": str(file), "reason": why} for file, why in folder.left],
+    }
+
+
+def _fact(title: str, text: str) -> Iterator[str]:
+    for line in textwrap.wrap(text, 78, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12):
+        yield line.replace("\xa0", " ")  # what was not to be broken
+
+
+def _times(first_ns: int, last_ns: int) -> str:
+    from traceconv.readers.npulog.inspect import wall_clock_text
+
+    if _EPOCH_RANGE[0] <= first_ns < _EPOCH_RANGE[1]:
+        span_ns = last_ns - first_ns
+        return f"{wall_clock_text(first_ns)}, {_seconds(span_ns)} long"
+    return f"from {_seconds(first_ns)} to {_seconds(last_ns)}"
+
+
+def _seconds(ns: int) -> str:
+    sign, whole = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{whole // 10**9:,}.{whole % 10**9:09d} s"
+
+
+def _said(log: tuple[LogEntry, ...]) -> Iterator[str]:
+    from traceconv.diagnostics import Severity
+    from traceconv.errors import printable
+
+    for entry in log[:_SHOWN]:
+        place = "" if entry.byte_offset is None else f" at byte {entry.byte_offset:,}"
+        count = "" if entry.event_count in (None, 1) else f" ({entry.event_count:,} times)"
+        mark = "-" if entry.severity is Severity.INFO else "!"
+        text = f"{printable(entry.message)}{place}{count}"
+        yield from textwrap.wrap(text, 78, initial_indent=f"  {mark} ", subsequent_indent="    ")
+    if len(log) > _SHOWN:
+        yield f"  and {len(log) - _SHOWN:,} more (--json has them)"
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
