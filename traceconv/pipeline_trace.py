@@ -34,6 +34,7 @@ from traceconv.readers.sources import open_source
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.recorded_identity import host_and_rank
+from traceconv.store.task_waits import correct_waits
 from traceconv.store.trace_memory import insert_blocks
 from traceconv.store.writer import StoreWriter
 
@@ -82,6 +83,8 @@ def ingest_trace(
         observer.start(label, total_bytes, 2)
         read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
     log, accounts, reader = read.log, read.accounts, read.reader
+    if not read.is_own:
+        correct_waits(writer, run_id)
     if read.memory is not None:
         insert_blocks(writer, run_id, read.memory)
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
@@ -183,6 +186,7 @@ class _Read:
         for record, account in self.accounts.by_record.items():
             assert account.balanced, f"the books of {record} don't balance: {account}"
         self.run_columns = passes.run_columns()
+        self.is_own = isinstance(passes, OwnExport)
         #: How allocations and frees stand among its markers; None: they don't.
         self.memory = passes.memory_markers() if isinstance(passes, _AnyTrace) else None
 
