@@ -33,3 +33,39 @@ def test_a_format_that_is_not_read_is_refused_in_words(tmp_path: Path) -> None:
 @pytest.mark.skipif(not XPLANE.exists(), reason="no real files here; set TRACECONV_SHARED")
 def test_a_real_xspace(tmp_path: Path) -> None:
     refused(XPLANE, tmp_path, "xplane", "trace.json.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "advice"),
+    [
+        (
+            "a.cpuprofile",
+            b'{"nodes":[{"id":1,"callFrame":{"functionName":"(root)"}}],"samples":[1]}',
+            "CPU profile of V8",
+        ),
+        ("a.heapprofile", b'{"head":{"callFrame":{"functionName":"(root)"}}}', "heap profile of V8"),
+        ("a.json", b'{"start_time": 1.5,"duration": 2,"root_frame": {"function": "f"}}', "pyinstrument -r speedscope"),
+        ("cargo-timing.html", b"<!DOCTYPE HTML>\n<html></html>", "a page of HTML"),
+        ("perf.data", b"PERFILE2" + bytes(100), "perf script"),
+        ("a.json.xz", b"\xfd7zXZ\x00" + bytes(50), "unpack it first"),
+        ("a.zip", b"PK\x03\x04" + bytes(50), "unpack it first"),
+        ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
+        ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
+        ("a.txt", b"hello", "no trace that is known"),
+        ("a.dat", b"", "no trace that is known"),
+    ],
+)
+def test_formats_that_others_take_for_traces(name: str, text: bytes, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / name).write_bytes(text)
+    for path in (tmp_path / "files" / name, tmp_path / "files"):
+        with pytest.raises(InputError, match=advice if path.is_file() else "no capture") as error:
+            ingest([path], tmp_path / "trace.duckdb")
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "trace.duckdb").exists()
+
+
+def test_a_reader_that_was_named_reads_whatever_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.cpuprofile").write_text('{"nodes":[{"id":1,"callFrame":{}}],"traceEvents":[]}')
+    [run] = ingest([tmp_path / "a.cpuprofile"], tmp_path / "trace.duckdb", reader="chrome_json")
+    assert run.record_count == 0

@@ -10,6 +10,7 @@ from traceconv.readers.chrome_json import sniff as chrome_json_sniff
 from traceconv.readers.chrome_json.containers import STDIN, head_of
 from traceconv.readers.furiosa_csv import sniff as furiosa_csv_sniff
 from traceconv.readers.megengine_static import sniff as megengine_static_sniff
+from traceconv.readers.not_read import what_it_is
 from traceconv.readers.npulog import sniff as npulog_sniff
 from traceconv.readers.nsys import sniff as nsys_sniff
 from traceconv.readers.perfetto_proto import sniff as perfetto_proto_sniff
@@ -17,6 +18,8 @@ from traceconv.readers.rocprofv3 import sniff as rocprofv3_sniff
 from traceconv.readers.speedscope import sniff as speedscope_sniff
 from traceconv.readers.xplane import sniff as xplane_sniff
 
+#: From this confidence on it is the format that the reader knows; below it the file may hold anything.
+SURE = 50
 _TRACE_NAME = re.compile(r"\.(json|jsonl|pfw)(\.gz|\.zst)?$", re.IGNORECASE)
 
 #: All readers. Each has a `name`, and `sniff(head) -> confidence` (0 to 100) for the first bytes of a file's text.
@@ -51,8 +54,16 @@ def choose_reader(path: Path, wanted: str | None = None) -> str:
         return npulog_sniff.name
     head = head_of(path)
     best = max(READERS, key=lambda reader: reader.sniff(head))
+    other = what_it_is(head, path.name) if best.sniff(head) < SURE else None
+    if other is not None:
+        raise InputError(f"{printable(str(path))} {other}")
     if best.sniff(head) == 0 and _TRACE_NAME.search(path.name):
         what = "is empty" if not head.strip() else "does not begin as a trace in JSON does"
         raise InputError(f"{printable(str(path))} {what}; --reader chrome_json reads it all the same")
-    # Of what no reader knows, the reader of logs says what it lacks.
+    if best.sniff(head) == 0 and path.suffix != ".bin":
+        shown = printable(str(path))
+        raise InputError(
+            f"{shown} is no log of the NPU runtime, and no trace that is known; name its --reader to read it"
+        )
+    # Of what calls itself a log, the reader of logs says what it lacks.
     return best.name if best.sniff(head) else npulog_sniff.name

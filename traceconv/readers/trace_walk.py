@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traceconv.errors import InputError, printable
-from traceconv.readers import READERS
+from traceconv.readers import READERS, SURE
 from traceconv.readers.chrome_json.containers import head_of
+from traceconv.readers.not_read import what_it_is
 
 #: How deep below a named folder files are looked for, and how many folders and files are looked at in all.
 MAX_DEPTH = 8
 MAX_FOLDERS = 50_000
 MAX_FILES = 200_000
 
-#: From this confidence on it is the format that the reader knows; below it the file may hold anything.
-SURE = 50
 _TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.gz|\.zst)?$", re.IGNORECASE)
 _NUMBERS = re.compile(r"([0-9]+)")
 _DIGITS = frozenset("0123456789")
@@ -86,12 +85,15 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             continue
         best = max(READERS, key=lambda reader: reader.sniff(head))
         confidence = best.sniff(head)
+        other = what_it_is(head, path.name) if confidence < SURE else None
         called_trace = _TRACE_NAME.search(path.name) is not None
         if wanted is not None:
             if (best.name == wanted and confidence) or called_trace:
                 traces.append(FoundTrace(path, wanted, best.name == wanted and confidence >= SURE))
             else:
                 others.append((path, f"is not for the reader {wanted}"))
+        elif other is not None:
+            others.append((path, other))
         elif confidence and best.name == "npulog":
             others.append((path, "is a log outside of a capture; name the file itself to read it"))
         elif best.name == "xplane" and confidence and _has_trace_beside(path):
