@@ -104,6 +104,7 @@ class PlainNotes:
                 of = np.flatnonzero(np.isin(codes, missing))
                 unknown += len(of)
                 lost, invented = np.unique(iids[of], return_inverse=True)
+                codes = codes.copy()
                 codes[of] = len(texts) + invented
                 texts += [f"annotation {iid}" for iid in lost.tolist()]
             self._name[mine] = self._names.used(codes, texts)
@@ -163,11 +164,11 @@ class PlainNotes:
         for number in np.flatnonzero(np.bincount(form, minlength=_STRING_IID + 1)).tolist():
             of = np.flatnonzero(form == number)
             part, places = self._texts_of(number, notes[of], value[of], data, texts)
+            if places is None and len(of) == len(notes):
+                return part
             order[of] = total + (np.arange(len(of)) if places is None else places)
             total += len(part)
             parts.append(part)
-        if len(parts) == 1 and total == len(notes):
-            return parts[0]
         return pa.concat_arrays([pa.array([], pa.string()), *parts]).take(pa.array(order))
 
     def _texts_of(

@@ -1,0 +1,225 @@
+"""Events of Perfetto traces told together and one by one: the same batches, books and log, whatever packets say."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from traceconv.diagnostics import Accounts, ImportLog
+from traceconv.errors import InputError
+from traceconv.json_events import LABEL_FIELDS, TraceBatch
+from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.perfetto_proto import translate
+from traceconv.readers.perfetto_proto.reader import PerfettoReader
+
+perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+BASE = 1_720_000_000_123_456_789
+WORDS = ["", "a", "b", 'quo"te\n', "é", "text " * 20]
+NUMBERS = [0, 1, 2, 127, 128, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+def number(rng: random.Random) -> int:
+    return rng.choice([rng.randrange(300), rng.choice(NUMBERS)])
+
+
+def signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def annotate(rng: random.Random, note: Any, depth: int = 0) -> None:
+    if rng.random() < 0.5:
+        note.name_iid = rng.randrange(1, 5)
+    else:
+        note.name = rng.choice(WORDS)
+    kind = rng.randrange(10 if depth < 2 else 7)
+    if kind == 0:
+        note.bool_value = rng.random() < 0.5
+    elif kind == 1:
+        note.uint_value = number(rng)
+    elif kind == 2:
+        note.int_value = signed(number(rng))
+    elif kind == 3:
+        note.double_value = rng.choice([0.1, -0.0, 1e300, float("nan"), float("inf"), rng.random()])
+    elif kind == 4:
+        note.string_value = rng.choice(WORDS)
+    elif kind == 5:
+        note.pointer_value = number(rng)
+    elif kind == 6:
+        note.string_value_iid = rng.randrange(5)
+    elif kind == 7:
+        for _ in range(rng.randrange(3)):
+            annotate(rng, note.dict_entries.add(), depth + 1)
+    elif kind == 8:
+        for _ in range(rng.randrange(3)):
+            annotate(rng, note.array_values.add(), depth + 1)
+
+
+def tell(rng: random.Random, event: Any) -> None:
+    """Something for a TrackEvent to say; mostly what most events say."""
+    event.type = rng.choice([1, 1, 1, 2, 2, 3, 4, 4, 0])
+    if rng.random() < 0.8:
+        event.track_uuid = rng.choice([0, 10, 11, 12, 20, 21, 22, 99])
+    if event.type == 4:
+        for _ in range(rng.choice([1, 1, 1, 0, 2])):
+            if rng.random() < 0.6:
+                event.counter_value = signed(number(rng))
+            else:
+                event.double_counter_value = rng.choice([0.5, -1e9, float("nan")])
+    if event.type != 4 or rng.random() < 0.1:
+        name = rng.random()
+        if name < 0.5:
+            event.name_iid = rng.randrange(1, 6)
+        elif name < 0.9:
+            event.name = rng.choice(WORDS)
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            if rng.random() < 0.5:
+                event.category_iids.append(rng.randrange(4))
+            else:
+                event.categories.append(rng.choice(WORDS))
+        for _ in range(rng.choice([0, 0, 1, 2, 14])):
+            annotate(rng, event.debug_annotations.add())
+    if rng.random() < 0.15:
+        event.flow_ids.extend(rng.choices(NUMBERS, k=rng.randrange(1, 3)))
+        event.terminating_flow_ids.extend(rng.choices(NUMBERS, k=rng.randrange(2)))
+    if rng.random() < 0.05:
+        event.flow_ids_old.append(number(rng))
+    more = rng.randrange(40)
+    if more == 0:
+        event.timestamp_delta_us = rng.randrange(50)
+    elif more == 1:
+        event.timestamp_absolute_us = rng.randrange(2**40)
+    elif more == 2:
+        event.legacy_event.phase = ord(rng.choice("XbesfC"))
+        event.legacy_event.duration_us = rng.randrange(50)
+        event.legacy_event.unscoped_id = number(rng)
+    elif more == 3:
+        event.extra_counter_track_uuids.append(rng.choice([20, 21]))
+        event.extra_counter_values.append(rng.randrange(100))
+    elif more == 4:
+        event.source_location_iid = 1
+    elif more == 5:
+        event.correlation_id = number(rng)
+
+
+def intern(rng: random.Random, interned: Any) -> None:
+    for _ in range(rng.randrange(1, 4)):
+        listed = rng.choice(
+            ["event_names", "event_categories", "debug_annotation_names", "debug_annotation_string_values"]
+        )
+        entry = getattr(interned, listed).add()
+        entry.iid = rng.randrange(1, 5)
+        text = rng.choice(WORDS)
+        if listed.endswith("values"):
+            entry.str = text.encode() if rng.random() < 0.8 else b"\xff"
+        else:
+            entry.name = text
+
+
+def turn(rng: random.Random, packet: Any) -> None:
+    """A change of the sequence's state."""
+    what = rng.randrange(6)
+    if what in (0, 1):
+        packet.sequence_flags = 1
+        packet.trace_packet_defaults.timestamp_clock_id = rng.choice([0, 6, 3, 64, 64])
+        packet.trace_packet_defaults.track_event_defaults.track_uuid = rng.choice([0, 10, 11])
+    elif what == 2:
+        packet.previous_packet_dropped = 1
+    elif what == 3:
+        packet.thread_descriptor.pid, packet.thread_descriptor.tid = 5, rng.randrange(50, 52)
+        packet.thread_descriptor.reference_timestamp_us = 77
+    else:
+        for clock in rng.sample([6, 3, 64, 65], 3):
+            one = packet.clock_snapshot.clocks.add()
+            one.clock_id, one.timestamp = clock, rng.choice([BASE + rng.randrange(1000), rng.randrange(1000)])
+            if clock == 64:
+                one.is_incremental = rng.random() < 0.7
+                one.unit_multiplier_ns = rng.choice([1, 1000, 2**62])
+
+
+def describe(trace: Any) -> None:
+    for uuid in (10, 11):
+        track = trace.packet.add().track_descriptor
+        track.uuid, track.thread.pid, track.thread.tid, track.thread.thread_name = uuid, 7, uuid, f"t{uuid}"
+    track = trace.packet.add().track_descriptor
+    track.uuid, track.name = 12, "line"
+    for uuid in (20, 21, 22):
+        track = trace.packet.add().track_descriptor
+        track.uuid, track.name, track.parent_uuid = uuid, "count", 10
+        track.counter.unit_multiplier = 3 if uuid == 21 else 1
+        track.counter.is_incremental = uuid == 22
+
+
+def trace_of(rng: random.Random) -> bytes:
+    trace = perfetto_trace_pb2.Trace()
+    describe(trace)
+    odd = rng.random() < 0.5
+    for _ in range(rng.randrange(5, 120)):
+        packet = trace.packet.add()
+        packet.trusted_packet_sequence_id = rng.choice([1, 1, 1, 1, 2, 3])
+        if rng.random() < 0.06:
+            turn(rng, packet)
+        if rng.random() < 0.1:
+            intern(rng, packet.interned_data)
+        if rng.random() < 0.9:
+            packet.timestamp = rng.choice(NUMBERS) if odd and rng.random() < 0.05 else rng.randrange(2000)
+            if rng.random() < 0.1:
+                packet.timestamp_clock_id = rng.choice([3, 6, 5, 64, 66])
+        if rng.random() < 0.5:
+            packet.sequence_flags |= 2
+        if rng.random() < 0.93:
+            tell(rng, packet.track_event)
+    data = bytearray(trace.SerializeToString())
+    for _ in range(rng.choice([0, 0, 0, 1, 4])):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data)
+
+
+def columns(batch: TraceBatch) -> dict[str, Any]:
+    found, count = batch.columns, batch.columns.count
+    said: dict[str, Any] = {field: list(found.label(field)) for field in LABEL_FIELDS}
+    for field in ("ts", "dur", "tts", "tdur", "args", "id"):
+        if field in found.raw:
+            found.raw[field].validate(full=True)
+        missing = b"" if field in ("args", "id") else None
+        said[field] = found.raw[field].to_pylist() if field in found.raw else [missing] * count
+    said["extra"] = [
+        None if not one else {key: bytes(value) for key, value in one.items()} for one in found.extra or ()
+    ]
+    flows = found.flows
+    if flows is not None:
+        said["flows"] = list(
+            zip(flows.places.tolist(), flows.keys.tolist(), flows.steps.tolist(), flows.texts, strict=True)
+        )
+    said["batch"] = batch.first_ordinal, batch.byte_offset, batch.byte_count, batch.names, count
+    return said
+
+
+def read(path: Path) -> Iterator[Any]:
+    log, accounts = ImportLog(), Accounts()
+    reader = PerfettoReader(path, log, accounts, Limits(), lambda _: None)
+    try:
+        yield from map(columns, reader.batches())
+    except InputError as error:
+        yield str(error)
+    yield reader.blocks
+    yield [str(entry) for entry in log]
+    yield {name: str(book) for name, book in accounts.by_record.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_together_or_one_by_one(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "told.pftrace"
+    path.write_bytes(trace_of(random.Random(seed)))
+    with pytest.MonkeyPatch.context() as patch:
+        told = []
+        for least in (1, 1 << 60):
+            patch.setattr(translate, "MIN_TOGETHER", least)
+            told.append(list(read(path)))
+    assert told[0] == told[1]
