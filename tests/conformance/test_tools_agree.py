@@ -146,7 +146,13 @@ FOUND = {
 }
 
 
-@pytest.fixture(scope="module", params=list(FOUND))
+#: Files that take seconds to read.
+LONG = {"kineto_resnet50_worker0.pt.trace.json.gz"}
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in FOUND]
+)
 def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Found]]:
     """A store with one of the files, and what the tools found in it."""
     path: Path = tmp_path_factory.mktemp("tools") / "trace.duckdb"

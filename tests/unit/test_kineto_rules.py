@@ -1,0 +1,98 @@
+"""What the rules for PyTorch's traces make of each kind of event, the odd ones above all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from traceconv.pipeline import ingest
+
+BASE_US = 1_700_000_000_000_000
+ON = {"device": 0, "stream": 7}
+
+
+def event(cat: str, name: str, us: int, dur: int, **args: Any) -> dict[str, Any]:
+    track = {"pid": 0, "tid": args.get("stream", 7)} if "device" in args else {"pid": 1, "tid": 1}
+    return {"ph": "X", "cat": cat, "name": name, **track, "ts": BASE_US + us, "dur": dur, "args": args}
+
+
+EVENTS = [
+    event("user_annotation", "ProfilerStep#3", 0, 100),
+    event("gpu_user_annotation", "ProfilerStep#3", 40, 60, device=0),
+    event("cuda_runtime", "cudaLaunchKernel", 10, 2, correlation=1),
+    # Launched in the step, started after its end: it belongs to the step.
+    event("kernel", "ampere_sgemm", 120, 5, correlation=1, **ON),
+    event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 130, 5, **ON),
+    event("kernel", "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", 140, 5, **ON),
+    # These only sound like copies and collectives.
+    event("kernel", "void at::native::memcpy_like<float>(float*)", 150, 5, **ON),
+    event("kernel", "triton_red_fused_nccl_like_0", 160, 5, **ON),
+    event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 170, 5, bytes=64, **ON),
+    event("gpu_memset", "Memset (Device)", 180, 5, bytes=32, **ON),
+    event("cuda_sync", "Stream Wait Event", 190, 5, **ON),
+    event("cuda_sync", "Context Sync", 195, 5, device=0, stream=-1),
+    # A compiled kernel's host side says on which stream it will run.
+    event("cpu_op", "triton_poi_fused_add_0", 200, 50, stream=7),
+    event("mtia_ccp_events", "dma copy", 260, 5, device=1, stream=2),
+    event("mtia_ccp_events", "fused_op", 270, 5, device=1, stream=2),
+    event("privateuse1_runtime", "launchKernel", 280, 5, correlation=9),
+    event("xpu_driver", "zeCommandListAppendLaunchKernel", 290, 5, correlation=10),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    folder: Path = tmp_path_factory.mktemp("kineto")
+    (folder / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}))
+    ingest([folder / "trace.json"], folder / "trace.duckdb")
+    with duckdb.connect(str(folder / "trace.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
+    rows = store.execute(
+        "SELECT kind, task_type, list(left(name, 15) ORDER BY start_ns) FROM task GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    assert rows.fetchall() == [
+        ("collective", "KERNEL", ["ncclDevKernel_A", "ncclKernel_Broa"]),
+        ("compute", "KERNEL", ["ampere_sgemm", "void at::native", "triton_red_fuse", "fused_op"]),
+        ("copy", "DMA", ["dma copy"]),
+        ("copy", "MEMCPY", ["Memcpy DtoH (De"]),
+        ("copy", "MEMSET", ["Memset (Device)"]),
+        ("sync", "SYNC", ["Stream Wait Eve", "Context Sync"]),
+    ]
+
+
+def test_only_kernels_are_operators(store: duckdb.DuckDBPyConnection) -> None:
+    assert store.execute("SELECT sum(count)::BIGINT, sum(total_ns)::BIGINT FROM op_statistic").fetchall() == [
+        (6, 30_000)
+    ]
+
+
+def test_a_step_is_the_hosts_and_its_tasks_are_those_launched_in_it(store: duckdb.DuckDBPyConnection) -> None:
+    steps = store.execute("SELECT iteration, start_ns - ?, end_ns - start_ns FROM step", [BASE_US * 1000]).fetchall()
+    assert steps == [(3, 0, 100_000)]
+    assert store.execute("SELECT name FROM task WHERE step_id IS NOT NULL").fetchall() == [("ampere_sgemm",)]
+
+
+def test_annotations_and_host_sides_are_ranges(store: duckdb.DuckDBPyConnection) -> None:
+    rows = store.execute("SELECT kind, category, name FROM range ORDER BY start_ns").fetchall()
+    assert rows == [
+        ("annotation", "user_annotation", "ProfilerStep#3"),
+        ("annotation", "gpu_user_annotation", "ProfilerStep#3"),
+        ("host_op", "cpu_op", "triton_poi_fused_add_0"),
+    ]
+
+
+def test_calls_into_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
+    rows = store.execute("SELECT level, name, correlation_id FROM api ORDER BY start_ns").fetchall()
+    assert rows == [
+        ("runtime", "cudaLaunchKernel", 1),
+        ("runtime", "launchKernel", 9),
+        ("driver", "zeCommandListAppendLaunchKernel", 10),
+    ]
