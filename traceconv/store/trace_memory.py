@@ -1,7 +1,7 @@
 """Moments at which a profiler saw memory allocated or freed → blocks in `memory`, each from its allocation to its free.
 
 An allocation and a free belong together when they are of one address of one device, the last allocation with the
-next free. Where the writer gives no addresses (PyTorch before 1.11), those of one size do: what is used over time comes
+next free. Where the writer gives no addresses (PyTorch 1.9), those of one size do: what is used over time comes
 out right, but which of two blocks of one size lives longer is a guess. What was allocated before the recording is a
 block without `alloc_ns`; where the writer counts all that is allocated, what it counted before its first event, and
 was not freed later, is one block more, without either time. The moments themselves stay in `marker`.
