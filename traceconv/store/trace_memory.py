@@ -17,16 +17,16 @@ HOST_DEVICE = -1
 
 _MOMENTS = """
 CREATE OR REPLACE TEMP TABLE memory_moment AS
-WITH said AS (
-  SELECT m.id, m.ts_ns, t.process_id,
-         TRY_CAST(json_extract_string(m.args, $size_bytes) AS BIGINT) AS size_bytes,
-         TRY_CAST(json_extract_string(m.args, $address) AS HUGEINT) AS address,
-         TRY_CAST(json_extract_string(m.args, $device_id) AS BIGINT) AS device_id,
-         TRY_CAST(json_extract_string(m.args, $device_type) AS BIGINT) AS device_type,
-         TRY_CAST(json_extract_string(m.args, $total_bytes) AS BIGINT) AS total_bytes
+WITH read AS (
+  SELECT m.id, m.ts_ns, t.process_id, json_extract_string(m.args, $paths) AS said
   FROM marker AS m
   LEFT JOIN track AS t ON t.run_id = m.run_id AND t.track_id = m.track_id
   WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL AND json_valid(m.args)
+), typed AS (
+  SELECT id, ts_ns, process_id, TRY_CAST(said[1] AS BIGINT) AS size_bytes, TRY_CAST(said[2] AS HUGEINT) AS address,
+         TRY_CAST(said[3] AS BIGINT) AS device_id, TRY_CAST(said[4] AS BIGINT) AS device_type,
+         TRY_CAST(said[5] AS BIGINT) AS total_bytes
+  FROM read
 ), placed AS (
   -- An address above 2^63 may have been written as a signed number.
   SELECT id, ts_ns, process_id, size_bytes,
@@ -34,7 +34,7 @@ WITH said AS (
            AS address,
          CASE WHEN device_type = 0 THEN $host ELSE device_id END AS device_id,
          device_type, total_bytes
-  FROM said
+  FROM typed
   WHERE size_bytes <> 0 AND size_bytes > -9223372036854775808
 ), counted AS (
   SELECT *, CASE WHEN address IS NULL THEN abs(size_bytes) END AS alike,
@@ -97,9 +97,9 @@ def insert_blocks(writer: StoreWriter, run_id: int, markers: MemoryMarkers) -> i
     some = "SELECT count(*) FROM marker WHERE run_id = $run AND name = $name"
     if not writer.fetch(some, {"run": run_id, "name": markers.name})[0][0]:
         return 0
-    keys = ("size_bytes", "address", "device_id", "device_type", "total_bytes")
-    paths = {key: '$."' + getattr(markers, key).replace('"', '\\"') + '"' for key in keys}
-    writer.run_sql(_MOMENTS, {"run": run_id, "name": markers.name, "host": HOST_DEVICE, **paths})
+    keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
+    paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
+    writer.run_sql(_MOMENTS, {"run": run_id, "name": markers.name, "host": HOST_DEVICE, "paths": paths})
     writer.run_sql(_BLOCKS, {"run": run_id})
     writer.run_sql(_DEVICES, {"run": run_id})
     writer.run_sql("DROP TABLE temp.memory_moment")
