@@ -8,8 +8,9 @@ import re
 _KEYS = rb"ph|name|cat|pid|tid|ts|id|dur|args|tts|tdur|bp|s|scope|bind_id|id2"
 #: An event begins here: a brace behind a separator, and a key that events have.
 EVENT_START = re.compile(rb'(?<=[\s,\[}\x00])\{\s*"(?:' + _KEYS + rb')"\s*:')
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"|[{}\[\]]')
-_STRING = re.compile(rb'"(?:[^"\\]|\\[\s\S])*"')
+#: A string that nothing ends goes on to the end: else each quote in it is tried as the beginning of another.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?\Z)|[{}\[\]]')
+_STRING = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*"')
 _SCALAR_END = re.compile(rb"[,}\]\s]")
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _BACK_BYTES = 1 << 12
