@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv.json_events import coded
+
 _FAR = 1 << 62
 _ENCODER = msgspec.json.Encoder()
 
@@ -38,7 +40,7 @@ def durations(start: pa.Array, end: pa.Array) -> pa.Array:
     return pa.array(np.where(near, b, 0) - np.where(near, a, 0), mask=unknown)
 
 
-def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> pa.Array:
+def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any] | pa.Array], count: int) -> pa.Array:
     """Each of `count` rows as a JSON object of its values that are not NULL: a binary array."""
     members = [_members(key, values) for key, values in zip(keys, columns, strict=True)]
     found = [one for one in members if one is not None]
@@ -50,17 +52,21 @@ def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any]], count: i
     return objects.cast(pa.binary())
 
 
-def _members(key: str, values: Sequence[Any]) -> pa.Array | None:
+def _members(key: str, values: Sequence[Any] | pa.Array) -> pa.Array | None:
     """`,"key":value` of each row, nothing where the value is NULL; None when all are."""
     lead = "," + json.dumps(key) + ":"
     try:
-        numbers = pa.array(values, pa.int64())
+        numbers = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
         if numbers.null_count == len(numbers):
             return None
         texts = pc.binary_join_element_wise(lead, numbers.cast(pa.string()), "")
         return texts.fill_null("") if numbers.null_count else texts
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         pass
+    if set(map(type, values)) <= {str, type(None)}:
+        words = coded(values)
+        texts = pa.array(["" if word is None else lead + _json(word) for word in words.distinct], pa.string())
+        return texts.take(pa.array(words.codes))
     known: dict[Any, str] = {None: ""}
     found = []
     for value in values:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from traceconv.diagnostics import Accounts, Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.json_events import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName
+from traceconv.json_events import Coded, EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded
 from traceconv.readers.chrome_json.containers import STDIN, container_of, opened
 from traceconv.readers.columns import durations, integers, json_objects, whole
 from traceconv.readers.file_reader import keys_object
@@ -203,28 +203,26 @@ class NsysReader:
             correlations = whole(column("correlationId"))
             processes = self._process_indices(column("globalPid"))
             names = self._work_names(table, rows, name_places, place)
-            shown = [list(one) for one in by_column]
+            shown: list[Sequence[Any]] = list(by_column)
             for at, _ in strings:
                 shown[at] = self._names.texts(by_column[at])
             kept = [at for at in range(2, len(shown)) if at not in dropped]
             keys = [columns[at - 2] for at in kept]
-            values = [shown[at] for at in kept]
+            values: list[Sequence[Any] | pa.Array] = [shown[at] for at in kept]
             if processes.any():
                 # Ids of different processes are made different: the first process keeps its own.
                 keys.append("correlation")
-                values.append(
-                    [int(one) or None for one in np.where(processes > 0, (processes << 32) + correlations, 0)]
-                )
-            tracks, said = self._streams(
+                values.append(_correlation(processes, correlations))
+            pids, tids, said = self._streams(
                 table, column("deviceId"), column("globalPid"), column("contextId"), column("streamId")
             )
             usable = np.flatnonzero(correlations >= 0)
             yield self._batch(
                 table.category,
-                ["X"] * len(rows),
+                _same("X", len(rows)),
                 names,
-                [track[0] for track in tracks],
-                [track[1] for track in tracks],
+                pids,
+                tids,
                 by_column[0],
                 by_column[1],
                 json_objects(keys, values, len(rows)),
@@ -256,27 +254,23 @@ class NsysReader:
         processes: Sequence[Any],
         contexts: Sequence[Any],
         streams: Sequence[Any],
-    ) -> tuple[list[tuple[str, NamedTrack]], tuple[TrackName, ...]]:
-        found: list[tuple[str, NamedTrack]] = []
-        known: dict[object, tuple[str, NamedTrack]] = {}
+    ) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
+        keys = coded(list(zip(devices, processes, contexts, streams, strict=True)))
+        tracks: list[tuple[str, NamedTrack]] = []
         said: list[TrackName] = []
-        for key in zip(devices, processes, contexts, streams, strict=True):
-            one = known.get(key)
-            if one is None:
-                device, process, context, stream = key
-                pid = f"GPU {device}"
-                beside = " waits" if table.apart else ""
-                whose = self._names.process_label(process)
-                tid = NamedTrack("stream", f"{whose}/{context}/{stream}{beside}")
-                one = known[key] = (pid, tid)
-                if one not in self._names_said:
-                    self._names_said.add(one)
-                    gpu = self._names.gpu(device)
-                    said.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
-                    of_process = f" (process {whose})" if self._names.several_processes else ""
-                    said.append(TrackName(pid, tid, f"Stream {stream}{beside}{of_process}"))
-            found.append(one)
-        return found, tuple(said)
+        for device, process, context, stream in keys.distinct:
+            pid = f"GPU {device}"
+            beside = " waits" if table.apart else ""
+            whose = self._names.process_label(process)
+            tid = NamedTrack("stream", f"{whose}/{context}/{stream}{beside}")
+            tracks.append((pid, tid))
+            if tracks[-1] not in self._names_said:
+                self._names_said.add(tracks[-1])
+                gpu = self._names.gpu(device)
+                said.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
+                of_process = f" (process {whose})" if self._names.several_processes else ""
+                said.append(TrackName(pid, tid, f"Stream {stream}{beside}{of_process}"))
+        return *_pairs(keys, tracks), tuple(said)
 
     def _arrow_ends(
         self,
@@ -303,23 +297,23 @@ class NsysReader:
         for rows in self._rows(table.table, ["start", "end", "globalTid", named or "nameId", *columns]):
             by_column = list(zip(*rows, strict=True))
             processes = self._process_indices(by_column[2])
-            keys, values = list(columns), [list(one) for one in by_column[4:]]
+            keys = list(columns)
+            values: list[Sequence[Any] | pa.Array] = list(by_column[4:])
             flows = None
             if launches and "correlationId" in columns:
                 correlations = whole(by_column[4 + columns.index("correlationId")])
                 if processes.any():
                     keys.append("correlation")
-                    values.append(
-                        [int(one) or None for one in np.where(processes > 0, (processes << 32) + correlations, 0)]
-                    )
+                    values.append(_correlation(processes, correlations))
                 flows = self._arrow_ends(self._launchers(processes, correlations), processes, correlations, 0)
-            threads = [self._names.thread(one) for one in by_column[2]]
+            threads = coded(by_column[2])
+            pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
             yield self._batch(
                 table.category,
-                ["X"] * len(rows),
+                _same("X", len(rows)),
                 [one or table.category for one in self._names.texts(by_column[3])],
-                [one[0] for one in threads],
-                [one[1] for one in threads],
+                pids,
+                tids,
                 by_column[0],
                 by_column[1],
                 json_objects(keys, values, len(rows)),
@@ -362,7 +356,7 @@ class NsysReader:
             args = json_objects(("value",), [[row[3] for row in rows]], len(rows))
             count = len(rows)
             none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("gpu_metrics", ["C"] * count, titles, pids, none, times, none, args, None, ())
+            yield self._batch("gpu_metrics", _same("C", count), titles, pids, none, times, none, args, None, ())
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
         columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
@@ -380,7 +374,7 @@ class NsysReader:
             args = json_objects(columns, list(zip(*rows, strict=True))[2:], len(rows))
             count = len(rows)
             none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("memory", ["i"] * count, names, pids, none, times, none, args, None, ())
+            yield self._batch("memory", _same("i", count), names, pids, none, times, none, args, None, ())
 
     def _batch(
         self,
@@ -397,9 +391,26 @@ class NsysReader:
     ) -> TraceBatch:
         count = len(names)
         start = integers(starts)
-        labels = {"ph": phases, "name": names, "cat": [category] * count, "pid": pids, "tid": tids}
+        labels = {"ph": phases, "name": names, "cat": _same(category, count), "pid": pids, "tid": tids}
         raw = {"ts": start, "dur": durations(start, integers(ends)), "args": args}
         return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), said)
+
+
+def _same(value: str, count: int) -> Coded:
+    """A column of one value."""
+    return Coded(np.zeros(count, np.int32), [value])
+
+
+def _pairs(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:
+    """What each key stands for, two values, as two columns. `pairs`: in the order of the distinct keys."""
+    first, second = coded([pair[0] for pair in pairs]), coded([pair[1] for pair in pairs])
+    return Coded(first.codes[keys.codes], first.distinct), Coded(second.codes[keys.codes], second.distinct)
+
+
+def _correlation(processes: Int64, correlations: Int64) -> pa.Array:
+    """Ids of different processes made different: the first process keeps its own. Null where there is none."""
+    ids = np.where(processes > 0, (processes << 32) + correlations, 0)
+    return pa.array(ids, mask=ids == 0)
 
 
 def _check_file(path: Path) -> None:
