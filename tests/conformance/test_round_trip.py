@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,17 @@ def test_a_trace_of_another_tool_s_tests(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mini_resnet", "mini_transformer"])
 def test_a_capture(name: str, tmp_path: Path) -> None:
     assert there_and_back(SAMPLES / name, tmp_path) == []
+
+
+def test_a_flow_without_a_known_end_far_before_the_end_of_the_file(tmp_path: Path) -> None:
+    """The thread of such flows is named behind all flows, and the file is read piece by piece."""
+    slices = [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 0, "dur": 9_000_000}]
+    title = {"name": "f" * 1000, "cat": "c", "pid": 1, "tid": 1}
+    flows = [{**title, "ph": "s", "id": 0, "ts": 1}]
+    for number in range(1, 4001):
+        flows.append({**title, "ph": "s", "id": number, "ts": 10 * number})
+        flows.append({**title, "ph": "f", "bp": "e", "id": number, "ts": 10 * number + 5})
+    source = tmp_path / "source.json"
+    source.write_text(json.dumps(slices + flows))
+    assert there_and_back(source, tmp_path) == []
+    assert (tmp_path / "trace.json").stat().st_size > 8 << 20

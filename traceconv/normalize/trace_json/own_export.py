@@ -130,10 +130,12 @@ class OwnExport:
         for place, one in enumerate(ph):
             if one == "M":
                 continue
+            if one in ("s", "f"):  # the thread of those that lie on no other is named behind them
+                continue
             thread = self._threads.get((pids[place], tids[place]))
-            if thread is None or one not in ("X", "B", "i", "C", "s", "f"):
+            if thread is None or one not in ("X", "B", "i", "C"):
                 raise NotAsWritten("an event of another writer")
-            groups.setdefault(("flow" if one in "sf" else thread.table, one), []).append(place)
+            groups.setdefault((thread.table, one), []).append(place)
         for (name, one), places in groups.items():
             self._rows(name, one, events, np.array(places))
         self._count("M", sum(one == "M" for one in ph), "consumed")
@@ -160,8 +162,6 @@ class OwnExport:
 
     def _rows(self, name: str, ph: str, events: _Events, places: Places) -> None:
         """The rows of the events of one kind on threads of one table."""
-        if name == "flow":
-            return
         if name in SLICES and ph in ("X", "B"):
             self._slices(name, events, places)
         elif ph == "i" and (name in SLICES or name == "marker"):
