@@ -9,6 +9,7 @@ from typing import Final
 
 # TracePacket
 PROCESS_TREE: Final = 2
+CHROME_EVENTS: Final = 5
 CLOCK_SNAPSHOT: Final = 6
 TIMESTAMP: Final = 8
 SEQUENCE: Final = 10

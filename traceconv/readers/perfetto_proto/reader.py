@@ -22,6 +22,7 @@ from traceconv.readers.chrome_json.limits import FREE_BYTES, Limits
 from traceconv.readers.file_reader import FileReader, keys_object
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.annotations import Notes
+from traceconv.readers.perfetto_proto.chrome_metadata import read_metadata
 from traceconv.readers.perfetto_proto.clocks import NAMES, Clocks, parse_snapshot
 from traceconv.readers.perfetto_proto.describing import describing
 from traceconv.readers.perfetto_proto.framing import PacketFramer, Window
@@ -36,6 +37,7 @@ _PIECE = 1 << 20
 #: Packets within packets within packets …: more than this no writer makes.
 _MAX_NESTING = 4
 _DAMAGED = "damaged packets"
+_MAX_METADATA_BYTES = 1 << 20
 
 
 class PerfettoReader(FileReader):
@@ -57,6 +59,8 @@ class PerfettoReader(FileReader):
         self._said: tuple[TrackName, ...] = ()
         self._unread: Counter[int] = Counter()
         self._unfolded = 0
+        self._chrome: dict[str, object] = {}
+        self._chrome_bytes = 0
         self.found_events = False
         self.keys: dict[str, bytes] = {}
 
@@ -218,8 +222,26 @@ class PerfettoReader(FileReader):
                 account = self._accounts[names.READ[number]]
                 account.records += count
                 account.consumed += count
+            elif number == names.CHROME_EVENTS:
+                self._chrome_events(window)
             else:
                 self._unread[number] += count
+
+    def _chrome_events(self, window: Window) -> None:
+        """Bundles of Chrome: those of metadata only are kept beside the events."""
+        data = window.data.tobytes()
+        found = window.fields
+        for place in np.flatnonzero((found.number == names.CHROME_EVENTS) & (found.kind == LEN)).tolist():
+            at, size = int(found.at[place]), int(found.value[place])
+            self._chrome_bytes += size
+            said = read_metadata(data, at, at + size) if self._chrome_bytes <= _MAX_METADATA_BYTES else None
+            if said is None:
+                self._unread[names.CHROME_EVENTS] += 1
+                continue
+            account = self._accounts["chrome's metadata"]
+            account.records += 1
+            account.consumed += 1
+            self._chrome.update(said)
 
     def _lose_packet(self, message: str, offset: int, size: int, code: Code = Code.DAMAGED_EVENT) -> None:
         account = self._accounts[_DAMAGED]
@@ -229,6 +251,8 @@ class PerfettoReader(FileReader):
 
     def _report(self) -> None:
         log, losses, notes = self._log, self._losses, self._notes
+        if self._chrome:
+            self.keys["chrome"] = json.dumps(self._chrome).encode()
         for number, count in sorted(self._unread.items()):
             about = names.ABOUT.get(number)
             title = about or names.OTHER_DATA.get(number, f"packets of type {number}")
