@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -32,6 +35,28 @@ def test_computing_and_communication_are_the_vendors(trace: str, tmp_path: Path)
     for found, name in zip(ours, names, strict=True):
         # torch_npu rounds begin and end of each of its slices for itself: they are 1 ns off its own tasks at most.
         assert abs(found - vendor[name]["ns"]) <= (0 if "mindspore" in trace else vendor[name]["slices"]), name
+
+
+def test_device_time_of_operators_is_the_vendors(tmp_path: Path) -> None:
+    """operator_details.csv has the device's own time of each operator of the framework."""
+    folder = REAL / "ascend/torch_npu_level1_rank1"
+    ingest([folder], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        ours = dict(
+            store.execute(
+                "SELECT range_name, sum(dur_ns)::BIGINT FROM launching_range "
+                "WHERE kind <> 'sync' AND range_name IS NOT NULL GROUP BY 1"
+            ).fetchall()
+        )
+    vendor: Counter[str] = Counter()
+    with (folder / "operator_details.csv").open() as file:
+        for row in csv.DictReader(file):
+            vendor[row["Name"]] += round(Decimal(row["Device Self Duration(us)"]) * 1000)
+    wanted = {name: time for name, time in vendor.items() if time}
+    assert ours.keys() == wanted.keys()
+    assert len(wanted) == 33
+    # The vendor sums in doubles, and from its own rounded slices.
+    assert all(abs(ours[name] - time) <= 50 for name, time in wanted.items())
 
 
 def test_a_collective_is_one_task_whatever_its_planes_do(tmp_path: Path) -> None:

@@ -85,3 +85,39 @@ def test_a_task_belongs_to_the_innermost_range_around_its_call(tmp_path: Path) -
         ("gemm", "host_op", "aten::addmm", 30000),
         ("Memset (Device)", None, None, 1000),
     ]
+
+
+def test_where_another_thread_calls_an_arrow_tells_the_operator(tmp_path: Path) -> None:
+    """torch_npu queues its work: the call lies in no operator; arrows lead to the task, from it and the operator."""
+
+    def at(pid: int, tid: int, us: int, **more: Any) -> dict[str, Any]:
+        return {"pid": pid, "tid": tid, "ts": BASE_US + us, **more}
+
+    def arrow(name: str, category: str, number: int) -> dict[str, Any]:
+        return {"cat": category, "name": name, "id": number}
+
+    queued, launched = arrow("torch_to_npu", "async_npu", 1), arrow("HostToDevice5", "HostToDevice", 5)
+    connection = {"args": {"connection_id": 5}}
+    events = [
+        *(
+            {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+            for pid, name in ((1, "Python"), (2, "CANN"), (3, "Ascend Hardware"))
+        ),
+        {"ph": "M", "name": "thread_name", "pid": 3, "tid": 2, "args": {"name": "Stream 2"}},
+        at(1, 1, 0, ph="X", cat="cpu_op", name="aten::add", dur=5),
+        at(1, 1, 1, ph="s", **queued),
+        at(2, 7, 20, ph="X", name="Node@launch", dur=3, **connection),
+        at(2, 7, 20, ph="s", **launched),
+        at(3, 2, 40, ph="X", name="Add", dur=9, **connection),
+        at(3, 2, 40, ph="f", bp="e", **launched),
+        at(3, 2, 40, ph="f", bp="e", **queued),
+    ]
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(events))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT l.name, a.name, l.range_kind, l.range_name "
+            "FROM launching_range AS l JOIN api AS a ON a.id = l.api_id"
+        ).fetchall()
+    assert rows == [("Add", "Node@launch", "host_op", "aten::add")]
