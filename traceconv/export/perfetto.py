@@ -22,6 +22,7 @@ from traceconv.export import perfetto_records as wire
 from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
+from traceconv.export.perfetto_arrows import NONE, Arrows, arrow_column
 from traceconv.export.perfetto_texts import Texts, Writer
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.row_order import in_order, lies_neatly
@@ -34,15 +35,15 @@ Mask = NDArray[np.bool_]
 _BATCH_ROWS = 32_768
 #: Text columns count their bytes in 31 bits.
 _BATCH_BYTES = 256 << 20
-_MEMORY_LIMIT = "200MB"
+_MEMORY_LIMIT = "120MB"
 _TABLES = ("range", "api", "task")
 #: Columns that a slice has elsewhere than in its annotations, or that follow from where it lies.
 _PLACED = frozenset(
     ("run_id", "track_id", "parent_id", "depth", "self_ns", "name", "start_ns", "dur_ns", "device_id", "args")
 )
 _CATEGORIES = {"task": "task_type", "api": "level", "range": "category"}
+#: Of ops: how it is called in annotations; the column `name` is called op_name there.
 _OP_COLUMNS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
-_FLOW_DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +122,22 @@ class _Export:
         self.out = Writer(file)
         self.texts = Texts(self.out)
         self.plan = make_plan(connection, run_id, sources)
+        self.arrows = Arrows(connection, sources)
+        self._ops = _ops(connection, run_id) if with_args else {}
 
     def write(self) -> PerfettoSummary:
         self.out(wire.packet(flags=1))
         self._clock()
         for descriptor in self.plan.descriptors:
             self.out(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
-        loose = self._prepare_flows()
+        self.rows["flow"] = self.arrows.count
         for name in _TABLES:
             self._check(name)
             self.rows[name] = sum(self._slices(name))
         self.rows["step"] = self._steps()
         self.rows["marker"] = sum(self._markers())
         self.rows["counter"] = self._counters()
-        return PerfettoSummary(self.rows, loose, self.out.size_bytes)
+        return PerfettoSummary(self.rows, self.arrows.loose, self.out.size_bytes)
 
     def _check(self, name: str) -> None:
         """Raises StoreError when there are slices without a time or a track."""
@@ -157,55 +160,6 @@ class _Export:
             ]
             self.out(wire.packet(wire.bytes_field(wire.SNAPSHOT, b"".join(readings))))
 
-    # -- arrows --
-
-    def _prepare_flows(self) -> int:
-        """A table of the ends of arrows by what they stand on; returns how many arrows lack an end."""
-        known = " UNION ALL ".join(f"SELECT id FROM {self.sources[name]}" for name in (*_TABLES, "marker"))
-        both = f"src_id IN (SELECT id FROM ({known})) AND dst_id IN (SELECT id FROM ({known}))"
-        flows = self.sources["flow"]
-        self.connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_arrow AS SELECT src_id AS id, flow_id, 0 AS ends FROM "
-            f"{flows} WHERE {both} UNION ALL SELECT dst_id, flow_id, 1 FROM {flows} WHERE {both}"
-        )
-        [(ends,)] = self.connection.execute("SELECT count(*) FROM export_arrow").fetchall()
-        [(count,)] = self.connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
-        self.rows["flow"] = ends // 2
-        return int(count) - int(ends) // 2
-
-    def _arrows_of(self, source: str, where: str) -> np.ndarray:
-        """The ends of arrows on the rows of a window, by their ids."""
-        if not self.rows["flow"]:
-            return np.zeros(0, _FLOW_DTYPE)
-        found = self.connection.execute(
-            f"SELECT id, flow_id, ends FROM export_arrow WHERE id IN (SELECT id FROM {source} AS s WHERE {where}) "
-            "ORDER BY id, ends, flow_id"
-        ).fetchnumpy()
-        arrows = np.zeros(len(found["id"]), _FLOW_DTYPE)
-        for name, column in zip(_FLOW_DTYPE.names or (), found.values(), strict=True):
-            arrows[name] = column
-        return arrows
-
-    def _arrow_column(self, arrows: np.ndarray, ids: Int64) -> pa.Array | None:
-        """What the events with these ids say of arrows: a binary column; None when nothing."""
-        if not len(arrows):
-            return None
-        first = np.searchsorted(arrows["id"], ids)
-        counts = np.searchsorted(arrows["id"], ids, side="right") - first
-        total = int(counts.sum())
-        if not total:
-            return None
-        ends = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum(counts, out=ends[1:])
-        of = arrows[np.arange(total) - np.repeat(ends[:-1] - first, counts)]
-        data = np.empty((total, 10), np.uint8)
-        tags = [np.frombuffer(wire.tag(number, 1), np.uint8) for number in (wire.FLOWS, wire.FLOW_ENDS)]
-        data[:, :2] = np.array(tags)[of["ends"]]
-        numbers = np.ascontiguousarray(of["flow"])
-        data[:, 2:] = numbers.view(np.uint8).reshape(total, 8)
-        offsets = pa.py_buffer((ends * 10).astype(np.int32))
-        return pa.Array.from_buffers(pa.binary(), len(ids), [None, offsets, pa.py_buffer(data.tobytes())])
-
     # -- slices --
 
     def _slices(self, name: str) -> Iterator[int]:
@@ -214,10 +168,6 @@ class _Export:
         category = _CATEGORIES[name]
         listed = [f"s.{column}" for column in columns if column not in (category, "id")]
         joins = ""
-        if self.with_args and name == "task":
-            joins = f"LEFT JOIN (SELECT op_id AS of_op, name AS op_name, * FROM op WHERE run_id = {self.run_id}) AS o "
-            joins += "ON o.of_op = s.op_id"
-            listed += [f"o.{column}" for column in _OP_COLUMNS]
         if self.with_args:
             listed.append("s.args")
         moved = self.connection.execute("SELECT 1 FROM export_lane WHERE source = ? LIMIT 1", [name]).fetchall()
@@ -227,15 +177,13 @@ class _Export:
             lane = "coalesce(l.lane, 0)::INTEGER"
         chosen = f"s.id, s.track_id, {lane} AS lane, s.name, s.{category} AS category, s.start_ns, s.dur_ns"
         query = f"SELECT {', '.join([chosen, *listed])} FROM {source} AS s {joins}"
-        ordered = not joins and in_order(self.connection, source) and not self.rows["flow"]
-        windows = (
-            ["true"]
-            if ordered
-            else [condition("s.start_ns", w) for w in time_windows(self.connection, source, "start_ns", 400_000)]
-        )
+        ordered = not joins and in_order(self.connection, source) and not self.arrows.count
+        windows = ["true"]
+        if not ordered:
+            windows = [condition("s.start_ns", w) for w in time_windows(self.connection, source, "start_ns")]
         order = "" if ordered else " ORDER BY s.track_id, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
         for where in windows:
-            arrows = self._arrows_of(source, where)
+            arrows = self.arrows.of_rows(source, where)
             for batch in _pieces(self.connection, f"{query} WHERE {where}{order}"):
                 yield self._slice_batch(name, batch, arrows)
 
@@ -256,6 +204,8 @@ class _Export:
         if self.with_args:
             event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
             self._put_notes(event, column, ("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "args"))
+            if name == "task":
+                self._put_ops(event, column["op_id"])
         closing = wire.Parts(count)
         closing.put(wire.number_field(wire.TYPE, wire.END))
         closing.number(wire.TRACK, tracks)
@@ -282,6 +232,21 @@ class _Export:
                 numbers, where = self.texts.numbers("values", column)
                 event.note(note, wire.NOTE_TEXT, numbers, where)
 
+    def _put_ops(self, event: wire.Parts, op_id: pa.Array) -> None:
+        """What is said of the ops that tasks belong to: each op is looked up once a batch."""
+        if op_id.null_count == len(op_id):
+            return
+        coded = op_id.dictionary_encode()
+        ops = [self._ops.get(number) for number in coded.dictionary.to_pylist()]
+        codes = coded.indices.fill_null(len(ops)).to_numpy()
+        for at, name in enumerate(_OP_COLUMNS):
+            words = [None if op is None else op[at] for op in ops]
+            numbers = np.array([0 if word is None else self.texts.number("values", word) for word in words] + [0])
+            found = numbers[codes]
+            where = found != 0
+            if where.any():
+                event.note(self.texts.number("notes", name), wire.NOTE_TEXT, found, None if where.all() else where)
+
     def _write(
         self,
         times: Int64,
@@ -306,7 +271,7 @@ class _Export:
             event.put(inner + json_tag, where)
             event.varint(texts, width, where)
             tail.append(pc.fill_null(args, b""))
-        ends = self._arrow_column(arrows, column["id"].to_numpy()) if "id" in column else None
+        ends = arrow_column(arrows, column["id"].to_numpy()) if "id" in column else None
         if ends is not None:
             tail.append(ends)
         extra = sum((wire.sizes_of(one) for one in tail), np.zeros(event.count, np.int64)) if tail else None
@@ -348,8 +313,7 @@ class _Export:
             closing.put(wire.number_field(wire.TYPE, wire.END))
             closing.number(wire.TRACK, tracks)
             ends = starts + column["dur_ns"].fill_null(0).to_numpy()
-            none = np.zeros(0, _FLOW_DTYPE)
-            self._write(starts, event, column, none, wire.packets(ends, closing, None, finished))
+            self._write(starts, event, column, NONE, wire.packets(ends, closing, None, finished))
             written += batch.num_rows
         return written
 
@@ -362,7 +326,7 @@ class _Export:
             f"SELECT id, track_id, name, category, coalesce(ts_ns, {first}) AS at_ns, scope, ts_ns IS NOT NULL AS timed"
             f"{args} FROM {source} AS s"
         )
-        arrows = self._arrows_of(source, "true")
+        arrows = self.arrows.of_rows(source, "true")
         for batch in _pieces(self.connection, query):
             self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -411,6 +375,13 @@ class _Export:
             event.matrix(bits, ~is_whole)
         self.texts.flush()
         self.out(wire.write_rows([wire.packets(times, event).binary()]))
+
+
+def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[str | None, ...]]:
+    """What is known of each op, in the order of _OP_COLUMNS. There are as many as a model has."""
+    columns = ", ".join(f"{'name' if column == 'op_name' else column}::VARCHAR" for column in _OP_COLUMNS)
+    rows = connection.execute(f"SELECT op_id, {columns} FROM op WHERE run_id = ?", [run_id]).fetchall()
+    return {row[0]: row[1:] for row in rows}
 
 
 def _pieces(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:

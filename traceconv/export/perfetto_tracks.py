@@ -54,10 +54,10 @@ class TrackPlan:
         coded = series.dictionary_encode()
         words: list[str | None] = [*coded.dictionary.to_pylist(), None]
         code = coded.indices.fill_null(len(words) - 1).to_numpy()
-        return np.array(
-            [self._counters[track, words[at]] for track, at in zip(track_id.tolist(), code.tolist(), strict=True)],
-            np.int64,
-        )
+        pairs = pa.array(track_id * len(words) + code).dictionary_encode()
+        listed = (divmod(pair, len(words)) for pair in pairs.dictionary.to_pylist())
+        found: Int64 = np.array([self._counters[track, words[at]] for track, at in listed], np.int64)
+        return found[pairs.indices.to_numpy()]
 
     def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Bytes in blocks (used) and in segments (reserved) of devices over time: tracks, times, values."""
