@@ -56,8 +56,9 @@ class TrackPlan:
         code = coded.indices.fill_null(len(words) - 1).to_numpy()
         pairs = pa.array(track_id * len(words) + code).dictionary_encode()
         listed = (divmod(pair, len(words)) for pair in pairs.dictionary.to_pylist())
-        found: Int64 = np.array([self._counters[track, words[at]] for track, at in listed], np.int64)
-        return found[pairs.indices.to_numpy()]
+        uuids = np.array([self._counters[track, words[at]] for track, at in listed], np.int64)
+        found: Int64 = uuids[pairs.indices.to_numpy()]
+        return found
 
     def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Bytes in blocks (used) and in segments (reserved) of devices over time: tracks, times, values."""
