@@ -26,6 +26,7 @@ from traceconv.normalize.trace_json.own_columns import NotAsWritten
 from traceconv.normalize.trace_json.own_export import OwnExport, header_of
 from traceconv.normalize.trace_json.second_pass import SecondPass, TableRows
 from traceconv.pipeline import IngestedRun, Observer, told
+from traceconv.pipeline_derived import DerivedRows
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.reader import SOURCE_ID
@@ -34,8 +35,6 @@ from traceconv.readers.sources import open_source
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.recorded_identity import host_and_rank
-from traceconv.store.task_waits import correct_waits
-from traceconv.store.trace_memory import insert_blocks
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -83,10 +82,8 @@ def ingest_trace(
         observer.start(label, total_bytes, 2)
         read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
     log, accounts, reader = read.log, read.accounts, read.reader
-    if not read.is_own:
-        correct_waits(writer, run_id)
-    if read.memory is not None:
-        insert_blocks(writer, run_id, read.memory)
+    if read.derived is not None:
+        read.derived.insert(writer, run_id)
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
     columns = replace_columns(_columns(writer, run_id, names, read), label=label)
     run = {
@@ -177,7 +174,10 @@ class _Read:
                 observer.storing()
                 passes.end()
                 _check_usable(path, self.reader, self.accounts, self.log)
+                derived = DerivedRows()
                 for name, batches in passes.tables():
+                    if isinstance(passes, _AnyTrace):
+                        batches = derived.noted(name, batches, passes.memory_markers())
                     batches = told(batches, observer)
                     writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
         finally:
@@ -186,9 +186,8 @@ class _Read:
         for record, account in self.accounts.by_record.items():
             assert account.balanced, f"the books of {record} don't balance: {account}"
         self.run_columns = passes.run_columns()
-        self.is_own = isinstance(passes, OwnExport)
-        #: How allocations and frees stand among its markers; None: they don't.
-        self.memory = passes.memory_markers() if isinstance(passes, _AnyTrace) else None
+        #: What follows from the rows; None: an export of ours, which has it.
+        self.derived = derived if isinstance(passes, _AnyTrace) else None
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -92,15 +92,11 @@ WHERE m.device_id IS NOT NULL
 """
 
 
-def insert_blocks(writer: StoreWriter, run_id: int, markers: MemoryMarkers) -> int:
-    """Makes the blocks of a run of the transaction out of its markers; returns how many there are."""
-    some = "SELECT count(*) FROM marker WHERE run_id = $run AND name = $name"
-    if not writer.fetch(some, {"run": run_id, "name": markers.name})[0][0]:
-        return 0
+def insert_blocks(writer: StoreWriter, run_id: int, markers: MemoryMarkers) -> None:
+    """Makes the blocks of a run of the transaction out of its markers."""
     keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
     paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
     writer.run_sql(_MOMENTS, {"run": run_id, "name": markers.name, "host": HOST_DEVICE, "paths": paths})
     writer.run_sql(_BLOCKS, {"run": run_id})
     writer.run_sql(_DEVICES, {"run": run_id})
     writer.run_sql("DROP TABLE temp.memory_moment")
-    return int(writer.fetch("SELECT count(*) FROM memory WHERE run_id = $run", {"run": run_id})[0][0])
