@@ -1,0 +1,101 @@
+"""By what the writers of traces are known, and what the rules of some of them make of events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from traceconv.pipeline import ingest
+
+
+def stored(trace: Any, folder: Path) -> duckdb.DuckDBPyConnection:
+    (folder / "trace.json").write_text(json.dumps(trace))
+    [run] = ingest([folder / "trace.json"], folder / "trace.duckdb")
+    assert not run.log
+    return duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+
+
+def slice_of(name: str, ts: int, dur: int, pid: int = 1, tid: int = 1, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, **more}
+
+
+def named(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
+    if tid is None:
+        return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+    return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "event", "writer"),
+    [
+        ({"viztracer_metadata": {"version": "1.1.1"}}, {"cat": "fee"}, "VizTracer"),
+        ({"beginningOfTime": 1}, {}, "clang -ftime-trace"),
+        ({"otherData": {}}, {"cat": "action processing"}, "Bazel"),
+        ({}, {"cat": "node,node.fs,node.fs.sync"}, "Node.js"),
+        ({}, {"cat": "toplevel"}, "Chrome"),
+        ({}, {"cat": "mine"}, None),
+    ],
+)
+def test_writers(keys: dict[str, Any], event: dict[str, Any], writer: str | None, tmp_path: Path) -> None:
+    with stored({**keys, "traceEvents": [slice_of("a", 1, 2, **event)]}, tmp_path) as store:
+        assert store.execute("SELECT writer FROM run").fetchall() == [(writer,)]
+        assert store.execute("SELECT name, start_ns, dur_ns FROM range").fetchall() == [("a", 1000, 2000)]
+
+
+def test_kernels_of_jax_on_a_gpu(tmp_path: Path) -> None:
+    events = [
+        named(1, "/device:GPU:1 NVIDIA H100"),
+        named(1, "Stream #13(Compute,MemcpyD2D)", 13),
+        named(1, "XLA Ops", 14),
+        named(701, "/host:CPU"),
+        slice_of("loop_fusion", 0, 5, 1, 13, args={"correlation_id": 7, "hlo_op": "fusion"}),
+        slice_of("MemcpyD2D", 6, 2, 1, 13, args={"correlation_id": "8"}),
+        slice_of("ncclDevKernel_AllReduce_Sum", 9, 3, 1, 13),
+        slice_of("fusion", 0, 5, 1, 14),
+        slice_of("python", 0, 50, 701, 1),
+        {},
+    ]
+    with stored(
+        {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": events}, tmp_path
+    ) as store:
+        assert store.execute("SELECT writer FROM run").fetchall() == [("JAX, TensorFlow (XLA profiler)",)]
+        tasks = "SELECT name, kind, device_id, stream_id, correlation_id, start_ns, dur_ns FROM task ORDER BY start_ns"
+        assert store.execute(tasks).fetchall() == [
+            ("loop_fusion", "compute", 1, 13, 7, 0, 5000),
+            ("MemcpyD2D", "copy", 1, 13, 8, 6000, 2000),
+            ("ncclDevKernel_AllReduce_Sum", "collective", 1, 13, None, 9000, 3000),
+        ]
+        assert store.execute("SELECT name FROM range ORDER BY name").fetchall() == [("fusion",), ("python",)]
+
+
+def test_a_timeline_of_tensorflow_counts_each_kernel_once(tmp_path: Path) -> None:
+    events = [
+        named(3, "/job:localhost/replica:0/task:0/gpu:0 Compute"),
+        named(5, "/gpu:0/stream:all Compute"),
+        named(7, "/gpu:0/stream:12 Compute"),
+        named(9, "/gpu:0/memcpy Compute"),
+        named(11, "/gpu:0/stream:13 Compute"),
+        *(
+            slice_of("MatMul", 1, 4, pid, 0, cat="Op", args={"name": "layer/MatMul", "op": "MatMul"})
+            for pid in (3, 5, 7)
+        ),
+        *(
+            slice_of("MEMCPYHtoD", 9, 2, pid, 0, cat="Op", args={"name": "edge_1", "op": "MEMCPYHtoD"})
+            for pid in (9, 11)
+        ),
+    ]
+    with stored({"traceEvents": events}, tmp_path) as store:
+        assert store.execute("SELECT writer FROM run").fetchall() == [("TensorFlow timeline",)]
+        ops = store.execute("SELECT op_type, core_type, count::INT, total_ns::BIGINT FROM op_statistic").fetchall()
+        assert ops == [("MatMul", "SM", 1, 4000)]
+        tasks = store.execute("SELECT kind, device_id, stream_id FROM task ORDER BY start_ns").fetchall()
+        assert tasks == [("compute", 0, 12), ("copy", 0, 13)]
+        assert store.execute("SELECT kind FROM range ORDER BY id").fetchall() == [
+            ("host_op",),
+            ("annotation",),
+            ("annotation",),
+        ]
