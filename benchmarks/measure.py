@@ -21,11 +21,12 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall-clock seconds from start to exit, peak of resident memory, and what was printed."""
+    """Wall-clock seconds from start to exit, peak of resident memory, what was printed, and the processor's seconds."""
 
     seconds: float
     peak_bytes: int
     output: str
+    cpu_seconds: float
 
 
 def run(command: Sequence[str | Path], fine: Sequence[int] = (0,)) -> Measured:
@@ -43,7 +44,7 @@ def run(command: Sequence[str | Path], fine: Sequence[int] = (0,)) -> Measured:
     process.stderr.close()
     if process.returncode not in fine:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{said}")
-    return Measured(seconds, usage.ru_maxrss * 1024, output)
+    return Measured(seconds, usage.ru_maxrss * 1024, output, usage.ru_utime + usage.ru_stime)
 
 
 def traceconv(*arguments: str | Path, fine: Sequence[int] = (0,)) -> Measured:

@@ -13,6 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.perfetto_parts import (
+    json_rows,
+    perfetto_messages,
+    perfetto_objects,
+    perfetto_parse,
+    perfetto_reader,
+)
+
 BATCH = 200_000
 
 
@@ -227,6 +235,10 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "decode": decode,
     "nesting": nesting,
     "pairing": pairing,
+    **{
+        work.__name__: work
+        for work in (perfetto_parse, perfetto_messages, perfetto_reader, perfetto_objects, json_rows)
+    },
 }
 
 if __name__ == "__main__":

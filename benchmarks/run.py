@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks import perfetto
 from benchmarks.chrome_json import KINDS, readings
 from benchmarks.measure import drop_caches, part, run, traceconv
 
@@ -28,6 +29,14 @@ MB = 1_000_000
 FULL_SIZE = 10_000_000
 #: Size of the trace files.
 TRACE_BYTES = 500_000_000
+#: Events of the trace in protobuf.
+PERFETTO_EVENTS = 1_000_000
+#: Rates against what takes one event after another: 5 and 1.5 M slices/s where message objects reach 0.15 M/s.
+_TIMES_OBJECTS = {
+    ("read", "traceconv reader"): 1.5,
+    ("perfetto, no args", "traceconv export perfetto"): 33,
+    ("perfetto", "traceconv export perfetto"): 10,
+}
 _TIMES_JSON_LOAD = {"compact": 4, "indented": 4, "flows": 3}
 
 
@@ -61,6 +70,7 @@ class Bench:
         rss = self._ingest(capture, size, store)
         self._store(store)
         self._export(store)
+        self._perfetto(store)
         self._trace_json()
         if large is not None:
             self._flatness(large, rss)
@@ -174,6 +184,28 @@ class Bench:
         peak = done.peak_bytes
         met = peak <= 350 * MB if full else None
         self._add("export chrome, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 350 MB", met)
+
+    def _perfetto(self, store: Path) -> None:
+        """Perfetto's protobuf read and written, against message objects; trace JSON written, against json.dumps."""
+        found: list[perfetto.Reading] = []
+        events = PERFETTO_EVENTS if self._full else PERFETTO_EVENTS // 10
+        for one in (*perfetto.readings(events, DATA), *perfetto.exports(store, DATA)):
+            found.append(one)
+            shown = f"{one.per_second / 1e6:.3f} M/s of the processor"
+            if one.peak_bytes:
+                shown += f", {one.peak_bytes / MB:.0f} MB"
+            bar, met, ratio = "", None, perfetto.ratio(one, found)
+            if ratio is not None:
+                shown += f", {ratio:.1f} ×"
+                least = _TIMES_OBJECTS.get((one.what, one.by))
+                if least is not None:
+                    bar, met = f"≥ {least} × one by one", ratio >= least if self._full else None
+            self._add(f"{one.what}: {one.by.removeprefix('traceconv ')}", one.per_second, shown, bar, met)
+            if one.by.startswith("traceconv export perfetto"):
+                within = one.peak_bytes <= 350 * MB if self._full else None
+                self._add(
+                    f"{one.what}, peak memory", one.peak_bytes, f"{one.peak_bytes / MB:.0f} MB", "≤ 350 MB", within
+                )
 
     def _trace_json(self) -> None:
         """Trace JSON against json.load of the same file; damaged files against the whole one."""
