@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from traceconv.readers.chrome_json import scan
+from traceconv.pipeline import ingest
+from traceconv.readers.chrome_json import salvage, scan
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,28 @@ def test_a_string_that_is_cut_off_is_looked_at_once() -> None:
     assert tokens == [b"{", b'"files"', b"{", b'"a.py"', text[text.index(b'"' + rb"\"x") :]]
     assert scan.end_of_bracketed(text, 0) is None
     assert scan.end_of_bracketed(text + b'"}}', 0) == len(text) + 3
+
+
+def test_a_large_event_is_not_searched_for_its_end_before_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A snapshot of megabytes in an event, as Chrome writes them, comes in pieces."""
+    looked_at = 0
+    search = salvage.end_of_bracketed
+
+    def counting(text: bytes, at: int, end: int) -> int | None:
+        nonlocal looked_at
+        found = search(text, at, end)
+        looked_at += (found or end) - at
+        return found
+
+    monkeypatch.setattr(salvage, "end_of_bracketed", counting)
+    layer = '{"id":7,"name":"layer","bounds":{"w":1,"h":2},"text":"' + "x" * 500 + '"}'
+    layers = ",".join([layer] * 12_000)
+    small = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'
+    large = '{"ph":"O","name":"b","pid":1,"tid":1,"ts":1,"id":"1","args":{"snapshot":[' + layers + "]}}"
+    (tmp_path / "trace.json").write_text(f"[{small},{large},{small}]")
+    [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
+    assert not run.log
+    assert {title: book.rows for title, book in run.accounts.by_record.items()} == {"O events": 1, "X events": 2}
+    assert looked_at < 2 * len(large)

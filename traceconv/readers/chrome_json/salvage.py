@@ -6,6 +6,7 @@ left are single events, which are put right where that keeps all of them, and gi
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, s
 _MANY = 64
 #: So far an event is followed that has something wrong.
 _NEAR_BYTES = 64 << 10
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +180,18 @@ class Salvage:
         self._lose(at, next_start, "an event that can't be read", events=1)
 
     def _end_of_event(self, at: int, next_start: int) -> int | None:
-        """Where the object at `at` ends. What is not sound so far is not looked at far beyond the next event."""
+        """Where the object at `at` ends. What is not sound so far is not looked at far beyond the next event.
+
+        What is the beginning of sound JSON has no end in it, and need not be searched for one, which takes long; but
+        half of a surrogate pair passes for such a beginning too.
+        """
         limit = max(next_start, at + _NEAR_BYTES)
         while limit < self._end:
-            end = end_of_bracketed(self._text, at, limit)
-            if end is not None or not goes_on(self._text[at:limit]):
-                return end
+            if not goes_on(self._text[at:limit]):
+                return end_of_bracketed(self._text, at, limit)
             limit = at + (limit - at) * 4
+        if goes_on(self._text[at:]) and not _SURROGATE.search(self._text, at):
+            return None
         return end_of_bracketed(self._text, at, self._end)
 
     def _take_one(self, start: int, end: int) -> bool:
