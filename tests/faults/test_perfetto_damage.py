@@ -13,6 +13,7 @@ from ingest_checks import query
 from perfetto_builder import begin, end, message, packed, packet, small_trace, thread, varint
 
 from traceconv.diagnostics import Accounts, ImportLog
+from traceconv.errors import InputError
 from traceconv.pipeline import IngestedRun, ingest
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.perfetto_proto.framing import PacketFramer
@@ -141,6 +142,17 @@ def test_a_trace_that_unfolds_to_more_than_the_limit(tmp_path: Path, monkeypatch
     run, store = taken(slices(2) + bomb + slices(2, first=100), tmp_path)
     assert query(store, "SELECT count(*) FROM range") == [(4,)]
     assert not run.complete
+
+
+def test_one_text_that_all_events_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file must not unfold to more than memory holds: it is refused in words."""
+    texts = packet((10, 1), (13, 1), (12, message((29, message((1, 1), (2, "x" * 10_000))))))
+    data = texts + b"".join(begin(n, 2, "a", (4, message((10, "k"), (17, 1)))) for n in range(200))
+    _, store = taken(data, tmp_path)
+    assert query(store, "SELECT DISTINCT length(args) FROM range") == [(10_008,)]
+    monkeypatch.setattr("traceconv.readers.perfetto_proto.notes.MAX_SHARED", 1 << 20)
+    with pytest.raises(InputError, match="numbered texts"):
+        read(data, tmp_path / "again.pftrace")
 
 
 def test_hostile_nesting_and_numbers(tmp_path: Path) -> None:

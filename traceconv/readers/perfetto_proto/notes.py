@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv.errors import InputError
 from traceconv.readers.perfetto_proto import annotations as one_by_one
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.codes import Change, Coder, decoded, resolve
@@ -24,6 +25,8 @@ _NAME_IID, _BOOL, _UINT, _INT, _DOUBLE, _STRING, _POINTER, _NAME, _STRING_IID = 
 _KINDS = np.full(256, -1, np.int8)
 _KINDS[[_BOOL, _UINT, _INT, _POINTER, _STRING_IID]] = VARINT
 _KINDS[_DOUBLE], _KINDS[_STRING] = FIXED64, LEN
+#: Characters that the numbered texts of a window may come to in all its args.
+MAX_SHARED = 256 << 20
 #: Annotations of an event of which each is compared with each.
 _MAX_LAGS = 12
 
@@ -67,7 +70,7 @@ class PlainNotes:
         self._name = np.zeros(count, np.int32)
         self._text = np.zeros(count, np.int32)
         self._names = Coder()
-        self._texts: Coder = Coder()
+        self._words = Coder()
 
     def of_events(self, which: Int64) -> Int64:
         """The annotations of some events, one event after another."""
@@ -113,7 +116,7 @@ class PlainNotes:
         if len(mine):
             codes, texts = resolve(known["values"], changes.get("values", ()), self._value[mine], packets[said])
             unknown += int(np.isin(codes, [code for code, text in enumerate(texts) if text is None]).sum())
-            self._text[mine] = self._texts.used(codes, texts)
+            self._text[mine] = self._words.used(codes, texts)
         return unknown
 
     def args(self, which: Int64, data: bytes, texts: Texts) -> pa.Array:
@@ -122,8 +125,9 @@ class PlainNotes:
         sizes = self.bounds[which + 1] - self.bounds[which]
         bounds = np.append(0, np.cumsum(sizes))
         self._take_names(notes, data, texts)
-        values = self._value_texts(notes, data, texts)
         name = self._name[notes]
+        self._check_size(notes, name)
+        values = self._value_texts(notes, data, texts)
         # A member begins with a comma, the first one with the bracket; behind the last one the bracket is closed.
         leads = [f"{one_by_one.quoted(text)}:" for text in self._names.distinct]
         starts = pa.array([f"{{{lead}" for lead in leads] + [f",{lead}" for lead in leads], pa.string())
@@ -145,6 +149,16 @@ class PlainNotes:
         if len(twice):
             found = self._with_lists(found, twice, bounds, name, values)
         return found
+
+    def _check_size(self, notes: Int64, name: Int32) -> None:
+        """A numbered text stands in the file once, and may be named by every event. Raises InputError."""
+        sizes = [
+            np.array([0, *(len(text or "") for text in coder.distinct)], np.int64)[1:]
+            for coder in (self._names, self._words)
+        ]
+        said = self._text[notes[self._form[notes] == _STRING_IID]]
+        if int(sizes[0][name].sum()) + int(sizes[1][said].sum()) > MAX_SHARED:
+            raise InputError(f"numbered texts that unfold to more than {MAX_SHARED >> 20} MiB in a MiB of packets")
 
     def _take_names(self, notes: Int64, data: bytes, texts: Texts) -> None:
         inline = notes[(self._name_iid[notes] == 0) & (self._name_at[notes] >= 0)]
@@ -186,7 +200,7 @@ class PlainNotes:
         if form == _POINTER:
             return pa.array([f'"{one:#x}"' for one in value.tolist()], pa.string()), None
         if form == _STRING_IID:
-            words = ["null" if text is None else one_by_one.quoted(text) for text in self._texts.distinct]
+            words = ["null" if text is None else one_by_one.quoted(text) for text in self._words.distinct]
             return pa.array(words, pa.string()), self._text[notes]
         codes, found = decoded(data, self._at[notes], value.astype(np.int64), texts)
         return pa.array([one_by_one.quoted(text) for text in found], pa.string()), codes

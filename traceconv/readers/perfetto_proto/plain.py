@@ -28,6 +28,9 @@ _ARROWS = (
     (names.FLOW_ENDS_OLD, _ENDS),
 )
 
+#: Larger windows are one giant packet, with texts that columns of text may not hold.
+_MAX_BYTES = 64 << 20
+
 
 class PlainEvents:
     """All events of a window, as if they were plain.
@@ -55,6 +58,8 @@ class PlainEvents:
         self.bounds = self.notes.bounds
         self._fields = fields
         self.is_plain = found.sound & self._says_nothing_else(odd_counters) & self.notes.plain_owner
+        if len(data) > _MAX_BYTES:
+            self.is_plain[:] = False
 
     def _says_nothing_else(self, odd_counters: UInt64) -> Mask:
         fields, found = self._fields, self._fields.found
