@@ -139,6 +139,15 @@ class ImportLog:
         total[1] += byte_count or 0
         total[2] += event_count or 0
 
+    def put_first(self, other: ImportLog) -> None:
+        """Puts the entries of another log before those of this one."""
+        self._entries[:0] = other._entries
+        for key, seen in other._seen.items():
+            self._seen[key] = self._seen.get(key, 0) + seen
+        for key, numbers in other._summed.items():
+            total = self._summed.setdefault(key, [0, 0, 0])
+            total[:] = [one + more for one, more in zip(total, numbers, strict=True)]
+
     def __iter__(self) -> Iterator[LogEntry]:
         yield from self._entries
         for (code, source_id), (times, byte_count, event_count) in self._summed.items():

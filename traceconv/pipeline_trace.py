@@ -6,8 +6,8 @@ import gc
 import hashlib
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from dataclasses import replace as replace_columns
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from traceconv.ahead import ahead
 from traceconv.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
@@ -29,7 +30,7 @@ from traceconv.pipeline import IngestedRun, Observer, told
 from traceconv.pipeline_derived import DerivedRows
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.chrome_json.reader import SOURCE_ID
+from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.readers.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
 from traceconv.readers.sources import open_source
 from traceconv.schema import table
@@ -157,20 +158,23 @@ class _Read:
         run_id: int,
         changed: str | None = None,
     ) -> None:
-        self.log, self.accounts = ImportLog(), Accounts()
+        # Reading and making rows go on side by side: each has a log of its own, so that the order is always the same.
+        self.log, read_log, self.accounts = ImportLog(), ImportLog(), Accounts()
         self.process_names: set[str | None] = set()
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
-        self.reader = open_source(reader_name, path, self.log, self.accounts, options.limits, observer.advance)
+        self.reader = open_source(reader_name, path, read_log, self.accounts, options.limits, observer.advance)
         passes: _Passes | None = None
         try:
             with _no_garbage_collection():
-                for batch in self.reader.batches():
-                    observer.counted(batch.columns.count)
-                    if passes is None:
-                        passes = self._passes(options, own=changed is None)
-                    passes.take(batch)
+                with closing(self._batches(path)) as batches_read:
+                    for batch in batches_read:
+                        observer.counted(batch.columns.count)
+                        if passes is None:
+                            passes = self._passes(options, own=changed is None)
+                        passes.take(batch)
                 passes = passes or self._passes(options, own=changed is None)
+                self.log.put_first(read_log)
                 observer.storing()
                 passes.end()
                 _check_usable(path, self.reader, self.accounts, self.log)
@@ -178,8 +182,8 @@ class _Read:
                 for name, batches in passes.tables():
                     if isinstance(passes, _AnyTrace):
                         batches = derived.noted(name, batches, passes.memory_markers())
-                    batches = told(batches, observer)
-                    writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
+                    with closing(ahead(told(batches, observer))) as rows:
+                        writer.insert(name, run_id, self._noted(rows) if name == "process" else rows)
         finally:
             if passes is not None:
                 passes.close()
@@ -188,6 +192,13 @@ class _Read:
         self.run_columns = passes.run_columns()
         #: What follows from the rows; None: an export of ours, which has it.
         self.derived = derived if isinstance(passes, _AnyTrace) else None
+
+    def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
+        batches = (batch for batch in self.reader.batches())
+        # Text is decoded mostly outside of the interpreter's lock. A read of standard input could not be given up.
+        if isinstance(self.reader, TraceFileReader) and path != STDIN:
+            return ahead(batches)
+        return batches
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.ahead import ahead
 from traceconv.errors import OutputError
 
 Int64 = NDArray[np.int64]
@@ -123,12 +125,24 @@ class Lane:
             self._file.seek(0)
             self._reader = pa.ipc.open_file(self._file)
 
-    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows, in batches, each with the number of the rows before it."""
-        if self._reader is None:
+    def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """All rows, in batches, each with the number of the rows before it. `columns`: only these (none: all)."""
+        return ahead(self._read(columns))
+
+    def _read(self, columns: tuple[str, ...]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        reader = self._reader
+        if reader is None:
             return
+        if columns:
+            wanted = [self.schema.get_field_index(name) for name in columns]
+            reader = pa.ipc.open_file(self._file, options=pa.ipc.IpcReadOptions(included_fields=wanted))
         for number, first in enumerate(self._first_rows):
-            yield first, self._reader.get_batch(number)
+            yield first, reader.get_batch(number)
+
+    def parts(self) -> Iterator[tuple[int, int, Callable[[], pa.RecordBatch]]]:
+        """The same, read only when asked for: rows before them, rows, what reads them."""
+        for number, (first, end) in enumerate(zip(self._first_rows, [*self._first_rows[1:], self.count], strict=True)):
+            yield first, end - first, partial(self._cached, number)
 
     def find(self, ids: Int64) -> list[tuple[Int64, pa.RecordBatch]]:
         """The rows with these ids (those that are there): places in `ids`, and the rows for them."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
 
+from traceconv.ahead import ahead
 from traceconv.diagnostics import Code
 from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, NESTED_DTYPE, CompleteNester
 from traceconv.normalize.external_sort import ExternalSort
@@ -65,12 +68,14 @@ class SecondPass:
 
     def prepare(self) -> None:
         """All that needs the events in another order than that of the source."""
-        self._match_ends()
-        self._nest()
-        for window in self._by_id.windows():
-            self._nested.append(window)
-        self._bind_flows()
-        self._classify()
+        with ThreadPoolExecutor(1, "traceconv-classify") as beside:
+            classified = beside.submit(self._classify)
+            self._match_ends()
+            self._nest()
+            for window in self._by_id.windows():
+                self._nested.append(window)
+            self._bind_flows()
+            classified.result()
 
     def _match_ends(self) -> None:
         """Begins and ends that do not stand next to each other."""
@@ -93,12 +98,12 @@ class SecondPass:
 
     def _nest(self) -> None:
         nester = CompleteNester()
-        windows = self._first.spans.windows()
-        window = next(windows, None)
-        while window is not None:
-            following = next(windows, None)
-            self._keep(nester.feed(window, int(following["start_ns"][0]) if following is not None else None))
-            window = following
+        with closing(ahead(self._first.spans.windows())) as windows:
+            window = next(windows, None)
+            while window is not None:
+                following = next(windows, None)
+                self._keep(nester.feed(window, int(following["start_ns"][0]) if following is not None else None))
+                window = following
         self._keep(nester.finish())
         self.overlaps = nester.overlaps
         if nester.overlaps:
@@ -132,7 +137,7 @@ class SecondPass:
 
     def _classify(self) -> None:
         classifier = Classifier(self.rules.rules, self._names)
-        for _, batch in self._first.slices.batches():
+        for _, batch in self._first.slices.batches("track_id", "name", "category"):
             track = batch.column("track_id").to_numpy()
             codes = classifier.codes(track, batch.column("category"), batch.column("name"))
             self._codes.append(codes.astype(np.int16).view(_CODE_DTYPE))

@@ -71,9 +71,13 @@ class SliceRows:
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
             return
-        for first_row, batch in self._first.slices.batches():
-            codes = self._rule_codes(first_row, batch.num_rows)
-            for row in np.flatnonzero(np.isin(codes, numbers)).tolist():
+        for first_row, count, read in self._first.slices.parts():
+            codes = self._rule_codes(first_row, count)
+            rows = np.flatnonzero(np.isin(codes, numbers)).tolist()
+            if not rows:
+                continue
+            batch = read()
+            for row in rows:
                 pattern = self._rules[codes[row]].name
                 name = batch.column("name")[row].as_py() or ""
                 match = pattern.fullmatch(name) if pattern is not None else None

@@ -17,10 +17,8 @@ from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.salvage import Piece, Salvage
 from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_starts, skip_space
 
-#: Text that is decoded at once: little enough that the events made of it stay in the processor's cache.
-CHUNK_BYTES = 256 << 10
-#: Text of a batch, about.
-_BATCH_BYTES = 2 << 20
+#: Text that is decoded at once, and that of a batch, about.
+CHUNK_BYTES = _BATCH_BYTES = 2 << 20
 #: Keys that an event has and the object around the events has not.
 _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
@@ -45,7 +43,6 @@ class TraceParser:
         self._open = False  # a bracket waits for its end
         self._pending: list[Piece] = []
         self._pending_bytes = 0
-        self._seen: set[str] = set()
         self._failures = 0  # events of the last chunk that did not decode
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
@@ -295,7 +292,7 @@ class TraceParser:
     def _decode(self, text: bytes) -> Decoded | None:
         for lines in (self._lines, not self._lines):
             try:
-                decoded = decode_events(text, lines, self._seen)
+                decoded = decode_events(text, lines)
             except NotWhole:
                 continue
             if lines and not self._lines:

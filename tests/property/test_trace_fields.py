@@ -1,0 +1,150 @@
+"""Events read by the places of their keys are what reading them key by key gives, however they are written."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns
+from traceconv.readers.chrome_json.decode import NotWhole, _at_once, _one_by_one
+from traceconv.readers.chrome_json.fields import columns_in
+
+KEYS = (*LABEL_FIELDS, *RAW_FIELDS, "sf", "id2", "bind_id", "cname", "", "namename", "argsargsargs", "\\u0074s", "é")
+BLANKS = st.sampled_from(["", " ", "\n", "\t", "\r\n", "\n    ", "      "])
+STRINGS = st.one_of(
+    st.sampled_from(
+        ["", "X", "aten::add", "a,b", "a:b", "{", "}", "[]", '\\"', "\\\\", '\\\\\\"', "\\u00e9", "é" * 9, "e" * 40]
+    ),
+    st.text(st.characters(exclude_characters='"\\', exclude_categories=["Cs", "Cc"]), max_size=20),
+)
+SCALARS = st.one_of(
+    STRINGS.map(lambda text: f'"{text}"'),
+    st.integers(-(2**70), 2**70).map(str),
+    st.sampled_from(["null", "true", "false", "1.5", "-0", "1e3", "12345678.123456789", "0.1"]),
+)
+ARGS = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda values: f"[{' , '.join(values)}]"),
+        st.lists(st.tuples(STRINGS, inner), max_size=3).map(
+            lambda pairs: "{" + ",".join(f'"{key}" :{value}' for key, value in pairs) + "}"
+        ),
+    ),
+    max_leaves=8,
+)
+USUAL = {
+    "name": STRINGS.map(lambda text: f'"{text}"'),
+    "cat": STRINGS.map(lambda text: f'"{text}"'),
+    "ph": st.sampled_from(['"X"', '"B"', '"s"', "null"]),
+    "pid": st.sampled_from(["1", "2", '"GPU 0"', "null", "123456789012"]),
+    "tid": st.sampled_from(["1", "2", '"stream 7"', "-3"]),
+    "ts": st.integers(0, 10**15).map(str),
+}
+
+
+@st.composite
+def events(draw: st.DrawFn, usual: bool) -> str:
+    """One event; unless `usual`, of any keys and values, one key perhaps twice."""
+    if usual:
+        chosen = draw(st.lists(st.sampled_from([*USUAL, "args"]), unique=True))
+        members = [(key, draw(USUAL.get(key, ARGS))) for key in chosen]
+    else:
+        members = [(key, draw(ARGS)) for key in draw(st.lists(st.sampled_from(KEYS), max_size=8))]
+    one, two, three, four = (draw(BLANKS) for _ in range(4))
+    return "{" + one + ("," + two).join(f'"{key}"{three}:{four}{value}{one}' for key, value in members) + "}"
+
+
+def rows(columns: EventColumns) -> list[dict[str, object]]:
+    """Each event with all that is said of it; what is not there is left out."""
+    found: list[dict[str, object]] = [{} for _ in range(columns.count)]
+    for field in LABEL_FIELDS:
+        for row, value in zip(found, columns.label(field), strict=True):
+            row[field] = (type(value), value)
+    for field, array in columns.raw.items():
+        for row, text in zip(found, array.to_pylist(), strict=True):
+            if text:
+                row[field] = text
+    for row, extra in zip(found, columns.extra or [None] * columns.count, strict=True):
+        row["extra"] = {key: bytes(value) for key, value in (extra or {}).items()}
+    return found
+
+
+def joined(texts: list[str], gap: str, lines: bool) -> bytes:
+    return (
+        ("\n" if lines else gap + "," + gap).join(text.replace("\n", " ") if lines else text for text in texts).encode()
+    )
+
+
+@given(st.lists(events(usual=True), min_size=1, max_size=6), BLANKS, st.booleans())
+def test_usual_events_are_read_all_at_once_and_right(texts: list[str], gap: str, lines: bool) -> None:
+    body = joined(texts, gap, lines)
+    columns = _at_once(body, lines)
+    assert columns is not None
+    assert rows(columns) == rows(_one_by_one(body, lines).columns)
+
+
+@given(st.lists(st.one_of(events(usual=False), events(usual=True)), min_size=1, max_size=6), BLANKS, st.booleans())
+def test_any_events_are_read_right_or_left_to_others(texts: list[str], gap: str, lines: bool) -> None:
+    body = joined(texts, gap, lines)
+    columns = _at_once(body, lines)
+    if columns is not None:
+        decoded = _one_by_one(body, lines)
+        assert not decoded.repeated
+        assert not decoded.strangers
+        assert rows(columns) == rows(decoded.columns)
+
+
+@given(st.lists(events(usual=True), min_size=1, max_size=4), st.data())
+def test_text_that_is_not_sound_is_not_taken(texts: list[str], data: st.DataObject) -> None:
+    body = bytearray(joined(texts, "", False))
+    place = data.draw(st.integers(0, len(body) - 1))
+    body[place] = data.draw(st.sampled_from(list(b'"{}[]:,\\ \x00\x01a0-\xff')))
+    columns = _at_once(bytes(body), False)
+    if columns is None:
+        return
+    msgspec.json.decode(b"[" + bytes(body) + b"]", type=list[dict[str, msgspec.Raw]])
+    assert rows(columns) == rows(_one_by_one(bytes(body), False).columns)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"ts":1,"ts":2}',
+        b'{"sf":1,"sf":2}',
+        b'{"ts":1,"\\u0074s":2}',
+        b"null",
+        b'{"ph":"X"},null',
+        b'{"ph":"X"},[1]',
+        b'[{"ph":"X"}]',
+        b'"ph"',
+        b'{"name":5}',
+        b'{"pid":1.5}',
+        b'{"ph":9}',
+        b'{"ph":' + b" " * 100 + b'"X"}',
+        b'{"ph":"X"' + b" " * 100 + b"}",
+        b'{"ph":"X"}' + b" " * 100 + b',{"ph":"X"}',
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_left_to_others(text: bytes) -> None:
+    assert columns_in(text) is None
+
+
+def test_empty_events_and_numbered_kinds() -> None:
+    columns = columns_in(b'{},{"ph":1},{ },{"ph":"i"}')
+    assert columns is not None
+    assert list(columns.label("ph")) == [None, "X", None, "i"]
+
+
+def test_many_distinct_values_and_few_are_coded_alike() -> None:
+    texts = [f'{{"tid":{number % 40},"cat":"{"c" * (number % 20)}","ph":"X"}}' for number in range(400)]
+    columns = columns_in(",".join(texts).encode())
+    assert columns is not None
+    assert list(columns.label("tid")) == [number % 40 for number in range(400)]
+    assert list(columns.label("cat")) == ["c" * (number % 20) for number in range(400)]
+
+
+def test_broken_text_is_not_whole() -> None:
+    with pytest.raises(NotWhole):
+        _one_by_one(b'{"ph":"X",}', False)

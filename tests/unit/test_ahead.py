@@ -1,0 +1,75 @@
+"""Items made ahead: the same, in the same order; errors at their place; no thread left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from traceconv.ahead import ahead
+
+
+def threads() -> int:
+    return sum(thread.name == "traceconv-ahead" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_all_items_come_in_order(count: int, depth: int) -> None:
+    assert list(ahead(iter(range(count)), depth)) == list(range(count))
+    assert threads() == 0
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 9])
+def test_an_error_comes_behind_the_items_before_it(place: int) -> None:
+    def failing() -> Iterator[int]:
+        yield from range(place)
+        raise KeyError("odd")
+
+    taken: list[int] = []
+    with pytest.raises(KeyError, match="odd"):
+        taken.extend(ahead(failing()))
+    items = ahead(failing())
+    assert [next(items) for _ in range(place)] == list(range(place))
+    with pytest.raises(KeyError, match="odd"):
+        next(items)
+    assert threads() == 0
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 3, 5])
+def test_stopping_early_closes_what_makes_the_items_and_leaves_no_thread(taken: int) -> None:
+    closed = []
+
+    def endless() -> Iterator[int]:
+        try:
+            number = 0
+            while True:
+                yield number
+                number += 1
+        finally:
+            closed.append(True)
+
+    source = endless()
+    items = ahead(source)
+    assert [next(items) for _ in range(taken)] == list(range(taken))
+    items.close()
+    assert threads() == 0
+    if taken:
+        assert closed == [True]
+
+
+def test_items_are_made_in_another_thread_while_those_before_them_are_used() -> None:
+    made = threading.Event()
+
+    def two_steps() -> Iterator[int]:
+        yield 0
+        yield 1
+        yield 2
+        made.set()
+        yield 3
+
+    items = ahead(two_steps())
+    assert [next(items) for _ in range(3)] == [0, 1, 2]
+    assert made.wait(10), "the item behind the one in use was not begun"
+    assert list(items) == [3]
