@@ -32,10 +32,10 @@ from traceconv.schema import table
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_BATCH_ROWS = 32_768
+_BATCH_ROWS = 16_384
 #: Text columns count their bytes in 31 bits.
 _BATCH_BYTES = 256 << 20
-_MEMORY_LIMIT = "120MB"
+_MEMORY_LIMIT = "100MB"
 _TABLES = ("range", "api", "task")
 #: Columns that a slice has elsewhere than in its annotations, or that follow from where it lies.
 _PLACED = frozenset(
