@@ -20,6 +20,7 @@ from traceconv.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import TraceBatch, TraceSource
+from traceconv.memory import give_back
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
@@ -177,6 +178,7 @@ class _Read:
                 self.log.put_first(read_log)
                 observer.storing()
                 passes.end()
+                give_back()
                 _check_usable(path, self.reader, self.accounts, self.log)
                 derived = DerivedRows()
                 for name, batches in passes.tables():

@@ -85,6 +85,9 @@ def ingest(
 
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
+    from traceconv.memory import keep_little
+
+    keep_little()
     from traceconv.cli.progress import ingest_progress
     from traceconv.errors import EXIT_DATA_LOSS
     from traceconv.pipeline import NothingUsable

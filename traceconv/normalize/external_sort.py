@@ -11,9 +11,9 @@ from traceconv.normalize.spool import Spool
 from traceconv.schema.dtypes import RecordArray, gather, join
 
 #: Rows of a run, and about as many of a window.
-RUN_ROWS = 1 << 18
+RUN_ROWS = 1 << 17
 #: One key of so many is kept in memory, to find the bounds of windows.
-_FENCE_ROWS = 1 << 12
+_FENCE_ROWS = 1 << 10
 
 
 class ExternalSort:

@@ -1,0 +1,41 @@
+"""What keeps memory small: said before Arrow is loaded, and left to the user where he has said something himself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from traceconv import memory
+
+_POOL = (
+    "from traceconv.memory import give_back, keep_little; keep_little(); give_back(); "
+    "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+)
+
+
+def pool(**environment: str) -> str:
+    plain = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"}
+    done = subprocess.run(
+        [sys.executable, "-c", _POOL], env={**plain, **environment}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_arrow_takes_memory_from_the_system() -> None:
+    assert pool() == "system"
+
+
+def test_what_the_user_says_counts() -> None:
+    import pyarrow
+
+    other = next(name for name in pyarrow.supported_memory_backends() if name != "system")
+    assert pool(ARROW_DEFAULT_MEMORY_POOL=other) == other
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    memory.keep_little()
+    memory.give_back()
