@@ -197,8 +197,8 @@ class _Read:
 
     def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
         batches = (batch for batch in self.reader.batches())
-        # Text is decoded mostly outside of the interpreter's lock. A read of standard input could not be given up.
-        if isinstance(self.reader, TraceFileReader) and path != STDIN:
+        # Text is decoded mostly outside of the interpreter's lock. A read that waits for a pipe could not be given up.
+        if isinstance(self.reader, TraceFileReader) and path.is_file():
             return ahead(batches)
         return batches
 
