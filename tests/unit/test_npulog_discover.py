@@ -182,7 +182,7 @@ REFUSED = {
     "zeros.bin": "is no log of the NPU runtime",
     "text.txt": "is no log of the NPU runtime",
     "text.txt/x": "there is no such file or folder",
-    "pipe": "is neither a file nor a folder",
+    "pipe": "is neither a file nor a folder; a trace may come by standard input",
     "loop": "can't be read: Too many levels of symbolic links",
 }
 

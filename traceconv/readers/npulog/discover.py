@@ -127,7 +127,8 @@ def _search(path: Path) -> Iterable[tuple[Path, Path | None]]:
     if stat.S_ISDIR(mode):
         return [(folder, None) for folder in _captures_below(path)]
     if not stat.S_ISREG(mode):
-        raise InputError(f"{_shown(path)}: is neither a file nor a folder")
+        hint = "; a trace may come by standard input: … | traceconv ingest -" if stat.S_ISFIFO(mode) else ""
+        raise InputError(f"{_shown(path)}: is neither a file nor a folder{hint}")
     if path.name == MANIFEST and _is_capture(path.absolute().parent):
         return [(path.parent, None)]
     _check_log(path)
