@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns
-from traceconv.readers.chrome_json.decode import NotWhole, _at_once, _one_by_one
+from traceconv.readers.chrome_json.decode import NotWhole, _at_once, _one_by_one, decode_events
 from traceconv.readers.chrome_json.fields import columns_in
 
 KEYS = (*LABEL_FIELDS, *RAW_FIELDS, "sf", "id2", "bind_id", "cname", "", "namename", "argsargsargs", "\\u0074s", "é")
@@ -101,8 +101,9 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], data: st.DataObje
     body = bytearray(joined(texts, "", False))
     place = data.draw(st.integers(0, len(body) - 1))
     body[place] = data.draw(st.sampled_from(list(b'"{}[]:,\\ \x00\x01a0-\xff')))
-    columns = _at_once(bytes(body), False)
-    if columns is None:
+    try:
+        columns = decode_events(bytes(body), False).columns
+    except NotWhole:
         return
     msgspec.json.decode(b"[" + bytes(body) + b"]", type=list[dict[str, msgspec.Raw]])
     assert rows(columns) == rows(_one_by_one(bytes(body), False).columns)
@@ -146,5 +147,7 @@ def test_many_distinct_values_and_few_are_coded_alike() -> None:
 
 
 def test_broken_text_is_not_whole() -> None:
-    with pytest.raises(NotWhole):
-        _one_by_one(b'{"ph":"X",}', False)
+    for text in (b'{"ph":"X",}', b'{"ph":"X"},' * 2000 + b'{"ph":}'):
+        with pytest.raises(NotWhole) as caught:
+            decode_events(b" \n" + text, False)
+        assert caught.value.at == 1 + len(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +15,7 @@ _WHOLE = msgspec.json.Decoder(Raw)
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
-_NOT_SOUND = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_BYTE = re.compile(r"\(byte (\d+)\)$")
 #: Texts smaller than this are read event by event: that is sooner done than all at once.
 _MANY_BYTES = 8 << 10
 #: What may stand between events.
@@ -22,7 +23,11 @@ BLANKS = b" \t\r\n,"
 
 
 class NotWhole(Exception):
-    """The text is not a row of whole, sound events."""
+    """The text is not a row of whole, sound events. `at`: where it is not sound; None: that is not known."""
+
+    def __init__(self, message: str, at: int | None = None) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +45,25 @@ def decode_events(text: bytes, lines: bool) -> Decoded:
     Raises NotWhole when any of it is not sound JSON, or not UTF-8.
     """
     body = text.strip(BLANKS)
-    columns = _at_once(body, lines) if len(body) >= _MANY_BYTES else None
-    return _one_by_one(body, lines) if columns is None else Decoded(columns)
-
-
-def _at_once(body: bytes, lines: bool) -> EventColumns | None:
-    """All events at once; None when that is not how they can be read."""
     try:
-        # That all of it is sound JSON is what reading by place relies on.
         if not body.isascii():
             body.decode()
-        if lines:
-            _WHOLE.decode_lines(body)
-        else:
-            _WHOLE.decode(b"[" + body + b"]")
-        return columns_in(body)
-    except _NOT_SOUND:
-        return None
+        if len(body) >= _MANY_BYTES:
+            columns = _at_once(body, lines)
+            if columns is not None:
+                return Decoded(columns)
+        return _one_by_one(body, lines)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        place = None if lines else _place(error)  # of lines msgspec says the place in its line
+        raise NotWhole(str(error), None if place is None else place + text.index(body[:1])) from None
+
+
+def _place(error: Exception) -> int | None:
+    """The place in the events' text that an error names."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.start
+    named = _BYTE.search(str(error))
+    return int(named[1]) - 1 if named else None  # the bracket before the events counts
 
 
 def goes_on(text: bytes) -> bool:
@@ -70,25 +77,31 @@ def goes_on(text: bytes) -> bool:
     return False
 
 
+def _at_once(body: bytes, lines: bool) -> EventColumns | None:
+    """All events at once; None when that is not how they can be read. Raises what msgspec raises for unsound JSON."""
+    # That all of it is sound JSON is what reading by place relies on.
+    if lines:
+        _WHOLE.decode_lines(body)
+    else:
+        _WHOLE.decode(b"[" + body + b"]")
+    return columns_in(body)
+
+
 def _one_by_one(body: bytes, lines: bool) -> Decoded:
     """The same by way of each event's keys: whatever keys there are, and types of values."""
+    elements = _WHOLE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
     events: list[TraceEvent] = []
     repeated: list[int] = []
     strangers = 0
-    try:
-        body.decode()
-        elements = _WHOLE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
-        for element in elements:
-            text = bytes(element).strip()
-            if not text.startswith(b"{"):
-                strangers += 1
-                continue
-            keys = _KEYS.decode(text)
-            if text.count(b":") != len(keys) + b"".join(keys.values()).count(b":") + "".join(keys).count(":"):
-                repeated.append(len(events))
-            events.append(event_of(keys))
-    except _NOT_SOUND as error:
-        raise NotWhole(str(error)) from None
+    for element in elements:
+        text = bytes(element).strip()
+        if not text.startswith(b"{"):
+            strangers += 1
+            continue
+        keys = _KEYS.decode(text)
+        if text.count(b":") != len(keys) + b"".join(keys.values()).count(b":") + "".join(keys).count(":"):
+            repeated.append(len(events))
+        events.append(event_of(keys))
     return Decoded(columns_of(events), tuple(repeated), strangers)
 
 

@@ -1,8 +1,7 @@
 """Text of whole events → columns, with no object an event: keys and values are found by place, all events at once.
 
-The text is known to be sound JSON, so that quotes and brackets alone say where everything stands: a bracket behind an
-odd number of quotes is part of a string, the sum of those that open and close is the depth, a string at the depth of
-an event's keys is a key when a colon follows. Of values only the distinct ones are looked at by Python.
+The text is known to be sound JSON, so that quotes and brackets alone say where everything stands: a string at the depth
+of an event's keys is a key when a colon follows. Of values only the distinct ones are looked at by Python.
 """
 
 from __future__ import annotations
@@ -18,16 +17,9 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns
+from traceconv.readers.chrome_json.marks import Bytes, Places, structure
 
-Places = NDArray[np.intp]
-Bytes = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
-
-_QUOTE, _COLON, _OPEN, _BACKSLASH = (ord(one) for one in '":{\\')
-_STEP = np.zeros(256, np.int8)
-_STEP[[ord("{"), ord("[")]] = 1
-_STEP[[ord("}"), ord("]")]] = -1
-_MARKS = bytes(chr(byte) in '"{}[]' for byte in range(256))
+_COLON, _OPEN = ord(":"), ord("{")
 _BLANK = np.zeros(256, np.bool_)
 _BLANK[list(b" \t\r\n,")] = True
 #: So many blanks in a row, and the text is left to others: each takes a turn over all places that wait.
@@ -84,7 +76,7 @@ def columns_in(text: bytes) -> EventColumns | None:
         return None
     padded = text + b" " * (2 * _WORD)  # so that words can be read behind the last value too
     data = np.frombuffer(padded, np.uint8)
-    marks, is_quote, step = _marks(text, data)
+    marks, is_quote, step = structure(text, data)
     depth = np.cumsum(step, dtype=np.int32)
     top = depth == 1
     opens, closes = marks[top & (step == 1)], marks[(depth == 0) & (step == -1)]
@@ -119,20 +111,6 @@ def columns_in(text: bytes) -> EventColumns | None:
     return None if extra is None else EventColumns(len(opens), labels, raw, extra)
 
 
-def _marks(text: bytes, data: Bytes) -> tuple[Places, Mask, NDArray[np.int8]]:
-    """Where quotes stand, and brackets outside of strings; which are quotes; how each changes the depth."""
-    marks = np.flatnonzero(np.frombuffer(text.translate(_MARKS), np.bool_))
-    if b"\\" in text:
-        marks = marks[~_escaped(data).take(marks)]
-    kind = data.take(marks)
-    is_quote = kind == _QUOTE
-    inside = (np.cumsum(is_quote, dtype=np.uint8) & 1).view(np.bool_)
-    outside = is_quote | ~inside
-    if not outside.all():
-        marks, kind, is_quote = marks[outside], kind[outside], is_quote[outside]
-    return marks, is_quote, _STEP.take(kind)
-
-
 @dataclass(frozen=True, slots=True)
 class _Keys:
     """The keys of events, in the order of the text: their quotes, the stretches of their values, and whose they are."""
@@ -163,18 +141,6 @@ def _keys(data: Bytes, quotes: Places, opens: Places, closes: Places) -> _Keys |
     if value is None or stops is None:
         return None
     return _Keys(start, end, value, stops, np.repeat(np.arange(len(opens)), keys_of))
-
-
-def _escaped(data: Bytes) -> Mask:
-    """Whether a byte stands behind a backslash that is not escaped itself."""
-    places = np.flatnonzero(data == _BACKSLASH)
-    begins = np.ones(len(places), np.bool_)
-    begins[1:] = places[1:] != places[:-1] + 1
-    rank = np.arange(len(places))
-    rank -= np.maximum.accumulate(np.where(begins, rank, 0))
-    found = np.zeros(len(data), np.bool_)
-    found[places[rank % 2 == 0] + 1] = True
-    return found
 
 
 def _only_objects(data: Bytes, opens: Places, closes: Places, size: int) -> bool:

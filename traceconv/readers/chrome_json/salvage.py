@@ -1,7 +1,8 @@
 """A stretch of text that does not decode as a whole → the events in it that do, and word of those that don't.
 
-The stretch is halved again and again at places where an event seems to begin, so that sound halves go fast; what is
-left are single events, which are put right where that keeps all of them, and given up where it can't be done.
+The stretch is cut at the event that is wrong, where that is known, and halved at places where an event seems to begin
+where it is not, so that sound parts go fast; what is left are single events, which are put right where that keeps all
+of them, and given up where it can't be done.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Salvage:
         self._failures = 0
         self._ended = False
         self._waits = False
+        self._wrong_at: int | None = None  # where the text that was tried last is not sound
         self.lines = lines
         self.lost_events = 0
 
@@ -96,10 +98,11 @@ class Salvage:
                 self._at = start
                 self._single(end)
                 continue
-            if self._before + self._failures > _MANY and self._take_patched(start, end):
-                continue
-            middle = (low + high) // 2
-            stack += [(middle, high), (low, middle)]
+            if self._before + self._failures <= _MANY:
+                stack += self._parts(low, high)
+            elif not self._take_patched(start, end):
+                middle = (low + high) // 2
+                stack += [(middle, high), (low, middle)]
         return self._pieces, self._at, self._ended
 
     @property
@@ -107,16 +110,27 @@ class Salvage:
         """How many events did not decode as they are; those of stretches that were put right as a whole count too."""
         return self._failures
 
+    def _parts(self, low: int, high: int) -> list[tuple[int, int]]:
+        """What to try instead of a stretch that did not decode, the first part last: cut at the event that is wrong."""
+        middle = (low + high) // 2
+        if self._wrong_at is None or not self._starts[low] < self._wrong_at < (*self._starts, self._end)[high]:
+            return [(middle, high), (low, middle)]
+        wrong = bisect_left(self._starts, self._wrong_at, low, high) - 1
+        return [part for part in ((wrong + 1, high), (wrong, wrong + 1), (low, wrong)) if part[0] < part[1]]
+
     def _blank(self, start: int, end: int) -> bool:
         return not self._text[start:end].strip(BLANKS)
 
     def _take(self, start: int, end: int) -> bool:
         """Decodes `text[start:end]` as it is."""
         text = self._text[start:end]
+        self._wrong_at = None
         for lines in (self.lines, not self.lines):
             try:
                 decoded = decode_events(text, lines)
-            except NotWhole:
+            except NotWhole as error:
+                if lines == self.lines and error.at is not None:
+                    self._wrong_at = start + error.at
                 continue
             self._add(decoded, start, end)
             return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from traceconv.readers.chrome_json import marks
+
 #: What an event may begin with. It is sought in damaged text, and at the end of chunks.
 _KEYS = rb"ph|name|cat|pid|tid|ts|id|dur|args|tts|tdur|bp|s|scope|bind_id|id2"
 #: An event begins here: a brace behind a separator, and a key that events have.
@@ -14,6 +16,8 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*"')
 _SCALAR_END = re.compile(rb"[,}\]\s]")
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _BACK_BYTES = 1 << 12
+#: Longer things are sought by the places of all quotes and brackets.
+_SHORT_BYTES = 4 << 10
 
 
 def skip_space(text: bytes, at: int) -> int:
@@ -25,8 +29,9 @@ def skip_space(text: bytes, at: int) -> int:
 
 def end_of_bracketed(text: bytes, at: int, limit: int | None = None) -> int | None:
     """The end of the object or array that begins at `at`; None when it does not end before `limit`."""
+    stop = len(text) if limit is None else limit
     depth = 0
-    for match in _TOKEN.finditer(text, at, len(text) if limit is None else limit):
+    for match in _TOKEN.finditer(text, at, min(stop, at + _SHORT_BYTES)):
         token = match[0]
         if token in b"{[":
             depth += 1
@@ -34,7 +39,10 @@ def end_of_bracketed(text: bytes, at: int, limit: int | None = None) -> int | No
             depth -= 1
             if depth <= 0:
                 return match.end()
-    return None
+    if stop - at <= _SHORT_BYTES:
+        return None
+    end = marks.end_of_bracketed(text[at:stop])
+    return None if end is None else at + end
 
 
 def end_of_value(text: bytes, at: int, final: bool) -> int | None:
