@@ -102,11 +102,14 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], data: st.DataObje
     place = data.draw(st.integers(0, len(body) - 1))
     body[place] = data.draw(st.sampled_from(list(b'"{}[]:,\\ \x00\x01a0-\xff')))
     try:
-        columns = decode_events(bytes(body), False).columns
-    except NotWhole:
+        body.decode()
+        columns = _at_once(bytes(body), False)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        with pytest.raises(NotWhole):
+            decode_events(bytes(body), False)
         return
-    msgspec.json.decode(b"[" + bytes(body) + b"]", type=list[dict[str, msgspec.Raw]])
-    assert rows(columns) == rows(_one_by_one(bytes(body), False).columns)
+    if columns is not None:
+        assert rows(columns) == rows(_one_by_one(bytes(body), False).columns)
 
 
 @pytest.mark.parametrize(
