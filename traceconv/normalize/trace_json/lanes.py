@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -141,7 +142,7 @@ class Lane:
 
     def parts(self) -> Iterator[tuple[int, int, Callable[[], pa.RecordBatch]]]:
         """The same, read only when asked for: rows before them, rows, what reads them."""
-        for number, (first, end) in enumerate(zip(self._first_rows, [*self._first_rows[1:], self.count], strict=True)):
+        for number, (first, end) in enumerate(pairwise((*self._first_rows, self.count))):
             yield first, end - first, partial(self._cached, number)
 
     def find(self, ids: Int64) -> list[tuple[Int64, pa.RecordBatch]]:

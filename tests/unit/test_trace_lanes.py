@@ -1,0 +1,59 @@
+"""Rows put aside come back: all of them or some columns, in order, by parts and by id; also when there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from traceconv.normalize.trace_json.lanes import END_SCHEMA, Lane
+
+
+@pytest.fixture(params=[0, 1, 8192, 20_000, 60_000])
+def lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
+    count: int = request.param
+    lane = Lane(END_SCHEMA)
+    for start in range(0, count, 5000):
+        ids = np.arange(start, min(count, start + 5000)) * 3
+        lane.append((pa.array(ids), pa.array(ids + 1), pa.array([f"{{{number}}}" for number in ids.tolist()])))
+    lane.end()
+    assert lane.count == count
+    yield lane
+    lane.close()
+
+
+def test_all_rows_come_back_in_order(lane: Lane) -> None:
+    batches = list(lane.batches())
+    assert [first for first, _ in batches] == np.cumsum([0, *(batch.num_rows for _, batch in batches)])[:-1].tolist()
+    rows = pa.Table.from_batches([batch for _, batch in batches], END_SCHEMA)
+    assert rows.column("id").to_pylist() == list(range(0, 3 * lane.count, 3))
+    assert rows.column("args").to_pylist() == [f"{{{number}}}" for number in range(0, 3 * lane.count, 3)]
+
+
+def test_some_columns_are_read_alone(lane: Lane) -> None:
+    whole = [batch.select(["id", "args"]) for _, batch in lane.batches()]
+    assert [batch for _, batch in lane.batches("id", "args")] == whole
+
+
+def test_parts_are_the_batches_read_when_asked_for(lane: Lane) -> None:
+    parts = [(first, count, read()) for first, count, read in lane.parts()]
+    assert parts == [(first, batch.num_rows, batch) for first, batch in lane.batches()]
+
+
+def test_rows_are_found_by_id(lane: Lane) -> None:
+    wanted = np.array([0, 1, 3, 24_000, 10**9])
+    found = {
+        int(wanted[place]): row
+        for places, batch in lane.find(wanted)
+        for place, row in zip(places.tolist(), batch.column("thread_end_ns").to_pylist(), strict=True)
+    }
+    assert found == {number: number + 1 for number in (0, 3, 24_000) if number < 3 * lane.count}
+
+
+def test_a_lane_that_was_never_ended_has_nothing_to_read() -> None:
+    lane = Lane(END_SCHEMA)
+    assert list(lane.batches()) == []
+    assert list(lane.parts()) == []
+    lane.close()
