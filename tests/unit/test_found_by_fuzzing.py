@@ -67,6 +67,14 @@ def test_a_list_of_numbers_that_is_cut_off_makes_its_event_unsound(tmp_path: Pat
     assert run.lossy
 
 
+def test_a_number_where_a_message_should_be_is_no_size(tmp_path: Path) -> None:
+    # An old event's own message (6) written as a number, larger than all the bytes there are.
+    data = thread(2, 1, 1, "main") + begin(10, 2, "a", (6, 1 << 40)) + end(30, 2)
+    run, store = taken(data, tmp_path, "trace.pftrace", "perfetto_proto")
+    assert query(store, "SELECT name FROM slice") == [("a",)]
+    assert run.lossy
+
+
 def test_a_weight_beyond_all_numbers(tmp_path: Path) -> None:
     text = (
         '{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"a"}]},'

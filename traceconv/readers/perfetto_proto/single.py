@@ -17,7 +17,7 @@ from traceconv.readers.perfetto_proto.legacy import Legacy, parse_legacy
 from traceconv.readers.perfetto_proto.losses import Losses
 from traceconv.readers.perfetto_proto.sequences import Sequence, Texts
 from traceconv.readers.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME, Descriptors, Place
-from traceconv.wire.protobuf import WireError, signed
+from traceconv.wire.protobuf import LEN, WireError, signed
 
 PH = {1: "B", 2: "E", 3: "i", 4: "C"}
 _END, _COUNTER = 2, 4
@@ -250,12 +250,14 @@ class SingleEvents:
         found = others.pop(names.LEGACY, None)
         if found is None:
             return None
-        _, size, at = found[-1]
+        kind, size, at = found[-1]
         try:
-            return parse_legacy(events.data, at, at + size, self._texts)
+            if kind == LEN:
+                return parse_legacy(events.data, at, at + size, self._texts)
         except WireError:
-            self._losses.counts["state"] += 1
-            return None
+            pass
+        self._losses.counts["state"] += 1
+        return None
 
     def _put_legacy(self, rows: Rows, place: int, ph: str, legacy: Legacy) -> None:
         rows.set_time("dur", place, legacy.dur_ns)
