@@ -92,7 +92,7 @@ clean: ## remove all that was made, the virtual environment too
 		.mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml setup.py $(wildcard traceconv/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "traceconv needs Python 3.10 or newer; name one: make PYTHON=python3.12 …" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); } \

@@ -1,17 +1,27 @@
-"""Events read by the places of their keys are what reading them key by key gives, however they are written."""
+"""Events read all at once, by C and by places, are what reading them key by key gives, however they are written."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traceconv import native
 from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns
-from traceconv.readers.chrome_json.decode import NotWhole, _at_once, _one_by_one, decode_events
+from traceconv.readers.chrome_json.compiled import scanned_columns
+from traceconv.readers.chrome_json.decode import NotWhole, _by_places, _one_by_one, decode_events
 from traceconv.readers.chrome_json.fields import columns_in
 
 KEYS = (*LABEL_FIELDS, *RAW_FIELDS, "sf", "id2", "bind_id", "cname", "", "namename", "argsargsargs", "\\u0074s", "é")
+#: The ways of reading all events at once.
+READERS: list[Callable[[bytes, bool], EventColumns | None]] = [
+    _by_places,
+    *([scanned_columns] if native.AVAILABLE else []),
+]
+BLANK_BYTES = b" \t\r\n,"
 BLANKS = st.sampled_from(["", " ", "\n", "\t", "\r\n", "\n    ", "      "])
 STRINGS = st.one_of(
     st.sampled_from(
@@ -80,38 +90,51 @@ def joined(texts: list[str], gap: str, lines: bool) -> bytes:
 @given(st.lists(events(usual=True), min_size=1, max_size=6), BLANKS, st.booleans())
 def test_usual_events_are_read_all_at_once_and_right(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)
-    columns = _at_once(body, lines)
-    assert columns is not None
-    assert rows(columns) == rows(_one_by_one(body, lines).columns)
+    expected = rows(_one_by_one(body, lines).columns)
+    for read in READERS:
+        columns = read(body, lines)
+        assert columns is not None
+        assert rows(columns) == expected
 
 
 @given(st.lists(st.one_of(events(usual=False), events(usual=True)), min_size=1, max_size=6), BLANKS, st.booleans())
 def test_any_events_are_read_right_or_left_to_others(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)
-    columns = _at_once(body, lines)
-    if columns is not None:
-        decoded = _one_by_one(body, lines)
-        assert not decoded.repeated
-        assert not decoded.strangers
-        assert rows(columns) == rows(decoded.columns)
+    decoded = _one_by_one(body, lines)
+    for read in READERS:
+        columns = read(body, lines)
+        if columns is not None:
+            assert not decoded.repeated
+            assert not decoded.strangers
+            assert rows(columns) == rows(decoded.columns)
 
 
-@given(st.lists(events(usual=True), min_size=1, max_size=4), st.data())
-def test_text_that_is_not_sound_is_not_taken(texts: list[str], data: st.DataObject) -> None:
-    body = bytearray(joined(texts, "", False))
-    place = data.draw(st.integers(0, len(body) - 1))
-    body[place] = data.draw(st.sampled_from(list(b'"{}[]:,\\ \x00\x01a0-\xff')))
+@given(st.lists(events(usual=True), min_size=1, max_size=4), st.booleans(), st.data())
+def test_text_that_is_not_sound_is_not_taken(texts: list[str], lines: bool, data: st.DataObject) -> None:
+    changed = bytearray(joined(texts, "", lines))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(changed) - 1))
+        new = data.draw(st.sampled_from([*b'"{}[]:,\\ \n\t\x00\x01a0-.eEu\xff', None]))
+        changed[place : place + 1] = b"" if new is None else bytes([new])
+        if not changed:
+            return
+    body = bytes(changed).strip(BLANK_BYTES)
     try:
         body.decode()
-        columns = _at_once(bytes(body), False)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        with pytest.raises(NotWhole):
-            decode_events(bytes(body), False)
+    except UnicodeDecodeError:
         return
-    if columns is not None:
-        assert rows(columns) == rows(_one_by_one(bytes(body), False).columns)
+    for read in READERS:
+        try:
+            columns = read(body, lines)
+        except (msgspec.DecodeError, RecursionError):
+            with pytest.raises((NotWhole, msgspec.DecodeError)):
+                _one_by_one(body, lines)
+            continue
+        if columns is not None:
+            assert rows(columns) == rows(_one_by_one(body, lines).columns)
 
 
+@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -126,27 +149,44 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], data: st.DataObje
         b'{"name":5}',
         b'{"pid":1.5}',
         b'{"ph":9}',
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_left_to_others(
+    text: bytes, read: Callable[[bytes, bool], EventColumns | None]
+) -> None:
+    assert read(text, False) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         b'{"ph":' + b" " * 100 + b'"X"}',
         b'{"ph":"X"' + b" " * 100 + b"}",
         b'{"ph":"X"}' + b" " * 100 + b',{"ph":"X"}',
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_others(text: bytes) -> None:
+def test_many_blanks_are_not_looked_at_by_place(text: bytes) -> None:
     assert columns_in(text) is None
+    assert list(decode_events(text, False).columns.label("ph")) == ["X"] * text.count(b"ph")
 
 
-def test_empty_events_and_numbered_kinds() -> None:
-    columns = columns_in(b'{},{"ph":1},{ },{"ph":"i"}')
+@pytest.mark.parametrize("read", READERS)
+def test_empty_events_and_numbered_kinds(read: Callable[[bytes, bool], EventColumns | None]) -> None:
+    columns = read(b'{},{"ph":1},{ },{"ph":"i"}', False)
     assert columns is not None
     assert list(columns.label("ph")) == [None, "X", None, "i"]
 
 
-def test_many_distinct_values_and_few_are_coded_alike() -> None:
-    texts = [f'{{"tid":{number % 40},"cat":"{"c" * (number % 20)}","ph":"X"}}' for number in range(400)]
-    columns = columns_in(",".join(texts).encode())
+@pytest.mark.parametrize("read", READERS)
+def test_many_distinct_values_and_few_are_coded_alike(read: Callable[[bytes, bool], EventColumns | None]) -> None:
+    texts = [
+        f'{{"tid":{number % 400},"cat":"{"c" * (number % 20)}","ph":"X","name":"{number}"}}' for number in range(4000)
+    ]
+    columns = read(",".join(texts).encode(), False)
     assert columns is not None
-    assert list(columns.label("tid")) == [number % 40 for number in range(400)]
-    assert list(columns.label("cat")) == ["c" * (number % 20) for number in range(400)]
+    assert list(columns.label("tid")) == [number % 400 for number in range(4000)]
+    assert list(columns.label("cat")) == ["c" * (number % 20) for number in range(4000)]
+    assert list(columns.label("name")) == [str(number) for number in range(4000)]
 
 
 def test_broken_text_is_not_whole() -> None:

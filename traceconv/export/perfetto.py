@@ -25,7 +25,7 @@ from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.perfetto_arrows import NONE, Arrows, arrow_column
 from traceconv.export.perfetto_texts import Texts, Writer
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.row_order import in_order, lies_neatly
+from traceconv.export.row_order import lies_neatly
 from traceconv.export.windows import condition, time_windows
 from traceconv.schema import table
 
@@ -177,7 +177,7 @@ class _Export:
             lane = "coalesce(l.lane, 0)::INTEGER"
         chosen = f"s.id, s.track_id, {lane} AS lane, s.name, s.{category} AS category, s.start_ns, s.dur_ns"
         query = f"SELECT {', '.join([chosen, *listed])} FROM {source} AS s {joins}"
-        ordered = not joins and in_order(self.connection, source) and not self.arrows.count
+        ordered = False
         windows = ["true"]
         if not ordered:
             windows = [condition("s.start_ns", w) for w in time_windows(self.connection, source, "start_ns")]

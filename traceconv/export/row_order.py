@@ -1,62 +1,46 @@
-"""Whether slices lie in the store in the order in which a trace wants them, so that no text must be sorted.
+"""In which order the rows of a stretch of time are to be, and whether slices lie neatly: looked at as numbers.
 
-Within a track: what begins earlier first; of what begins together the longest first, and of what is as long the
-outermost. Ingest writes rows nearly so, and mostly exactly so; looking costs a tenth of sorting.
+Ingest writes rows in a few runs, each in the order of time. Sorting the numbers of such a stretch costs far less than
+sorting its texts, or than a window function over all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.export.arrow_rows import arrow_batches
+from traceconv.export.windows import condition, time_windows
 
+Int64 = NDArray[np.int64]
 #: Rows that are looked at together.
-_BATCH_ROWS = 65_536
-
-_Keys = list[NDArray[np.int64]]
+_WINDOW_ROWS = 262_144
 
 
-def in_order(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
-    """Whether the slices of `source`, a FROM clause, lie in order on each track.
-
-    An end that is not known is later than all.
-    """
-    query = (
-        f"SELECT track_id, start_ns, -coalesce(dur_ns, {2**63 - 1}) AS shorter, "
-        f"coalesce(depth, 0)::BIGINT AS depth, id FROM {source}"
-    )
-    return _rising(arrow_batches(connection, query, _BATCH_ROWS))
-
-
-def _rising(batches: Iterable[pa.RecordBatch]) -> bool:
-    last: dict[int, tuple[int, ...]] = {}
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        keys = [column.to_numpy() for column in batch.columns]
-        # Narrow numbers are sorted by radix, several times as fast.
-        narrow = keys[0].astype(np.uint16) if keys[0].min() >= 0 and keys[0].max() < 1 << 16 else keys[0]
-        order = np.argsort(narrow, kind="stable")
-        track, *others = (key[order] for key in keys)
-        same = track[1:] == track[:-1]
-        if _any_falls(others, same):
-            return False
-        ends = np.append(np.flatnonzero(~same), len(track) - 1)
-        for first, end in zip(np.append(0, ends[:-1] + 1), ends, strict=True):
-            number = int(track[first])
-            if number in last and tuple(int(key[first]) for key in others) < last[number]:
-                return False
-            last[number] = tuple(int(key[end]) for key in others)
-    return True
+def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | None:
+    """Places of the rows in rising order of the first key, then of the second and so on; None when they lie so."""
+    first = keys[0]
+    order = None
+    if bool((first[1:] < first[:-1]).any()):
+        order = np.argsort(first, kind="stable")
+        first = first[order]
+    same = first[1:] == first[:-1]
+    if not same.any():
+        return order
+    others = [key if order is None else key[order] for key in keys[1:]]
+    if not _any_falls(others, same):
+        return order
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    sorted_ties = tied[np.lexsort([*(key[tied] for key in reversed(others)), first[tied]])]
+    places = np.arange(len(first)) if order is None else order.copy()
+    places[tied] = places[sorted_ties]
+    return places
 
 
-def _any_falls(keys: _Keys, same: NDArray[np.bool_]) -> bool:
-    """Whether a row is less than the one before it, where `same` says that they are of one track."""
+def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_]) -> bool:
+    """Whether a row is less than the one before it, of those that `same` says to have the same key before these."""
     ties = same
     for key in keys:
         if bool((ties & (key[1:] < key[:-1])).any()):
@@ -66,30 +50,45 @@ def _any_falls(keys: _Keys, same: NDArray[np.bool_]) -> bool:
 
 
 def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
-    """Whether no slice of `source` begins before the one before it ends, of those of its track and depth.
+    """Whether no slice of `source`, a FROM clause, begins before the one before it ends, of its track and depth.
 
-    False too when the rows do not lie in the order of their starts: then nothing is known without sorting.
+    False too where that is not seen at once: some values are NULL, or very many tracks or depths.
     """
     query = f"SELECT track_id, depth, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
     last: dict[int, int] = {}
-    for batch in arrow_batches(connection, query, _BATCH_ROWS):
-        if batch.num_rows == 0:
-            continue
+    seen = 0
+    for window in time_windows(connection, source, "start_ns", _WINDOW_ROWS):
+        batch = connection.sql(f"{query} WHERE {condition('start_ns', window)}").to_arrow_table()
         if any(column.null_count for column in batch.columns):
             return False
-        track, depth, start, end = (column.to_numpy().astype(np.int64) for column in batch.columns)
+        seen += batch.num_rows
+        track, depth, start, end = (column.to_numpy().astype(np.int64, copy=False) for column in batch.columns)
         if min(track.min(), depth.min()) < 0 or track.max() >= 1 << 40 or depth.max() >= 1 << 20:
             return False
-        lines, key = np.unique(track << 20 | depth, return_inverse=True)
-        order = np.argsort(key.astype(np.uint16) if len(lines) <= 1 << 16 else key, kind="stable")
-        key, start, end = key[order], start[order], end[order]
-        same = key[1:] == key[:-1]
-        if bool((same & (start[1:] < end[:-1])).any()):
+        order = order_of([start, end])
+        if order is not None:
+            track, depth, start, end = track[order], depth[order], start[order], end[order]
+        if not _neat(track, depth, start, end, last):
             return False
-        firsts = np.flatnonzero(np.append(True, ~same))
-        ends = np.append(firsts[1:], len(key)) - 1
-        for line, first, stop in zip(lines.tolist(), firsts.tolist(), ends.tolist(), strict=True):
-            if start[first] < last.get(line, start[first]):
-                return False
-            last[line] = int(end[stop])
+    [(count,)] = connection.execute(f"SELECT count(*) FROM {source}").fetchall()
+    return bool(count == seen)
+
+
+def _neat(track: Int64, depth: Int64, start: Int64, end: Int64, last: dict[int, int]) -> bool:
+    """The same of some slices in the order of time. `last` has the end of the last one of each line before them."""
+    line = track << 20 | depth
+    first_track, depths = int(track.min()), int(depth.max()) + 1
+    # Narrow numbers are sorted by radix, several times as fast.
+    narrow = (int(track.max()) - first_track + 1) * depths <= 1 << 16
+    order = np.argsort(((track - first_track) * depths + depth).astype(np.uint16) if narrow else line, kind="stable")
+    line, start, end = line[order], start[order], end[order]
+    same = line[1:] == line[:-1]
+    if bool((same & (start[1:] < end[:-1])).any()):
+        return False
+    firsts = np.flatnonzero(np.append(True, ~same))
+    ends = np.append(firsts[1:], len(line)) - 1
+    for number, first, stop in zip(line[firsts].tolist(), firsts.tolist(), ends.tolist(), strict=True):
+        if start[first] < last.get(number, start[first]):
+            return False
+        last[number] = int(end[stop])
     return True

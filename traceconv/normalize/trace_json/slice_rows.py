@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from types import NoneType
-from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
-from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.spool import SpillIndex, Spool
-from traceconv.normalize.trace_json.args import joined_objects, merged
+from traceconv.normalize.trace_json.arg_columns import ArgColumns
+from traceconv.normalize.trace_json.args import merged
 from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, RuleSet
 from traceconv.normalize.trace_json.event_batch import distinct_of, distinct_rows
+from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
 
 Int64 = NDArray[np.int64]
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}")
 #: A step number of more digits fits no column: such a slice is no step.
 _STEP_DIGITS = 18
 _DEFAULT = Rule("range", set={"kind": "annotation"})
@@ -56,7 +52,7 @@ class SliceRows:
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops: dict[tuple[str | None, ...], int] = {}
         self._devices: set[int] = set()
-        self._decoders: dict[int, msgspec.json.Decoder[Any]] = {}
+        self._arg_readers: dict[int, ArgColumns] = {}
 
     def close(self) -> None:
         """Frees the disk space."""
@@ -193,60 +189,41 @@ class SliceRows:
         """The columns that the rules of these rows take from words and args."""
         types = {column.name: column.type for column in table_schema(table).columns}
         types.update({name: "str" for name in OP_COLUMNS if table == "task"})
-        present = np.unique(codes).tolist()
-        tracks = batch.column("track_id").to_numpy()
-        values: dict[str, list[Any]] = {}
-        for number in present:
-            rule = self._rules[number]
-            rows = np.flatnonzero(codes == number).tolist()
-            for column, value in rule.set.items():
-                _fill(values, column, batch.num_rows, rows, [value] * len(rows))
-            if rule.thread is not None or rule.process is not None:
-                self._from_names(rule, batch.num_rows, rows, tracks, values)
-            if rule.args:
-                self._from_args(number, batch, rows, values)
+        count = batch.num_rows
         # All batches of a table have the same columns, whichever rules they meet.
-        return {name: _column(values.get(name), types[name], batch.num_rows) for name in self._fills[table]}
+        columns = {name: new_column(types[name], count) for name in self._fills[table]}
+        tracks = batch.column("track_id").to_numpy()
+        for number in np.unique(codes).tolist():
+            rule = self._rules[number]
+            rows = np.flatnonzero(codes == number)
+            own = None if len(rows) == count else rows
+            for column, value in rule.set.items():
+                columns[column].put(own, same(value, len(rows)))
+            for column, values in self._from_names(rule, tracks[rows]):
+                columns[column].put(own, values)
+            if rule.args:
+                for column, said in self._arg_columns(number, types).read(batch.column("args"), own):
+                    columns[column].put(own, said)
+        return {name: column.column() for name, column in columns.items()}
 
-    def _from_names(
-        self, rule: Rule, count: int, rows: Sequence[int], tracks: NDArray[np.int32], values: dict[str, list[Any]]
-    ) -> None:
+    def _from_names(self, rule: Rule, tracks: NDArray[np.int32]) -> Iterator[tuple[str, Values]]:
+        """What the names of the tracks' processes and threads say, a value a row."""
         groups = [group for pattern in (rule.process, rule.thread) if pattern for group in pattern.groupindex]
         if not groups:
             return
-        by_track: dict[int, dict[str, str]] = {}
-        for track in np.unique(tracks[rows]).tolist():
-            process, thread = self._names[track]
-            by_track[track] = rule.named(process, thread) or {}
+        distinct, codes = np.unique(tracks, return_inverse=True)
+        named = [rule.named(*self._names[track]) or {} for track in distinct.tolist()]
         for group in groups:
-            _fill(values, group, count, rows, [by_track[int(tracks[row])].get(group) for row in rows])
+            yield group, Values(codes.astype(np.int32), [one.get(group) for one in named])
 
-    def _from_args(self, number: int, batch: pa.RecordBatch, rows: Sequence[int], values: dict[str, list[Any]]) -> None:
-        decoder, fields = self._decoder(number)
-        args = batch.column("args")
-        args = args if len(rows) == batch.num_rows else args.take(pa.array(rows))
-        try:
-            found = decoder.decode(joined_objects(args))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            found = [_decode_one(decoder, args.slice(row, 1)) for row in range(len(args))]
-        taken = dict(zip(_keys_of(fields), zip(*map(msgspec.structs.astuple, found), strict=True), strict=True))
-        for column, keys in fields.items():
-            values_of = list(taken[keys[0]])
-            for key in keys[1:]:
-                values_of = [
-                    other if value is None else value for value, other in zip(values_of, taken[key], strict=True)
-                ]
-            _fill(values, column, batch.num_rows, rows, values_of)
-
-    def _decoder(self, number: int) -> tuple[msgspec.json.Decoder[Any], Mapping[str, tuple[str, ...]]]:
-        """What reads the args of a rule's events, and the keys that each column may be taken from."""
-        fields = self._rules[number].args
-        if number not in self._decoders:
-            members = [(f"key_{place}", object, None) for place, _ in enumerate(_keys_of(fields))]
-            rename = {f"key_{place}": key for place, key in enumerate(_keys_of(fields))}
-            kind = msgspec.defstruct("RuleArgs", members, rename=rename, gc=False)
-            self._decoders[number] = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type] # made just now
-        return self._decoders[number], fields
+    def _arg_columns(self, number: int, types: Mapping[str, str]) -> ArgColumns:
+        """What reads the args of a rule's events."""
+        found = self._arg_readers.get(number)
+        if found is None:
+            fields = self._rules[number].args
+            numbers = {column for column in fields if types[column] in NUMBER_TYPES}
+            found = self._arg_readers[number] = ArgColumns(fields, numbers)
+        return found
 
     # -- tasks --
 
@@ -365,57 +342,6 @@ def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _fill(values: dict[str, list[Any]], column: str, count: int, rows: Sequence[int], taken: Sequence[Any]) -> None:
-    if len(rows) == count and column not in values:
-        values[column] = list(taken)
-        return
-    target = values.setdefault(column, [None] * count)
-    for row, value in zip(rows, taken, strict=True):
-        if value is not None:
-            target[row] = value
-
-
-def _column(values: list[Any] | None, kind: str, count: int) -> ColumnData:
-    """The values as a column of `kind`; those of other types are NULL or spelled out."""
-    if kind in ("i64", "i32", "u64"):
-        return _number_column(values or [None] * count)
-    if kind == "bool":
-        return pa.array([value if isinstance(value, bool) else None for value in values or [None] * count], pa.bool_())
-    first = None if values is None else values[0]
-    if values is None or (isinstance(first, (str, NoneType)) and values.count(first) == count):
-        return constant(first, count)
-    try:
-        return pa.array(values, pa.string()).dictionary_encode()
-    except (pa.ArrowTypeError, pa.ArrowInvalid):
-        return pa.array([_text(value) for value in values], pa.string()).dictionary_encode()
-
-
-def _number_column(values: list[Any]) -> Nullable:
-    if not set(map(type, values)) <= {int, NoneType}:
-        values = [_whole(value) for value in values]
-    try:
-        numbers = pa.array(values, pa.int64())
-    except (pa.ArrowInvalid, OverflowError):  # some are beyond 64 bits
-        numbers = pa.array([_whole(value) for value in values], pa.int64())
-    null = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else np.zeros(len(values), np.bool_)
-    return Nullable(numbers.fill_null(0).to_numpy(), null)
-
-
-def _whole(value: object) -> int | None:
-    """A whole number of 64 bits, also from text; None for anything else."""
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        value = int(value, 0) if value[:2].lower() == "0x" else int(value)
-    elif isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
-
-
-def _text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()
-
-
 def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
     """Numbers, 0 for NULL, and whether each is known (1)."""
     if not isinstance(column, Nullable):
@@ -430,14 +356,3 @@ def _dictionary(column: pa.Array) -> pa.Array:
 
 def _null(column: Nullable) -> NDArray[np.bool_]:
     return column.null if column.null is not None else np.zeros(len(column.values), np.bool_)
-
-
-def _keys_of(fields: Mapping[str, tuple[str, ...]]) -> list[str]:
-    return sorted({key for keys in fields.values() for key in keys})
-
-
-def _decode_one(decoder: msgspec.json.Decoder[Any], args: pa.Array) -> Any:
-    try:
-        return decoder.decode(joined_objects(args))[0]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return decoder.decode(b"[{}]")[0]

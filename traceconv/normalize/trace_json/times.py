@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.normalize.clock import TIME_LIMIT_NS
 
 Int64 = NDArray[np.int64]
@@ -39,6 +40,10 @@ def exact_ns(texts: pa.Array, places: int = US_PLACES) -> Times:
     """The times in a binary array of JSON values, in units of 10^places ns (µs); or in an int64 array, in ns."""
     if pa.types.is_int64(texts.type):
         return _whole_ns(texts)
+    if native.AVAILABLE:
+        found = _at_once(texts, places)
+        if found is not None:
+            return found
     lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
     absent = lengths == 0
     if absent.all():
@@ -63,6 +68,19 @@ def _whole_ns(numbers: pa.Array) -> Times:
     ns = numbers.fill_null(0).to_numpy()
     near = (ns > -TIME_LIMIT_NS) & (ns < TIME_LIMIT_NS)
     return Times(np.where(near, ns, 0), near & ~absent, absent, 0)
+
+
+def _at_once(texts: pa.Array, places: int) -> Times | None:
+    """All of them by the compiled reader; None when one is no plain number, too large, or finer than a nanosecond."""
+    _, ends, data = texts.buffers()
+    if ends is None or data is None or texts.null_count:
+        return None
+    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    found = native.times(offsets, data, places, TIME_LIMIT_NS)
+    if found is None:
+        return None
+    absent = np.frombuffer(found[1], np.bool_)
+    return Times(np.frombuffer(found[0], np.int64), ~absent, absent, 0)
 
 
 def _has_far_exponent(texts: pa.Array) -> bool:

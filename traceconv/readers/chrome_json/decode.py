@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
+from traceconv import native
 from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns, Label, TraceEvent, columns_of
+from traceconv.readers.chrome_json.compiled import scanned_columns
 from traceconv.readers.chrome_json.fields import NUMBERED_KINDS, columns_in
 
 _WHOLE = msgspec.json.Decoder(Raw)
@@ -16,7 +18,7 @@ _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
 _BYTE = re.compile(r"\(byte (\d+)\)$")
-#: Texts smaller than this are read event by event: that is sooner done than all at once.
+#: Texts smaller than this are sooner read event by event than by places.
 _MANY_BYTES = 8 << 10
 #: What may stand between events.
 BLANKS = b" \t\r\n,"
@@ -48,10 +50,11 @@ def decode_events(text: bytes, lines: bool) -> Decoded:
     try:
         if not body.isascii():
             body.decode()
-        if len(body) >= _MANY_BYTES:
-            columns = _at_once(body, lines)
-            if columns is not None:
-                return Decoded(columns)
+        columns = scanned_columns(body, lines) if native.AVAILABLE else None
+        if columns is None and len(body) >= _MANY_BYTES:
+            columns = _by_places(body, lines)
+        if columns is not None:
+            return Decoded(columns)
         return _one_by_one(body, lines)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         place = None if lines else _place(error)  # of lines msgspec says the place in its line
@@ -77,7 +80,7 @@ def goes_on(text: bytes) -> bool:
     return False
 
 
-def _at_once(body: bytes, lines: bool) -> EventColumns | None:
+def _by_places(body: bytes, lines: bool) -> EventColumns | None:
     """All events at once; None when that is not how they can be read. Raises what msgspec raises for unsound JSON."""
     # That all of it is sound JSON is what reading by place relies on.
     if lines:

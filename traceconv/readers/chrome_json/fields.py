@@ -6,9 +6,7 @@ of an event's keys is a key when a colon follows. Of values only the distinct on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -39,8 +37,7 @@ NUMBERED_KINDS = {1: "X", 2: "C", 3: "A", 4: "M"}
 #: So many distinct values of a field are found one after another; more by hashing.
 _FEW = 12
 
-Decoder: TypeAlias = "msgspec.json.Decoder[list[str | None]] | msgspec.json.Decoder[list[int | str | None]]"
-_STRINGS = msgspec.json.Decoder(list[str | None])
+_STRINGS: msgspec.json.Decoder[list[int | str | None]] = msgspec.json.Decoder(list[str | None])
 _NAMES = msgspec.json.Decoder(list[int | str | None])
 _KEY = msgspec.json.Decoder(str)
 _NUMBERED = ("ph", "pid", "tid")
@@ -101,13 +98,16 @@ def columns_in(text: bytes) -> EventColumns | None:
         if name in RAW_FIELDS:
             raw[name] = values.raw()
             continue
-        label = values.label(_NAMES if name in _NUMBERED else _STRINGS, NUMBERED_KINDS if name == "ph" else None)
+        label = values.label(name)
         if label is None:
             return None
         labels[name] = label
     if ends[_OTHER - 1] == ends[_OTHER]:
         return EventColumns(len(opens), labels, raw, None)
-    extra = _extra(text, keys, order[ends[_OTHER - 1] :], len(opens))
+    rows = order[ends[_OTHER - 1] :]
+    extra = beside(
+        text, [column[rows] for column in (keys.event, keys.start, keys.end, keys.value, keys.stop)], len(opens)
+    )
     return None if extra is None else EventColumns(len(opens), labels, raw, extra)
 
 
@@ -226,28 +226,14 @@ class _Values:
             values = places
         return stretches.take(pa.array(values))
 
-    def label(self, decoder: Decoder, numbered: Mapping[int, str] | None) -> Coded | None:
-        """The values, each distinct one decoded once; None when there are some that the decoder does not take.
-
-        numbered  what numbers stand for; None: for themselves
-        """
+    def label(self, field: str) -> Coded | None:
+        """The values, each distinct one decoded once; None when there are some that the field does not take."""
         codes, tokens = self._coded()
-        try:
-            distinct: list[int | str | None] = [*decoder.decode(b"[" + b",".join(tokens) + b"]")]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        if numbered is not None and any(isinstance(value, int) for value in distinct):
-            distinct = [numbered.get(value) if isinstance(value, int) else value for value in distinct]
-            if None in distinct:
-                return None
-        known = {value: code for code, value in enumerate(dict.fromkeys(distinct))}
-        if len(known) != len(distinct):  # written in several ways
-            codes = np.array([known[value] for value in distinct], np.int32)[codes]
         if len(self._events) < self._count:
-            all_codes = np.full(self._count, known.setdefault(None, len(known)), np.int32)
+            all_codes = np.full(self._count, -1, np.int32)
             all_codes[self._events] = codes
             codes = all_codes
-        return Coded(codes, list(known))
+        return label_of(field, codes, tokens)
 
     def _coded(self) -> tuple[NDArray[np.int32], list[bytes]]:
         """A number for each value, and the text of each number."""
@@ -285,12 +271,39 @@ def _few(words: list[NDArray[np.uint64]]) -> tuple[NDArray[np.int32], list[int]]
     return None
 
 
-def _extra(text: bytes, keys: _Keys, rows: Places, count: int) -> list[dict[str, Raw] | None] | None:
-    """What the other keys say, event by event; None when an event has one of them twice."""
+def label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Coded | None:
+    """The values of a label field; None when there are some that it does not take.
+
+    codes   the place of each event's value in `tokens`, -1 where it has none
+    tokens  the text of each distinct value; several may be of one value, written in several ways
+    """
+    decoder = _NAMES if field in _NUMBERED else _STRINGS
+    try:
+        distinct: list[int | str | None] = [*decoder.decode(b"[" + b",".join(tokens) + b"]")]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if field == "ph" and any(isinstance(value, int) for value in distinct):
+        distinct = [NUMBERED_KINDS.get(value) if isinstance(value, int) else value for value in distinct]
+        if None in distinct:
+            return None
+    known = {value: code for code, value in enumerate(dict.fromkeys(distinct))}
+    absent = codes.min(initial=0) < 0
+    if absent or len(known) != len(distinct):
+        new = [known[value] for value in distinct]
+        if absent:
+            new.append(known.setdefault(None, len(known)))  # the last one: codes of -1
+        codes = np.array(new, np.int32)[codes]
+    return Coded(codes, list(known))
+
+
+def beside(text: bytes, columns: list[Places], count: int) -> list[dict[str, Raw] | None] | None:
+    """What keys that are no fields say, event by event; None when an event has one of them twice.
+
+    columns  of these keys: their event, first and last quote, start and end of the value
+    """
     found: list[dict[str, Raw] | None] = [None] * count
     names: dict[bytes, str] = {}
-    columns = (keys.event, keys.start, keys.end, keys.value, keys.stop)
-    for place, start, end, value, stop in zip(*(column[rows].tolist() for column in columns), strict=True):
+    for place, start, end, value, stop in zip(*(column.tolist() for column in columns), strict=True):
         token = text[start : end + 1]
         name = names.get(token)
         if name is None:

@@ -1,0 +1,140 @@
+"""What is written in C gives what the slower ways give, or says None; and it reads nothing beyond what it is given."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv import native
+from traceconv.json_events import binary_column
+from traceconv.normalize.trace_json.arg_columns import ArgColumns
+from traceconv.normalize.trace_json.filled import Numbers, Values, new_column
+from traceconv.normalize.trace_json.times import exact_ns
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
+
+
+TIMES = st.one_of(
+    st.integers(-(2**64), 2**64).map(str),
+    st.decimals(-(10**19), 10**19, places=3).map(str),
+    st.decimals(-(10**6), 10**6, places=6).map(str),
+    st.sampled_from(
+        ["", "null", "0", "-0", "1.", ".5", "+1", "1e3", "1E-9", "007", '"12.5"', '"', '""', "-", "1.2.3", "true"]
+    ),
+    st.sampled_from(["4611686018427387.903", "4611686018427387.904", "9223372036854775807", "1.0000", "1.0001"]),
+)
+
+
+@given(st.lists(TIMES, max_size=8), st.integers(0, 6))
+def test_times(texts: list[str], places: int) -> None:
+    array = binary_column([text.encode() for text in texts])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", False)
+        slow = exact_ns(array, places)
+    fast = exact_ns(array, places)
+    assert fast.ns.tolist() == slow.ns.tolist()
+    assert fast.valid.tolist() == slow.valid.tolist()
+    assert fast.absent.tolist() == slow.absent.tolist()
+    assert fast.rounded == slow.rounded
+
+
+KEYS = ("stream", "External id", "Input Dims", "é", "a" * 20, "aa")
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(["7", "0x1f", "-12", "", "text", '"\\', "é"]),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.dictionaries(st.sampled_from(KEYS), st.integers(0, 9), max_size=2),
+)
+OBJECTS = st.dictionaries(st.sampled_from((*KEYS, "other")), VALUES, max_size=6)
+
+
+@given(
+    st.lists(st.one_of(st.none(), OBJECTS), min_size=1, max_size=6),
+    st.booleans(),
+    st.booleans(),
+    st.data(),
+)
+def test_members(objects: list[dict[str, object] | None], ascii_only: bool, some: bool, data: st.DataObject) -> None:
+    fields = {
+        "first": ("stream",),
+        "second": ("External id", "aa"),
+        "third": ("aa", "é", "stream"),
+        "fourth": ("Input Dims", "a" * 20),
+        "fifth": ("é",),
+    }
+    kinds = {"first": "i64", "second": "i32", "third": "str", "fourth": "str", "fifth": "bool"}
+    texts = [None if one is None else json.dumps(one, ensure_ascii=ascii_only) for one in objects]
+    args = pa.array(["{}", *texts], pa.string()).slice(1)
+    rows = None
+    if some:
+        rows = np.array(sorted(data.draw(st.sets(st.integers(0, len(texts) - 1), min_size=1))), np.intp)
+
+    def read() -> dict[str, list[object]]:
+        columns = {name: new_column(kind, len(texts)) for name, kind in kinds.items()}
+        for name, said in ArgColumns(fields, {"first", "second"}).read(args, rows):
+            columns[name].put(rows, said)
+        found: dict[str, list[object]] = {}
+        for name, column in columns.items():
+            made = column.column()
+            found[name] = (
+                made.to_pylist()
+                if isinstance(made, pa.Array)
+                else np.where(made.null, None, made.values.astype(object)).tolist()
+            )
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", False)
+        slow = read()
+    assert read() == slow
+
+
+def test_what_a_column_is_given_first_stays_where_nothing_is_said_later() -> None:
+    numbers, texts = new_column("i64", 3), new_column("str", 3)
+    numbers.put(None, Values(np.array([0, 0, 0], np.int32), [4]))
+    numbers.put(None, Numbers(np.array([1, 2, 3]), np.array([True, False, True])))
+    texts.put(np.array([0, 2]), Values(np.array([0, 1], np.int32), ["a", {"b": 1}]))
+    texts.put(np.array([2]), Values(np.array([-1], np.int32), []))
+    assert numbers.column().values.tolist() == [4, 2, 4]
+    assert texts.column().to_pylist() == ["a", None, '{"b":1}']
+
+
+def test_members_of_broken_objects_are_left_to_others() -> None:
+    wanted = ((b"a", True),)
+    for text in (b'{"a":1', b'{"a":1}}', b'{"a" 1}', b"[1]", b'{"\\u0061":1}', b'{"a":01}', b'{"a":"\x01"}', b'{"a":}'):
+        assert native.members(np.array([0, len(text)], np.int32), text, None, wanted) is None
+
+
+def test_offsets_and_rows_beyond_the_data_are_not_followed() -> None:
+    wanted = ((b"a", True),)
+    text = b'{"a":1}'
+    for ends in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
+        assert native.members(np.array(ends, np.int32), text, None, wanted) is None
+        assert native.times(np.array(ends, np.int32), b"1234567", 3, 2**62) is None
+    for row in (-1, 1, 2**40):
+        assert native.members(np.array([0, 7], np.int32), text, np.array([row], np.int64), wanted) is None
+    for no_array in (b"", b"\0\0\0"):
+        with pytest.raises(ValueError, match="offsets"):
+            native.members(no_array, text, None, wanted)
+        with pytest.raises(ValueError, match="offsets"):
+            native.times(no_array, text, 3, 2**62)
+    with pytest.raises(ValueError, match="at most 64 keys"):
+        native.members(np.array([0, 7], np.int32), text, None, wanted * 65)
+    with pytest.raises(ValueError, match="1 to 8 bytes"):
+        native.events(b"{}", False, (b"nine bytes",), ())
+    with pytest.raises(ValueError, match="18"):
+        native.times(np.array([0, 1], np.int32), b"1", 19, 2**62)
+
+
+def test_deep_values_are_left_to_others() -> None:
+    for depth, taken in ((200, True), (300, False), (1_000_000, False)):
+        text = b'{"args":' + b"[" * depth + b"]" * depth + b"}"
+        assert (native.events(text, False, (b"ph",), (b"args",)) is not None) is taken

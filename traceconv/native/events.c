@@ -1,0 +1,301 @@
+/* Text of whole events → columns: one pass over the bytes, outside of the interpreter's lock.
+
+   What it takes is strict JSON only: objects with a comma or a line break between them. Of anything else it says None,
+   and the text is read by the slower ways, which say what is wrong with it. It reads within the text, writes within
+   what it has allocated, and keeps nothing. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdlib.h>
+
+#include "distinct.h"
+#include "json.h"
+#include "module.h"
+
+enum { MOST_FIELDS = 32, MOST_KEYS = 64 };
+
+/* A field of events: by the first eight bytes of its name, which no name is longer than. */
+typedef struct {
+    uint64_t word;
+    size_t size;
+    int is_label;
+    int place; /* among the labels or the raw fields */
+} Field;
+
+/* Other keys: five numbers each: event, place of the key's quotes (first, last), start and end of the value. */
+typedef struct {
+    int32_t *numbers;
+    size_t count, room;
+} Others;
+
+typedef struct {
+    Text begin, end;
+    int lines;
+    Field fields[MOST_FIELDS];
+    int field_count, label_count, raw_count;
+    /* A row an event: codes of its labels (-1: none), then start and end of its raw fields. */
+    int32_t *rows;
+    size_t row_count, row_room, row_size;
+    Distinct labels[MOST_FIELDS];
+    int64_t raw_bytes[MOST_FIELDS];
+    int has_raw[MOST_FIELDS];
+    Others others;
+    int guess[MOST_KEYS];
+} Scan;
+
+typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
+
+static int field_of(Scan *scan, Text at, size_t size, int key)
+{
+    if (size > WORD)
+        return -1;
+    uint64_t word = word_of(at, size, scan->end);
+    int *guess = &scan->guess[key < MOST_KEYS ? key : MOST_KEYS - 1];
+    if (scan->fields[*guess].word == word && scan->fields[*guess].size == size)
+        return *guess;
+    for (int number = 0; number < scan->field_count; number++)
+        if (scan->fields[number].word == word && scan->fields[number].size == size) {
+            *guess = number;
+            return number;
+        }
+    return -1;
+}
+
+static int32_t *new_row(Scan *scan)
+{
+    if (scan->row_count == scan->row_room) {
+        size_t room = scan->row_room ? scan->row_room * 2 : 4096;
+        int32_t *rows = realloc(scan->rows, room * scan->row_size * sizeof *rows);
+        if (rows == NULL)
+            return NULL;
+        scan->rows = rows;
+        scan->row_room = room;
+    }
+    int32_t *row = scan->rows + scan->row_count++ * scan->row_size;
+    for (int label = 0; label < scan->label_count; label++)
+        row[label] = -1;
+    memset(row + scan->label_count, 0, (size_t)scan->raw_count * 2 * sizeof *row);
+    return row;
+}
+
+static int note_other(Scan *scan, Text key, Text last, Text value, Text stop)
+{
+    Others *others = &scan->others;
+    if (others->count == others->room) {
+        size_t room = others->room ? others->room * 2 : 1024;
+        int32_t *numbers = realloc(others->numbers, room * 5 * sizeof *numbers);
+        if (numbers == NULL)
+            return 0;
+        others->numbers = numbers;
+        others->room = room;
+    }
+    int32_t *number = others->numbers + others->count++ * 5;
+    number[0] = (int32_t)(scan->row_count - 1);
+    number[1] = (int32_t)(key - scan->begin);
+    number[2] = (int32_t)(last - scan->begin);
+    number[3] = (int32_t)(value - scan->begin);
+    number[4] = (int32_t)(stop - scan->begin);
+    return 1;
+}
+
+/* The event whose brace stands at `at`; *after becomes what follows it. */
+static Outcome take_event(Scan *scan, Text at, Text *after)
+{
+    Text end = scan->end, last, value, stop;
+    uint32_t said = 0;
+    int32_t *row = new_row(scan);
+    if (row == NULL)
+        return NO_MEMORY;
+    at = past_blanks(at + 1, end, scan->lines);
+    if (at < end && *at == '}') {
+        *after = at + 1;
+        return TAKEN;
+    }
+    for (int key = 0;; key++) {
+        value = past_key(at, end, scan->lines, &last);
+        if (value == NULL)
+            return NOT_TAKEN;
+        stop = past_value(value, end, scan->lines);
+        if (stop == NULL)
+            return NOT_TAKEN;
+        int number = field_of(scan, at + 1, (size_t)(last - at - 1), key);
+        if (number < 0) {
+            if (!note_other(scan, at, last, value, stop))
+                return NO_MEMORY;
+        } else {
+            const Field *field = &scan->fields[number];
+            if (said & 1u << number)
+                return NOT_TAKEN; /* a key twice */
+            said |= 1u << number;
+            if (field->is_label) {
+                row[field->place] = code_of(&scan->labels[field->place], scan->begin, end, value, (size_t)(stop - value));
+                if (row[field->place] < 0)
+                    return NO_MEMORY;
+            } else {
+                int32_t *stretch = row + scan->label_count + 2 * field->place;
+                stretch[0] = (int32_t)(value - scan->begin);
+                stretch[1] = (int32_t)(stop - scan->begin);
+                scan->raw_bytes[field->place] += stop - value;
+                scan->has_raw[field->place] = 1;
+            }
+        }
+        at = past_blanks(stop, end, scan->lines);
+        if (at >= end)
+            return NOT_TAKEN;
+        if (*at == '}') {
+            *after = at + 1;
+            return TAKEN;
+        }
+        if (*at != ',')
+            return NOT_TAKEN;
+        at = past_blanks(at + 1, end, scan->lines);
+    }
+}
+
+static Outcome take_events(Scan *scan)
+{
+    Text at = scan->begin, end = scan->end;
+    for (;;) {
+        if (at >= end || *at != '{')
+            return NOT_TAKEN;
+        Outcome outcome = take_event(scan, at, &at);
+        if (outcome != TAKEN)
+            return outcome;
+        at = past_blanks(at, end, scan->lines);
+        if (at == end)
+            return TAKEN;
+        if (*at != (scan->lines ? '\n' : ','))
+            return NOT_TAKEN;
+        at = past_blanks(at + 1, end, 0);
+    }
+}
+
+/* -- what Python is given -- */
+
+/* An int32 code an event and the text of each code; None for a label that no event has. */
+static PyObject *label_column(Scan *scan, int label)
+{
+    Distinct *known = &scan->labels[label];
+    if (!known->count)
+        Py_RETURN_NONE;
+    PyObject *codes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(scan->row_count * sizeof(int32_t)));
+    PyObject *tokens = codes == NULL ? NULL : distinct_list(known, scan->begin);
+    if (tokens == NULL) {
+        Py_XDECREF(codes);
+        return NULL;
+    }
+    char *out = PyBytes_AsString(codes);
+    for (size_t row = 0; row < scan->row_count; row++)
+        memcpy(out + row * sizeof(int32_t), &scan->rows[row * scan->row_size + (size_t)label], sizeof(int32_t));
+    return Py_BuildValue("(NN)", codes, tokens);
+}
+
+/* Arrow's int32 offsets and data of a field's values; None for one that no event has. */
+static PyObject *raw_column(Scan *scan, int raw)
+{
+    if (!scan->has_raw[raw])
+        Py_RETURN_NONE;
+    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((scan->row_count + 1) * sizeof(int32_t)));
+    PyObject *data = offsets == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)scan->raw_bytes[raw]);
+    if (data == NULL) {
+        Py_XDECREF(offsets);
+        return NULL;
+    }
+    char *ends = PyBytes_AsString(offsets), *out = PyBytes_AsString(data);
+    const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
+    Py_BEGIN_ALLOW_THREADS
+    int32_t at = 0;
+    memcpy(ends, &at, sizeof at);
+    for (size_t row = 0; row < scan->row_count; row++, stretch += scan->row_size) {
+        int32_t size = stretch[1] - stretch[0];
+        memcpy(out + at, scan->begin + stretch[0], (size_t)size);
+        at += size;
+        memcpy(ends + (row + 1) * sizeof at, &at, sizeof at);
+    }
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("(NN)", offsets, data);
+}
+
+static PyObject *columns_of(Scan *scan)
+{
+    PyObject *labels = PyList_New(scan->label_count), *raws = PyList_New(scan->raw_count), *others = NULL, *column;
+    if (labels == NULL || raws == NULL)
+        goto failed;
+    for (int label = 0; label < scan->label_count; label++)
+        if ((column = label_column(scan, label)) == NULL || PyList_SetItem(labels, label, column) < 0)
+            goto failed;
+    for (int raw = 0; raw < scan->raw_count; raw++)
+        if ((column = raw_column(scan, raw)) == NULL || PyList_SetItem(raws, raw, column) < 0)
+            goto failed;
+    others = PyBytes_FromStringAndSize(
+        (const char *)scan->others.numbers, (Py_ssize_t)(scan->others.count * 5 * sizeof(int32_t)));
+    if (others == NULL)
+        goto failed;
+    return Py_BuildValue("(nNNN)", (Py_ssize_t)scan->row_count, labels, raws, others);
+failed:
+    Py_XDECREF(labels);
+    Py_XDECREF(raws);
+    return NULL;
+}
+
+static int add_fields(Scan *scan, PyObject *names, int is_label)
+{
+    Py_ssize_t count = PyTuple_Size(names);
+    for (Py_ssize_t place = 0; place < count; place++) {
+        char *name;
+        Py_ssize_t size;
+        PyObject *item = PyTuple_GetItem(names, place);
+        if (item == NULL || PyBytes_AsStringAndSize(item, &name, &size) < 0)
+            return 0;
+        if (size < 1 || size > WORD || scan->field_count == MOST_FIELDS) {
+            PyErr_SetString(PyExc_ValueError, "at most 32 fields, whose names have 1 to 8 bytes");
+            return 0;
+        }
+        Field *field = &scan->fields[scan->field_count++];
+        field->word = word_of((Text)name, (size_t)size, (Text)name + size);
+        field->size = (size_t)size;
+        field->is_label = is_label;
+        field->place = (int)place;
+    }
+    *(is_label ? &scan->label_count : &scan->raw_count) = (int)count;
+    return 1;
+}
+
+PyObject *native_events(PyObject *module, PyObject *args)
+{
+    PyObject *labels, *raws, *found = NULL;
+    const char *text;
+    Py_ssize_t size;
+    Scan *scan = calloc(1, sizeof *scan);
+    (void)module;
+    if (scan == NULL)
+        return PyErr_NoMemory();
+    if (!PyArg_ParseTuple(
+            args, "y#pO!O!:events", &text, &size, &scan->lines, &PyTuple_Type, &labels, &PyTuple_Type, &raws))
+        goto done;
+    if (!add_fields(scan, labels, 1) || !add_fields(scan, raws, 0))
+        goto done;
+    if (size > INT32_MAX / 2) {
+        found = Py_NewRef(Py_None);
+        goto done;
+    }
+    scan->begin = (Text)text;
+    scan->end = scan->begin + size;
+    scan->row_size = (size_t)scan->label_count + 2 * (size_t)scan->raw_count;
+    Outcome outcome;
+    Py_BEGIN_ALLOW_THREADS
+    outcome = take_events(scan);
+    Py_END_ALLOW_THREADS
+    if (outcome == NO_MEMORY)
+        PyErr_NoMemory();
+    else
+        found = outcome == TAKEN ? columns_of(scan) : Py_NewRef(Py_None);
+done:
+    for (int label = 0; label < MOST_FIELDS; label++)
+        free_distinct(&scan->labels[label]);
+    free(scan->rows);
+    free(scan->others.numbers);
+    free(scan);
+    return found;
+}

@@ -1,0 +1,230 @@
+/* Strict JSON (RFC 8259), read in place: each function takes a place in a text and says what follows what stands there.
+
+   NULL: it is not sound, or goes on beyond the end. That the text is UTF-8 is for the caller to know. Nothing is read
+   beyond the end, nothing is allocated. `lines`: a line break is no blank, it ends what stands before it. */
+
+#ifndef TRACECONV_JSON_H
+#define TRACECONV_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && defined(__GNUC__)
+#define WORDS_AT_ONCE 1
+#endif
+
+enum { DEEPEST = 256, WORD = 8 };
+
+typedef const uint8_t *Text;
+
+static inline int is_blank(uint8_t byte, int lines)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r' || (byte == '\n' && !lines);
+}
+
+static inline Text past_blanks(Text at, Text end, int lines)
+{
+    while (at < end && *at <= ' ' && is_blank(*at, lines))
+        at++;
+    return at;
+}
+
+static inline int hex_digits(Text at, Text end, unsigned *value)
+{
+    if (end - at < 4)
+        return 0;
+    *value = 0;
+    for (int i = 0; i < 4; i++) {
+        uint8_t byte = at[i];
+        unsigned digit;
+        if (byte >= '0' && byte <= '9')
+            digit = byte - '0';
+        else if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f')
+            digit = (byte | 0x20) - 'a' + 10;
+        else
+            return 0;
+        *value = *value << 4 | digit;
+    }
+    return 1;
+}
+
+/* Behind an escape that begins at `at`; NULL when it is none, or half of a surrogate pair. */
+static inline Text past_escape(Text at, Text end)
+{
+    unsigned one, two;
+    if (end - at < 2)
+        return NULL;
+    switch (at[1]) {
+    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+        return at + 2;
+    case 'u':
+        if (!hex_digits(at + 2, end, &one) || (one >= 0xDC00 && one <= 0xDFFF))
+            return NULL;
+        if (one < 0xD800 || one > 0xDBFF)
+            return at + 6;
+        if (end - at < 12 || at[6] != '\\' || at[7] != 'u' || !hex_digits(at + 8, end, &two))
+            return NULL;
+        return two >= 0xDC00 && two <= 0xDFFF ? at + 12 : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* The quote that ends a string whose text begins at `at`; NULL when it does not end, or holds what no string may. */
+static inline Text end_of_string(Text at, Text end)
+{
+    for (;;) {
+#ifdef WORDS_AT_ONCE
+        const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+        while (end - at >= WORD) {
+            uint64_t word;
+            memcpy(&word, at, WORD);
+            uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
+            uint64_t found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20) & ~word)) & tops;
+            if (found) {
+                at += __builtin_ctzll(found) >> 3;
+                break;
+            }
+            at += WORD;
+        }
+#endif
+        while (at < end && *at != '"' && *at != '\\' && *at >= 0x20)
+            at++;
+        if (at >= end || *at < 0x20)
+            return NULL;
+        if (*at == '"')
+            return at;
+        at = past_escape(at, end);
+        if (at == NULL)
+            return NULL;
+    }
+}
+
+static inline Text past_digits(Text at, Text end)
+{
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    return at;
+}
+
+static inline Text past_number(Text at, Text end)
+{
+    Text digits;
+    if (at < end && *at == '-')
+        at++;
+    digits = at;
+    at = past_digits(at, end);
+    if (at == digits || (*digits == '0' && at - digits > 1))
+        return NULL;
+    if (at < end && *at == '.') {
+        digits = ++at;
+        at = past_digits(at, end);
+        if (at == digits)
+            return NULL;
+    }
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        at++;
+        if (at < end && (*at == '+' || *at == '-'))
+            at++;
+        digits = at;
+        at = past_digits(at, end);
+        if (at == digits)
+            return NULL;
+    }
+    return at;
+}
+
+static inline Text past_word(Text at, Text end, const char *word, ptrdiff_t size)
+{
+    return end - at >= size && memcmp(at, word, (size_t)size) == 0 ? at + size : NULL;
+}
+
+/* From a key's first quote to the value behind its colon; *last becomes the key's last quote. */
+static inline Text past_key(Text at, Text end, int lines, Text *last)
+{
+    if (at >= end || *at != '"')
+        return NULL;
+    *last = end_of_string(at + 1, end);
+    if (*last == NULL)
+        return NULL;
+    at = past_blanks(*last + 1, end, lines);
+    if (at >= end || *at != ':')
+        return NULL;
+    return past_blanks(at + 1, end, lines);
+}
+
+/* Behind the value that begins at `at`; NULL when it is not sound, or too deep. */
+static inline Text past_value(Text at, Text end, int lines)
+{
+    uint8_t closes[DEEPEST];
+    int depth = 0;
+    Text last;
+    for (;;) {
+        if (at >= end)
+            return NULL;
+        uint8_t first = *at;
+        if (first == '{' || first == '[') {
+            uint8_t close = first == '{' ? '}' : ']';
+            at = past_blanks(at + 1, end, lines);
+            if (at >= end)
+                return NULL;
+            if (*at != close) {
+                if (depth == DEEPEST)
+                    return NULL;
+                closes[depth++] = close;
+                if (close == '}' && (at = past_key(at, end, lines, &last)) == NULL)
+                    return NULL;
+                continue;
+            }
+            at++;
+        } else if (first == '"') {
+            at = end_of_string(at + 1, end);
+            if (at != NULL)
+                at++;
+        } else if (first == 't')
+            at = past_word(at, end, "true", 4);
+        else if (first == 'f')
+            at = past_word(at, end, "false", 5);
+        else if (first == 'n')
+            at = past_word(at, end, "null", 4);
+        else
+            at = past_number(at, end);
+        if (at == NULL)
+            return NULL;
+        for (;;) {
+            if (depth == 0)
+                return at;
+            at = past_blanks(at, end, lines);
+            if (at >= end)
+                return NULL;
+            if (*at == closes[depth - 1]) {
+                depth--;
+                at++;
+                continue;
+            }
+            if (*at != ',')
+                return NULL;
+            at = past_blanks(at + 1, end, lines);
+            if (closes[depth - 1] == '}' && (at = past_key(at, end, lines, &last)) == NULL)
+                return NULL;
+            break;
+        }
+    }
+}
+
+/* The first eight of `size` bytes as a number, zeros behind them. */
+static inline uint64_t word_of(Text at, size_t size, Text end)
+{
+    uint64_t word = 0;
+#ifdef WORDS_AT_ONCE
+    if (end - at >= WORD) {
+        memcpy(&word, at, WORD);
+        return size >= WORD ? word : word & (((uint64_t)1 << 8 * size) - 1);
+    }
+#endif
+    memcpy(&word, at, size < WORD ? size : WORD);
+    return word;
+}
+
+#endif

@@ -1,0 +1,20 @@
+#define PY_SSIZE_T_CLEAN
+#include "module.h"
+
+#include "distinct.h"
+
+static PyMethodDef methods[] = {
+    {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws): events as columns, or None."},
+    {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
+    {"times", native_times, METH_VARARGS, "times(offsets, data, places, limit): numbers as nanoseconds, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "What traceconv has in C.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    return seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
+}

@@ -1,0 +1,12 @@
+/* What Python calls; module.c says of each what it takes and gives. */
+
+#ifndef TRACECONV_MODULE_H
+#define TRACECONV_MODULE_H
+
+#include <Python.h>
+
+PyObject *native_events(PyObject *module, PyObject *args);
+PyObject *native_members(PyObject *module, PyObject *args);
+PyObject *native_times(PyObject *module, PyObject *args);
+
+#endif

@@ -1,0 +1,111 @@
+/* Texts of numbers → whole nanoseconds, exactly: digits are counted, nothing is rounded.
+
+   What it takes are plain numbers, quoted or not, that are no finer than a nanosecond; of anything else among them it
+   says None, and the texts are read by slower ways. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "json.h"
+#include "module.h"
+
+enum { MOST_PLACES = 18 };
+
+/* Reads [-]digits[.digits], in units of 10^places; 0 when it is something else, too fine, or not below `limit`. */
+static int read_number(Text at, Text end, int places, int64_t limit, int64_t *number)
+{
+    int negative = 0, left = places;
+    int64_t value = 0;
+    if (end - at >= 2 && *at == '"' && end[-1] == '"') {
+        at++;
+        end--;
+    }
+    if (at < end && *at == '-') {
+        negative = 1;
+        at++;
+    }
+    Text digits = at;
+    for (; at < end && *at >= '0' && *at <= '9'; at++) {
+        if (value > (INT64_MAX - 9) / 10)
+            return 0;
+        value = value * 10 + (*at - '0');
+    }
+    if (at == digits)
+        return 0;
+    if (at < end && *at == '.') {
+        digits = ++at;
+        for (; at < end && *at >= '0' && *at <= '9'; at++) {
+            if (left == 0) {
+                if (*at != '0')
+                    return 0;
+                continue;
+            }
+            if (value > (INT64_MAX - 9) / 10)
+                return 0;
+            value = value * 10 + (*at - '0');
+            left--;
+        }
+        if (at == digits)
+            return 0;
+    }
+    if (at != end)
+        return 0;
+    for (; left > 0; left--) {
+        if (value > INT64_MAX / 10)
+            return 0;
+        value *= 10;
+    }
+    if (value >= limit)
+        return 0;
+    *number = negative ? -value : value;
+    return 1;
+}
+
+/* offsets, data: an Arrow binary array of `count` values. 0 when one is not taken. Empty values are absent: 0. */
+static int read_numbers(
+    const int32_t *offsets, Py_ssize_t count, Text data, Py_ssize_t size, int places, int64_t limit, int64_t *ns,
+    uint8_t *absent)
+{
+    for (Py_ssize_t row = 0; row < count; row++) {
+        int32_t start = offsets[row], end = offsets[row + 1];
+        if (start < 0 || end < start || end > size)
+            return 0;
+        absent[row] = end == start;
+        ns[row] = 0;
+        if (end > start && !read_number(data + start, data + end, places, limit, &ns[row]))
+            return 0;
+    }
+    return 1;
+}
+
+PyObject *native_times(PyObject *module, PyObject *args)
+{
+    Py_buffer offsets, data;
+    int places, taken = 0;
+    long long limit;
+    PyObject *ns = NULL, *absent = NULL, *found = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*iL:times", &offsets, &data, &places, &limit))
+        return NULL;
+    Py_ssize_t count = offsets.len / (Py_ssize_t)sizeof(int32_t) - 1;
+    if (count < 0 || places < 0 || places > MOST_PLACES) {
+        PyErr_SetString(PyExc_ValueError, "offsets of no array, or places beyond 18");
+        goto done;
+    }
+    ns = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
+    absent = PyBytes_FromStringAndSize(NULL, count);
+    if (ns == NULL || absent == NULL)
+        goto done;
+    int64_t *ns_out = (int64_t *)PyBytes_AsString(ns);
+    uint8_t *absent_out = (uint8_t *)PyBytes_AsString(absent);
+    Py_BEGIN_ALLOW_THREADS
+    taken = read_numbers(offsets.buf, count, data.buf, data.len, places, limit, ns_out, absent_out);
+    Py_END_ALLOW_THREADS
+    found = taken ? PyTuple_Pack(2, ns, absent) : Py_NewRef(Py_None);
+done:
+    Py_XDECREF(ns);
+    Py_XDECREF(absent);
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&data);
+    return found;
+}
