@@ -38,7 +38,7 @@ from traceconv.export.chrome_events import (
     step_source,
 )
 from traceconv.export.chrome_layout import SLICE_TABLES, Layout, make_layout, metadata_events
-from traceconv.export.chrome_slices import SliceText, slice_texts
+from traceconv.export.chrome_slices import SliceText, in_stretches, slice_texts
 from traceconv.export.in_turn import in_turn
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import open_output
@@ -51,8 +51,8 @@ from traceconv.schema.ddl import quote_identifier
 
 #: Rows that are fetched at once: some MB of text.
 _BATCH_ROWS = 16_384
-#: Slices of a window, whose text is made at once: some tens of MB.
-_SLICE_ROWS = 32_768
+#: Slices of a window: their columns are some tens of MB.
+_SLICE_ROWS = 65_536
 #: Ops that are held as text; where there are more, each slice is joined with its own.
 _MOST_OPS = 100_000
 #: Members that describe an op, of `export_op`: tasks show all, calls its name.
@@ -60,7 +60,7 @@ _OPS = {"task": "described", "api": "named"}
 #: Flows of a window: only ids and times of them are held, not texts.
 FLOW_WINDOW_ROWS = 400_000
 #: DuckDB's share of the memory; beyond it, it spills to disk.
-_MEMORY_LIMIT = "200MB"
+_MEMORY_LIMIT = "100MB"
 #: From here on (ns) times are computed with more than 64 bits.
 _WIDE_NS = 10**15
 
@@ -235,11 +235,11 @@ def _write_slices(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace:
         f"FROM {source} AS s {joins} WHERE s.track_id IS NOT NULL AND "
     )
     windows = time_windows(connection, source, "start_ns", _SLICE_ROWS)
-    batches = (
-        batch for w in windows for batch in _whole(connection, query + condition("s.start_ns", w))
-    )
+    batches = (batch for window in windows for batch in _whole(connection, query + condition("s.start_ns", window)))
+    stretches = (stretch for batch in batches for stretch in in_stretches(batch))
     about = SliceText(name, trace.clock.base_ns, heads, ops)
-    written = sum(text.write_column(texts) for texts in in_turn(partial(slice_texts, about), batches))
+    made = in_turn(partial(slice_texts, about), stretches)
+    written = sum(text.write_column(column) for columns in made for column in columns)
     _all_written(connection, source, name, written)
     return written
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,10 @@ Int64 = NDArray[np.int64]
 
 #: What DuckDB's parser takes for JSON and other parsers don't: NaN, Infinity, a comma before a bracket.
 _LENIENT = re.compile(rb"(?i)(^|[:,\[])\s*-?(nan|inf)|,\s*[\]}]")
+#: Rows of which what they share is made once.
+_STRETCH_ROWS = 32_768
+#: Rows whose bytes are made at once: few enough for the processor's cache.
+_ROWS = 8192
 #: Codes of several columns are one number while it is less than this.
 _MOST_CODES = 1 << 62
 
@@ -48,18 +52,20 @@ class SliceText:
     ops: Mapping[int, str] | None
 
 
-def slice_texts(about: SliceText, batch: pa.RecordBatch) -> pa.Array:
-    """The text of each slice of a batch, in the order in which a trace wants them, as a binary array."""
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some rows of a batch: their places, in the order in which a trace wants them."""
+
+    batch: pa.RecordBatch
+    places: NDArray[np.intp]
+
+
+def in_stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
+    """All rows of a batch, in stretches whose text is made at once.
+
+    The batch has the columns of the table, and `lane` and `args_valid` (whether DuckDB takes the args for JSON).
+    """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    places = columns["track_id"].to_numpy() * MAX_LANES + columns["lane"].to_numpy()
-    parts = [_classes(pa.array(places), lambda place: about.heads[place])]
-    parts.append(_times(about, columns).binary())
-    parts.append(_titles(about.name, columns))
-    parts.append(_numbers(about.name, columns).binary())
-    parts.append(_words(about, columns))
-    if columns["args"].null_count < batch.num_rows:
-        parts.append(_args(columns["args"], columns["args_valid"]))
-    texts = join_rows([*parts, pa.scalar(b"}}", pa.binary())])
     order = order_of(
         [
             columns["start_ns"].to_numpy(),
@@ -68,7 +74,33 @@ def slice_texts(about: SliceText, batch: pa.RecordBatch) -> pa.Array:
             columns["id"].to_numpy(),
         ]
     )
-    return texts if order is None else texts.take(pa.array(order))
+    places = np.arange(batch.num_rows) if order is None else order
+    for at in range(0, batch.num_rows, _STRETCH_ROWS):
+        yield Stretch(batch, places[at : at + _STRETCH_ROWS])
+
+
+def slice_texts(about: SliceText, stretch: Stretch) -> list[pa.Array]:
+    """The texts of the slices of a stretch, as binary arrays."""
+    batch = stretch.batch.take(pa.array(stretch.places))
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    places = pa.array(columns["track_id"].to_numpy() * MAX_LANES + columns["lane"].to_numpy())
+    heads, titles, words = _heads(about, places), _titles(about.name, columns), _words(about, columns)
+    texts = []
+    for at in range(0, batch.num_rows, _ROWS):
+        part = {name: column.slice(at, _ROWS) for name, column in columns.items()}
+        shared = [one.dictionary.take(one.indices.slice(at, _ROWS)) for one in (heads, titles, words)]
+        times, numbers = _times(about, part).binary(), _numbers(about.name, part).binary()
+        pieces = [shared[0], times, shared[1], numbers, shared[2]]
+        if part["args"].null_count < len(part["args"]):
+            pieces.append(_args(part["args"], part["args_valid"]))
+        texts.append(join_rows([*pieces, pa.scalar(b"}}", pa.binary())]))
+    return texts
+
+
+def _heads(about: SliceText, places: pa.Array) -> pa.DictionaryArray:
+    coded = places.dictionary_encode()
+    texts = [about.heads[place] for place in coded.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(coded.indices, pa.array(texts, pa.binary()))
 
 
 def _times(about: SliceText, columns: Mapping[str, pa.Array]) -> ByteRows:
@@ -92,7 +124,7 @@ def _times(about: SliceText, columns: Mapping[str, pa.Array]) -> ByteRows:
     return rows
 
 
-def _titles(name: str, columns: Mapping[str, pa.Array]) -> pa.Array:
+def _titles(name: str, columns: Mapping[str, pa.Array]) -> pa.DictionaryArray:
     no_name = json_text(NO_NAME)
 
     def text(title: str | None, category: str | None) -> str:
@@ -138,7 +170,7 @@ def _sign(rows: ByteRows, negative: Mask | None, where: Mask | None) -> None:
         rows.put(b"-", _both(negative, where))
 
 
-def _words(about: SliceText, columns: Mapping[str, pa.Array]) -> pa.Array:
+def _words(about: SliceText, columns: Mapping[str, pa.Array]) -> pa.DictionaryArray:
     """The members that are words, then those of the op; the begin of the args where there are some."""
     category = CATEGORY[about.name]
     keys = [
@@ -184,7 +216,7 @@ def _args(args: pa.Array, valid: pa.Array) -> pa.Array:
 
 
 def _suspects(texts: pa.Array) -> list[int]:
-    """Texts that may hold what only a lenient parser takes: those with its letters or a bracket after a blank."""
+    """Texts that may hold what only a lenient parser takes: `nan`, `inf`, or a bracket closed after a comma or blank."""
     _, ends, data = texts.buffers()
     if data is None:
         return []
@@ -194,25 +226,21 @@ def _suspects(texts: pa.Array) -> list[int]:
         return []
     # Upper case and lower case differ in this bit; so do both kinds of closing brackets.
     lower = raw | np.uint8(0x20)
-    found = (lower[1:] == ord("}")) & ((raw[:-1] == ord(",")) | (raw[:-1] <= ord(" ")))
-    if len(raw) > 2:
-        second = lower[1:-1]
-        nan = (second == ord("a")) & (lower[:-2] == ord("n")) & (lower[2:] == ord("n"))
-        inf = (second == ord("n")) & (lower[:-2] == ord("i")) & (lower[2:] == ord("f"))
-        found[:-1] |= nan | inf
-    at = np.flatnonzero(found)
+    before, after = lower[:-1], lower[1:]
+    found = (after == ord("a")) | (after == ord("f"))
+    found &= before == ord("n")
+    words = np.flatnonzero(found)
+    is_na = after[words] == ord("a")
+    # The third letter: after `na`, before `nf`. Beyond either end it is one of the other end, which does no harm.
+    third = lower.take(np.where(is_na, words + 2, words - 1), mode="wrap")
+    words = words[third == np.where(is_na, ord("n"), ord("i"))]
+    closed = np.flatnonzero((after == ord("}")) & ((raw[:-1] == ord(",")) | (raw[:-1] <= ord(" "))))
+    at = np.concatenate([words, closed])
     rows: list[int] = np.unique(np.searchsorted(bounds[1:] - bounds[0], at, side="right")).tolist()
     return rows
 
 
-def _classes(numbers: pa.Array, text: Callable[[int], bytes]) -> pa.Array:
-    """The text of each number, made once for each distinct one."""
-    coded = numbers.dictionary_encode()
-    texts = [text(number) for number in coded.dictionary.to_pylist()]
-    return pa.array(texts, pa.binary()).take(coded.indices)
-
-
-def _combined(columns: Sequence[pa.Array], text: Callable[..., str | bytes]) -> pa.Array:
+def _combined(columns: Sequence[pa.Array], text: Callable[..., str | bytes]) -> pa.DictionaryArray:
     """The text of each row's values of some columns, made once for each combination that there is."""
     found: list[list[tuple[object, ...]]] = []
     code: Int64 = np.zeros(len(columns[0]), np.int64)
@@ -234,7 +262,7 @@ def _combined(columns: Sequence[pa.Array], text: Callable[..., str | bytes]) -> 
     whole = pa.array(code).dictionary_encode()
     made = (text(*_decoded(number, found)) for number in whole.dictionary.to_pylist())
     texts = [one if isinstance(one, bytes) else one.encode() for one in made]
-    return pa.array(texts, pa.binary()).take(whole.indices)
+    return pa.DictionaryArray.from_arrays(whole.indices, pa.array(texts, pa.binary()))
 
 
 def _decoded(code: int, found: Sequence[Sequence[tuple[object, ...]]]) -> tuple[object, ...]:

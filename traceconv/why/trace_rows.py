@@ -174,7 +174,10 @@ class TraceRows:
 
             found += self._look((phases.COUNTER,), same, "its event", int(row["ts_ns"]), 4)
         if self._reader == "vendor_folder" and not found:
-            found += self._from_tables("counter", lambda one: one["ts_ns"] == row["ts_ns"])
+            name = str(track.get("name"))
+            found += self._from_tables(
+                "counter", lambda one: one["ts_ns"] == row["ts_ns"] and one["track"] in (None, name)
+            )
         return found
 
     def _step(self, row: Mapping[str, Any]) -> Found:
