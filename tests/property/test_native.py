@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from traceconv.json_events import binary_column
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.filled import Numbers, Values, new_column
 from traceconv.normalize.trace_json.times import exact_ns
+from traceconv.readers.chrome_json.patch import _patched_in_arrays, patch
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
 
@@ -97,6 +99,29 @@ def test_members(objects: list[dict[str, object] | None], ascii_only: bool, some
     assert read() == slow
 
 
+WORDS = ["NaN", "+NaN", "-inf", "Infinity", "-Infinity", "INF", "N/A", "None", "True", "False", "undefined", "nanx"]
+NUMBERS = ["+5", "007", "-01.5", ".5", "-.5", "5.", "-12.", "0.", "1.5", "-", "+x", "1.2.", "..", "+1:NaN"]
+SOUND = ["true", "false", "null", "{}", "[]", '{"a":1}', "[1,2]", '"text"', '"NaN, ]"', '"é"']
+STRINGS = ['"ta\tb"', '"\x01\x1f"', r'"\n"', r'"\q"', r'"\ud800"', r'"\ud83d\ude00"']
+MARKS = ['"', "\\", ",", "]", "}", "[", "{", ":", " ", "\n", "\v"]
+NEARLY = st.sampled_from([*WORDS, *NUMBERS, *SOUND, *STRINGS, *MARKS])
+
+
+@given(st.lists(st.tuples(NEARLY, st.sampled_from([",", ":", " ", "\t", "", ",]", ", }"])), max_size=12))
+def test_patch(pieces: list[tuple[str, str]]) -> None:
+    text = "".join(one + gap for one, gap in pieces).encode()
+    slow = _patched_in_arrays(text)
+    fast = patch(text)
+    if not re.search(rb"""[+.0-9][^\s,\]}"]*[:\[]""", text):  # no JSON comes of a number that reaches over a mark
+        assert fast == slow
+
+
+def test_patch_takes_what_is_deep_as_text() -> None:
+    deep = b"[" * 200 + b"NaN" + b"]" * 200
+    assert native.patch(deep, 128) is None
+    assert patch(deep) == _patched_in_arrays(deep)
+
+
 def test_what_a_column_is_given_first_stays_where_nothing_is_said_later() -> None:
     numbers, texts = new_column("i64", 3), new_column("str", 3)
     numbers.put(None, Values(np.array([0, 0, 0], np.int32), [4]))
@@ -129,7 +154,7 @@ def test_offsets_and_rows_beyond_the_data_are_not_followed() -> None:
     with pytest.raises(ValueError, match="at most 64 keys"):
         native.members(np.array([0, 7], np.int32), text, None, wanted * 65)
     with pytest.raises(ValueError, match="1 to 8 bytes"):
-        native.events(b"{}", False, (b"nine bytes",), ())
+        native.events(b"{}", False, (b"nine bytes",), (), False)
     with pytest.raises(ValueError, match="18"):
         native.times(np.array([0, 1], np.int32), b"1", 19, 2**62)
 
@@ -137,4 +162,4 @@ def test_offsets_and_rows_beyond_the_data_are_not_followed() -> None:
 def test_deep_values_are_left_to_others() -> None:
     for depth, taken in ((200, True), (300, False), (1_000_000, False)):
         text = b'{"args":' + b"[" * depth + b"]" * depth + b"}"
-        assert (native.events(text, False, (b"ph",), (b"args",)) is not None) is taken
+        assert (native.events(text, False, (b"ph",), (b"args",), False) is not None) is taken

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traceconv import native
 from traceconv.diagnostics import Accounts, ImportLog
 from traceconv.errors import TraceconvError
 from traceconv.json_events import TraceBatch
@@ -155,3 +156,34 @@ def test_rows_do_not_depend_on_how_much_is_kept_in_memory(tmp_path: Path) -> Non
     # All rows of one key are in one window.
     assert all(low["key"][-1] < high["key"][0] for low, high in pairwise(windows))
     sorter.close()
+
+
+PIECES = st.sampled_from([b"", *(bytes([mark]) for mark in b'"{}],\\\t\n\xff'), b"\0\0\0", b"NaN", b'{"ph":'])
+CHANGES = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 30), PIECES), max_size=4)
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
+@settings(max_examples=150)
+@given(EVENTS, LAYOUTS, CHANGES, st.integers(64, 4000))
+def test_damaged_text_gives_no_less_with_the_part_in_c_than_without(
+    events: list[dict[str, object]], layout: str, changes: list[tuple[int, int, bytes]], chunk_bytes: int
+) -> None:
+    text = text_of(events, layout)
+    for at, size, new in changes:
+        text = text[:at] + new + text[at + size :]
+
+    def outcome() -> tuple[list[tuple[object, ...]], list[object]]:
+        log = ImportLog()
+        found = events_of(read([text], log))
+        return found, [(e.code, e.byte_offset, e.byte_count, e.event_count, e.message) for e in log]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(parser, "_BATCH_BYTES", chunk_bytes)
+        fast, fast_log = outcome()
+        patch.setattr(native, "AVAILABLE", False)
+        slow, slow_log = outcome()
+    # Between events it is told apart better what is wrong: an event before it is kept.
+    left = iter(fast)
+    assert all(event in left for event in slow)
+    assert fast_log == slow_log or len(fast) > len(slow)

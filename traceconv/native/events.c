@@ -38,9 +38,10 @@ typedef struct {
     int32_t *rows;
     size_t row_count, row_room, row_size;
     Distinct labels[MOST_FIELDS];
-    int64_t raw_bytes[MOST_FIELDS];
-    int has_raw[MOST_FIELDS];
     Others others;
+    /* What is in order: so many events and other keys, and where the event behind them begins. */
+    size_t whole_rows, whole_others;
+    Text whole_end;
     int guess[MOST_KEYS];
 } Scan;
 
@@ -136,8 +137,6 @@ static Outcome take_event(Scan *scan, Text at, Text *after)
                 int32_t *stretch = row + scan->label_count + 2 * field->place;
                 stretch[0] = (int32_t)(value - scan->begin);
                 stretch[1] = (int32_t)(stop - scan->begin);
-                scan->raw_bytes[field->place] += stop - value;
-                scan->has_raw[field->place] = 1;
             }
         }
         at = past_blanks(stop, end, scan->lines);
@@ -153,18 +152,28 @@ static Outcome take_event(Scan *scan, Text at, Text *after)
     }
 }
 
+static void note_whole(Scan *scan, Text at)
+{
+    scan->whole_rows = scan->row_count;
+    scan->whole_others = scan->others.count;
+    scan->whole_end = at;
+}
+
 static Outcome take_events(Scan *scan)
 {
     Text at = scan->begin, end = scan->end;
     for (;;) {
+        note_whole(scan, at);
         if (at >= end || *at != '{')
             return NOT_TAKEN;
         Outcome outcome = take_event(scan, at, &at);
         if (outcome != TAKEN)
             return outcome;
         at = past_blanks(at, end, scan->lines);
-        if (at == end)
+        if (at == end) {
+            note_whole(scan, at);
             return TAKEN;
+        }
         if (*at != (scan->lines ? '\n' : ','))
             return NOT_TAKEN;
         at = past_blanks(at + 1, end, 0);
@@ -179,14 +188,14 @@ static PyObject *label_column(Scan *scan, int label)
     Distinct *known = &scan->labels[label];
     if (!known->count)
         Py_RETURN_NONE;
-    PyObject *codes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(scan->row_count * sizeof(int32_t)));
+    PyObject *codes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(scan->whole_rows * sizeof(int32_t)));
     PyObject *tokens = codes == NULL ? NULL : distinct_list(known, scan->begin);
     if (tokens == NULL) {
         Py_XDECREF(codes);
         return NULL;
     }
     char *out = PyBytes_AsString(codes);
-    for (size_t row = 0; row < scan->row_count; row++)
+    for (size_t row = 0; row < scan->whole_rows; row++)
         memcpy(out + row * sizeof(int32_t), &scan->rows[row * scan->row_size + (size_t)label], sizeof(int32_t));
     return Py_BuildValue("(NN)", codes, tokens);
 }
@@ -194,20 +203,23 @@ static PyObject *label_column(Scan *scan, int label)
 /* Arrow's int32 offsets and data of a field's values; None for one that no event has. */
 static PyObject *raw_column(Scan *scan, int raw)
 {
-    if (!scan->has_raw[raw])
+    const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
+    int64_t bytes = 0;
+    for (size_t row = 0; row < scan->whole_rows; row++)
+        bytes += stretch[row * scan->row_size + 1] - stretch[row * scan->row_size];
+    if (!bytes)
         Py_RETURN_NONE;
-    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((scan->row_count + 1) * sizeof(int32_t)));
-    PyObject *data = offsets == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)scan->raw_bytes[raw]);
+    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((scan->whole_rows + 1) * sizeof(int32_t)));
+    PyObject *data = offsets == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     if (data == NULL) {
         Py_XDECREF(offsets);
         return NULL;
     }
     char *ends = PyBytes_AsString(offsets), *out = PyBytes_AsString(data);
-    const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
     Py_BEGIN_ALLOW_THREADS
     int32_t at = 0;
     memcpy(ends, &at, sizeof at);
-    for (size_t row = 0; row < scan->row_count; row++, stretch += scan->row_size) {
+    for (size_t row = 0; row < scan->whole_rows; row++, stretch += scan->row_size) {
         int32_t size = stretch[1] - stretch[0];
         memcpy(out + at, scan->begin + stretch[0], (size_t)size);
         at += size;
@@ -229,10 +241,11 @@ static PyObject *columns_of(Scan *scan)
         if ((column = raw_column(scan, raw)) == NULL || PyList_SetItem(raws, raw, column) < 0)
             goto failed;
     others = PyBytes_FromStringAndSize(
-        (const char *)scan->others.numbers, (Py_ssize_t)(scan->others.count * 5 * sizeof(int32_t)));
+        (const char *)scan->others.numbers, (Py_ssize_t)(scan->whole_others * 5 * sizeof(int32_t)));
     if (others == NULL)
         goto failed;
-    return Py_BuildValue("(nNNN)", (Py_ssize_t)scan->row_count, labels, raws, others);
+    return Py_BuildValue(
+        "(nnNNN)", (Py_ssize_t)scan->whole_rows, (Py_ssize_t)(scan->whole_end - scan->begin), labels, raws, others);
 failed:
     Py_XDECREF(labels);
     Py_XDECREF(raws);
@@ -267,12 +280,13 @@ PyObject *native_events(PyObject *module, PyObject *args)
     PyObject *labels, *raws, *found = NULL;
     const char *text;
     Py_ssize_t size;
+    int partly;
     Scan *scan = calloc(1, sizeof *scan);
     (void)module;
     if (scan == NULL)
         return PyErr_NoMemory();
     if (!PyArg_ParseTuple(
-            args, "y#pO!O!:events", &text, &size, &scan->lines, &PyTuple_Type, &labels, &PyTuple_Type, &raws))
+            args, "y#pO!O!p:events", &text, &size, &scan->lines, &PyTuple_Type, &labels, &PyTuple_Type, &raws, &partly))
         goto done;
     if (!add_fields(scan, labels, 1) || !add_fields(scan, raws, 0))
         goto done;
@@ -290,7 +304,7 @@ PyObject *native_events(PyObject *module, PyObject *args)
     if (outcome == NO_MEMORY)
         PyErr_NoMemory();
     else
-        found = outcome == TAKEN ? columns_of(scan) : Py_NewRef(Py_None);
+        found = outcome == TAKEN || partly ? columns_of(scan) : Py_NewRef(Py_None);
 done:
     for (int label = 0; label < MOST_FIELDS; label++)
         free_distinct(&scan->labels[label]);

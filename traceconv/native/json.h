@@ -71,26 +71,30 @@ static inline Text past_escape(Text at, Text end)
     }
 }
 
+/* The next quote, backslash or control character from `at` on; `end` when there is none. */
+static inline Text past_plain(Text at, Text end)
+{
+#ifdef WORDS_AT_ONCE
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    for (; end - at >= WORD; at += WORD) {
+        uint64_t word;
+        memcpy(&word, at, WORD);
+        uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
+        uint64_t found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20) & ~word)) & tops;
+        if (found)
+            return at + (__builtin_ctzll(found) >> 3);
+    }
+#endif
+    while (at < end && *at != '"' && *at != '\\' && *at >= 0x20)
+        at++;
+    return at;
+}
+
 /* The quote that ends a string whose text begins at `at`; NULL when it does not end, or holds what no string may. */
 static inline Text end_of_string(Text at, Text end)
 {
     for (;;) {
-#ifdef WORDS_AT_ONCE
-        const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
-        while (end - at >= WORD) {
-            uint64_t word;
-            memcpy(&word, at, WORD);
-            uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
-            uint64_t found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20) & ~word)) & tops;
-            if (found) {
-                at += __builtin_ctzll(found) >> 3;
-                break;
-            }
-            at += WORD;
-        }
-#endif
-        while (at < end && *at != '"' && *at != '\\' && *at >= 0x20)
-            at++;
+        at = past_plain(at, end);
         if (at >= end || *at < 0x20)
             return NULL;
         if (*at == '"')

@@ -4,8 +4,9 @@
 #include "distinct.h"
 
 static PyMethodDef methods[] = {
-    {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws): events as columns, or None."},
+    {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
+    {"patch", native_patch, METH_VARARGS, "patch(text, deepest): text that is nearly JSON put right, or None."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places, limit): numbers as nanoseconds, or None."},
     {NULL, NULL, 0, NULL},
 };

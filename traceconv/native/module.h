@@ -7,6 +7,7 @@
 
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
+PyObject *native_patch(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 
 #endif

@@ -68,14 +68,14 @@ class SecondPass:
 
     def prepare(self) -> None:
         """All that needs the events in another order than that of the source."""
-        with ThreadPoolExecutor(1, "traceconv-classify") as beside:
+        with ThreadPoolExecutor(1, "traceconv-prepare") as beside:
             classified = beside.submit(self._classify)
             self._match_ends()
             self._nest()
-            for window in self._by_id.windows():
-                self._nested.append(window)
-            self._bind_flows()
             classified.result()
+            in_order = beside.submit(self._nested_in_order)
+            self._bind_flows()
+            in_order.result()
 
     def _match_ends(self) -> None:
         """Begins and ends that do not stand next to each other."""
@@ -118,6 +118,11 @@ class SecondPass:
             self._moments.add(bound)
             rows = rows[~moment]
         self._by_id.add(rows)
+
+    def _nested_in_order(self) -> None:
+        """What nesting found, in the order of the rows that were put aside."""
+        for window in self._by_id.windows():
+            self._nested.append(window)
 
     def _bind_flows(self) -> None:
         first, flows = self._first, self._flows

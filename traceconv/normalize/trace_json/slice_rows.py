@@ -18,7 +18,7 @@ from traceconv.normalize.trace_json.event_batch import distinct_of, distinct_row
 from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.schema import table as table_schema
-from traceconv.schema.dtypes import RecordArray
+from traceconv.schema.dtypes import RecordArray, gather
 
 Int64 = NDArray[np.int64]
 #: A step number of more digits fits no column: such a slice is no step.
@@ -115,7 +115,7 @@ class SliceRows:
             nested = self._nested.read(first_row, batch.num_rows)
             if not wanted.all():
                 rows = np.flatnonzero(wanted)
-                batch, codes, nested = batch.take(pa.array(rows)), codes[rows], nested[rows]
+                batch, codes, nested = batch.take(pa.array(rows)), codes.take(rows), gather(nested, rows)
             yield row_batch(table, self._columns(table, batch, codes, nested))
 
     def _columns(

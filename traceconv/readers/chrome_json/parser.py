@@ -14,7 +14,7 @@ from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import EventColumns, Segment, TraceBatch, join_columns
 from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
 from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.chrome_json.salvage import Piece, Salvage
+from traceconv.readers.chrome_json.salvage import MANY_FAILURES, Piece, Salvage
 from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_starts, skip_space
 
 #: Text that is decoded at once, and that of a batch, about.
@@ -261,7 +261,8 @@ class TraceParser:
             return False
         cut = self._cut(text, at)
         if cut is not None:
-            decoded = self._decode(text[at:cut])
+            # Where most events before were wrong, they are put right before they are decoded.
+            decoded = self._decode(text[at:cut]) if self._failures <= MANY_FAILURES else None
             if decoded is not None:
                 self._add(decoded, at, text[at:cut])
                 self._drop(cut)

@@ -15,9 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
+
 #: Levels of brackets that an event may have; what lies deeper is kept as text.
 MAX_DEPTH = 128
 
+_COMMA = "comma before a closing bracket"
+_WORD = "number that JSON does not have"
+_CONTROL = "control character in a string"
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HIGH_LOW = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
@@ -66,6 +71,24 @@ class Patched:
 
 def patch(text: bytes) -> Patched:
     """`text` with everything that can be put right put right; it may still be no JSON."""
+    found = native.patch(text, MAX_DEPTH) if native.AVAILABLE and is_utf8(text) else None
+    if found is not None:
+        made, count, *places = found
+        wrong = {what: place for what, place in zip((_COMMA, _WORD, _CONTROL), places, strict=True) if place >= 0}
+        return Patched(made, min(wrong.values(), default=None), tuple(wrong), 0, count)
+    return _patched_in_arrays(text)
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether all of the text is UTF-8."""
+    try:
+        return text.isascii() or bool(text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _patched_in_arrays(text: bytes) -> Patched:
+    """The same with numpy, for whatever is wrong."""
     wrong: dict[str, int] = {}
     data = np.frombuffer(text, np.uint8)
     inside = _inside_strings(data)
@@ -108,7 +131,7 @@ def _last_commas(data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit
     marks = data[solid]
     commas = solid[:-1][(marks[:-1] == ord(",")) & _CLOSE[marks[1:]] & ~inside[solid[:-1]] & ~inside[solid[1:]]]
     if len(commas):
-        wrong["comma before a closing bracket"] = int(commas[0])
+        wrong[_COMMA] = int(commas[0])
     return [(place, 1, b"") for place in commas.tolist()]
 
 
@@ -129,7 +152,7 @@ def _bare_words(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -
     for place in np.flatnonzero(starts & ~inside).tolist():
         match = _BARE.match(text, place)
         if match:
-            wrong.setdefault("number that JSON does not have", place)
+            wrong.setdefault(_WORD, place)
             edits.append((place, len(match[0]), b'"' + match[0] + b'"'))
     return edits
 
@@ -137,7 +160,7 @@ def _bare_words(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -
 def _control_characters(data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
     places = np.flatnonzero((data < 0x20) & inside)
     if len(places):
-        wrong["control character in a string"] = int(places[0])
+        wrong[_CONTROL] = int(places[0])
     return [(place, 1, b"\\u%04x" % data[place]) for place in places.tolist()]
 
 

@@ -11,14 +11,16 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from traceconv import native
 from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import Segment
+from traceconv.readers.chrome_json.compiled import scanned_prefix
 from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events, goes_on
-from traceconv.readers.chrome_json.patch import Patched, patch
-from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, skip_space
+from traceconv.readers.chrome_json.patch import Patched, is_utf8, patch
+from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, next_event_start, skip_space
 
 #: So many events that don't decode, and the rest of the stretch is put right as a whole before it is decoded.
-_MANY = 64
+MANY_FAILURES = 64
 #: So far an event is followed that has something wrong.
 _NEAR_BYTES = 64 << 10
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -73,8 +75,11 @@ class Salvage:
 
     def run(self) -> tuple[list[Piece], int, bool]:
         """The events, where to read on, and whether the array of events ended there."""
-        if self._cut is not None and self._before > _MANY and self._take_patched(self._at, self._cut):
+        if self._cut is not None and self._before > MANY_FAILURES and self._take_patched(self._at, self._cut):
             return self._pieces, self._at, False
+        is_rare = self._before <= MANY_FAILURES
+        if native.AVAILABLE and is_rare and is_utf8(self._text) and self._take_prefixes():
+            return self._pieces, self._at, self._ended
         self._starts = event_starts(self._text, self._at, self._end)
         stack = [(0, len(self._starts))]
         while stack and not self._ended and not self._waits:
@@ -98,12 +103,28 @@ class Salvage:
                 self._at = start
                 self._single(end)
                 continue
-            if self._before + self._failures <= _MANY:
+            if self._before + self._failures <= MANY_FAILURES:
                 stack += self._parts(low, high)
             elif not self._take_patched(start, end):
                 middle = (low + high) // 2
                 stack += [(middle, high), (low, middle)]
         return self._pieces, self._at, self._ended
+
+    def _take_prefixes(self) -> bool:
+        """Sound stretches, each up to the event that is wrong, and those events one by one; whether that was all."""
+        for _ in range(MANY_FAILURES):
+            while self._at < self._end and self._text[self._at] in BLANKS:
+                self._at += 1
+            columns, size = scanned_prefix(self._text[self._at : self._end], self.lines)
+            if columns is not None:
+                self._add(Decoded(columns), self._at, self._at + size)
+            if self._at >= self._end:
+                return True
+            following = next_event_start(self._text, self._at + 1, self._end)
+            self._single(following)
+            if self._ended or self._waits or self._at >= self._end or following == self._end:
+                return True
+        return False
 
     @property
     def failures(self) -> int:

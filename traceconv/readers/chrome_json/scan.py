@@ -68,6 +68,12 @@ def event_starts(text: bytes, at: int, end: int) -> list[int]:
     return found if found and found[0] == at else [at, *found]
 
 
+def next_event_start(text: bytes, at: int, end: int) -> int:
+    """The first place in `text[at:end]` where an event seems to begin; `end` when there is none."""
+    match = EVENT_START.search(text, at, end)
+    return match.start() if match else end
+
+
 def last_event_starts(text: bytes, at: int) -> list[int]:
     """The last places after `at` where an event seems to begin, in order; none when there is none."""
     span = _BACK_BYTES

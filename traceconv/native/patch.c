@@ -1,0 +1,196 @@
+/* JSON that is nearly right → JSON: bare words and numbers that JSON does not have as strings, commas before a closing
+   bracket left out, raw control characters in strings escaped. One pass, outside of the interpreter's lock.
+
+   Of text with anything else wrong in it (an escape, a string without an end, too deep) it says None: others know. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdlib.h>
+
+#include "json.h"
+#include "module.h"
+
+/* What was wrong. */
+enum { COMMA, WORD_OR_NUMBER, CONTROL, KINDS };
+
+typedef struct {
+    uint8_t *bytes;
+    size_t size, room;
+    Py_ssize_t first[KINDS]; /* where each kind came first, -1: nowhere */
+    Py_ssize_t count;
+} Patch;
+
+typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
+
+static const char *const words[] = {
+    "NaN", "nan", "NAN", "Infinity", "infinity", "inf", "Inf", "INF", "N/A", "None", "True", "False", "undefined",
+};
+/* So many of them may have a sign. */
+enum { WORDS = sizeof words / sizeof *words, SIGNED_WORDS = 8 };
+
+static int is_space(uint8_t byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+static int is_digit(uint8_t byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+/* Whether a bare word may end before `at`. */
+static int ends_word(Text at, Text end)
+{
+    return at == end || is_space(*at) || *at == ',' || *at == ']' || *at == '}';
+}
+
+/* Behind the bare word, or the number that JSON does not have, at `at`; NULL when there is none. */
+static Text past_wrong_word(Text at, Text end)
+{
+    Text stop = at, digits = at + (*at == '-'), point;
+    if (digits < end && *digits >= '1' && *digits <= '9') {
+        point = past_digits(digits, end);
+        stop = point + 1;
+        return point < end && *point == '.' && ends_word(stop, end) ? stop : NULL;
+    }
+    if (!strchr("+-.0NnIiTFu", *at))
+        return NULL;
+    while (!ends_word(stop, end) && *stop != '"')
+        stop++;
+    if (stop == at || (stop < end && *stop == '"'))
+        return NULL;
+    if (*at == '+' && stop - at > 1 && is_digit(at[1]))
+        return stop;
+    int sign = *at == '+' || *at == '-';
+    for (int word = 0; word < WORDS; word++) {
+        Text first = at + (word < SIGNED_WORDS ? sign : 0);
+        size_t size = strlen(words[word]);
+        if ((size_t)(stop - first) == size && memcmp(first, words[word], size) == 0)
+            return stop;
+    }
+    if (stop - digits > 1 && (*digits == '0' || *digits == '.') && is_digit(digits[1]))
+        return stop;
+    point = past_digits(digits, stop);
+    return point > digits && point + 1 == stop && *point == '.' ? stop : NULL;
+}
+
+static int add(Patch *patch, const void *bytes, size_t size)
+{
+    if (patch->size + size > patch->room) {
+        size_t room = (patch->size + size) * 2;
+        uint8_t *more = realloc(patch->bytes, room);
+        if (more == NULL)
+            return 0;
+        patch->bytes = more;
+        patch->room = room;
+    }
+    memcpy(patch->bytes + patch->size, bytes, size);
+    patch->size += size;
+    return 1;
+}
+
+static void note(Patch *patch, int kind, Py_ssize_t place)
+{
+    if (patch->first[kind] < 0)
+        patch->first[kind] = place;
+    patch->count++;
+}
+
+/* A string, from its first quote on, with control characters escaped. *after becomes what follows its last quote.
+   What lies from *from on is not added yet. */
+static Outcome take_string(Patch *patch, Text begin, Text at, Text end, Text *from, Text *after)
+{
+    for (at++;;) {
+        at = past_plain(at, end);
+        if (at >= end)
+            return NOT_TAKEN;
+        if (*at == '"')
+            break;
+        if (*at == '\\') {
+            at = past_escape(at, end);
+            if (at == NULL)
+                return NOT_TAKEN;
+        } else {
+            char escape[8];
+            int size = snprintf(escape, sizeof escape, "\\u%04x", *at);
+            if (!add(patch, *from, (size_t)(at - *from)) || !add(patch, escape, (size_t)size))
+                return NO_MEMORY;
+            note(patch, CONTROL, at - begin);
+            *from = ++at;
+        }
+    }
+    *after = at + 1;
+    return TAKEN;
+}
+
+static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
+{
+    long depth = 0;
+    Text at = begin, from = begin; /* what lies from `from` to `at` is taken as it is */
+    while (at < end) {
+        uint8_t byte = *at;
+        if (byte == '"') {
+            Outcome outcome = take_string(patch, begin, at, end, &from, &at);
+            if (outcome != TAKEN)
+                return outcome;
+            continue;
+        }
+        if (byte == '\\')
+            return NOT_TAKEN;
+        if (byte == '{' || byte == '[') {
+            if (++depth > deepest)
+                return NOT_TAKEN;
+        } else if (byte == '}' || byte == ']')
+            depth--;
+        else if (byte == ',') {
+            Text next = at + 1;
+            while (next < end && is_space(*next))
+                next++;
+            if (next < end && (*next == ']' || *next == '}')) {
+                if (!add(patch, from, (size_t)(at - from)))
+                    return NO_MEMORY;
+                note(patch, COMMA, at - begin);
+                from = at + 1;
+            }
+        } else if (at > begin && (is_space(at[-1]) || at[-1] == ':' || at[-1] == ',' || at[-1] == '[')) {
+            Text stop = is_space(byte) || byte == ':' ? NULL : past_wrong_word(at, end);
+            if (stop != NULL) {
+                if (!add(patch, from, (size_t)(at - from)) || !add(patch, "\"", 1)
+                    || !add(patch, at, (size_t)(stop - at)) || !add(patch, "\"", 1))
+                    return NO_MEMORY;
+                note(patch, WORD_OR_NUMBER, at - begin);
+                from = at = stop;
+                continue;
+            }
+        }
+        at++;
+    }
+    return add(patch, from, (size_t)(at - from)) ? TAKEN : NO_MEMORY;
+}
+
+PyObject *native_patch(PyObject *module, PyObject *args)
+{
+    Patch patch = {NULL, 0, 0, {-1, -1, -1}, 0};
+    const char *text;
+    Py_ssize_t size;
+    long deepest;
+    Outcome outcome;
+    PyObject *found = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#l:patch", &text, &size, &deepest))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    outcome = take_text(&patch, (Text)text, (Text)text + size, deepest);
+    Py_END_ALLOW_THREADS
+    if (outcome == NO_MEMORY)
+        PyErr_NoMemory();
+    else if (outcome == NOT_TAKEN)
+        found = Py_NewRef(Py_None);
+    else
+        found = Py_BuildValue(
+            "(Nnnnn)", PyBytes_FromStringAndSize((const char *)patch.bytes, (Py_ssize_t)patch.size), patch.count,
+            patch.first[COMMA], patch.first[WORD_OR_NUMBER], patch.first[CONTROL]);
+    free(patch.bytes);
+    return found;
+}
