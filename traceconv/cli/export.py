@@ -77,6 +77,9 @@ def _export() -> None: ...
 def chrome(
     output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
 ) -> None:
+    from traceconv.memory import keep_little
+
+    keep_little()
     from traceconv.cli.output import say
     from traceconv.export.chrome import export_chrome
     from traceconv.store.database import open_store
@@ -112,6 +115,9 @@ def perfetto(
     device: int | None = _DEVICE,
     with_args: bool = typer.Option(True, "--args/--no-args", help="Whether slices have arguments beside their name."),
 ) -> None:
+    from traceconv.memory import keep_little
+
+    keep_little()
     from traceconv.cli.output import say
     from traceconv.export.perfetto import export_perfetto
     from traceconv.store.database import open_store

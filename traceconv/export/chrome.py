@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -34,33 +33,24 @@ from traceconv.export.chrome_events import (
     memory_events,
     op_query,
     row_events,
+    slice_events,
     step_events,
     step_source,
 )
-from traceconv.export.chrome_layout import SLICE_TABLES, Layout, make_layout, metadata_events
-from traceconv.export.chrome_slices import SliceText, in_stretches, slice_texts
-from traceconv.export.in_turn import in_turn
+from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import open_output
-from traceconv.export.overlap import MAX_LANES, Slices, add_lanes, create_lanes
+from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.row_order import lies_neatly
 from traceconv.export.windows import condition, time_windows
 from traceconv.normalize.trace_json.own_columns import FORM, ROW_TABLES
-from traceconv.schema import table
-from traceconv.schema.ddl import quote_identifier
 
 #: Rows that are fetched at once: some MB of text.
 _BATCH_ROWS = 16_384
-#: Slices of a window: their columns are some tens of MB.
-_SLICE_ROWS = 65_536
-#: Ops that are held as text; where there are more, each slice is joined with its own.
-_MOST_OPS = 100_000
-#: Members that describe an op, of `export_op`: tasks show all, calls its name.
-_OPS = {"task": "described", "api": "named"}
 #: Flows of a window: only ids and times of them are held, not texts.
 FLOW_WINDOW_ROWS = 400_000
 #: DuckDB's share of the memory; beyond it, it spills to disk.
-_MEMORY_LIMIT = "100MB"
+_MEMORY_LIMIT = "120MB"
 #: From here on (ns) times are computed with more than 64 bits.
 _WIDE_NS = 10**15
 
@@ -122,7 +112,7 @@ def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device_id: int 
     sources = _sources(run_id, device_id)
     clock = _clock(connection, sources, run_id)
     create_lanes(connection)
-    for name in SLICE_TABLES:
+    for name in ("task", "api", "range"):
         if lies_neatly(connection, sources[name]):
             continue
         add_lanes(
@@ -191,8 +181,7 @@ def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace
             query = row_events(connection, name, trace.run_id)
             if query is not None:
                 text.write_query(connection, query)
-    counts = {name: _write_slices(connection, text, trace, name) for name in ("range", "api", "task")}
-    counts.update((events.table, _write_rows(connection, text, events)) for events in _tables(connection, trace))
+    counts = {events.table: _write_rows(connection, text, events) for events in _tables(connection, trace)}
     memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
     text.write_query(connection, memory.query())
     [(counts["memory"],)] = connection.execute(f"SELECT count(*) FROM {trace.sources['memory']}").fetchall()
@@ -202,51 +191,12 @@ def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace
 
 
 def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
+    for name in ("range", "api", "task"):
+        yield slice_events(connection, name, trace.sources[name], trace.clock)
     yield step_events(connection, trace.sources["step"], trace.clock)
     yield marker_events(connection, trace.sources["marker"], trace.clock)
     yield counter_events(connection, trace.sources["counter"], trace.clock)
     yield memory_events(connection, trace.sources["memory"], trace.clock)
-
-
-def _write_slices(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: _Trace, name: str) -> int:
-    """Writes the tasks, calls or ranges; returns how many."""
-    source = trace.sources[name]
-    heads = {
-        t.track_id * MAX_LANES + t.lane: f',\n{{"pid":{t.pid},"tid":{t.tid},"ph":"'.encode()
-        for t in trace.layout.threads
-        if t.source == name and t.track_id is not None
-    }
-    chosen = [f"s.{quote_identifier(column.name)}" for column in table(name).columns]
-    joins = ""
-    lane = "0"
-    if connection.execute("SELECT 1 FROM export_lane WHERE source = ? LIMIT 1", [name]).fetchall():
-        lane = "coalesce(l.lane, 0)"
-        joins += f" LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.track_id = s.track_id AND l.id = s.id"
-    ops = None
-    if name in _OPS:
-        [(count,)] = connection.execute("SELECT count(*) FROM export_op").fetchall()
-        if count <= _MOST_OPS:
-            ops = dict(connection.execute(f"SELECT op_id, {_OPS[name]} FROM export_op").fetchall())
-        else:
-            chosen.append(f"o.{_OPS[name]} AS op_text")
-            joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
-    query = (
-        f"SELECT {', '.join(chosen)}, {lane}::INTEGER AS lane, json_valid(s.args) AS args_valid "
-        f"FROM {source} AS s {joins} WHERE s.track_id IS NOT NULL AND "
-    )
-    windows = time_windows(connection, source, "start_ns", _SLICE_ROWS)
-    batches = (batch for window in windows for batch in _whole(connection, query + condition("s.start_ns", window)))
-    stretches = (stretch for batch in batches for stretch in in_stretches(batch))
-    about = SliceText(name, trace.clock.base_ns, heads, ops)
-    made = in_turn(partial(slice_texts, about), stretches)
-    written = sum(text.write_column(column) for columns in made for column in columns)
-    _all_written(connection, source, name, written)
-    return written
-
-
-def _whole(connection: duckdb.DuckDBPyConnection, query: str) -> list[pa.RecordBatch]:
-    """The rows of a query as one batch; none where it has no rows."""
-    return connection.sql(query).to_arrow_table().combine_chunks().to_batches()
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, text: _TextFile, events: Events) -> int:
@@ -255,18 +205,13 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, text: _TextFile, events: 
     windows = time_windows(connection, events.source, events.time)
     conditions = [condition(f"s.{events.time}", window) for window in windows]
     written = sum(text.write_query(connection, events.query(where)) for where in conditions)
-    _all_written(connection, events.source, events.table, written)
-    return written
-
-
-def _all_written(connection: duckdb.DuckDBPyConnection, source: str, name: str, written: int) -> None:
-    """Raises StoreError when the store has more rows than were written."""
-    [(expected,)] = connection.execute(f"SELECT count(*) FROM {source}").fetchall()
+    [(expected,)] = connection.execute(f"SELECT count(*) FROM {events.source}").fetchall()
     if written != expected:
         raise StoreError(
-            f"table {name}: {expected} events are to be exported, but {written} have a time and a "
+            f"table {events.table}: {expected} events are to be exported, but {written} have a time and a "
             "place of their own; the store is damaged, ingest again"
         )
+    return written
 
 
 def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: _Trace) -> int:
@@ -317,7 +262,7 @@ class _TextFile:
         """Writes the one text column of a query, row after row; returns the number of rows."""
         return sum(self.write_column(batch.column(0)) for batch in arrow_batches(connection, query, _BATCH_ROWS))
 
-    def write_column(self, column: pa.StringArray | pa.BinaryArray) -> int:
+    def write_column(self, column: pa.StringArray) -> int:
         """Writes the texts of a column, one after another; returns how many."""
         _, offsets, data = column.buffers()
         if len(column) and data is not None:

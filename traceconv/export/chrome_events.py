@@ -13,7 +13,7 @@ import duckdb
 
 from traceconv.errors import StoreError
 from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
-from traceconv.export.lookup import make_lookup
+from traceconv.export.lookup import Lookup, make_lookup
 from traceconv.normalize.trace_json.own_columns import NO_NAME, OP_MEMBERS
 from traceconv.schema import table
 
@@ -60,6 +60,57 @@ class Events:
     def query(self, where: str = "true") -> str:
         """SELECT of the texts of the rows that fulfil a condition, in order."""
         return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
+
+
+def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
+    """Tasks, calls and ranges: complete events; begin events without an end where the duration is not known."""
+    facts = look_at(connection, source, table(name))
+    joins = _join_thread(connection, name, "track_id", "id")
+    op = {"task": "described", "api": "named", "range": None}[name]
+    if op:
+        joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
+    joined = _slice_text(name, facts, clock, "t.head", op and f"o.{op}")
+    order = "t.tid, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
+    events = Events(name, source, "start_ns", joins, order, joined)
+    heads = _heads_by_track(connection, name, facts)
+    if heads is None:
+        return events
+    listed = None
+    # No joins: what a row needs is looked up.
+    if op:
+        ops = make_lookup(connection, f"export_{name}_op", f"SELECT op_id AS key, {op} AS value FROM export_op")
+        if ops is None:
+            return events
+        listed = ops.of("s.op_id")
+    order = "s.track_id, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
+    return Events(name, source, "start_ns", "", order, _slice_text(name, facts, clock, heads.of("s.track_id"), listed))
+
+
+def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Mapping[str, Facts]) -> Lookup | None:
+    """The heads of a table's threads by track; None where a track has several, or a row none."""
+    [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [name]).fetchall()
+    if moved or facts["track_id"].some_null:
+        return None
+    query = f"SELECT track_id AS key, head AS value FROM export_thread WHERE source = '{name}'"
+    return make_lookup(connection, f"export_{name}_head", query)
+
+
+def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None) -> str:
+    """The text of a slice. `head` and `op` are the SQL of the head of its thread and of the members of its op."""
+    category = {"task": "task_type", "api": "level", "range": "category"}[name]
+    event = Concat().sql(head)
+    if facts["dur_ns"].some_null:
+        event.sql("CASE WHEN s.dur_ns IS NULL THEN 'B' ELSE 'X' END").literal('","ts":')
+    else:
+        event.literal('X","ts":')
+    event.sql(clock.at("s.start_ns"))
+    if facts["dur_ns"].some_null:
+        event.sql(f"""',"dur":' || {clock.length("s.dur_ns")}""")
+    else:
+        event.literal(',"dur":').sql(clock.length("s.dur_ns"))
+    _titles(event, name, category, facts)
+    _args(event, name, {"track_id", "name", "start_ns", "dur_ns", category}, facts)
+    return (event.sql(op) if op else event).literal("}}").build()
 
 
 def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:

@@ -25,7 +25,7 @@ from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.perfetto_arrows import NONE, Arrows, arrow_column
 from traceconv.export.perfetto_texts import Texts, Writer
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.row_order import lies_neatly
+from traceconv.export.row_order import lies_neatly, rows_of_window, slice_order
 from traceconv.export.windows import condition, time_windows
 from traceconv.schema import table
 
@@ -41,6 +41,8 @@ _TABLES = ("range", "api", "task")
 _PLACED = frozenset(
     ("run_id", "track_id", "parent_id", "depth", "self_ns", "name", "start_ns", "dur_ns", "device_id", "args")
 )
+#: Columns of a batch of slices that are no annotations by themselves.
+_ELSEWHERE = ("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "depth", "args")
 _CATEGORIES = {"task": "task_type", "api": "level", "range": "category"}
 #: Of ops: how it is called in annotations; the column `name` is called op_name there.
 _OP_COLUMNS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
@@ -175,16 +177,13 @@ class _Export:
         if moved:
             joins += f" LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.id = s.id"
             lane = "coalesce(l.lane, 0)::INTEGER"
-        chosen = f"s.id, s.track_id, {lane} AS lane, s.name, s.{category} AS category, s.start_ns, s.dur_ns"
+        chosen = f"s.id, s.track_id, {lane} AS lane, s.name, s.{category} AS category, s.start_ns, s.dur_ns, s.depth"
         query = f"SELECT {', '.join([chosen, *listed])} FROM {source} AS s {joins}"
-        ordered = False
-        windows = ["true"]
-        if not ordered:
-            windows = [condition("s.start_ns", w) for w in time_windows(self.connection, source, "start_ns")]
-        order = "" if ordered else " ORDER BY s.track_id, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
-        for where in windows:
+        rows = rows_of_window(self.connection, source)
+        for window in time_windows(self.connection, source, "start_ns", rows):
+            where = condition("s.start_ns", window)
             arrows = self.arrows.of_rows(source, where)
-            for batch in _pieces(self.connection, f"{query} WHERE {where}{order}"):
+            for batch in _in_order(self.connection, f"{query} WHERE {where}"):
                 yield self._slice_batch(name, batch, arrows)
 
     def _slice_batch(self, name: str, batch: pa.RecordBatch, arrows: np.ndarray) -> int:
@@ -203,7 +202,7 @@ class _Export:
         self._put_category(event, column["category"])
         if self.with_args:
             event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
-            self._put_notes(event, column, ("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "args"))
+            self._put_notes(event, column, _ELSEWHERE)
             if name == "task":
                 self._put_ops(event, column["op_id"])
         closing = wire.Parts(count)
@@ -387,11 +386,31 @@ def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[
 def _pieces(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
     """The rows of a query in batches that are small in bytes too; none is empty."""
     for batch in arrow_batches(connection, query, _BATCH_ROWS):
-        waiting = [batch] if batch.num_rows else []
-        while waiting:
-            piece = waiting.pop()
-            if piece.num_rows > 1 and piece.nbytes > _BATCH_BYTES:
-                half = piece.num_rows // 2
-                waiting += [piece.slice(half), piece.slice(0, half)]
-            else:
-                yield piece
+        yield from _small(batch)
+
+
+def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    waiting = [batch] if batch.num_rows else []
+    while waiting:
+        piece = waiting.pop()
+        if piece.num_rows > 1 and piece.nbytes > _BATCH_BYTES:
+            half = piece.num_rows // 2
+            waiting += [piece.slice(half), piece.slice(0, half)]
+        else:
+            yield piece
+
+
+def _in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
+    """Slices of a window in such batches, by start; of those that start together the outermost first."""
+    found = connection.sql(query).to_arrow_table(_BATCH_ROWS)
+    order = slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
+    if order is None:
+        for batch in found.to_batches():
+            yield from _small(batch)
+        return
+    # Taking from several chunks would join them each time; there are several where texts have more than 2 GB.
+    whole = found.combine_chunks()
+    del found
+    for at in range(0, len(order), _BATCH_ROWS):
+        for batch in whole.take(pa.array(order[at : at + _BATCH_ROWS])).to_batches():
+            yield from _small(batch)

@@ -150,8 +150,16 @@ class Parts:
             data = matrix.reshape(-1)
         else:
             np.cumsum(sizes, out=ends[1:])
-            data = matrix[self._mask(widths)]
+            return pa.Array.from_buffers(
+                pa.binary(), self.count, [None, pa.py_buffer(ends), self._kept(matrix, widths)]
+            )
         return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+    def _kept(self, matrix: UInt8, widths: Sequence[int]) -> pa.Buffer:
+        """The bytes that records have; Arrow's filter takes half of numpy's time."""
+        bits = pa.py_buffer(np.packbits(self._mask(widths).reshape(-1), bitorder="little"))
+        kept = pa.array(matrix.reshape(-1)).filter(pa.Array.from_buffers(pa.bool_(), matrix.size, [None, bits]))
+        return kept.buffers()[1].slice(kept.offset, len(kept))
 
     def _mask(self, widths: Sequence[int]) -> Mask:
         mask = np.ones((self.count, sum(widths)), np.bool_)

@@ -10,13 +10,19 @@ from collections.abc import Sequence
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.export.windows import condition, time_windows
 
 Int64 = NDArray[np.int64]
-#: Rows that are looked at together.
-_WINDOW_ROWS = 262_144
+#: Rows whose numbers are looked at together.
+_NUMBERS_ROWS = 262_144
+#: Bytes of the slices of a window, of a slice without args, and the most slices of one.
+_WINDOW_BYTES = 16 << 20
+_ROW_BYTES = 200
+_WINDOW_ROWS = 131_072
+_SAMPLE_ROWS = 2048
 
 
 def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | None:
@@ -39,6 +45,26 @@ def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | No
     return places
 
 
+def slice_order(
+    start_ns: pa.ChunkedArray, dur_ns: pa.ChunkedArray, depth: pa.ChunkedArray, ids: pa.ChunkedArray
+) -> NDArray[np.intp] | None:
+    """Places of slices in the order in which a trace wants them; None when they lie so.
+
+    What begins earlier first; of what begins together the longest first, an end that is not known being later than
+    all, and of what is as long the outermost.
+    """
+    lengths = dur_ns.fill_null(2**63 - 1).to_numpy()
+    return order_of([start_ns.to_numpy(), -lengths, depth.fill_null(0).to_numpy(), ids.to_numpy()])
+
+
+def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
+    """So many slices of `source`, a FROM clause, are some tens of MB; their args are looked at in a few."""
+    [(size_bytes,)] = connection.execute(
+        f"SELECT avg(strlen(args))::BIGINT FROM (SELECT args FROM {source} LIMIT {_SAMPLE_ROWS})"
+    ).fetchall()
+    return max(min(_WINDOW_BYTES // (_ROW_BYTES + (size_bytes or 0)), _WINDOW_ROWS), _SAMPLE_ROWS)
+
+
 def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_]) -> bool:
     """Whether a row is less than the one before it, of those that `same` says to have the same key before these."""
     ties = same
@@ -57,7 +83,7 @@ def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
     query = f"SELECT track_id, depth, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
     last: dict[int, int] = {}
     seen = 0
-    for window in time_windows(connection, source, "start_ns", _WINDOW_ROWS):
+    for window in time_windows(connection, source, "start_ns", _NUMBERS_ROWS):
         batch = connection.sql(f"{query} WHERE {condition('start_ns', window)}").to_arrow_table()
         if any(column.null_count for column in batch.columns):
             return False
