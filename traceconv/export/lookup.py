@@ -1,7 +1,4 @@
-"""A small table as a list that rows index: a look-up that is no join, after which rows lie as they lay before.
-
-DuckDB gives the rows of a scan in the order of the store, but those of a join in any order.
-"""
+"""A small table as a list that rows index: a look-up that is no join, and costs less than one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""The order of slices and whether they lie neatly are those that a plain loop over sorted rows finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from traceconv.export import row_order
+from traceconv.export.row_order import lies_neatly, order_of
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+Slice = dict[str, int | str | None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_is_that_of_sorted_tuples(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = [(rng.randrange(8), rng.randrange(3), rng.randrange(2), number) for number in range(60)]
+    rng.shuffle(rows)
+    keys = [np.array(key) for key in zip(*rows, strict=True)]
+    places = order_of(keys)
+    assert places is not None
+    assert [rows[place] for place in places] == sorted(rows)
+    assert order_of([key[places] for key in keys]) is None
+
+
+def test_nothing_is_in_order() -> None:
+    assert order_of([np.zeros(0, np.int64)] * 3) is None
+
+
+def slices(*places: tuple[int, int, int, int | None]) -> list[Slice]:
+    """Slices by track, depth, start and duration."""
+    return [
+        {"id": number, "track_id": track, "depth": depth, "start_ns": start, "dur_ns": length, "name": "x"}
+        for number, (track, depth, start, length) in enumerate(places)
+    ]
+
+
+def is_neat(make_store: MakeStore, rows: list[Slice]) -> bool:
+    store = make_store(track=[{"track_id": n, "kind": "thread", "device_id": None} for n in (1, 2)], api=rows)
+    with open_store(store) as connection:
+        return lies_neatly(connection, "(SELECT * FROM api WHERE run_id = 1)")
+
+
+@pytest.mark.parametrize("window", [1, 2, 1000])
+@pytest.mark.parametrize(
+    ("rows", "neat"),
+    [
+        (slices((1, 0, 0, 10), (1, 1, 2, 3), (1, 0, 10, 5), (2, 0, 4, 9)), True),
+        # In two runs, as two threads write them.
+        (slices((1, 0, 0, 10), (1, 0, 20, 10), (1, 0, 10, 10), (1, 0, 30, None)), True),
+        (slices((1, 0, 0, 11), (1, 0, 20, 10), (1, 0, 10, 10)), False),
+        (slices((1, 0, 0, 100), (2, 0, 10, 1), (2, 0, 20, 1), (1, 0, 99, 1)), False),
+        (slices((1, 0, 5, 0), (1, 0, 5, 4)), True),
+        (slices(), True),
+    ],
+)
+def test_neat_slices(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, rows: list[Slice], neat: bool, window: int
+) -> None:
+    monkeypatch.setattr(row_order, "_NUMBERS_ROWS", window)
+    assert is_neat(make_store, rows) is neat
+
+
+def test_what_is_not_known_is_not_neat(make_store: MakeStore) -> None:
+    rows = slices((1, 0, 0, 10), (1, 0, 10, 5))
+    rows[1]["depth"] = None
+    assert not is_neat(make_store, rows)
