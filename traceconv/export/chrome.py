@@ -50,7 +50,7 @@ _BATCH_ROWS = 16_384
 #: Flows of a window: only ids and times of them are held, not texts.
 FLOW_WINDOW_ROWS = 400_000
 #: DuckDB's share of the memory; beyond it, it spills to disk.
-_MEMORY_LIMIT = "100MB"
+_MEMORY_LIMIT = "200MB"
 #: From here on (ns) times are computed with more than 64 bits.
 _WIDE_NS = 10**15
 
