@@ -17,8 +17,8 @@ from traceconv.errors import OutputError
 
 Int64 = NDArray[np.int64]
 
-#: Rows of a batch, at least: small ones are joined.
-_BATCH_ROWS = 8192
+#: Rows of a batch, or its bytes, at least: small ones are joined.
+_BATCH_ROWS, _BATCH_BYTES = 40_000, 5 << 20
 _CACHED = 4
 
 
@@ -82,7 +82,7 @@ class Lane:
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._reader: pa.ipc.RecordBatchFileReader | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting_rows = self._waiting_bytes = 0
         self._first_ids: list[int] = []
         self._first_rows: list[int] = []
         self._cache: dict[int, pa.RecordBatch] = {}
@@ -94,7 +94,8 @@ class Lane:
             return
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= _BATCH_ROWS:
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_rows >= _BATCH_ROWS or self._waiting_bytes >= _BATCH_BYTES:
             self._write()
 
     def _write(self) -> None:
@@ -115,7 +116,7 @@ class Lane:
             raise OutputError(
                 f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
             ) from error
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def end(self) -> None:
         """No more rows come: from now on they are read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -98,17 +98,22 @@ class SecondPass:
 
     def _nest(self) -> None:
         nester = CompleteNester()
-        with closing(ahead(self._first.spans.windows())) as windows:
-            window = next(windows, None)
-            while window is not None:
-                following = next(windows, None)
-                self._keep(nester.feed(window, int(following["start_ns"][0]) if following is not None else None))
-                window = following
-        self._keep(nester.finish())
+        with closing(ahead(self._nested_windows(nester))) as nested:
+            for rows in nested:
+                self._keep(rows)
         self.overlaps = nester.overlaps
         if nester.overlaps:
             message = "slices that overlap one before them on their track without lying inside of it"
             self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=nester.overlaps)
+
+    def _nested_windows(self, nester: CompleteNester) -> Generator[RecordArray, None, None]:
+        with closing(ahead(self._first.spans.windows())) as windows:
+            window = next(windows, None)
+            while window is not None:
+                following = next(windows, None)
+                yield nester.feed(window, int(following["start_ns"][0]) if following is not None else None)
+                window = following
+        yield nester.finish()
 
     def _keep(self, rows: RecordArray) -> None:
         moment = (rows["kind"] == MOMENT) | (rows["kind"] == BEFORE_NEXT)

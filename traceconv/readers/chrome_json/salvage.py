@@ -121,7 +121,10 @@ class Salvage:
             if self._at >= self._end:
                 return True
             following = next_event_start(self._text, self._at + 1, self._end)
-            self._single(following)
+            if following == self._end and self._text[self._at] == ord("]"):
+                return True  # the end of the events, for all that is known here
+            if not self._take(self._at, following):
+                self._single(following)
             if self._ended or self._waits or self._at >= self._end or following == self._end:
                 return True
         return False
