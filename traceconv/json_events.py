@@ -16,31 +16,8 @@ from numpy.typing import NDArray
 #: A number or a name; None when the key is not there.
 Label: TypeAlias = int | float | str | None
 
+#: The text of a value that is not there.
 ABSENT = Raw(b"")
-
-
-class TraceEvent(msgspec.Struct, gc=False):
-    """One event. Times, ids and args are the bytes of the text (`ABSENT`: no such key), so that nothing is rounded.
-
-    extra  all other top-level keys, with the bytes of their values; None when there are none
-    """
-
-    name: str | None = None
-    ph: str | None = None
-    cat: str | None = None
-    pid: int | str | None = None
-    tid: int | str | None = None
-    bp: str | None = None
-    s: str | None = None
-    scope: str | None = None
-    ts: Raw = ABSENT
-    dur: Raw = ABSENT
-    args: Raw = ABSENT
-    id: Raw = ABSENT
-    tts: Raw = ABSENT
-    tdur: Raw = ABSENT
-    extra: dict[str, Raw] | None = None
-
 
 LABEL_FIELDS = ("name", "ph", "cat", "pid", "tid", "bp", "s", "scope")
 RAW_FIELDS = ("ts", "dur", "args", "id", "tts", "tdur")
@@ -184,14 +161,6 @@ def binary_column(values: Sequence[Any]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))], null_count=0
     )
-
-
-def columns_of(events: Sequence[TraceEvent]) -> EventColumns:
-    """The events as columns."""
-    labels = {field: coded([getattr(event, field) for event in events], typed=True) for field in LABEL_FIELDS}
-    raw = {field: binary_column([getattr(event, field) for event in events]) for field in RAW_FIELDS}
-    extra = [event.extra for event in events]
-    return EventColumns(len(events), labels, raw, extra if any(extra) else None)
 
 
 def join_columns(parts: Sequence[EventColumns]) -> EventColumns:

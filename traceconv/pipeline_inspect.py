@@ -15,7 +15,7 @@ from traceconv.errors import InputError, printable
 from traceconv.json_events import TraceBatch
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import arg_keys
-from traceconv.normalize.trace_json.classify import RuleSet, built_in
+from traceconv.normalize.trace_json.classify import RuleSet, built_in, rules_of
 from traceconv.normalize.trace_json.metadata import read_metadata, time_places
 from traceconv.normalize.trace_json.own_export import header_of
 from traceconv.normalize.trace_json.times import US_PLACES, exact_ns
@@ -169,4 +169,4 @@ class _Seen:
             "threads": self._threads | {thread for _, thread in self.tracks.names().values() if thread},
             "args": self._arg_keys,
         }
-        return next((rules.title for rules in rule_sets if rules.knows(words)), None)
+        return rules_of(words, rule_sets).title or None

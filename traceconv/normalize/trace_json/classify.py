@@ -144,6 +144,11 @@ def built_in() -> tuple[RuleSet, ...]:
     return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
 
 
+def rules_of(words: Mapping[str, Iterable[str]], rule_sets: Iterable[RuleSet]) -> RuleSet:
+    """The first rules that know a trace with these words (see RuleSet.knows); PLAIN when none do."""
+    return next((rules for rules in rule_sets if rules.knows(words)), PLAIN)
+
+
 def read_rules(path: Path) -> RuleSet:
     """The rules in a file of the user's. InputError when it can't be read, or breaks the rules for rules."""
     try:

@@ -17,7 +17,7 @@ from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.spool import Spool
 from traceconv.normalize.trace_json.begin_end import BeginEndMatcher
-from traceconv.normalize.trace_json.classify import PLAIN, Classifier, RuleSet
+from traceconv.normalize.trace_json.classify import Classifier, RuleSet, rules_of
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.flows import MOMENT_DTYPE, Flows
 from traceconv.normalize.trace_json.slice_rows import SliceRows
@@ -61,10 +61,7 @@ class SecondPass:
             "threads": threads,
             "args": self._first.arg_keys,
         }
-        for rules in rule_sets:
-            if rules.knows(words):
-                return rules
-        return PLAIN
+        return rules_of(words, rule_sets)
 
     def prepare(self) -> None:
         """All that needs the events in another order than that of the source."""

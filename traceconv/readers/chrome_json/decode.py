@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from traceconv import native
-from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns, Label, TraceEvent, columns_of
+from traceconv.json_events import ABSENT, LABEL_FIELDS, RAW_FIELDS, EventColumns, Label, binary_column, coded
 from traceconv.readers.chrome_json.compiled import scanned_columns
 from traceconv.readers.chrome_json.fields import NUMBERED_KINDS, columns_in
 
@@ -93,7 +93,9 @@ def _by_places(body: bytes, lines: bool) -> EventColumns | None:
 def _one_by_one(body: bytes, lines: bool) -> Decoded:
     """The same by way of each event's keys: whatever keys there are, and types of values."""
     elements = _WHOLE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
-    events: list[TraceEvent] = []
+    labels: list[dict[str, Label]] = []
+    raws: list[dict[str, Raw]] = []
+    extras: list[dict[str, Raw] | None] = []
     repeated: list[int] = []
     strangers = 0
     for element in elements:
@@ -103,34 +105,41 @@ def _one_by_one(body: bytes, lines: bool) -> Decoded:
             continue
         keys = _KEYS.decode(text)
         if text.count(b":") != len(keys) + b"".join(keys.values()).count(b":") + "".join(keys).count(":"):
-            repeated.append(len(events))
-        events.append(event_of(keys))
-    return Decoded(columns_of(events), tuple(repeated), strangers)
+            repeated.append(len(labels))
+        known, extra = _labels_of(keys)
+        labels.append(known)
+        raws.append(keys)
+        extras.append(extra or None)
+    columns = EventColumns(
+        len(labels),
+        {field: coded([event.get(field) for event in labels], typed=True) for field in LABEL_FIELDS},
+        {field: binary_column([event.get(field, ABSENT) for event in raws]) for field in RAW_FIELDS},
+        extras if any(extras) else None,
+    )
+    return Decoded(columns, tuple(repeated), strangers)
 
 
-def event_of(keys: dict[str, Raw]) -> TraceEvent:
-    """An event made of its keys. Values of types that no field takes are spelled as text, and kept in `extra`."""
-    event = TraceEvent()
+def _labels_of(keys: dict[str, Raw]) -> tuple[dict[str, Label], dict[str, Raw]]:
+    """The labels among an event's keys, and what no field takes: values of odd types are in both, as text and as is."""
+    labels: dict[str, Label] = {}
     extra: dict[str, Raw] = {}
     for key, raw in keys.items():
         if key in RAW_FIELDS:
-            setattr(event, key, raw)
-        elif key not in LABEL_FIELDS:
+            continue
+        if key not in LABEL_FIELDS:
             extra[key] = raw
-        else:
-            value = _value(raw)
-            known: Label = None
-            if isinstance(value, str) or (key in ("pid", "tid") and isinstance(value, (int, float))):
-                known = str(value).lower() if isinstance(value, bool) else value
-            elif key == "ph" and type(value) is int:
-                known = NUMBERED_KINDS.get(value)
-            if known is None and value is not None:
-                known = bytes(raw).decode("utf-8", "replace")
-                extra[key] = raw
-            setattr(event, key, known)
-    if extra:
-        event.extra = extra
-    return event
+            continue
+        value = _value(raw)
+        known: Label = None
+        if isinstance(value, str) or (key in ("pid", "tid") and isinstance(value, (int, float))):
+            known = str(value).lower() if isinstance(value, bool) else value
+        elif key == "ph" and type(value) is int:
+            known = NUMBERED_KINDS.get(value)
+        if known is None and value is not None:
+            known = bytes(raw).decode("utf-8", "replace")
+            extra[key] = raw
+        labels[key] = known
+    return labels, extra
 
 
 def _value(raw: Raw) -> object:

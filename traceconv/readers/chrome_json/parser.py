@@ -26,7 +26,7 @@ _EVENTS_KEY = "traceEvents"
 
 
 class TraceParser:
-    """Feed it text; it yields batches. `keys` has what stood around the events, `documents` how many there were."""
+    """Feed it text; it yields batches. `keys` has what stood around the events."""
 
     def __init__(self, log: ImportLog, limits: Limits | None = None) -> None:
         self._log = log
