@@ -32,7 +32,11 @@ class Measured:
 def run(command: Sequence[str | Path], fine: Sequence[int] = (0,)) -> Measured:
     """Runs a command to its end. RuntimeError, with what it said, when its exit code is none of `fine`."""
     begin = time.perf_counter()
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # A machine may be set to keep no bytecode: every start would compile all modules anew.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
     # What these programs print is far less than a pipe holds, so that waiting for them first can't block.
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begin
