@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.normalize.nesting import NO_PARENT, Nester, Slices
+from traceconv.normalize.trace_json.flows import _order
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 
@@ -174,3 +175,9 @@ def test_ends_without_begins_among_many_open_begins_take_linear_time() -> None:
     log += [(1, count + key, True, 1) for key in range(count)]
     rows, unmatched, _, merged = nested(log, [], by_stack=True)
     assert (len(rows), unmatched, merged) == (count, count, 0)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 5), max_size=12))
+def test_ends_of_flows_are_ordered_as_one_sort_would(rows: list[tuple[int, ...]]) -> None:
+    columns = np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 5).T
+    assert _order(*columns).tolist() == np.lexsort(columns[::-1]).tolist()

@@ -73,16 +73,16 @@ class Flows:
         # Where an end frees the key, what follows it begins anew.
         frees = step >= FREEING
         step = points["step"] = np.where(frees, step - (FREEING - STEP), step)
-        distinct, inverse = np.unique(key, return_inverse=True)
-        single = np.bincount(inverse[step == START], minlength=len(distinct))[inverse] == 1
-        rank = np.where(single, step, 0)
-        order = np.lexsort((points["row"], step, points["ts_ns"], rank, key))
-        points, frees = gather(points, order), frees[order]
-        key, step = points["key"], points["step"]
-        count = len(points)
-        first = np.ones(count, np.bool_)
+        # The window is sorted by key.
+        first = np.ones(len(points), np.bool_)
         first[1:] = key[1:] != key[:-1]
         segment = np.cumsum(first) - 1
+        single = np.bincount(segment[step == START], minlength=int(first.sum()))[segment] == 1
+        rank = np.where(single, step, 0)
+        order = _order(segment, rank, points["ts_ns"], step, points["row"])
+        points, frees = gather(points, order), frees[order]
+        step = points["step"]
+        count = len(points)
         place = np.arange(count)
         # The last start or step before each point; an end does not take the place of one.
         source = np.where(step != END, place, -1)
@@ -136,6 +136,20 @@ class Flows:
         """Frees the disk space."""
         self._points.close()
         self._arrows.close()
+
+
+def _order(segment: Int64, *keys: Int64) -> NDArray[np.intp]:
+    """Rows by segment, which rises, then by the keys; only segments that are not in order already are sorted."""
+    later = np.zeros(max(0, len(segment) - 1), np.bool_)  # whether a row belongs before the one above it
+    equal = segment[1:] == segment[:-1]
+    for key in keys:
+        later |= equal & (key[1:] < key[:-1])
+        equal &= key[1:] == key[:-1]
+    order = np.arange(len(segment))
+    if later.any():
+        some = np.flatnonzero(np.isin(segment, segment[1:][later]))
+        order[some] = some[np.lexsort((*(key[some] for key in reversed(keys)), segment[some]))]
+    return order
 
 
 def _nullable(ids: Int64) -> Nullable:
