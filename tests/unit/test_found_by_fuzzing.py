@@ -84,3 +84,15 @@ def test_a_weight_beyond_all_numbers(tmp_path: Path) -> None:
     )
     run, _ = taken(text, tmp_path, "p.speedscope.json", "speedscope")
     assert len(run.log)
+
+
+@pytest.mark.parametrize("name", [b"gpu\\ud800:0", b"gpu\xed\xa0\x80:0", b"gpu\xff:0"])
+def test_the_name_of_a_node_that_no_text_holds_in_a_static_profile(name: bytes, tmp_path: Path) -> None:
+    times = b'{"start": 0.001, "kern": 0.0015, "end": 0.002}'
+    text = (
+        b'{"graph_exec": {"operator": {"7": {"name": "conv", "type": "Conv"}}, "var": {}, "comp_seq": ["7"]}, '
+        b'"profiler": {"device": {"7": {"' + name + b'": ' + times + b'}}, "host": {}}}'
+    )
+    run, store = taken(text, tmp_path, "m.json", "megengine_static")
+    assert query(store, "SELECT count(*) FROM slice") == [(1,)]
+    assert [entry.code.text for entry in run.log][:1] in (["bad_bytes"], ["odd_json"])
