@@ -77,6 +77,8 @@ static Text past_wrong_word(Text at, Text end)
 
 static int add(Patch *patch, const void *bytes, size_t size)
 {
+    if (size == 0)
+        return 1;
     if (patch->size + size > patch->room) {
         size_t room = (patch->size + size) * 2;
         uint8_t *more = realloc(patch->bytes, room);
