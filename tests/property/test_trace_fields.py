@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from traceconv import native
 from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns
 from traceconv.readers.chrome_json.compiled import scanned_columns
+from traceconv.readers.chrome_json.decode import BLANKS as BLANKS_BETWEEN
 from traceconv.readers.chrome_json.decode import NotWhole, _by_places, _one_by_one, decode_events
 from traceconv.readers.chrome_json.fields import columns_in
 
@@ -21,7 +22,6 @@ READERS: list[Callable[[bytes, bool], EventColumns | None]] = [
     _by_places,
     *([scanned_columns] if native.AVAILABLE else []),
 ]
-BLANK_BYTES = b" \t\r\n,"
 BLANKS = st.sampled_from(["", " ", "\n", "\t", "\r\n", "\n    ", "      "])
 STRINGS = st.one_of(
     st.sampled_from(
@@ -118,7 +118,7 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], lines: bool, data
         changed[place : place + 1] = b"" if new is None else bytes([new])
         if not changed:
             return
-    body = bytes(changed).strip(BLANK_BYTES)
+    body = bytes(changed).strip(BLANKS_BETWEEN)
     try:
         body.decode()
     except UnicodeDecodeError:

@@ -45,8 +45,6 @@ typedef struct {
     int guess[MOST_KEYS];
 } Scan;
 
-typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
-
 static int field_of(Scan *scan, Text at, size_t size, int key)
 {
     if (size > WORD)

@@ -37,8 +37,6 @@ typedef struct {
     int guess[MOST_MEMBERS];
 } Members;
 
-typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
-
 static Wanted *wanted_of(Members *members, Text at, size_t size, int member)
 {
     int *guess = &members->guess[member < MOST_MEMBERS ? member : MOST_MEMBERS - 1];

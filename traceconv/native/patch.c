@@ -21,12 +21,12 @@ typedef struct {
     Py_ssize_t count;
 } Patch;
 
-typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
-
 static const char *const words[] = {
     "NaN", "nan", "NAN", "Infinity", "infinity", "inf", "Inf", "INF", "N/A", "None", "True", "False", "undefined",
 };
-/* So many of them may have a sign. */
+/* What such a word or number begins with, unless it is a number that ends in its point. */
+static const char firsts[] = "+-.0NnIiTFu";
+/* So many words may have a sign. */
 enum { WORDS = sizeof words / sizeof *words, SIGNED_WORDS = 8 };
 
 static int is_space(uint8_t byte)
@@ -54,7 +54,7 @@ static Text past_wrong_word(Text at, Text end)
         stop = point + 1;
         return point < end && *point == '.' && ends_word(stop, end) ? stop : NULL;
     }
-    if (!strchr("+-.0NnIiTFu", *at))
+    if (!memchr(firsts, *at, sizeof firsts - 1))
         return NULL;
     while (!ends_word(stop, end) && *stop != '"')
         stop++;

@@ -14,6 +14,8 @@ from traceconv.normalize.trace_json.args import joined_objects
 from traceconv.normalize.trace_json.filled import Numbers, Rows, Values, numbers_of, values_of
 
 _VALUES = msgspec.json.Decoder(list[Any])
+#: How the compiled reader says that a row has a plain whole number (native/members.c).
+_WHOLE = 1
 
 
 class ArgColumns:
@@ -54,8 +56,8 @@ class ArgColumns:
             if numbers is None or known is None:
                 said[key] = values
                 continue
-            how = np.frombuffer(known, np.uint8)
-            whole = Numbers(np.frombuffer(numbers, np.int64), how != 1)
+            is_whole = np.frombuffer(known, np.uint8) == _WHOLE
+            whole = Numbers(np.frombuffer(numbers, np.int64), ~is_whole)
             said[key] = _first_numbers([whole, numbers_of(values)]) if texts else whole
         return said
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.diagnostics import Code, ImportLog
 
 #: Levels of brackets that an event may have; what lies deeper is kept as text.
 MAX_DEPTH = 128
@@ -24,7 +25,8 @@ _COMMA = "comma before a closing bracket"
 _WORD = "number that JSON does not have"
 _CONTROL = "control character in a string"
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+#: An escape that is one half of a character, perhaps without the other.
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HIGH_LOW = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 #: What is bare stands behind a blank, a colon, a comma or a bracket, and before one.
 _BARE = re.compile(
@@ -67,6 +69,17 @@ class Patched:
     what: tuple[str, ...]
     lost_bytes: int
     count: int
+
+    def say(self, log: ImportLog, start: int, source_id: int = 1) -> None:
+        """Notes what was wrong, if anything was; `start`: where the text stands in its file."""
+        if self.at is not None:
+            log.add(
+                Code.BAD_BYTES if self.lost_bytes else Code.ODD_JSON,
+                ", ".join(self.what),
+                source_id=source_id,
+                byte_offset=start + self.at,
+                byte_count=self.lost_bytes or None,
+            )
 
 
 def patch(text: bytes) -> Patched:
@@ -172,7 +185,7 @@ def _escapes(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> l
         if place < done:
             continue
         pair = _HIGH_LOW.match(text, place)
-        good = None if pair is None and _SURROGATE.match(text, place) else _ESCAPE.match(text, place)
+        good = None if pair is None and SURROGATE.match(text, place) else _ESCAPE.match(text, place)
         if pair is not None or good is not None:
             done = (pair or good).end()  # type: ignore[union-attr] # one of them is a match
             continue

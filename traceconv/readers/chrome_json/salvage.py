@@ -7,7 +7,6 @@ of them, and given up where it can't be done.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
@@ -16,14 +15,13 @@ from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import Segment
 from traceconv.readers.chrome_json.compiled import scanned_prefix
 from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events, goes_on
-from traceconv.readers.chrome_json.patch import Patched, is_utf8, patch
+from traceconv.readers.chrome_json.patch import SURROGATE, is_utf8, patch
 from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, next_event_start, skip_space
 
 #: So many events that don't decode, and the rest of the stretch is put right as a whole before it is decoded.
 MANY_FAILURES = 64
 #: So far an event is followed that has something wrong.
 _NEAR_BYTES = 64 << 10
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +170,11 @@ class Salvage:
             except NotWhole:
                 continue
             self._add(decoded, start, end)
-            self._say(patched, start)
+            patched.say(self._log, self._base + start)
             if patched.at is not None:
                 self._failures += patched.count
             return True
         return False
-
-    def _say(self, patched: Patched, start: int) -> None:
-        if patched.at is None:
-            return
-        code = Code.BAD_BYTES if patched.lost_bytes else Code.ODD_JSON
-        self._log.add(
-            code,
-            ", ".join(patched.what),
-            source_id=1,
-            byte_offset=self._base + start + patched.at,
-            byte_count=patched.lost_bytes or None,
-        )
 
     def _single(self, next_start: int) -> None:
         """Takes one element from `_at` on, wherever it ends, or gives up the text up to `next_start`."""
@@ -228,7 +214,7 @@ class Salvage:
             if not goes_on(self._text[at:limit]):
                 return end_of_bracketed(self._text, at, limit)
             limit = at + (limit - at) * 4
-        if goes_on(self._text[at:]) and not _SURROGATE.search(self._text, at):
+        if goes_on(self._text[at:]) and not SURROGATE.search(self._text, at):
             return None
         return end_of_bracketed(self._text, at, self._end)
 

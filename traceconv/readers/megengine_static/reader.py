@@ -8,7 +8,6 @@ An operator that never ran has no times, and so no event: `info` in the log says
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -21,11 +20,10 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.chrome_json.patch import is_utf8, patch
+from traceconv.readers.chrome_json.patch import SURROGATE, is_utf8, patch
 from traceconv.readers.file_reader import FileReader
 
 SOURCE_ID = 1
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SIDES = ("device", "host")
 #: Times are seconds: beyond this many lies no time that 64 bits of nanoseconds hold.
 _FAR_SECONDS = Decimal(2) ** 62 / 10**9
@@ -82,8 +80,11 @@ class MegEngineStaticReader(FileReader):
                 )
         self._text_bytes = size
         text = b"".join(parts)
-        if not is_utf8(text) or _SURROGATE.search(text):
-            text = self._mended(text)
+        if not is_utf8(text) or SURROGATE.search(text):
+            # Bytes that are not UTF-8, and halves of surrogate pairs: no column holds them.
+            patched = patch(text)
+            patched.say(self._log, 0, SOURCE_ID)
+            text = patched.text
         try:
             found = json.loads(text, parse_float=_decimal)
         except (ValueError, RecursionError) as error:
@@ -91,19 +92,6 @@ class MegEngineStaticReader(FileReader):
                 f"{printable(str(self._path))}: damaged: no whole JSON object ({printable(str(error))})"
             ) from error
         return _mapping(found)
-
-    def _mended(self, text: bytes) -> bytes:
-        """The text without bytes that are not UTF-8 and halves of surrogate pairs: no column holds them."""
-        patched = patch(text)
-        if patched.at is not None:
-            self._log.add(
-                Code.BAD_BYTES if patched.lost_bytes else Code.ODD_JSON,
-                ", ".join(patched.what),
-                source_id=SOURCE_ID,
-                byte_offset=patched.at,
-                byte_count=patched.lost_bytes or None,
-            )
-        return patched.text
 
     def _events(
         self, side: str, entries: Mapping[str, Any], operators: Mapping[str, Any], footprints: Mapping[str, Any]
