@@ -31,11 +31,12 @@ class Coded(Sequence[Any]):
     distinct  values; some may be in no row
     """
 
-    __slots__ = ("codes", "distinct")
+    __slots__ = ("_texts", "codes", "distinct")
 
     def __init__(self, codes: NDArray[np.int32], distinct: list[Any]) -> None:
         self.codes = codes
         self.distinct = distinct
+        self._texts: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -59,10 +60,18 @@ class Coded(Sequence[Any]):
         found: list[int] = np.bincount(self.codes, minlength=len(self.distinct)).tolist()
         return found
 
-    def text(self, places: NDArray[np.intp] | None = None) -> pa.Array:
-        """A text column of some rows (None: of all)."""
-        codes = self.codes if places is None else self.codes[places]
-        return pa.array(self.distinct, pa.string()).take(pa.array(codes))
+    def text(self, places: NDArray[np.intp]) -> pa.DictionaryArray:
+        """A text column of some rows."""
+        if self._texts is None:
+            # Texts of a dictionary are not null: Arrow could not put it together with others.
+            self._texts = pa.array(["" if value is None else value for value in self.distinct], pa.string())
+        codes, texts = self.codes[places], self._texts
+        none = np.array([value is None for value in self.distinct], np.bool_)
+        null = none[codes] if none.any() else None
+        if len(texts) > len(codes) // 4:  # many of them may be in other rows only
+            used, places_in_used = np.unique(codes, return_inverse=True)
+            codes, texts = places_in_used.astype(np.int32), texts.take(pa.array(used))
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), texts)
 
 
 def coded(values: Sequence[Any], *, typed: bool = False) -> Coded:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
-_M_ARENA_MAX = -8  # of glibc's malloc.h
+# Of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+#: Smaller blocks come from the heap, and so much of it is kept free: columns of a batch, made and dropped all the time,
+#: would else be given back to the system, and be cleared by it, each time.
+_HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 32 << 20
 
 
 def keep_little() -> None:
@@ -14,6 +18,8 @@ def keep_little() -> None:
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     _call("mallopt", _M_ARENA_MAX, 1)
+    _call("mallopt", _M_MMAP_THRESHOLD, _HEAP_BLOCK_BYTES)
+    _call("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def give_back() -> None:

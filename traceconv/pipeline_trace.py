@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from dataclasses import replace as replace_columns
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -181,11 +183,10 @@ class _Read:
                 give_back()
                 _check_usable(path, self.reader, self.accounts, self.log)
                 derived = DerivedRows()
-                for name, batches in passes.tables():
-                    if isinstance(passes, _AnyTrace):
-                        batches = derived.noted(name, batches, passes.memory_markers())
-                    with closing(ahead(told(batches, observer))) as rows:
-                        writer.insert(name, run_id, self._noted(rows) if name == "process" else rows)
+                with closing(ahead(_rows(passes, derived, observer))) as rows:
+                    for name, of_table in groupby(rows, itemgetter(0)):
+                        batches = (batch for _, batch in of_table)
+                        writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
         finally:
             if passes is not None:
                 passes.close()
@@ -213,6 +214,17 @@ class _Read:
         if header is not None:
             return OwnExport(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
         return _AnyTrace(self.log, self.accounts, self.reader, options)
+
+
+def _rows(
+    passes: _Passes, derived: DerivedRows, observer: Observer
+) -> Generator[tuple[str, pa.RecordBatch], None, None]:
+    """The batches of all tables, one table after another. `derived` sees those of a trace of any writer."""
+    for name, batches in passes.tables():
+        if isinstance(passes, _AnyTrace):
+            batches = derived.noted(name, batches, passes.memory_markers())
+        for batch in told(batches, observer):
+            yield name, batch
 
 
 class _AnyTrace:

@@ -13,10 +13,23 @@ from hypothesis import strategies as st
 
 from traceconv import native
 from traceconv.json_events import binary_column
+from traceconv.normalize.complete_nesting import (
+    BEFORE_NEXT,
+    MOMENT,
+    NO_PARENT,
+    PAIR,
+    SLICE,
+    SPAN_DTYPE,
+    UNFINISHED,
+    CompleteNester,
+    StackNester,
+    VectorNester,
+)
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.filled import Numbers, Values, new_column
 from traceconv.normalize.trace_json.times import exact_ns
 from traceconv.readers.chrome_json.patch import _patched_in_arrays, patch
+from traceconv.schema.dtypes import RecordArray
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
 
@@ -163,3 +176,54 @@ def test_deep_values_are_left_to_others() -> None:
     for depth, taken in ((200, True), (300, False), (1_000_000, False)):
         text = b'{"args":' + b"[" * depth + b"]" * depth + b"}"
         assert (native.events(text, False, (b"ph",), (b"args",), False) is not None) is taken
+
+
+@st.composite
+def span_windows(draw: st.DrawFn) -> list[RecordArray]:
+    """Spans in the order of their start, cut where a start is over; few starts, so that many are the same."""
+    kinds = st.sampled_from([SLICE, SLICE, SLICE, PAIR, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT])
+    row = st.tuples(st.integers(0, 8), st.integers(0, 5), st.integers(1, 3), kinds)
+    rows = sorted(draw(st.lists(row, max_size=14)), key=lambda one: one[0])
+    ids = draw(st.permutations(range(len(rows))))
+    spans = np.zeros(len(rows), SPAN_DTYPE)
+    for place, (start, dur, track, kind) in enumerate(rows):
+        dur = dur if kind in (SLICE, PAIR) else 0
+        spans[place] = (start, dur, ids[place], ids[place] + 100 if kind == PAIR else -1, track, kind)
+    cuts = draw(st.lists(st.integers(0, 8), max_size=2))
+    return np.split(spans, np.searchsorted(spans["start_ns"], sorted(cuts)))
+
+
+def nested(nester: CompleteNester, windows: list[RecordArray]) -> tuple[list[object], list[object], int]:
+    parts = []
+    for number, window in enumerate(windows):
+        later = np.concatenate([window[:0], *windows[number + 1 :]])
+        parts.append(nester.feed(window, int(later["start_ns"][0]) if len(later) else None))
+    parts.append(nester.finish())
+    rows, moments = (sorted(row for part in parts for row in part[which].tolist()) for which in (0, 1))
+    return rows, moments, nester.overlaps
+
+
+@given(span_windows())
+def test_nesting(windows: list[RecordArray]) -> None:
+    rows, moments, overlaps = nested(StackNester(), windows)
+    assert (rows, moments, overlaps) == nested(VectorNester(), windows)
+    spans = np.concatenate(windows) if windows else np.zeros(0, SPAN_DTYPE)
+    assert len(rows) == np.count_nonzero(spans["kind"] <= UNFINISHED)
+    assert len(moments) == np.count_nonzero(spans["kind"] > UNFINISHED)
+
+
+@pytest.mark.parametrize("nester", [StackNester, VectorNester])
+def test_a_begin_keeps_its_children_when_a_moment_of_its_time_stands_before_it(nester: type[CompleteNester]) -> None:
+    """A slice without duration right before a begin was not inside of it; nor were then the begin's own children."""
+    spans = np.array(
+        [(5, 0, 1, -1, 1, SLICE), (5, 9, 2, 20, 1, PAIR), (7, 2, 3, -1, 1, SLICE)],
+        SPAN_DTYPE,
+    )
+    rows, _, _ = nested(nester(), [spans])
+    assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, NO_PARENT), (3, 2)]  # type: ignore[index]
+
+
+def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
+    for track, kind in ((-1, SLICE), (1, 9), (1, -1), (2**31 - 1, SLICE)):
+        with pytest.raises(ValueError, match="no track or kind"):
+            StackNester().feed(np.array([(0, 1, 1, -1, track, kind)], SPAN_DTYPE), None)

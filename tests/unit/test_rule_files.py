@@ -40,8 +40,8 @@ def test_the_first_rule_that_fits_counts() -> None:
     classifier = Classifier(rules.rules, {1: (None, "stream 7"), 2: (None, "main")})
     codes = classifier.codes(
         np.array([1, 1, 2, 1, 2], np.int32),
-        pa.array(["kernel", "kernel", "kernel", None, "kernel"]),
-        pa.array(["copy a", "gemm", "gemm", "gemm", "copy b"]),
+        pa.array(["kernel", "kernel", "kernel", None, "kernel"]).dictionary_encode(),
+        pa.array(["copy a", "gemm", "gemm", "gemm", "copy b"]).dictionary_encode(),
     )
     assert codes.tolist() == [0, 1, -1, -1, 0]
     assert rules.rules[1].named(None, "stream 7") == {"stream_id": "7"}

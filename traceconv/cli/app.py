@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -82,8 +83,21 @@ def _options(
 ) -> None: ...
 
 
+class _NoPandas:
+    """pyarrow would load it, where it is installed, to know its types when it sees them: they don't come up here."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Refuses the import."""
+        if name == "pandas":
+            raise ModuleNotFoundError("the program does without pandas", name=name)
+
+
 def main() -> None:
     """Entry point of the `traceconv` program: runs a command and ends the process with its exit code."""
+    # What a program loads stays: it is not worth looking through for garbage again and again.
+    gc.set_threshold(50_000)
+    sys.meta_path.insert(0, _NoPandas)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -74,8 +74,9 @@ int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size)
     size_t slot = hash & (known->slot_count - 1);
     while (known->slots[slot]) {
         int32_t code = (int32_t)(known->slots[slot] - 1);
+        /* Of one size up to a word, different stretches have different hashes. */
         if (known->hash[code] == hash && (size_t)known->size[code] == size
-            && memcmp(begin + known->start[code], at, size) == 0)
+            && (size <= WORD || memcmp(begin + known->start[code], at, size) == 0))
             return code;
         slot = (slot + 1) & (known->slot_count - 1);
     }

@@ -13,7 +13,7 @@
 #include "json.h"
 #include "module.h"
 
-enum { MOST_FIELDS = 32, MOST_KEYS = 64 };
+enum { MOST_FIELDS = 32, FIRST = MOST_FIELDS, UNKNOWN, PLACES };
 
 /* A field of events: by the first eight bytes of its name, which no name is longer than. */
 typedef struct {
@@ -42,23 +42,29 @@ typedef struct {
     /* What is in order: so many events and other keys, and where the event behind them begins. */
     size_t whole_rows, whole_others;
     Text whole_end;
-    int guess[MOST_KEYS];
+    /* Which field came last behind each field, first in an event, and behind a key that is no field. */
+    int guess[PLACES];
 } Scan;
 
-static int field_of(Scan *scan, Text at, size_t size, int key)
+/* Behind the colon of the key whose quote stands at `at`, when it is the field that is guessed. */
+static inline Text past_guess(const Scan *scan, Text at, int guess)
+{
+    const Field *field = &scan->fields[guess];
+    if (scan->end - at < WORD + 3 || *at != '"' || word_of(at + 1, field->size, scan->end) != field->word)
+        return NULL;
+    at += field->size + 1;
+    return at[0] == '"' && at[1] == ':' ? at + 2 : NULL;
+}
+
+static int field_of(const Scan *scan, Text at, size_t size)
 {
     if (size > WORD)
-        return -1;
+        return UNKNOWN;
     uint64_t word = word_of(at, size, scan->end);
-    int *guess = &scan->guess[key < MOST_KEYS ? key : MOST_KEYS - 1];
-    if (scan->fields[*guess].word == word && scan->fields[*guess].size == size)
-        return *guess;
     for (int number = 0; number < scan->field_count; number++)
-        if (scan->fields[number].word == word && scan->fields[number].size == size) {
-            *guess = number;
+        if (scan->fields[number].word == word && scan->fields[number].size == size)
             return number;
-        }
-    return -1;
+    return UNKNOWN;
 }
 
 static int32_t *new_row(Scan *scan)
@@ -101,7 +107,7 @@ static int note_other(Scan *scan, Text key, Text last, Text value, Text stop)
 /* The event whose brace stands at `at`; *after becomes what follows it. */
 static Outcome take_event(Scan *scan, Text at, Text *after)
 {
-    Text end = scan->end, last, value, stop;
+    Text end = scan->end, last = at, value, stop;
     uint32_t said = 0;
     int32_t *row = new_row(scan);
     if (row == NULL)
@@ -111,15 +117,22 @@ static Outcome take_event(Scan *scan, Text at, Text *after)
         *after = at + 1;
         return TAKEN;
     }
-    for (int key = 0;; key++) {
-        value = past_key(at, end, scan->lines, &last);
-        if (value == NULL)
-            return NOT_TAKEN;
+    for (int before = FIRST;;) {
+        int number = scan->guess[before];
+        value = number == UNKNOWN ? NULL : past_guess(scan, at, number);
+        if (value != NULL)
+            value = past_blanks(value, end, scan->lines);
+        else {
+            value = past_key(at, end, scan->lines, &last);
+            if (value == NULL)
+                return NOT_TAKEN;
+            number = scan->guess[before] = field_of(scan, at + 1, (size_t)(last - at - 1));
+        }
+        before = number;
         stop = past_value(value, end, scan->lines);
         if (stop == NULL)
             return NOT_TAKEN;
-        int number = field_of(scan, at + 1, (size_t)(last - at - 1), key);
-        if (number < 0) {
+        if (number == UNKNOWN) {
             if (!note_other(scan, at, last, value, stop))
                 return NO_MEMORY;
         } else {
@@ -198,6 +211,16 @@ static PyObject *label_column(Scan *scan, int label)
     return Py_BuildValue("(NN)", codes, tokens);
 }
 
+/* Few bytes are copied with some behind them, where there is room for those. */
+static inline void copy_short(char *out, Py_ssize_t room, Text at, Text end, int32_t size)
+{
+    enum { SHORT = 32 };
+    if (size <= SHORT && room >= SHORT && end - at >= SHORT)
+        memcpy(out, at, SHORT);
+    else
+        memcpy(out, at, (size_t)size);
+}
+
 /* Arrow's int32 offsets and data of a field's values; None for one that no event has. */
 static PyObject *raw_column(Scan *scan, int raw)
 {
@@ -219,7 +242,7 @@ static PyObject *raw_column(Scan *scan, int raw)
     memcpy(ends, &at, sizeof at);
     for (size_t row = 0; row < scan->whole_rows; row++, stretch += scan->row_size) {
         int32_t size = stretch[1] - stretch[0];
-        memcpy(out + at, scan->begin + stretch[0], (size_t)size);
+        copy_short(out + at, bytes - at, scan->begin + stretch[0], scan->end, size);
         at += size;
         memcpy(ends + (row + 1) * sizeof at, &at, sizeof at);
     }

@@ -13,6 +13,9 @@
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && defined(__GNUC__)
 #define WORDS_AT_ONCE 1
 #endif
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 enum { DEEPEST = 256, WORD = 8 };
 
@@ -23,10 +26,26 @@ static inline int is_blank(uint8_t byte, int lines)
     return byte == ' ' || byte == '\t' || byte == '\r' || (byte == '\n' && !lines);
 }
 
+static inline Text past_spaces(Text at, Text end)
+{
+#ifdef WORDS_AT_ONCE
+    for (; end - at >= WORD; at += WORD) {
+        uint64_t word;
+        memcpy(&word, at, WORD);
+        word ^= 0x0101010101010101u * ' ';
+        if (word)
+            return at + (__builtin_ctzll(word) >> 3);
+    }
+#endif
+    while (at < end && *at == ' ')
+        at++;
+    return at;
+}
+
 static inline Text past_blanks(Text at, Text end, int lines)
 {
     while (at < end && *at <= ' ' && is_blank(*at, lines))
-        at++;
+        at = past_spaces(at + 1, end);
     return at;
 }
 
@@ -74,7 +93,16 @@ static inline Text past_escape(Text at, Text end)
 /* The next quote, backslash or control character from `at` on; `end` when there is none. */
 static inline Text past_plain(Text at, Text end)
 {
-#ifdef WORDS_AT_ONCE
+#ifdef __SSE2__
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i quote = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), slash = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+        __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(0x1F)), bytes);
+        int found = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), control));
+        if (found)
+            return at + __builtin_ctz((unsigned)found);
+    }
+#elif defined(WORDS_AT_ONCE)
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
     for (; end - at >= WORD; at += WORD) {
         uint64_t word;
@@ -107,6 +135,16 @@ static inline Text end_of_string(Text at, Text end)
 
 static inline Text past_digits(Text at, Text end)
 {
+#ifdef WORDS_AT_ONCE
+    const uint64_t ones = 0x0101010101010101u;
+    for (; end - at >= WORD; at += WORD) {
+        uint64_t word;
+        memcpy(&word, at, WORD);
+        /* The high halves are those of '0' to '9', and stay so when 6 is added. */
+        if ((word & ones * 0xF0) != ones * 0x30 || ((word + ones * 6) & ones * 0xF0) != ones * 0x30)
+            break;
+    }
+#endif
     while (at < end && *at >= '0' && *at <= '9')
         at++;
     return at;

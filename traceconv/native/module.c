@@ -17,5 +17,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native(void)
 {
-    return seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
+    PyObject *module = seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
+    PyObject *nester = module == NULL ? NULL : PyType_FromSpec(&native_nester);
+    if (nester == NULL || PyModule_AddObjectRef(module, "Nester", nester) < 0)
+        Py_CLEAR(module);
+    Py_XDECREF(nester);
+    return module;
 }

@@ -13,4 +13,6 @@ PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 
+extern PyType_Spec native_nester;
+
 #endif

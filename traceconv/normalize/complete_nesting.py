@@ -1,12 +1,12 @@
 """Complete slices in the order of their start → depth, parent, self time and what encloses a moment, window by window.
 
 A slice encloses another of its track that starts no earlier and ends no later. The parent is the nearest earlier
-one that does: rows are sorted by (track, start, longest first), each starts from the row before it, and follows the
-pointers of the candidates that end too early until one encloses it (all rows in a few vectorised rounds).
-Only slices that reach beyond the window are carried into the next.
+one that does. In C (native/nester.c) it is found on a stack a track. In numpy rows are sorted by (track, start, longest
+first), each starts from the row before it, and follows the pointers of the candidates that end too early until one
+encloses it (all rows in a few vectorised rounds); only slices that reach beyond the window are carried into the next.
 
-- A slice without duration lies inside of one that begins with it, not inside of one that ends with it; two at the
-  same time lie inside of each other in the order of the source.
+- A slice without duration lies inside of one that begins with it, not inside of one that ends with it, nor of one
+  whose begin stands behind it in the source; two at the same time lie inside of each other in the order of the source.
 - An unfinished slice (its end is unknown) encloses all that comes after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
 - A moment (a flow's end) is enclosed like a slice without duration that comes last at its time.
@@ -14,9 +14,12 @@ Only slices that reach beyond the window are carried into the next.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.schema.dtypes import RecordArray, gather, join
 
 Int64 = NDArray[np.int64]
@@ -39,6 +42,8 @@ NESTED_DTYPE = np.dtype(
         "formats": ["<i8", "<i8", "<i8", "<i8", "<i8", "<i8", "<i4", "<i2", "<i2"],
     }
 )
+#: The slice that encloses a moment, NO_PARENT for none.
+MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
 _FOREVER = np.int64(2**62)
 _OPEN_DTYPE = np.dtype(
     {
@@ -48,21 +53,59 @@ _OPEN_DTYPE = np.dtype(
 )
 
 
-class CompleteNester:
-    """Feed it windows of spans, sorted by start (all rows of one start in one window); then `finish`."""
+class CompleteNester(Protocol):
+    """Feed it windows of spans, sorted by start (all rows of one start in one window); then `finish`.
+
+    Each gives NESTED rows of slices that are done, and MOMENT rows, both in no set order.
+    overlaps  slices that overlap one before them on their track without lying inside of it
+    """
+
+    @property
+    def overlaps(self) -> int: ...
+
+    def feed(self, spans: RecordArray, horizon_ns: int | None) -> tuple[RecordArray, RecordArray]:
+        """Nests the spans of a window; all later ones start at `horizon_ns` or after it (None: there are none)."""
+
+    def finish(self) -> tuple[RecordArray, RecordArray]:
+        """What still waits: unfinished slices, and moments that no slice follows."""
+
+
+def complete_nester() -> CompleteNester:
+    """The one in C where it is there."""
+    return StackNester() if native.AVAILABLE else VectorNester()
+
+
+class StackNester:
+    """A stack a track, in C."""
+
+    def __init__(self) -> None:
+        self._nester = native.Nester()
+
+    @property
+    def overlaps(self) -> int:
+        return self._nester.overlaps
+
+    def feed(self, spans: RecordArray, horizon_ns: int | None) -> tuple[RecordArray, RecordArray]:
+        return self._arrays(self._nester.feed(np.ascontiguousarray(spans, SPAN_DTYPE)))
+
+    def finish(self) -> tuple[RecordArray, RecordArray]:
+        return self._arrays(self._nester.finish())
+
+    @staticmethod
+    def _arrays(found: tuple[bytes, bytes]) -> tuple[RecordArray, RecordArray]:
+        return np.frombuffer(found[0], NESTED_DTYPE), np.frombuffer(found[1], MOMENT_DTYPE)
+
+
+class VectorNester:
+    """All rows of a window in a few rounds of numpy."""
 
     def __init__(self) -> None:
         self._open = np.zeros(0, _OPEN_DTYPE)
         self._last_end: dict[int, int] = {}
         self._waiting = np.zeros(0, SPAN_DTYPE)
         self.overlaps = 0
-        self.first_overlap_id: int | None = None
 
-    def feed(self, spans: RecordArray, horizon_ns: int | None) -> RecordArray:
-        """Nests the spans of a window; all later ones start at `horizon_ns` or after it (None: there are none).
-
-        Returns NESTED rows of slices that are done and of moments, in no set order.
-        """
+    def feed(self, spans: RecordArray, horizon_ns: int | None) -> tuple[RecordArray, RecordArray]:
         if len(self._waiting):
             spans = join([self._waiting, spans])
             self._waiting = self._waiting[:0]
@@ -90,7 +133,7 @@ class CompleteNester:
             parent[old] = np.where(was >= 0, place_of[was], -1)
         overlap = np.zeros(count, np.bool_)
         parent[_roots(track, start, end, is_slice) & new] = -1
-        self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, ids, kind, is_slice, overlap)
+        self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, is_slice, overlap)
         depth = self._depths(parent, new, old, order)
         child_ns = np.zeros(count, np.int64)
         gap = np.zeros(count, np.int64)
@@ -104,23 +147,25 @@ class CompleteNester:
         counted = np.flatnonzero(new & (parent >= 0) & is_slice & (kind != UNFINISHED))
         np.add.at(child_ns, parent[counted], rows["dur_ns"][counted])
         self._gaps(track, start, end, new & is_slice, gap)
-        self._count_overlaps(ids, new & overlap)
+        self.overlaps += int(np.count_nonzero(new & overlap))
         resolved, waits = self._next_slices(rows, ids, track, is_slice & new, kind, horizon_ns)
         stays = is_slice & (end > (_FOREVER if horizon_ns is None else horizon_ns))
         self._carry(np.flatnonzero(stays), rows, end, parent, parent_id, child_ns, gap, depth, overlap)
         self._waiting = gather(rows, waits)
         done = ~stays
         done[waits] = False
+        parent_id[resolved[0]] = resolved[1]
         out = np.zeros(count, NESTED_DTYPE)
         out["id"], out["parent_id"], out["depth"], out["kind"] = ids, parent_id, depth, kind
         out["self_ns"] = rows["dur_ns"] - child_ns
         out["gap_ns"], out["overlap"] = gap, overlap
         out["dur_ns"], out["link"] = rows["dur_ns"], rows["link"]
-        out["parent_id"][resolved[0]] = resolved[1]
-        return out[done]
+        answered = done & ~is_slice
+        moments = np.zeros(int(np.count_nonzero(answered)), MOMENT_DTYPE)
+        moments["id"], moments["slice_id"] = ids[answered], parent_id[answered]
+        return out[done & is_slice], moments
 
-    def finish(self) -> RecordArray:
-        """What still waits: unfinished slices, and moments that no slice follows."""
+    def finish(self) -> tuple[RecordArray, RecordArray]:
         return self.feed(np.zeros(0, SPAN_DTYPE), None)
 
     @staticmethod
@@ -129,8 +174,6 @@ class CompleteNester:
         active: Int64,
         start: Int64,
         end: Int64,
-        ids: Int64,
-        kind: NDArray[np.int32],
         is_slice: Mask,
         overlap: Mask,
     ) -> None:
@@ -143,12 +186,9 @@ class CompleteNester:
             # What begins and ends at one time is not inside of what ends there, unless that too has no duration.
             inside &= ~zero | (end[candidate] > start[active]) | (same_start & is_slice[active])
             inside |= ~is_slice[active] & is_slice[candidate] & same_start
-            # A begin that comes later in the source does not enclose what was there at its time before it.
-            late = zero & is_slice[active] & same_start & (kind[candidate] != SLICE) & (ids[candidate] > ids[active])
-            inside &= ~late
-            crossing = is_slice[active] & is_slice[candidate] & ~inside & ~late & (end[candidate] > start[active])
+            crossing = is_slice[active] & is_slice[candidate] & ~inside & (end[candidate] > start[active])
             overlap[active[crossing]] = True
-            active, candidate, late = active[~inside], candidate[~inside], late[~inside]
+            active, candidate = active[~inside], candidate[~inside]
             # All between a candidate and its own candidate end before it does: none of them encloses this row.
             following = parent[candidate]
             parent[active] = following
@@ -183,12 +223,6 @@ class CompleteNester:
         last = np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1)
         self._last_end.update(zip(tracks[last].tolist(), ends[last].tolist(), strict=True))
         gap[at] = starts - before
-
-    def _count_overlaps(self, ids: Int64, overlap: Mask) -> None:
-        count = int(np.count_nonzero(overlap))
-        self.overlaps += count
-        if count and self.first_overlap_id is None:
-            self.first_overlap_id = int(ids[overlap].min())
 
     @staticmethod
     def _next_slices(
@@ -257,7 +291,33 @@ def _order(rows: RecordArray, start: Int64, end: Int64, kind: NDArray[np.int32],
         some = order[tied]
         rank = np.where(kind[some] == BEFORE_NEXT, 0, np.where(kind[some] == MOMENT, 2, 1))
         order[tied] = some[np.lexsort((rows["id"][some], -end[some], rank, start[some], rows["track"][some]))]
+        _put_before_later_begins(order, tied, rows, start, end)
     return order
+
+
+def _put_before_later_begins(
+    order: NDArray[np.intp], tied: NDArray[np.intp], rows: RecordArray, start: Int64, end: Int64
+) -> None:
+    """Of one start, slices without duration go before the begins that come later in the source: outside of them."""
+    some = order[tied]
+    kind, ids = rows["kind"][some], rows["id"][some]
+    zero = (kind <= UNFINISHED) & (end[some] == start[some])
+    begin = ((kind == PAIR) | (kind == UNFINISHED)) & ~zero
+    if not zero.any() or not begin.any():
+        return
+    group = np.zeros(len(some), np.intp)
+    group[1:] = np.cumsum((rows["track"][some[1:]] != rows["track"][some[:-1]]) | (start[some[1:]] != start[some[:-1]]))
+    first_zero = np.full(int(group[-1]) + 1, np.iinfo(np.int64).max)
+    last_begin = np.full(int(group[-1]) + 1, np.iinfo(np.int64).min)
+    np.minimum.at(first_zero, group[zero], ids[zero])
+    np.maximum.at(last_begin, group[begin], ids[begin])
+    for number in np.flatnonzero(first_zero < last_begin).tolist():
+        places = np.arange(*np.searchsorted(group, [number, number + 1]))
+        # Where the first begin stands that comes later than each slice without duration.
+        latest = np.maximum.accumulate(np.where(begin[places], ids[places], np.iinfo(np.int64).min))
+        rank = np.arange(len(places)) * 2
+        rank[zero[places]] = np.minimum(rank[zero[places]], np.searchsorted(latest, ids[places][zero[places]]) * 2 - 1)
+        order[tied[places]] = some[places[np.argsort(rank, kind="stable")]]
 
 
 def _roots(track: NDArray[np.int32], start: Int64, end: Int64, is_slice: Mask) -> Mask:

@@ -28,6 +28,7 @@ ColumnData: TypeAlias = "pa.Array | NDArray[np.generic] | Nullable"
 def row_batch(table: str, columns: Mapping[str, ColumnData]) -> pa.RecordBatch:
     """A batch of `table` with the given columns, in the schema's order. Columns not given are NULL in the store.
 
+    A text column may be plain where the schema has it coded: in all batches of a table, or in none.
     Raises KeyError for a column that the table does not have.
     """
     schema = arrow_schema(table)
@@ -36,7 +37,11 @@ def row_batch(table: str, columns: Mapping[str, ColumnData]) -> pa.RecordBatch:
         raise KeyError(f"{table} has no {', '.join(sorted(unknown))}")
     fields = [field for field in schema if field.name in columns]
     arrays = [_array(columns[field.name], field.type) for field in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    plain = [
+        field.with_type(array.type) if array.type == pa.string() else field
+        for field, array in zip(fields, arrays, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(plain))
 
 
 def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 
 from traceconv.json_events import EventFlows
 from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, SPAN_DTYPE
+from traceconv.normalize.names import constant
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import args_column
 from traceconv.normalize.trace_json.batch_markers import markers
-from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, distinct_of, json_text, unquoted
-from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA
+from traceconv.normalize.trace_json.distinct import distinct_of
+from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, json_text, unquoted
+from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA, SHARED
 
 _FlowRow: TypeAlias = "tuple[int, int, int, int, int, str | None, str | None, str]"
 _STEPS = {"s": 0, "t": 1, "f": 2}
@@ -39,7 +42,11 @@ def flows(events: EventBatch) -> None:
     if rows:
         rows.sort(key=lambda row: row[0])
         values = zip(zip(*rows, strict=True), FLOW_SCHEMA, strict=True)
-        events.first.flows.append([pa.array(column, field.type) for column, field in values])
+        events.first.flows.append([_array(column, field.type) for column, field in values])
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.string()).dictionary_encode() if kind == SHARED else pa.array(values, kind)
 
 
 def _named_flows(events: EventBatch, flows: EventFlows) -> None:
@@ -54,8 +61,8 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> None:
             pa.array(events.ts.ns[places]),
             pa.array(flows.steps[kept]),
             pa.array(events.ids[places]),
-            pa.array([flows.category] * len(places), pa.string()),
-            pa.nulls(len(places), pa.string()),
+            constant(flows.category, len(places)),
+            constant(None, len(places)),
             pa.array(texts, pa.string()),
         ]
     )

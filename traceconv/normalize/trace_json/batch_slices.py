@@ -10,7 +10,7 @@ from traceconv.normalize.complete_nesting import PAIR, SLICE, SPAN_DTYPE
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.batch_markers import markers, thread_markers
 from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
-from traceconv.normalize.trace_json.event_batch import EventBatch, Mask, Places
+from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Mask, Places
 
 
 def slices(events: EventBatch) -> None:
@@ -118,6 +118,19 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
     if nameless.any():
         place, count = int(at[nameless.argmax()]), int(np.count_nonzero(nameless))
         events.say(Code.NO_NAME, "events without a name", place, count)
+    first = events.first.slice_count
+    rows = np.arange(first, first + len(at))
+    events.first.slice_count += len(at)
+    sorts = np.array([events.first.sort_of(category) for category in events.categories.distinct], np.int8)
+    sort_of_row = sorts[events.categories.codes[at]]
+    for sort in np.unique(sorts).tolist():
+        own = np.flatnonzero(sort_of_row == sort)
+        if len(own):
+            events.first.slices.append(_columns(events, at[own], rows[own], dur_known), sort)
+
+
+def _columns(events: EventBatch, at: Places, rows: Int64, dur_known: Mask) -> list[pa.Array]:
+    """The rows of some slices."""
     complete = (events.kind[at] == phases.COMPLETE) & dur_known[at]
     times = []
     for field in ("tts", "tdur"):
@@ -126,18 +139,17 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
             times.append(pa.array(found.ns[at], mask=~found.valid[at]))
         else:
             times.append(pa.nulls(len(at), pa.int64()))
-    events.first.slices.append(
-        (
-            pa.array(events.ids[at]),
-            pa.array(events.track[at].astype(np.int32)),
-            events.names.text(at),
-            events.categories.text(at),
-            pa.array(events.ts.ns[at]),
-            pa.array(events.durations.ns[at], mask=~complete),
-            *times,
-            events.args_of(at),
-        )
-    )
+    return [
+        pa.array(events.ids[at]),
+        pa.array(rows),
+        pa.array(events.track[at].astype(np.int32)),
+        events.names.text(at),
+        events.categories.text(at),
+        pa.array(events.ts.ns[at]),
+        pa.array(events.durations.ns[at], mask=~complete),
+        *times,
+        events.args_of(at),
+    ]
 
 
 def _name_hash(name: str | None) -> int:

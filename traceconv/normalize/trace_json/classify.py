@@ -34,6 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.errors import InputError, printable, regular_expression
+from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.schema import table as table_schema
 
 if sys.version_info >= (3, 11):
@@ -245,33 +246,29 @@ class Classifier:
             self._fitting[key] = found
         return found
 
-    def codes(self, track: NDArray[np.int32], categories: pa.Array, names: pa.Array) -> NDArray[np.int16]:
+    def codes(
+        self, track: NDArray[np.int32], categories: pa.DictionaryArray, names: pa.DictionaryArray
+    ) -> NDArray[np.int16]:
         """The number of the rule for each event, −1 for none."""
         codes = np.full(len(track), -1, np.int16)
         if not self._rules or not len(track):
             return codes
-        encoded = categories.dictionary_encode()
-        texts = [*encoded.dictionary.to_pylist(), None]
-        category = encoded.indices.fill_null(len(texts) - 1).to_numpy().astype(np.int64)
-        both = track.astype(np.int64) * len(texts) + category
-        distinct, inverse = np.unique(both, return_inverse=True)
-        for number, pair in enumerate(distinct.tolist()):
-            candidates = self._candidates(pair // len(texts), texts[pair % len(texts)])
+        texts = [*categories.dictionary.to_pylist(), None]
+        category = categories.indices.fill_null(len(texts) - 1).to_numpy().astype(np.int64)
+        name_texts = [*names.dictionary.to_pylist(), ""]
+        name = names.indices.fill_null(len(name_texts) - 1).to_numpy()
+        firsts, pairs = distinct_of(track * np.int64(len(texts)) + category, (int(track.max()) + 1) * len(texts))
+        for number, row in enumerate(firsts.tolist()):
+            candidates = self._candidates(int(track[row]), texts[category[row]])
             if not candidates:
                 continue
-            rows = np.flatnonzero(inverse == number)
+            rows = np.flatnonzero(pairs == number)
             if self._rules[candidates[0]].name is None:
                 codes[rows] = candidates[0]
-            else:
-                codes[rows] = self._by_name(candidates, names.take(pa.array(rows)))
-        return codes
-
-    def _by_name(self, candidates: Sequence[int], names: pa.Array) -> NDArray[np.int16]:
-        encoded = names.dictionary_encode()
-        found = [self._of_name(candidates, name) for name in encoded.dictionary.to_pylist()]
-        found.append(self._of_name(candidates, ""))
-        indices = encoded.indices.fill_null(len(found) - 1).to_numpy()
-        codes: NDArray[np.int16] = np.array(found, np.int16)[indices]
+                continue
+            one_each, which = distinct_of(name[rows], len(name_texts))
+            found = [self._of_name(candidates, name_texts[code]) for code in name[rows[one_each]].tolist()]
+            codes[rows] = np.array(found, np.int16)[which]
         return codes
 
     def _of_name(self, candidates: Sequence[int], name: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.normalize.complete_nesting import NO_PARENT
+from traceconv.normalize.complete_nesting import MOMENT_DTYPE, NO_PARENT
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.names import constant
 from traceconv.normalize.rows import Nullable, row_batch
@@ -23,7 +23,6 @@ START, STEP, END = 0, 1, 2
 #: From here on steps and ends of arrows whose key is free again after an end.
 FREEING = 3
 
-MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
 _POINT_DTYPE = np.dtype(
     [("key", "<i8"), ("ts_ns", "<i8"), ("row", "<i8"), ("slice_id", "<i8"), ("step", "<i4"), ("_", "<i4")]
 )
@@ -124,7 +123,7 @@ class Flows:
                 {
                     "flow_id": np.arange(flow_id, flow_id + count, dtype=np.int64),
                     "kind": constant("other", count),
-                    **{name: rows.column(name).dictionary_encode() for name in ("category", "name", "external_id")},
+                    **{name: rows.column(name) for name in ("category", "name", "external_id")},
                     **{name: _nullable(arrows[name]) for name in ("src_id", "dst_id")},
                     "src_ns": arrows["src_ns"].copy(),
                     "dst_ns": arrows["dst_ns"].copy(),

@@ -1,9 +1,14 @@
-"""Rows put aside between the two passes: Arrow batches in a temporary file, packed, read back in order or by id."""
+"""Rows put aside between the two passes: Arrow batches in a temporary file, packed, read back in order or by id.
+
+Texts that many rows share (names, categories) are kept once a batch; each batch stands for itself in the file.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import BinaryIO, cast
@@ -20,14 +25,19 @@ Int64 = NDArray[np.int64]
 #: Rows of a batch, or its bytes, at least: small ones are joined.
 _BATCH_ROWS, _BATCH_BYTES = 40_000, 5 << 20
 _CACHED = 4
+_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+#: A text that many rows share.
+SHARED = pa.dictionary(pa.int32(), pa.string())
 
 
+#: row: how many slices stand before it in the source.
 SLICE_SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
+        ("row", pa.int64()),
         ("track_id", pa.int32()),
-        ("name", pa.string()),
-        ("category", pa.string()),
+        ("name", SHARED),
+        ("category", SHARED),
         ("start_ns", pa.int64()),
         ("dur_ns", pa.int64()),
         ("thread_start_ns", pa.int64()),
@@ -41,9 +51,9 @@ MARKER_SCHEMA = pa.schema(
         ("id", pa.int64()),
         ("track_id", pa.int64()),
         ("ts_ns", pa.int64()),
-        ("scope", pa.string()),
-        ("category", pa.string()),
-        ("name", pa.string()),
+        ("scope", SHARED),
+        ("category", SHARED),
+        ("name", SHARED),
         ("args", pa.string()),
     ]
 )
@@ -55,8 +65,8 @@ FLOW_SCHEMA = pa.schema(
         ("ts_ns", pa.int64()),
         ("step", pa.int32()),
         ("bound", pa.int64()),
-        ("category", pa.string()),
-        ("name", pa.string()),
+        ("category", SHARED),
+        ("name", SHARED),
         ("external_id", pa.string()),
     ]
 )
@@ -72,83 +82,84 @@ COUNTER_SCHEMA = pa.schema(
 )
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of one sort that are not written yet."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+
 class Lane:
-    """Rows of one schema whose first column is a rising id."""
+    """Rows of one schema whose first column is a rising id.
+
+    Rows may be sorted: each batch then has rows of one sort, and only they come in the order of their ids.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.count = 0
         self._file: BinaryIO | None = None
-        self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._reader: pa.ipc.RecordBatchFileReader | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._offsets: list[int] = [0]
+        self._waiting: dict[int, _Waiting] = {}
         self._first_ids: list[int] = []
         self._first_rows: list[int] = []
         self._cache: dict[int, pa.RecordBatch] = {}
 
-    def append(self, columns: Sequence[pa.Array]) -> None:
+    def append(self, columns: Sequence[pa.Array], sort: int = 0) -> None:
         """Adds rows, given column by column."""
         batch = pa.RecordBatch.from_arrays(list(columns), schema=self.schema)
         if not batch.num_rows:
             return
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_rows >= _BATCH_ROWS or self._waiting_bytes >= _BATCH_BYTES:
-            self._write()
+        waiting = self._waiting.setdefault(sort, _Waiting())
+        waiting.batches.append(batch)
+        waiting.rows += batch.num_rows
+        waiting.bytes += batch.nbytes
+        if waiting.rows >= _BATCH_ROWS or waiting.bytes >= _BATCH_BYTES:
+            self._write(self._waiting.pop(sort).batches)
 
-    def _write(self) -> None:
-        if not self._waiting:
-            return
+    def _write(self, waiting: list[pa.RecordBatch]) -> None:
         try:
-            if self._writer is None:
+            if self._file is None:
                 self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                self._writer = pa.ipc.new_file(self._file, self.schema, options=options)
-            table = pa.Table.from_batches(self._waiting).combine_chunks()
-            for batch in table.to_batches():
+            for batch in pa.Table.from_batches(waiting).combine_chunks().to_batches():
+                with pa.ipc.new_stream(self._file, self.schema, options=_PACKED) as writer:
+                    writer.write_batch(batch)
+                self._file.flush()
                 self._first_ids.append(batch.column(0)[0].as_py())
                 self._first_rows.append(self.count)
+                self._offsets.append(self._file.tell())
                 self.count += batch.num_rows
-                self._writer.write_batch(batch)
         except OSError as error:
             raise OutputError(
                 f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
             ) from error
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def end(self) -> None:
         """No more rows come: from now on they are read."""
-        self._write()
-        if self._writer is not None and self._file is not None:
-            self._writer.close()
-            self._writer = None
-            self._file.seek(0)
-            self._reader = pa.ipc.open_file(self._file)
+        while self._waiting:
+            self._write(self._waiting.pop(next(iter(self._waiting))).batches)
 
     def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All rows, in batches, each with the number of the rows before it. `columns`: only these (none: all)."""
-        return ahead(self._read(columns))
+        return ahead((first, self._batch(number, columns)) for number, first in enumerate(self._first_rows))
 
-    def _read(self, columns: tuple[str, ...]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        reader = self._reader
-        if reader is None:
-            return
-        if columns:
-            wanted = [self.schema.get_field_index(name) for name in columns]
-            reader = pa.ipc.open_file(self._file, options=pa.ipc.IpcReadOptions(included_fields=wanted))
-        for number, first in enumerate(self._first_rows):
-            yield first, reader.get_batch(number)
+    def _batch(self, number: int, columns: tuple[str, ...] = ()) -> pa.RecordBatch:
+        assert self._file is not None
+        first, end = self._offsets[number : number + 2]
+        packed = os.pread(self._file.fileno(), end - first, first)
+        fields = [self.schema.get_field_index(name) for name in columns] or None
+        return pa.ipc.open_stream(packed, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_next_batch()
 
     def parts(self) -> Iterator[tuple[int, int, Callable[[], pa.RecordBatch]]]:
         """The same, read only when asked for: rows before them, rows, what reads them."""
         for number, (first, end) in enumerate(pairwise((*self._first_rows, self.count))):
-            yield first, end - first, partial(self._cached, number)
+            yield first, end - first, partial(self._batch, number)
 
     def find(self, ids: Int64) -> list[tuple[Int64, pa.RecordBatch]]:
-        """The rows with these ids (those that are there): places in `ids`, and the rows for them."""
-        if self._reader is None or not len(ids):
+        """The rows with these ids (those that are there): places in `ids`, and the rows for them. All of one sort."""
+        if not self._first_ids or not len(ids):
             return []
         numbers = np.searchsorted(np.array(self._first_ids, np.int64), ids, side="right") - 1
         found = []
@@ -164,8 +175,7 @@ class Lane:
     def _cached(self, number: int) -> pa.RecordBatch:
         batch = self._cache.pop(number, None)
         if batch is None:
-            assert self._reader is not None
-            batch = self._reader.get_batch(number)
+            batch = self._batch(number)
             while len(self._cache) >= _CACHED:
                 del self._cache[next(iter(self._cache))]
         self._cache[number] = batch
@@ -173,10 +183,6 @@ class Lane:
 
     def close(self) -> None:
         """Frees the disk space."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        self._reader = None
         self._cache.clear()
         if self._file is not None:
             self._file.close()

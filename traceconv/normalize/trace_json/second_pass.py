@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from traceconv.ahead import ahead
 from traceconv.diagnostics import Code
-from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, NESTED_DTYPE, CompleteNester
+from traceconv.normalize.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester, complete_nester
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.spool import Spool
 from traceconv.normalize.trace_json.begin_end import BeginEndMatcher
 from traceconv.normalize.trace_json.classify import Classifier, RuleSet, rules_of
 from traceconv.normalize.trace_json.first_pass import FirstPass
-from traceconv.normalize.trace_json.flows import MOMENT_DTYPE, Flows
+from traceconv.normalize.trace_json.flows import Flows
 from traceconv.normalize.trace_json.slice_rows import SliceRows
 from traceconv.schema.dtypes import RecordArray
 
@@ -94,16 +94,16 @@ class SecondPass:
             first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=len(unfinished))
 
     def _nest(self) -> None:
-        nester = CompleteNester()
+        nester = complete_nester()
         with closing(ahead(self._nested_windows(nester))) as nested:
-            for rows in nested:
-                self._keep(rows)
-        self.overlaps = nester.overlaps
+            for rows, moments in nested:
+                self._by_id.add(rows)
+                self._moments.add(moments)
         if nester.overlaps:
             message = "slices that overlap one before them on their track without lying inside of it"
             self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=nester.overlaps)
 
-    def _nested_windows(self, nester: CompleteNester) -> Generator[RecordArray, None, None]:
+    def _nested_windows(self, nester: CompleteNester) -> Generator[tuple[RecordArray, RecordArray], None, None]:
         with closing(ahead(self._first.spans.windows())) as windows:
             window = next(windows, None)
             while window is not None:
@@ -111,15 +111,6 @@ class SecondPass:
                 yield nester.feed(window, int(following["start_ns"][0]) if following is not None else None)
                 window = following
         yield nester.finish()
-
-    def _keep(self, rows: RecordArray) -> None:
-        moment = (rows["kind"] == MOMENT) | (rows["kind"] == BEFORE_NEXT)
-        if moment.any():
-            bound = np.zeros(int(np.count_nonzero(moment)), MOMENT_DTYPE)
-            bound["id"], bound["slice_id"] = rows["id"][moment], rows["parent_id"][moment]
-            self._moments.add(bound)
-            rows = rows[~moment]
-        self._by_id.add(rows)
 
     def _nested_in_order(self) -> None:
         """What nesting found, in the order of the rows that were put aside."""
@@ -168,10 +159,7 @@ class SecondPass:
 
     def _markers(self) -> Iterator[pa.RecordBatch]:
         for _, batch in self._first.markers.batches():
-            columns = {name: batch.column(name) for name in ("id", "track_id", "ts_ns", "args")}
-            for name in ("scope", "category", "name"):
-                columns[name] = batch.column(name).dictionary_encode()
-            yield row_batch("marker", columns)
+            yield row_batch("marker", {name: batch.column(name) for name in batch.schema.names})
 
     def _counters(self) -> Iterator[pa.RecordBatch]:
         for _, batch in self._first.counters.batches():

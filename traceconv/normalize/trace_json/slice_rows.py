@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.ahead import ahead
 from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.spool import SpillIndex, Spool
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.args import merged
 from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, RuleSet
-from traceconv.normalize.trace_json.event_batch import distinct_of, distinct_rows
+from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.schema import table as table_schema
@@ -67,6 +69,7 @@ class SliceRows:
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
             return
+        found: list[tuple[int, tuple[int, int, int, int | None]]] = []
         for first_row, count, read in self._first.slices.parts():
             codes = self._rule_codes(first_row, count)
             rows = np.flatnonzero(np.isin(codes, numbers)).tolist()
@@ -79,15 +82,15 @@ class SliceRows:
                 match = pattern.fullmatch(name) if pattern is not None else None
                 dur = batch.column("dur_ns")[row].as_py()
                 if dur is None:
-                    nested = self._nested.read(first_row + row, 1)[0]
+                    nested = self._nested.read(batch.column("row")[row].as_py(), 1)[0]
                     dur = None if nested["kind"] == UNFINISHED else int(nested["dur_ns"])
                 if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
                     continue
-                start = batch.column("start_ns")[row].as_py()
-                self._steps.append((start, start + dur, int(match["step"]), batch.column("track_id")[row].as_py()))
+                start, place = batch.column("start_ns")[row].as_py(), batch.column("row")[row].as_py()
+                found.append((place, (start, start + dur, int(match["step"]), batch.column("track_id")[row].as_py())))
         # The same step may stand on a host's and a device's track: the first in the source counts.
         seen: dict[int, tuple[int, int, int, int | None]] = {}
-        for step in self._steps:
+        for _, step in sorted(found):
             seen.setdefault(step[2], step)
         self._steps = sorted(seen.values())
         self._step_starts = np.array([step[0] for step in self._steps], np.int64)
@@ -104,19 +107,23 @@ class SliceRows:
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         """The rows of one table."""
-        numbers = np.array([number for number, rule in enumerate(self._rules) if rule.table == table])
-        if not len(numbers):
-            return
-        for first_row, batch in self._first.slices.batches():
-            codes = self._rule_codes(first_row, batch.num_rows)
-            wanted = np.isin(codes, numbers)
-            if not wanted.any():
-                continue
-            nested = self._nested.read(first_row, batch.num_rows)
-            if not wanted.all():
+        with closing(ahead(self._put_aside_for(table))) as batches:
+            for batch, codes in batches:
+                rows = batch.column("row").to_numpy()
+                nested = gather(self._nested.read(int(rows[0]), int(rows[-1] - rows[0]) + 1), rows - rows[0])
+                yield row_batch(table, self._columns(table, batch, codes, nested))
+
+    def _put_aside_for(self, table: str) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
+        """The slices of a table, and the rule of each."""
+        own = np.array([rule.table == table for rule in self._rules], np.bool_)
+        for first_row, count, read in self._first.slices.parts():
+            codes = self._rule_codes(first_row, count)
+            wanted = own[codes]
+            if wanted.all():
+                yield read(), codes
+            elif wanted.any():
                 rows = np.flatnonzero(wanted)
-                batch, codes, nested = batch.take(pa.array(rows)), codes.take(rows), gather(nested, rows)
-            yield row_batch(table, self._columns(table, batch, codes, nested))
+                yield read().take(pa.array(rows)), codes[rows]
 
     def _columns(
         self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16], nested: RecordArray
@@ -137,7 +144,7 @@ class SliceRows:
             "track_id": batch.column("track_id").cast(pa.int64()),
             "parent_id": Nullable(parent, parent == NO_PARENT),
             "depth": np.ascontiguousarray(nested["depth"]),
-            "name": batch.column("name").dictionary_encode(),
+            "name": batch.column("name"),
             "start_ns": start,
             "dur_ns": Nullable(dur_ns, no_dur | unfinished),
             "self_ns": Nullable(np.ascontiguousarray(nested["self_ns"]), no_dur | unfinished),
@@ -147,7 +154,7 @@ class SliceRows:
             columns["thread_start_ns"] = batch.column("thread_start_ns")
             columns["thread_dur_ns"] = batch.column("thread_dur_ns")
         if table == "range":
-            columns["category"] = batch.column("category").dictionary_encode()
+            columns["category"] = batch.column("category")
         said = self._said(table, batch, codes)
         columns.update({name: column for name, column in said.items() if name not in OP_COLUMNS})
         if table == "range":

@@ -263,9 +263,13 @@ class TraceParser:
         cut = self._cut(text, at)
         if cut is not None:
             # Where most events before were wrong, they are put right before they are decoded.
-            decoded = self._decode(text[at:cut]) if self._failures <= MANY_FAILURES else None
+            end = cut
+            while text[end - 1] in BLANKS:
+                end -= 1
+            events = text[at:end]
+            decoded = self._decode(events) if self._failures <= MANY_FAILURES else None
             if decoded is not None:
-                self._add(decoded, at, text[at:cut])
+                self._add(decoded, at, events)
                 self._drop(cut)
                 return True
         elif not final and len(text) < self._limits.event_bytes:

@@ -1,0 +1,388 @@
+/* Slices and moments in the order of their start → parents, depth and self time: a stack a track.
+
+   The rules are those of normalize/complete_nesting.py. A row is done when its slice leaves the stack: when one comes
+   that it does not enclose. What is open, and the moments that wait for a slice, stay from one window to the next. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "module.h"
+
+enum { SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT };
+enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
+static const int64_t forever = (int64_t)1 << 62;
+
+/* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE. */
+typedef struct {
+    int64_t start_ns, dur_ns, id, link;
+    int32_t track, kind;
+} Span;
+typedef struct {
+    int64_t id, parent_id, dur_ns, self_ns, gap_ns, link;
+    int32_t depth;
+    int16_t kind, overlap;
+} Nested;
+typedef struct {
+    int64_t id, slice_id;
+} Moment;
+
+typedef struct {
+    Nested row; /* self_ns: less what its children have taken so far */
+    int64_t start_ns, end_ns;
+} Open;
+typedef struct {
+    Open *open;
+    int64_t *asks; /* moments that wait for the next slice */
+    int64_t last_end_ns;
+    size_t depth, room, ask_count, ask_room;
+    int has_slices;
+} Track;
+
+typedef struct {
+    PyObject_HEAD
+    Track *tracks;
+    size_t track_count;
+    Nested *rows;
+    Moment *moments;
+    size_t row_count, row_room, moment_count, moment_room;
+    const Span **tied;
+    size_t tied_room;
+    long long overlaps;
+} Nester;
+
+/* Sums as numpy makes them: beyond 64 bits they wrap. */
+static inline int64_t plus(int64_t one, int64_t two)
+{
+    return (int64_t)((uint64_t)one + (uint64_t)two);
+}
+
+static inline int64_t minus(int64_t one, int64_t two)
+{
+    return (int64_t)((uint64_t)one - (uint64_t)two);
+}
+
+/* Room for one more item at *items; 0 without memory. */
+static int room_for_one(void **items, size_t count, size_t *room, size_t size, size_t first)
+{
+    if (count < *room)
+        return 1;
+    size_t more = *room ? *room * 2 : first;
+    void *grown = realloc(*items, more * size);
+    if (grown == NULL)
+        return 0;
+    *items = grown;
+    *room = more;
+    return 1;
+}
+
+static Track *track_of(Nester *nester, int32_t number)
+{
+    size_t place = (size_t)number;
+    if (place >= nester->track_count) {
+        size_t count = nester->track_count ? nester->track_count : 64;
+        while (count <= place)
+            count *= 2;
+        Track *tracks = realloc(nester->tracks, count * sizeof *tracks);
+        if (tracks == NULL)
+            return NULL;
+        memset(tracks + nester->track_count, 0, (count - nester->track_count) * sizeof *tracks);
+        nester->tracks = tracks;
+        nester->track_count = count;
+    }
+    return &nester->tracks[place];
+}
+
+static int64_t end_of(const Span *span)
+{
+    if (span->kind == UNFINISHED)
+        return forever;
+    return span->kind > UNFINISHED ? span->start_ns : plus(span->start_ns, span->dur_ns);
+}
+
+static int add_row(Nester *nester, const Nested *row)
+{
+    if (!room_for_one((void **)&nester->rows, nester->row_count, &nester->row_room, sizeof *row, 4096))
+        return 0;
+    nester->rows[nester->row_count++] = *row;
+    return 1;
+}
+
+static int add_moment(Nester *nester, int64_t id, int64_t slice_id)
+{
+    if (!room_for_one((void **)&nester->moments, nester->moment_count, &nester->moment_room, sizeof(Moment), 1024))
+        return 0;
+    nester->moments[nester->moment_count++] = (Moment){id, slice_id};
+    return 1;
+}
+
+static int answer_asks(Nester *nester, Track *track, int64_t slice_id)
+{
+    for (size_t ask = 0; ask < track->ask_count; ask++)
+        if (!add_moment(nester, track->asks[ask], slice_id))
+            return 0;
+    track->ask_count = 0;
+    return 1;
+}
+
+static int take_moment(Nester *nester, Track *track, const Span *span)
+{
+    if (span->kind == BEFORE_NEXT) {
+        if (!room_for_one((void **)&track->asks, track->ask_count, &track->ask_room, sizeof(int64_t), 2))
+            return 0;
+        track->asks[track->ask_count++] = span->id;
+        return 1;
+    }
+    size_t depth = track->depth;
+    while (depth > 0) {
+        const Open *open = &track->open[depth - 1];
+        if (open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns))
+            return add_moment(nester, span->id, open->row.id);
+        depth--;
+    }
+    return add_moment(nester, span->id, NO_PARENT);
+}
+
+static int take_slice(Nester *nester, Track *track, const Span *span)
+{
+    int64_t start = span->start_ns, end = end_of(span);
+    size_t depth = track->depth;
+    int16_t overlap = 0;
+    while (depth > 0) {
+        const Open *open = &track->open[depth - 1];
+        if (open->end_ns >= end && (end != start || open->end_ns > start || open->start_ns == start))
+            break;
+        if (open->end_ns > start)
+            overlap = 1;
+        if (!add_row(nester, &open->row))
+            return 0;
+        depth--;
+    }
+    track->depth = depth;
+    if (!room_for_one((void **)&track->open, depth, &track->room, sizeof(Open), 2))
+        return 0;
+    Open *parent = depth > 0 ? &track->open[depth - 1] : NULL;
+    if (parent != NULL && span->kind != UNFINISHED)
+        parent->row.self_ns = minus(parent->row.self_ns, span->dur_ns);
+    Open *open = &track->open[depth];
+    open->start_ns = start;
+    open->end_ns = end;
+    open->row = (Nested){
+        .id = span->id,
+        .parent_id = parent != NULL ? parent->row.id : NO_PARENT,
+        .dur_ns = span->dur_ns,
+        .self_ns = span->dur_ns,
+        .gap_ns = track->has_slices ? minus(start, track->last_end_ns) : 0,
+        .link = span->link,
+        .depth = parent != NULL ? parent->row.depth + 1 : 0,
+        .kind = (int16_t)span->kind,
+        .overlap = overlap,
+    };
+    nester->overlaps += overlap;
+    track->depth = depth + 1;
+    track->last_end_ns = end;
+    track->has_slices = 1;
+    return answer_asks(nester, track, span->id);
+}
+
+static int take(Nester *nester, const Span *span)
+{
+    Track *track = track_of(nester, span->track);
+    if (track == NULL)
+        return 0;
+    return span->kind > UNFINISHED ? take_moment(nester, track, span) : take_slice(nester, track, span);
+}
+
+/* Of one start, track by track: moments that wait for the next slice, slices (the longest first), moments. */
+static int in_order(const void *one, const void *two)
+{
+    const Span *left = *(const Span *const *)one, *right = *(const Span *const *)two;
+    if (left->track != right->track)
+        return left->track < right->track ? -1 : 1;
+    int ranks[2] = {1, 1};
+    for (int side = 0; side < 2; side++) {
+        int32_t kind = (side ? right : left)->kind;
+        ranks[side] = kind == BEFORE_NEXT ? 0 : kind == MOMENT ? 2 : 1;
+    }
+    if (ranks[0] != ranks[1])
+        return ranks[0] - ranks[1];
+    int64_t ends[2] = {end_of(left), end_of(right)};
+    if (ends[0] != ends[1])
+        return ends[0] > ends[1] ? -1 : 1;
+    if (left->id != right->id)
+        return left->id < right->id ? -1 : 1;
+    return left < right ? -1 : left > right;
+}
+
+static int is_zero(const Span *span)
+{
+    return span->kind <= UNFINISHED && end_of(span) == span->start_ns;
+}
+
+/* Spans of one start and track, in order. A begin does not enclose what stands before it in the source and is over when it comes:
+   slices without duration (behind all others) are taken before the begins that come later. */
+static int take_in_order(Nester *nester, const Span **spans, size_t count)
+{
+    size_t zero = 0;
+    while (zero < count && spans[zero]->kind != MOMENT && !is_zero(spans[zero]))
+        zero++;
+    for (size_t place = 0, first_zero = zero; place < count; place++) {
+        if (place < first_zero && (spans[place]->kind == PAIR || spans[place]->kind == UNFINISHED))
+            while (zero < count && is_zero(spans[zero]) && spans[zero]->id < spans[place]->id)
+                if (!take(nester, spans[zero++]))
+                    return 0;
+        if (place < first_zero || place >= zero)
+            if (!take(nester, spans[place]))
+                return 0;
+    }
+    return 1;
+}
+
+/* The spans of one start. */
+static int take_tied(Nester *nester, const Span *spans, size_t count)
+{
+    if (count == 1)
+        return take(nester, spans);
+    if (count > nester->tied_room) {
+        const Span **tied = realloc(nester->tied, count * sizeof *tied);
+        if (tied == NULL)
+            return 0;
+        nester->tied = tied;
+        nester->tied_room = count;
+    }
+    const Span **tied = nester->tied;
+    for (size_t place = 0; place < count; place++)
+        tied[place] = &spans[place];
+    if (count <= FEW)
+        for (size_t place = 1; place < count; place++)
+            for (size_t at = place; at > 0 && in_order(&tied[at - 1], &tied[at]) > 0; at--) {
+                const Span *later = tied[at - 1];
+                tied[at - 1] = tied[at];
+                tied[at] = later;
+            }
+    else
+        qsort(tied, count, sizeof *tied, in_order);
+    for (size_t first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && tied[next]->track == tied[first]->track;)
+            next++;
+        if (!take_in_order(nester, tied + first, next - first))
+            return 0;
+    }
+    return 1;
+}
+
+static int take_spans(Nester *nester, const Span *spans, size_t count)
+{
+    for (size_t first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && spans[next].start_ns == spans[first].start_ns;)
+            next++;
+        if (!take_tied(nester, spans + first, next - first))
+            return 0;
+    }
+    return 1;
+}
+
+static int take_rest(Nester *nester)
+{
+    for (size_t place = 0; place < nester->track_count; place++) {
+        Track *track = &nester->tracks[place];
+        for (; track->depth > 0; track->depth--)
+            if (!add_row(nester, &track->open[track->depth - 1].row))
+                return 0;
+        if (!answer_asks(nester, track, NO_PARENT))
+            return 0;
+    }
+    return 1;
+}
+
+/* What is done: rows and moments, which are then forgotten. NULL with an exception set. */
+static PyObject *done(Nester *nester, int sound)
+{
+    PyObject *found = NULL;
+    if (!sound)
+        PyErr_NoMemory();
+    else
+        found = Py_BuildValue(
+            "(y#y#)",
+            nester->row_count ? (const char *)nester->rows : "",
+            (Py_ssize_t)(nester->row_count * sizeof *nester->rows),
+            nester->moment_count ? (const char *)nester->moments : "",
+            (Py_ssize_t)(nester->moment_count * sizeof *nester->moments));
+    nester->row_count = nester->moment_count = 0;
+    return found;
+}
+
+static PyObject *nester_feed(PyObject *self, PyObject *given)
+{
+    Nester *nester = (Nester *)self;
+    PyObject *found = NULL;
+    Py_buffer buffer;
+    int sound;
+    if (PyObject_GetBuffer(given, &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const Span *spans = buffer.buf;
+    size_t count = (size_t)buffer.len / sizeof *spans;
+    for (size_t place = 0; place < count; place++)
+        if (spans[place].track < 0 || spans[place].track >= MOST_TRACKS || spans[place].kind < 0
+            || spans[place].kind > BEFORE_NEXT) {
+            PyErr_SetString(PyExc_ValueError, "a span of no track or kind");
+            goto end;
+        }
+    Py_BEGIN_ALLOW_THREADS
+    sound = take_spans(nester, spans, count);
+    Py_END_ALLOW_THREADS
+    found = done(nester, sound);
+end:
+    PyBuffer_Release(&buffer);
+    return found;
+}
+
+static PyObject *nester_finish(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    Nester *nester = (Nester *)self;
+    return done(nester, take_rest(nester));
+}
+
+static PyObject *nester_overlaps(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyLong_FromLongLong(((Nester *)self)->overlaps);
+}
+
+static void nester_free(PyObject *self)
+{
+    Nester *nester = (Nester *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    for (size_t place = 0; place < nester->track_count; place++) {
+        free(nester->tracks[place].open);
+        free(nester->tracks[place].asks);
+    }
+    free(nester->tracks);
+    free(nester->rows);
+    free(nester->moments);
+    free(nester->tied);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"feed", nester_feed, METH_O, "feed(spans): rows that are done and moments, as bytes; the spans sorted by start."},
+    {"finish", nester_finish, METH_NOARGS, "finish(): the same of what is left."},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef values[] = {
+    {"overlaps", nester_overlaps, NULL, "Slices that overlap one before them without lying inside of it.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, nester_free},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, values},
+    {Py_tp_doc, "Nests slices, window by window. Not to be used by two threads at once."},
+    {0, NULL},
+};
+PyType_Spec native_nester = {"traceconv.native._native.Nester", sizeof(Nester), 0, Py_TPFLAGS_DEFAULT, slots};
