@@ -31,12 +31,13 @@ class Coded(Sequence[Any]):
     distinct  values; some may be in no row
     """
 
-    __slots__ = ("_texts", "codes", "distinct")
+    __slots__ = ("_none", "_texts", "codes", "distinct")
 
     def __init__(self, codes: NDArray[np.int32], distinct: list[Any]) -> None:
         self.codes = codes
         self.distinct = distinct
         self._texts: pa.Array | None = None
+        self._none: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -65,9 +66,11 @@ class Coded(Sequence[Any]):
         if self._texts is None:
             # Texts of a dictionary are not null: Arrow could not put it together with others.
             self._texts = pa.array(["" if value is None else value for value in self.distinct], pa.string())
+            self._none = (
+                np.array([value is None for value in self.distinct], np.bool_) if None in self.distinct else None
+            )
         codes, texts = self.codes[places], self._texts
-        none = np.array([value is None for value in self.distinct], np.bool_)
-        null = none[codes] if none.any() else None
+        null = None if self._none is None else self._none[codes]
         if len(texts) > len(codes) // 4:  # many of them may be in other rows only
             used, places_in_used = np.unique(codes, return_inverse=True)
             codes, texts = places_in_used.astype(np.int32), texts.take(pa.array(used))

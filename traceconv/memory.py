@@ -17,6 +17,7 @@ def keep_little() -> None:
     Each thread having a heap of its own, and Arrow one more, an ingest would keep a quarter more memory than it uses.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's algebra is not used: its threads would only be started
     _call("mallopt", _M_ARENA_MAX, 1)
     _call("mallopt", _M_MMAP_THRESHOLD, _HEAP_BLOCK_BYTES)
     _call("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)

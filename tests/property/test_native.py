@@ -26,6 +26,7 @@ from traceconv.normalize.complete_nesting import (
     VectorNester,
 )
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
+from traceconv.normalize.trace_json.binary import taken, whole_numbers
 from traceconv.normalize.trace_json.filled import Numbers, Values, new_column
 from traceconv.normalize.trace_json.times import exact_ns
 from traceconv.readers.chrome_json.patch import _patched_in_arrays, patch
@@ -173,9 +174,40 @@ def test_offsets_and_rows_beyond_the_data_are_not_followed() -> None:
 
 
 def test_deep_values_are_left_to_others() -> None:
-    for depth, taken in ((200, True), (300, False), (1_000_000, False)):
+    for depth, is_taken in ((200, True), (300, False), (1_000_000, False)):
         text = b'{"args":' + b"[" * depth + b"]" * depth + b"}"
-        assert (native.events(text, False, (b"ph",), (b"args",), False) is not None) is taken
+        assert (native.events(text, False, (b"ph",), (b"args",), False) is not None) is is_taken
+
+
+@given(st.lists(st.binary(max_size=40), max_size=12), st.data())
+def test_rows_of_a_binary_column(values: list[bytes], data: st.DataObject) -> None:
+    column = pa.array([b"before", *values], pa.binary()).slice(1)
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)) if values else []
+    assert taken(column, np.array(rows, np.intp)).to_pylist() == [values[row] for row in rows]
+
+
+@pytest.mark.parametrize("rows", [[-1], [2], [0, 10**12]])
+def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+    with pytest.raises(ValueError, match="a row outside of the array"):
+        taken(pa.array([b"a", b"b"], pa.binary()), np.array(rows, np.intp))
+
+
+@given(st.lists(st.one_of(st.integers(-(10**19), 10**19).map(str), TIMES), max_size=5))
+def test_whole_numbers_are_those_that_print_the_same(texts: list[str]) -> None:
+    column = binary_column([text.encode() for text in texts])
+    plain = all(re.fullmatch(r"0|-?[1-9][0-9]*", text) for text in texts)
+    fast = whole_numbers(column)
+    # Of the longest ones it says nothing: they are read one by one.
+    if not plain or all(len(text.lstrip("-")) <= 18 for text in texts):
+        assert (None if fast is None else fast.tolist()) == ([int(text) for text in texts] if plain else None)
+    else:
+        assert fast is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", False)
+        slow = whole_numbers(column)
+    if fast is not None:
+        assert slow is not None
+        assert fast.tolist() == slow.tolist()
 
 
 @st.composite

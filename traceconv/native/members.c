@@ -29,26 +29,42 @@ typedef struct {
     PyObject *numbers_bytes, *said_bytes, *codes_bytes;
 } Wanted;
 
+/* The key that stood in a place of the row before: its text, and what is wanted of it, if anything. */
+typedef struct {
+    Text at;
+    size_t size;
+    Wanted *wanted;
+} Key;
+
 typedef struct {
     Text data;
     int32_t size;
     Wanted wanted[MOST_WANTED];
     int count;
-    int guess[MOST_MEMBERS];
+    Key before[MOST_MEMBERS];
 } Members;
 
-static Wanted *wanted_of(Members *members, Text at, size_t size, int member)
+/* Behind the last quote of the key whose first one stands at `at`; NULL when it is not sound, or has escapes. */
+static Text past_quotes(Members *members, Text at, Text end, int member, Wanted **wanted)
 {
-    int *guess = &members->guess[member < MOST_MEMBERS ? member : MOST_MEMBERS - 1];
-    for (int number = *guess, left = members->count; left > 0; left--) {
-        Wanted *wanted = &members->wanted[number];
-        if (wanted->size == size && memcmp(wanted->key, at, size) == 0) {
-            *guess = number;
-            return wanted;
-        }
-        number = number + 1 < members->count ? number + 1 : 0;
+    Key *before = &members->before[member < MOST_MEMBERS ? member : MOST_MEMBERS - 1];
+    if (at >= end || *at++ != '"')
+        return NULL;
+    size_t size = before->size;
+    if (before->at != NULL && (size_t)(end - at) > size && at[size] == '"' && memcmp(at, before->at, size) == 0) {
+        *wanted = before->wanted;
+        return at + size + 1;
     }
-    return NULL;
+    Text last = past_plain(at, end);
+    if (last >= end || *last != '"')
+        return NULL;
+    size = (size_t)(last - at);
+    *wanted = NULL;
+    for (int number = 0; number < members->count && *wanted == NULL; number++)
+        if (members->wanted[number].size == size && memcmp(members->wanted[number].key, at, size) == 0)
+            *wanted = &members->wanted[number];
+    *before = (Key){at, size, *wanted};
+    return last + 1;
 }
 
 static int whole_number(Text at, Text end, int64_t *number)
@@ -92,7 +108,8 @@ static Outcome take_member(Members *members, Wanted *wanted, Py_ssize_t row, Tex
 
 static Outcome take_object(Members *members, Py_ssize_t row, Text at, Text end)
 {
-    Text last, value, stop;
+    Text stop;
+    Wanted *wanted;
     at = past_blanks(at, end, 0);
     if (at == end)
         return TAKEN;
@@ -102,15 +119,16 @@ static Outcome take_object(Members *members, Py_ssize_t row, Text at, Text end)
     if (at < end && *at == '}')
         return past_blanks(at + 1, end, 0) == end ? TAKEN : NOT_TAKEN;
     for (int member = 0;; member++) {
-        value = past_key(at, end, 0, &last);
-        if (value == NULL)
+        at = past_quotes(members, at, end, member, &wanted);
+        at = at == NULL ? NULL : past_blanks(at, end, 0);
+        if (at == NULL || at >= end || *at != ':')
             return NOT_TAKEN;
-        stop = past_value(value, end, 0);
-        if (stop == NULL || memchr(at, '\\', (size_t)(last - at)) != NULL)
+        at = past_blanks(at + 1, end, 0);
+        stop = past_value(at, end, 0);
+        if (stop == NULL)
             return NOT_TAKEN;
-        Wanted *wanted = wanted_of(members, at + 1, (size_t)(last - at - 1), member);
         if (wanted != NULL) {
-            Outcome outcome = take_member(members, wanted, row, value, stop);
+            Outcome outcome = take_member(members, wanted, row, at, stop);
             if (outcome != TAKEN)
                 return outcome;
         }

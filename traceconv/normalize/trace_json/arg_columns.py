@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from traceconv import native
 from traceconv.normalize.trace_json.args import joined_objects
+from traceconv.normalize.trace_json.binary import offsets_of
 from traceconv.normalize.trace_json.filled import Numbers, Rows, Values, numbers_of, values_of
 
 _VALUES = msgspec.json.Decoder(list[Any])
@@ -43,11 +44,10 @@ class ArgColumns:
 
     def _at_once(self, args: pa.Array, rows: Rows) -> dict[str, Numbers | Values] | None:
         """By the compiled reader; None when some args are beyond it."""
-        _, ends, data = args.buffers()
-        if not native.AVAILABLE or ends is None or data is None:
+        data = args.buffers()[2]
+        if not native.AVAILABLE or data is None:
             return None
-        offsets = np.frombuffer(ends, np.int32)[args.offset : args.offset + len(args) + 1]
-        found = native.members(offsets, data, rows, self._wanted)
+        found = native.members(offsets_of(args), data, rows, self._wanted)
         if found is None:
             return None
         said: dict[str, Numbers | Values] = {}

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
+from traceconv.normalize.trace_json.binary import offsets_of
+
 #: Key under which args holds what stands beside `args` in an event, and no column holds.
 BESIDE = "trace_event"
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -20,8 +22,8 @@ def args_column(raw: pa.Array | None, count: int) -> pa.Array:
     """Args as they stand in the text; NULL for none and for an empty object. Other values than objects are wrapped."""
     if raw is None:
         return pa.nulls(count, pa.string())
-    _, ends, data = raw.buffers()
-    offsets = np.frombuffer(ends, np.int32)[raw.offset : raw.offset + len(raw) + 1]
+    data = raw.buffers()[2]
+    offsets = offsets_of(raw)
     empty = np.diff(offsets) <= 2
     if data is not None and len(data):
         first = np.frombuffer(data, np.uint8)[np.minimum(offsets[:-1], len(data) - 1)]

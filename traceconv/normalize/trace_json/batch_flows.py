@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv.json_events import EventFlows
 from traceconv.normalize.complete_nesting import BEFORE_NEXT, MOMENT, SPAN_DTYPE
@@ -15,6 +14,7 @@ from traceconv.normalize.names import constant
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import args_column
 from traceconv.normalize.trace_json.batch_markers import markers
+from traceconv.normalize.trace_json.binary import whole_numbers
 from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, json_text, unquoted
 from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA, SHARED
@@ -124,14 +124,8 @@ def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
 
 def _numbers(ids: pa.Array) -> Int64:
     """A number for each id: its own where it is one."""
-    try:
-        numbers = ids.cast(pa.int64())
-        if numbers.cast(pa.string()).equals(ids):
-            found: NDArray[np.int64] = numbers.to_numpy()
-            return found
-    except pa.ArrowInvalid:
-        pass
-    return np.array([_number(text) for text in ids.to_pylist()], np.int64)
+    numbers = whole_numbers(ids)
+    return np.array([_number(text) for text in ids.to_pylist()], np.int64) if numbers is None else numbers
 
 
 def _number(text: str) -> int:

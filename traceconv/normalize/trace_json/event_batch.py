@@ -16,6 +16,7 @@ from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import TraceBatch
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import args_column, with_beside
+from traceconv.normalize.trace_json.binary import as_text, taken, whole_numbers
 from traceconv.normalize.trace_json.distinct import distinct_pairs
 from traceconv.normalize.trace_json.metadata import id2_parts
 from traceconv.normalize.trace_json.times import Times, exact_ns
@@ -73,7 +74,7 @@ class EventBatch:
     def raw(self, field: str, places: Places) -> pa.Array | None:
         """The text of a field of some events; None when no event has it."""
         raw = self.batch.columns.raw.get(field)
-        return raw if raw is None or len(places) == self.count else raw.take(pa.array(places))
+        return raw if raw is None or len(places) == self.count else taken(raw, places)
 
     def times(self, field: str) -> Times:
         """The times of a field of all events; read, and what is odd in them said, once."""
@@ -201,12 +202,12 @@ class EventBatch:
         raw = self.raw("id", places)
         if raw is None:
             return pa.array([""] * len(places), pa.string())
-        texts = raw.cast(pa.string())
-        if pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
+        texts = as_text(raw)
+        if whole_numbers(raw) is None and pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
             quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
             quoted = pc.and_(quoted, pc.greater(pc.binary_length(texts), 1))
-            texts = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
-            texts = pc.if_else(pc.equal(raw.cast(pa.string()), "null"), "", texts)
+            unquoted_texts = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+            texts = pc.if_else(pc.equal(texts, "null"), "", unquoted_texts)
         return texts
 
 

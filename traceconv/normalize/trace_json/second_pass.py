@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -43,9 +43,12 @@ class SecondPass:
         self._names = first.tracks.names()
         self.rules = self._choose(rule_sets)
         self._slices: SliceRows | None = None
+        self._beside = ThreadPoolExecutor(1, "traceconv-beside")
+        self._flows_bound: Future[None] | None = None
 
     def close(self) -> None:
         """Frees the disk space."""
+        self._beside.shutdown(cancel_futures=True)
         for part in (self._nested, self._codes, self._by_id, self._moments, self._flows):
             part.close()
         if self._slices is not None:
@@ -64,15 +67,13 @@ class SecondPass:
         return rules_of(words, rule_sets)
 
     def prepare(self) -> None:
-        """All that needs the events in another order than that of the source."""
-        with ThreadPoolExecutor(1, "traceconv-prepare") as beside:
-            classified = beside.submit(self._classify)
-            self._match_ends()
-            self._nest()
-            classified.result()
-            in_order = beside.submit(self._nested_in_order)
-            self._bind_flows()
-            in_order.result()
+        """All that needs the events in another order than that of the source; flows go on being bound beside."""
+        classified = self._beside.submit(self._classify)
+        self._match_ends()
+        self._nest()
+        classified.result()
+        self._flows_bound = self._beside.submit(self._bind_flows)
+        self._nested_in_order()
 
     def _match_ends(self) -> None:
         """Begins and ends that do not stand next to each other."""
@@ -144,12 +145,13 @@ class SecondPass:
     def tables(self) -> Iterator[TableRows]:
         """All tables with their batches; each must be read to its end before the next is asked for."""
         first, slices = self._first, self._slices
-        assert slices is not None
+        assert slices is not None and self._flows_bound is not None
         slices.find_steps()
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
         yield "marker", self._markers()
         yield "counter", self._counters()
+        self._flows_bound.result()
         yield "flow", self._flows.batches(first.flows)
         yield "op", iter([slices.op_rows()])
         yield "step", iter([slices.step_rows()])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.normalize.clock import TIME_LIMIT_NS
+from traceconv.normalize.trace_json.binary import offsets_of
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -72,11 +73,10 @@ def _whole_ns(numbers: pa.Array) -> Times:
 
 def _at_once(texts: pa.Array, places: int) -> Times | None:
     """All of them by the compiled reader; None when one is no plain number, too large, or finer than a nanosecond."""
-    _, ends, data = texts.buffers()
-    if ends is None or data is None or texts.null_count:
+    data = texts.buffers()[2]
+    if data is None or texts.null_count:
         return None
-    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    found = native.times(offsets, data, places, TIME_LIMIT_NS)
+    found = native.times(offsets_of(texts), data, places, TIME_LIMIT_NS)
     if found is None:
         return None
     absent = np.frombuffer(found[1], np.bool_)
