@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from traceconv.normalize.pairing import Pairer, stable_order
 from traceconv.normalize.spool import SpillIndex, Spool
@@ -125,4 +126,24 @@ def test_a_spool_gives_back_its_rows_in_order(parts: list[list[int]], read_betwe
             assert [value for chunk in spool for value in chunk["value"].tolist()] == whole
     assert spool.count == len(whole)
     assert [value for chunk in spool for value in chunk["value"].tolist()] == whole
+    spool.close()
+
+
+@given(st.sets(st.integers(0, 99)))
+def test_rows_of_a_spool_are_found_however_far_apart(places: set[int]) -> None:
+    """At most a chunk is read at a time: rows of a rare kind lie all over a spool of gigabytes."""
+    spool = Spool(np.dtype([("value", "<i8")]))
+    spool.CHUNK_ROWS = 10
+    spool.append(np.arange(1000, 1100).astype(spool.dtype))
+    read_counts = []
+    read = spool.read
+
+    def counted(first: int, count: int) -> NDArray[np.void]:
+        read_counts.append(count)
+        return read(first, count)
+
+    spool.read = counted  # type: ignore[method-assign]
+    rows = np.array(sorted(places), np.int64)
+    assert spool.take(rows)["value"].tolist() == (rows + 1000).tolist()
+    assert max(read_counts, default=0) <= 10
     spool.close()

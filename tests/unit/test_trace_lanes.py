@@ -57,3 +57,19 @@ def test_a_lane_that_was_never_ended_has_nothing_to_read() -> None:
     assert list(lane.batches()) == []
     assert list(lane.parts()) == []
     lane.close()
+
+
+def test_rows_of_a_sort_stand_together() -> None:
+    lane = Lane(END_SCHEMA)
+    for start in range(0, 60_000, 100):  # many small pieces, and a rare sort among them
+        for sort, ids in ((1, np.arange(start, start + 99)), (2, np.array([start + 99]))):
+            lane.append(
+                (pa.array(ids), pa.array(np.full(len(ids), sort)), pa.array([None] * len(ids), pa.string())), sort
+            )
+    lane.end()
+    batches = [(first, count, read()) for first, count, read in lane.parts()]
+    assert [first for first, _, _ in batches] == np.cumsum([0, *(count for _, count, _ in batches)])[:-1].tolist()
+    assert all(len(batch.column("thread_end_ns").unique()) == 1 for _, _, batch in batches)
+    ids = np.concatenate([batch.column("id").to_numpy() for _, _, batch in batches])
+    assert np.array_equal(np.sort(ids), np.arange(60_000))
+    lane.close()

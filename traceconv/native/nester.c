@@ -222,8 +222,8 @@ static int is_zero(const Span *span)
     return span->kind <= UNFINISHED && end_of(span) == span->start_ns;
 }
 
-/* Spans of one start and track, in order. A begin does not enclose what stands before it in the source and is over when it comes:
-   slices without duration (behind all others) are taken before the begins that come later. */
+/* Spans of one start and track, in order. A begin does not enclose what stands before it in the source and is over
+   when it comes: slices without duration (behind all others) are taken before the begins that come later. */
 static int take_in_order(Nester *nester, const Span **spans, size_t count)
 {
     size_t zero = 0;

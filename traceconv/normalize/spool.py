@@ -48,6 +48,17 @@ class Spool:
             self._file.seek(0, 2)
         return rows
 
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.void]:
+        """These rows, which rise: however far they lie apart, no more than a chunk is read at a time."""
+        if not len(rows):
+            return np.empty(0, self.dtype)
+        bounds = np.flatnonzero(np.diff(rows // self.CHUNK_ROWS)) + 1
+        parts = []
+        for own in np.split(rows, bounds):
+            first = int(own[0])
+            parts.append(gather(self.read(first, int(own[-1]) - first + 1), own - first))
+        return join(parts)
+
     def mapped(self) -> NDArray[np.void]:
         """All rows (at least one), each read from disk when it is looked at. Not valid after `close`."""
         assert self._file is not None

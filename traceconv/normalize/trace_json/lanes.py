@@ -22,8 +22,8 @@ from traceconv.errors import OutputError
 
 Int64 = NDArray[np.int64]
 
-#: Rows of a batch, or its bytes, at least: small ones are joined.
-_BATCH_ROWS, _BATCH_BYTES = 40_000, 5 << 20
+#: Rows of a batch, or its bytes, at least: small ones are joined, so many at most.
+_BATCH_ROWS, _BATCH_BYTES, _BATCH_PARTS = 40_000, 5 << 20, 512
 _CACHED = 4
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 #: A text that many rows share.
@@ -116,7 +116,8 @@ class Lane:
         waiting.batches.append(batch)
         waiting.rows += batch.num_rows
         waiting.bytes += batch.nbytes
-        if waiting.rows >= _BATCH_ROWS or waiting.bytes >= _BATCH_BYTES:
+        full = waiting.rows >= _BATCH_ROWS or waiting.bytes >= _BATCH_BYTES
+        if full or len(waiting.batches) >= _BATCH_PARTS:
             self._write(self._waiting.pop(sort).batches)
 
     def _write(self, waiting: list[pa.RecordBatch]) -> None:

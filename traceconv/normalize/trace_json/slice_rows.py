@@ -20,7 +20,7 @@ from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.schema import table as table_schema
-from traceconv.schema.dtypes import RecordArray, gather
+from traceconv.schema.dtypes import RecordArray
 
 Int64 = NDArray[np.int64]
 #: A step number of more digits fits no column: such a slice is no step.
@@ -109,8 +109,7 @@ class SliceRows:
         """The rows of one table."""
         with closing(ahead(self._put_aside_for(table))) as batches:
             for batch, codes in batches:
-                rows = batch.column("row").to_numpy()
-                nested = gather(self._nested.read(int(rows[0]), int(rows[-1] - rows[0]) + 1), rows - rows[0])
+                nested = self._nested.take(batch.column("row").to_numpy())
                 yield row_batch(table, self._columns(table, batch, codes, nested))
 
     def _put_aside_for(self, table: str) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
