@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import duckdb
@@ -85,3 +86,21 @@ def test_a_time_that_is_rounded_is_said_once(tmp_path: Path) -> None:
         tmp_path,
     )
     assert (names, said) == (["a", "b"], ["fine_time"])
+
+
+@pytest.mark.parametrize("name_count", [1, 1000])
+def test_what_stands_beside_an_event_stays_with_it_among_many_categories(name_count: int, tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "name": f"n{number % name_count}", "cat": f"c{number * 7 % 9}", "pid": 1, "tid": 1, "ts": number}
+        | ({"dur": 0.5, "args": {"number": number}} if number % 50 else {"dur": f"bad {number}"})
+        for number in range(1000)
+    ]
+    file, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    file.write_text(json.dumps(events))
+    ingest([file], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        rows = connection.execute("SELECT name, category, dur_ns, args FROM range ORDER BY start_ns").fetchall()
+    for number, (row, event) in enumerate(zip(rows, events, strict=True)):
+        beside = {"trace_event": {"ph": "X", "dur": event["dur"]}}
+        dur_ns, args = (500, event["args"]) if number % 50 else (None, beside)
+        assert (*row[:3], json.loads(row[3])) == (event["name"], event["cat"], dur_ns, args)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,6 +13,9 @@ from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.batch_markers import markers, thread_markers
 from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Mask, Places
+
+#: Less than so many rows on average have a name in common: it is shared by few.
+_FEW_SHARE = 8
 
 
 def slices(events: EventBatch) -> None:
@@ -123,10 +128,20 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
     events.first.slice_count += len(at)
     sorts = np.array([events.first.sort_of(category) for category in events.categories.distinct], np.int8)
     sort_of_row = sorts[events.categories.codes[at]]
-    for sort in np.unique(sorts).tolist():
-        own = np.flatnonzero(sort_of_row == sort)
-        if len(own):
-            events.first.slices.append(_columns(events, at[own], rows[own], dur_known), sort)
+    order = np.argsort(sort_of_row, kind="stable")
+    at, rows = at[order], rows[order]
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(sort_of_row))])
+    # Names that few rows share are put into columns of each sort alone, the others at once.
+    together = len(events.names.distinct) * _FEW_SHARE < len(at)
+    columns = _columns(events, at, rows, dur_known) if together else []
+    for sort, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        if start == stop:
+            continue
+        if together:
+            own = [column.slice(start, stop - start) for column in columns]
+        else:
+            own = _columns(events, at[start:stop], rows[start:stop], dur_known)
+        events.first.slices.append(own, sort)
 
 
 def _columns(events: EventBatch, at: Places, rows: Int64, dur_known: Mask) -> list[pa.Array]:

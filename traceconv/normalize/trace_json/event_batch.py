@@ -72,9 +72,11 @@ class EventBatch:
         return np.flatnonzero(mask)
 
     def raw(self, field: str, places: Places) -> pa.Array | None:
-        """The text of a field of some events; None when no event has it."""
+        """The text of a field of some events, in any order; None when no event has it."""
         raw = self.batch.columns.raw.get(field)
-        return raw if raw is None or len(places) == self.count else taken(raw, places)
+        if raw is None or (len(places) == self.count and bool(np.all(places[1:] > places[:-1]))):
+            return raw
+        return taken(raw, places)
 
     def times(self, field: str) -> Times:
         """The times of a field of all events; read, and what is odd in them said, once."""
@@ -183,11 +185,11 @@ class EventBatch:
             for row in np.flatnonzero(said).tolist():
                 found.setdefault(row, {})[field] = json_text(values.distinct[codes[row]])
         if self.beside:
-            wanted = np.array(sorted(self.beside), np.intp)
-            rows = np.minimum(np.searchsorted(places, wanted), max(0, len(places) - 1))
-            for row, place in zip(rows.tolist(), wanted.tolist(), strict=True):
-                if len(places) and places[row] == place:
-                    found.setdefault(row, {}).update(self.beside[place])
+            row_of = np.full(self.count, -1, np.intp)
+            row_of[places] = np.arange(len(places))
+            for place, keys in sorted(self.beside.items()):
+                if row_of[place] >= 0:
+                    found.setdefault(int(row_of[place]), {}).update(keys)
         return found
 
     def id_texts(self, places: Places) -> list[tuple[str, str]]:
