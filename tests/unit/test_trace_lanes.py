@@ -73,3 +73,12 @@ def test_rows_of_a_sort_stand_together() -> None:
     ids = np.concatenate([batch.column("id").to_numpy() for _, _, batch in batches])
     assert np.array_equal(np.sort(ids), np.arange(60_000))
     lane.close()
+
+
+def test_few_rows_stay_in_the_order_of_the_source() -> None:
+    lane = Lane(END_SCHEMA)
+    for number in range(100):
+        lane.append((pa.array([number]), pa.array([number]), pa.array(["{}"])), number % 3)
+    lane.end()
+    assert [batch.column("id").to_pylist() for _, batch in lane.batches()] == [list(range(100))]
+    lane.close()

@@ -12,6 +12,7 @@ from traceconv.normalize.complete_nesting import PAIR, SLICE, SPAN_DTYPE
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.batch_markers import markers, thread_markers
 from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
+from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Mask, Places
 
 #: Less than so many rows on average have a name in common: it is shared by few.
@@ -126,8 +127,10 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
     first = events.first.slice_count
     rows = np.arange(first, first + len(at))
     events.first.slice_count += len(at)
-    sorts = np.array([events.first.sort_of(category) for category in events.categories.distinct], np.int8)
-    sort_of_row = sorts[events.categories.codes[at]]
+    categories = events.categories
+    firsts, number = distinct_of(categories.codes[at].astype(np.int64), len(categories.distinct))
+    sorts = [events.first.sort_of(categories[place]) for place in at[firsts].tolist()]
+    sort_of_row = np.array(sorts, np.int8)[number]
     order = np.argsort(sort_of_row, kind="stable")
     at, rows = at[order], rows[order]
     bounds = np.concatenate([[0], np.cumsum(np.bincount(sort_of_row))])

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -94,7 +94,8 @@ class _Waiting:
 class Lane:
     """Rows of one schema whose first column is a rising id.
 
-    Rows may be sorted: each batch then has rows of one sort, and only they come in the order of their ids.
+    Rows may be sorted: each batch then has rows of one sort, and only they come in the order of their ids; unless there
+    are few.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -138,9 +139,15 @@ class Lane:
             ) from error
 
     def end(self) -> None:
-        """No more rows come: from now on they are read."""
-        while self._waiting:
-            self._write(self._waiting.pop(next(iter(self._waiting))).batches)
+        """No more rows come: from now on they are read. When there are few, all are in the order of their ids."""
+        waiting = [waiting.batches for waiting in self._waiting.values()]
+        self._waiting = {}
+        if not self.count and len(waiting) > 1:
+            rows = pa.Table.from_batches(list(chain.from_iterable(waiting))).combine_chunks()
+            order = np.argsort(rows.column(0).to_numpy(), kind="stable")
+            waiting = [rows.take(pa.array(order)).to_batches()]
+        for batches in waiting:
+            self._write(batches)
 
     def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All rows, in batches, each with the number of the rows before it. `columns`: only these (none: all)."""
