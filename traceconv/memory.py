@@ -6,8 +6,8 @@ import os
 
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-#: Smaller blocks come from the heap, and so much of it is kept free: columns of a batch, made and dropped all the time,
-#: would else be given back to the system, and be cleared by it, each time.
+#: Smaller blocks come from the heap, and so much of it is kept free: else the system would take them back, and clear
+#: them anew, each time.
 _HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 32 << 20
 
 
@@ -15,6 +15,7 @@ def keep_little() -> None:
     """For programs, before they start threads or load Arrow: one heap for all threads, and Arrow takes from it too.
 
     Each thread having a heap of its own, and Arrow one more, an ingest would keep a quarter more memory than it uses.
+    What columns of a batch take and free again and again stays with the heap.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's algebra is not used: its threads would only be started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,24 @@ def test_version_loads_nothing_heavy() -> None:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     program = f"import sys, traceconv; assert not set(sys.modules) & set({HEAVY!r})"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_ingest_does_without_pandas(tmp_path: Path) -> None:
+    """pyarrow would load it, which takes longer than a small trace."""
+    pytest.importorskip("pandas")
+    trace = tmp_path / "trace.json"
+    trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
+    program = """
+import sys
+from traceconv.cli.app import main
+try:
+    main()
+finally:
+    print("pandas" in sys.modules, "pyarrow" in sys.modules, file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, "ingest", str(trace), "--db", str(tmp_path / "trace.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "False True"
 
 
 def test_help_names_every_command() -> None:

@@ -59,12 +59,12 @@ def test_a_lane_that_was_never_ended_has_nothing_to_read() -> None:
     lane.close()
 
 
-def test_rows_of_a_sort_stand_together() -> None:
+def test_rows_of_a_group_stand_together() -> None:
     lane = Lane(END_SCHEMA)
-    for start in range(0, 60_000, 100):  # many small pieces, and a rare sort among them
-        for sort, ids in ((1, np.arange(start, start + 99)), (2, np.array([start + 99]))):
+    for start in range(0, 60_000, 100):  # many small pieces, and a rare group among them
+        for group, ids in ((1, np.arange(start, start + 99)), (2, np.array([start + 99]))):
             lane.append(
-                (pa.array(ids), pa.array(np.full(len(ids), sort)), pa.array([None] * len(ids), pa.string())), sort
+                (pa.array(ids), pa.array(np.full(len(ids), group)), pa.array([None] * len(ids), pa.string())), group
             )
     lane.end()
     batches = [(first, count, read()) for first, count, read in lane.parts()]

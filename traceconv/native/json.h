@@ -17,7 +17,7 @@
 #include <emmintrin.h>
 #endif
 
-enum { DEEPEST = 256, WORD = 8 };
+enum { DEEPEST = 256, WORD = 8, MOST_DIGITS = 18 };
 
 typedef const uint8_t *Text;
 
@@ -253,6 +253,24 @@ static inline Text past_value(Text at, Text end, int lines)
             break;
         }
     }
+}
+
+/* A whole number as it is spelled by those who print it, of up to 18 digits: no zeros before it, no sign but a minus.
+   0 for anything else. */
+static inline int whole_number(Text at, Text end, int64_t *number)
+{
+    int negative = at < end && *at == '-';
+    at += negative;
+    if (at == end || end - at > MOST_DIGITS || (*at == '0' && (negative || end - at > 1)))
+        return 0;
+    int64_t value = 0;
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9')
+            return 0;
+        value = value * 10 + (*at - '0');
+    }
+    *number = negative ? -value : value;
+    return 1;
 }
 
 /* The first eight of `size` bytes as a number, zeros behind them. */

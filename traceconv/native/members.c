@@ -12,7 +12,7 @@
 #include "json.h"
 #include "module.h"
 
-enum { MOST_WANTED = 64, MOST_MEMBERS = 64, MOST_DIGITS = 18 };
+enum { MOST_WANTED = 64, MOST_MEMBERS = 64 };
 /* How a row says a number. */
 enum { ABSENT, WHOLE, OTHER };
 
@@ -65,22 +65,6 @@ static Text past_quotes(Members *members, Text at, Text end, int member, Wanted 
             *wanted = &members->wanted[number];
     *before = (Key){at, size, *wanted};
     return last + 1;
-}
-
-static int whole_number(Text at, Text end, int64_t *number)
-{
-    int negative = *at == '-';
-    at += negative;
-    if (end - at > MOST_DIGITS || at == end)
-        return 0;
-    int64_t value = 0;
-    for (; at < end; at++) {
-        if (*at < '0' || *at > '9')
-            return 0;
-        value = value * 10 + (*at - '0');
-    }
-    *number = negative ? -value : value;
-    return 1;
 }
 
 static Outcome take_member(Members *members, Wanted *wanted, Py_ssize_t row, Text value, Text stop)

@@ -6,8 +6,6 @@
 #include "json.h"
 #include "module.h"
 
-enum { MOST_DIGITS = 18 };
-
 typedef struct {
     const int32_t *offsets;
     Text data;
@@ -104,28 +102,11 @@ done:
     return found;
 }
 
-/* A whole number as it is spelled by those who print it: no zeros before it, no sign but a minus; 0 for anything else. */
-static int read_whole(Text at, Text end, int64_t *number)
-{
-    int negative = at < end && *at == '-';
-    at += negative;
-    if (at == end || end - at > MOST_DIGITS || (*at == '0' && (negative || end - at > 1)))
-        return 0;
-    int64_t value = 0;
-    for (; at < end; at++) {
-        if (*at < '0' || *at > '9')
-            return 0;
-        value = value * 10 + (*at - '0');
-    }
-    *number = negative ? -value : value;
-    return 1;
-}
-
 static int read_wholes(const Texts *texts, int64_t *numbers)
 {
     Text at, end;
     for (Py_ssize_t row = 0; row < texts->count; row++)
-        if (!stretch_of(texts, row, &at, &end) || !read_whole(at, end, &numbers[row]))
+        if (!stretch_of(texts, row, &at, &end) || !whole_number(at, end, &numbers[row]))
             return 0;
     return 1;
 }

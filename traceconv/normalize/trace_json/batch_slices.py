@@ -129,22 +129,22 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
     events.first.slice_count += len(at)
     categories = events.categories
     firsts, number = distinct_of(categories.codes[at].astype(np.int64), len(categories.distinct))
-    sorts = [events.first.sort_of(categories[place]) for place in at[firsts].tolist()]
-    sort_of_row = np.array(sorts, np.int8)[number]
-    order = np.argsort(sort_of_row, kind="stable")
+    groups = [events.first.group_of(categories[place]) for place in at[firsts].tolist()]
+    group_of_row = np.array(groups, np.int8)[number]
+    order = np.argsort(group_of_row, kind="stable")
     at, rows = at[order], rows[order]
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(sort_of_row))])
-    # Names that few rows share are put into columns of each sort alone, the others at once.
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(group_of_row))])
+    # Names that few rows share are put into columns of each group alone, the others at once.
     together = len(events.names.distinct) * _FEW_SHARE < len(at)
     columns = _columns(events, at, rows, dur_known) if together else []
-    for sort, (start, stop) in enumerate(pairwise(bounds.tolist())):
+    for group, (start, stop) in enumerate(pairwise(bounds.tolist())):
         if start == stop:
             continue
         if together:
             own = [column.slice(start, stop - start) for column in columns]
         else:
             own = _columns(events, at[start:stop], rows[start:stop], dur_known)
-        events.first.slices.append(own, sort)
+        events.first.slices.append(own, group)
 
 
 def _columns(events: EventBatch, at: Places, rows: Int64, dur_known: Mask) -> list[pa.Array]:

@@ -29,8 +29,8 @@ from traceconv.normalize.trace_json.times import US_PLACES
 from traceconv.normalize.trace_json.tracks import TraceTracks
 
 Int64 = NDArray[np.int64]
-#: Each sort of slices has rows that wait to be written.
-_MOST_SORTS = 6
+#: Each group of slices has rows that wait to be written.
+_MOST_GROUPS = 6
 
 
 class FirstPass:
@@ -60,7 +60,7 @@ class FirstPass:
         self.time_places = US_PLACES
         self.kinds = phases.Kinds()
         #: Slices of a category are put aside together, as far as there are few: mostly they go to one table.
-        self.sorts: dict[str | None, int] = {}
+        self._groups: dict[str | None, int] = {}
         self._threads: dict[tuple[object, object], int] = {}
         self._asyncs: dict[tuple[object, ...], int] = {}
 
@@ -98,9 +98,9 @@ class FirstPass:
                 self.first_ns = low if self.first_ns is None else min(self.first_ns, low)
                 self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
 
-    def sort_of(self, category: str | None) -> int:
-        """The number of the sort of slices that those of a category are put aside with."""
-        return self.sorts.setdefault(category, min(len(self.sorts), _MOST_SORTS - 1))
+    def group_of(self, category: str | None) -> int:
+        """The number of the group of slices that those of a category are put aside in."""
+        return self._groups.setdefault(category, min(len(self._groups), _MOST_GROUPS - 1))
 
     def thread(self, pid: object, tid: object) -> int:
         """The track of a thread, quickly."""

@@ -84,7 +84,7 @@ COUNTER_SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of one sort that are not written yet."""
+    """Rows of one group that are not written yet."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -94,8 +94,8 @@ class _Waiting:
 class Lane:
     """Rows of one schema whose first column is a rising id.
 
-    Rows may be sorted: each batch then has rows of one sort, and only they come in the order of their ids; unless there
-    are few.
+    Rows may be put aside in groups: a batch has rows of one group only, and only they come in the order of their ids.
+    When there are few rows, all of them do.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -108,18 +108,18 @@ class Lane:
         self._first_rows: list[int] = []
         self._cache: dict[int, pa.RecordBatch] = {}
 
-    def append(self, columns: Sequence[pa.Array], sort: int = 0) -> None:
+    def append(self, columns: Sequence[pa.Array], group: int = 0) -> None:
         """Adds rows, given column by column."""
         batch = pa.RecordBatch.from_arrays(list(columns), schema=self.schema)
         if not batch.num_rows:
             return
-        waiting = self._waiting.setdefault(sort, _Waiting())
+        waiting = self._waiting.setdefault(group, _Waiting())
         waiting.batches.append(batch)
         waiting.rows += batch.num_rows
         waiting.bytes += batch.nbytes
         full = waiting.rows >= _BATCH_ROWS or waiting.bytes >= _BATCH_BYTES
         if full or len(waiting.batches) >= _BATCH_PARTS:
-            self._write(self._waiting.pop(sort).batches)
+            self._write(self._waiting.pop(group).batches)
 
     def _write(self, waiting: list[pa.RecordBatch]) -> None:
         try:
@@ -166,7 +166,10 @@ class Lane:
             yield first, end - first, partial(self._batch, number)
 
     def find(self, ids: Int64) -> list[tuple[Int64, pa.RecordBatch]]:
-        """The rows with these ids (those that are there): places in `ids`, and the rows for them. All of one sort."""
+        """The rows with these ids (those that are there): places in `ids`, and the rows for them.
+
+        Only for lanes without groups.
+        """
         if not self._first_ids or not len(ids):
             return []
         numbers = np.searchsorted(np.array(self._first_ids, np.int64), ids, side="right") - 1
