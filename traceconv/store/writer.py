@@ -93,7 +93,8 @@ class StoreWriter:
         return len(self._known_runs())
 
     def delete_run(self, run_id: int) -> None:
-        """Takes a run out of all tables."""
+        """Takes a run out of all tables; its space is free for what comes after."""
+        self._execute_at_once("RESET max_vacuum_tasks", [])
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
         self._runs = [run for run in self._known_runs() if run[0] != run_id]
@@ -221,6 +222,8 @@ class StoreWriter:
         # Keeping the order of batches takes memory for each thread that runs ahead: within LOAD_MEMORY DuckDB would
         # load with one thread. Rows of a batch stay together; reports sort for themselves.
         execute("SET preserve_insertion_order = false")
+        # What two threads leave in row groups that are not full, a checkpoint would join: a second time of packing.
+        execute("SET max_vacuum_tasks = 0")
 
     def _known_runs(self) -> list[tuple[int, str, str | None]]:
         if self._runs is None:
