@@ -59,6 +59,32 @@ def test_a_lane_that_was_never_ended_has_nothing_to_read() -> None:
     lane.close()
 
 
+def test_rows_that_wait_keep_little_of_what_they_were_cut_from() -> None:
+    lane = Lane(END_SCHEMA)
+    before = pa.total_allocated_bytes()
+    for start in range(0, 40_000, 100):
+        whole = [pa.array(np.arange(50_000) + start), pa.nulls(50_000, pa.int64()), pa.array(["{}"] * 50_000)]
+        lane.append([column.slice(0, 99) for column in whole], 1)
+        if start % 4_000 == 0:
+            lane.append([column.slice(99, 1) for column in whole], 2)
+    del whole
+    assert pa.total_allocated_bytes() - before < 60 << 20  # the wholes have 600 MB
+    lane.end()
+    assert sum(read().num_rows for _, _, read in lane.parts()) == 400 * 99 + 10
+    lane.close()
+
+
+def test_one_row_keeps_little_of_what_it_was_cut_from() -> None:
+    lane = Lane(END_SCHEMA)
+    before = pa.total_allocated_bytes()
+    count = 2_000_000
+    whole = [pa.array(np.arange(count)), pa.array(np.arange(count)), pa.nulls(count, pa.string())]
+    lane.append([column.slice(7, 1) for column in whole])
+    del whole
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    lane.close()
+
+
 def test_rows_of_a_group_stand_together() -> None:
     lane = Lane(END_SCHEMA)
     for start in range(0, 60_000, 100):  # many small pieces, and a rare group among them

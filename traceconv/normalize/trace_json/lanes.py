@@ -24,6 +24,8 @@ Int64 = NDArray[np.int64]
 
 #: Rows of a batch, or its bytes, at least: small ones are joined, so many at most.
 _BATCH_ROWS, _BATCH_BYTES, _BATCH_PARTS = 40_000, 5 << 20, 512
+#: Rows that wait may be cut out of columns with many more rows: so much of those is kept at most.
+_KEPT_BYTES = 16 << 20
 _CACHED = 4
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 #: A text that many rows share.
@@ -84,11 +86,32 @@ COUNTER_SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of one group that are not written yet."""
+    """Rows of one group that are not written yet. The batches from `cut` on keep all that they were cut out of."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
+    cut: int = 0
+    kept_bytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+        self.kept_bytes += batch.get_total_buffer_size()
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES or len(self.batches) >= _BATCH_PARTS
+
+    def let_go(self) -> None:
+        """Copies the rows out of what they were cut from."""
+        loose = self.batches[self.cut :]
+        if len(loose) == 1:  # which joining would leave as it is
+            loose = [loose[0].take(pa.array(np.arange(loose[0].num_rows)))]
+        self.batches[self.cut :] = _joined(loose)
+        self.cut = len(self.batches)
+        self.kept_bytes = 0
 
 
 class Lane:
@@ -114,18 +137,17 @@ class Lane:
         if not batch.num_rows:
             return
         waiting = self._waiting.setdefault(group, _Waiting())
-        waiting.batches.append(batch)
-        waiting.rows += batch.num_rows
-        waiting.bytes += batch.nbytes
-        full = waiting.rows >= _BATCH_ROWS or waiting.bytes >= _BATCH_BYTES
-        if full or len(waiting.batches) >= _BATCH_PARTS:
+        waiting.add(batch)
+        if waiting.full:
             self._write(self._waiting.pop(group).batches)
+        elif waiting.kept_bytes > _KEPT_BYTES:
+            waiting.let_go()
 
     def _write(self, waiting: list[pa.RecordBatch]) -> None:
         try:
             if self._file is None:
                 self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
-            for batch in pa.Table.from_batches(waiting).combine_chunks().to_batches():
+            for batch in _joined(waiting):
                 with pa.ipc.new_stream(self._file, self.schema, options=_PACKED) as writer:
                     writer.write_batch(batch)
                 self._file.flush()
@@ -198,3 +220,8 @@ class Lane:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows, in one batch (more when they are too large for one), which keeps nothing else."""
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()
