@@ -224,4 +224,5 @@ class Lane:
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The same rows, in one batch (more when they are too large for one), which keeps nothing else."""
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
