@@ -18,11 +18,12 @@ HOST_DEVICE = -1
 _MOMENTS = """
 CREATE OR REPLACE TEMP TABLE memory_moment AS
 WITH read AS (
-  SELECT m.id, m.ts_ns, t.process_id, json_extract_string(m.args, $paths) AS said
+  SELECT m.id, m.ts_ns, t.process_id, TRY(json_extract_string(m.args, $paths)) AS said
   FROM marker AS m
   LEFT JOIN track AS t ON t.run_id = m.run_id AND t.track_id = m.track_id
-  WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL AND json_valid(m.args)
-), typed AS (
+  WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL
+), typed AS MATERIALIZED (
+  -- Else the filter below would read the JSON a second time.
   SELECT id, ts_ns, process_id, TRY_CAST(said[1] AS BIGINT) AS size_bytes, TRY_CAST(said[2] AS HUGEINT) AS address,
          TRY_CAST(said[3] AS BIGINT) AS device_id, TRY_CAST(said[4] AS BIGINT) AS device_type,
          TRY_CAST(said[5] AS BIGINT) AS total_bytes
