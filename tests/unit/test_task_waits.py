@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,36 @@ def test_after_a_task_without_an_end_the_wait_is_not_known(tmp_path: Path) -> No
         on_stream("kernel", "b", 50, 5),
     )  # fmt: skip
     assert found == [("a", 0), ("cut off", 20000), ("b", None)]
+
+
+def test_waits_of_many_tasks_are_those_that_sql_finds(tmp_path: Path) -> None:
+    """More tasks than are sorted at once; some are begins and ends, a few have no end, and they come in any order."""
+    rng = random.Random(5)
+    events: list[dict[str, Any]] = []
+    for number in range(140_000):
+        stream, us = rng.randrange(5), number * 3 + rng.randrange(40)
+        if number % 50 == 0:
+            events.append(on_stream("gpu_user_annotation", "step", us, 90, stream))
+        if number % 1000 == 999:
+            begin = on_stream("kernel", "paired", us, 0, stream)
+            del begin["dur"]
+            end = {**begin, "ph": "E", "ts": begin["ts"] + 2}
+            events += [{**begin, "ph": "B"}, end] if number % 20_000 != 19_999 else [{**begin, "ph": "B", "tid": 9}]
+        else:
+            events.append(on_stream("kernel", "k", us, rng.choice((0, 1, 1, 2, 60)), stream))
+    blocks = [events[first : first + 5_000] for first in range(0, len(events), 5_000)]
+    rng.shuffle(blocks)
+    found = waits(tmp_path, *chain.from_iterable(blocks))
+    assert len(found) == 140_000
+    sql = """
+        SELECT count(*), count(wait_ns), count(DISTINCT wait_ns) > 50, count(*) FILTER (wait_ns IS DISTINCT FROM asked)
+        FROM (
+          SELECT wait_ns, CASE WHEN lag(id) OVER before IS NULL THEN 0
+                 ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS asked
+          FROM task WINDOW before AS (PARTITION BY track_id ORDER BY start_ns, dur_ns DESC NULLS FIRST, id)
+        )
+    """
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        count, known, many, wrong = store.execute(sql).fetchall()[0]
+    assert (count, many, wrong) == (140_000, True, 0)
+    assert 0 < count - known <= 7  # after those without an end

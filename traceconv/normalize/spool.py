@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -52,12 +53,29 @@ class Spool:
         """These rows, which rise: however far they lie apart, no more than a chunk is read at a time."""
         if not len(rows):
             return np.empty(0, self.dtype)
-        bounds = np.flatnonzero(np.diff(rows // self.CHUNK_ROWS)) + 1
         parts = []
-        for own in np.split(rows, bounds):
-            first = int(own[0])
-            parts.append(gather(self.read(first, int(own[-1]) - first + 1), own - first))
+        for first, count, own in self._stretches(rows):
+            parts.append(gather(self.read(first, count), rows[own] - first))
         return join(parts)
+
+    def put(self, rows: NDArray[np.int64], name: str, values: NDArray[np.generic]) -> None:
+        """Writes a field of these rows, which rise; no more than a chunk is in memory at a time."""
+        if not len(rows):
+            return
+        assert self._file is not None
+        for first, count, own in self._stretches(rows):
+            stretch = self.read(first, count)
+            stretch[name][rows[own] - first] = values[own]
+            self._file.seek(first * self.dtype.itemsize)
+            self._file.write(stretch.view(np.uint8).data)
+        self._file.seek(0, 2)
+
+    def _stretches(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, int, slice]]:
+        """Where to read for these rows: the first, how many, and which of `rows` are among them."""
+        bounds = (np.flatnonzero(np.diff(rows // self.CHUNK_ROWS)) + 1).tolist()
+        for start, stop in pairwise((0, *bounds, len(rows))):
+            first = int(rows[start])
+            yield first, int(rows[stop - 1]) - first + 1, slice(start, stop)
 
     def mapped(self) -> NDArray[np.void]:
         """All rows (at least one), each read from disk when it is looked at. Not valid after `close`."""

@@ -173,17 +173,17 @@ class Lane:
 
     def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All rows, in batches, each with the number of the rows before it. `columns`: only these (none: all)."""
-        return ahead((first, self._batch(number, columns)) for number, first in enumerate(self._first_rows))
+        return ahead((first, self._batch(number, *columns)) for number, first in enumerate(self._first_rows))
 
-    def _batch(self, number: int, columns: tuple[str, ...] = ()) -> pa.RecordBatch:
+    def _batch(self, number: int, *columns: str) -> pa.RecordBatch:
         assert self._file is not None
         first, end = self._offsets[number : number + 2]
         packed = os.pread(self._file.fileno(), end - first, first)
-        fields = [self.schema.get_field_index(name) for name in columns] or None
+        fields = sorted(self.schema.get_field_index(name) for name in columns) or None
         return pa.ipc.open_stream(packed, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_next_batch()
 
-    def parts(self) -> Iterator[tuple[int, int, Callable[[], pa.RecordBatch]]]:
-        """The same, read only when asked for: rows before them, rows, what reads them."""
+    def parts(self) -> Iterator[tuple[int, int, Callable[..., pa.RecordBatch]]]:
+        """The same, read only when asked for: rows before them, rows, what reads them (only columns that are named)."""
         for number, (first, end) in enumerate(pairwise((*self._first_rows, self.count))):
             yield first, end - first, partial(self._batch, number)
 

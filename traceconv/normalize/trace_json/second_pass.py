@@ -43,6 +43,9 @@ class SecondPass:
         self._names = first.tracks.names()
         self.rules = self._choose(rule_sets)
         self._slices: SliceRows | None = None
+        #: Tracks with tasks, and with other slices.
+        self._of_tasks: set[int] = set()
+        self._of_others: set[int] = set()
         self._beside = ThreadPoolExecutor(1, "traceconv-beside")
         self._flows_bound: Future[None] | None = None
 
@@ -136,10 +139,15 @@ class SecondPass:
 
     def _classify(self) -> None:
         classifier = Classifier(self.rules.rules, self._names)
+        # The last is for slices without a rule.
+        is_task = np.array([*(rule.table == "task" for rule in self.rules.rules), False], np.bool_)
         for _, batch in self._first.slices.batches("track_id", "name", "category"):
             track = batch.column("track_id").to_numpy()
             codes = classifier.codes(track, batch.column("category"), batch.column("name"))
             self._codes.append(codes.astype(np.int16).view(_CODE_DTYPE))
+            tasks = is_task[codes]
+            self._of_tasks.update(np.unique(track[tasks]).tolist())
+            self._of_others.update(np.unique(track[~tasks]).tolist())
         self._slices = SliceRows(self._first, self.rules, self._names, self._nested, self._codes)
 
     def tables(self) -> Iterator[TableRows]:
@@ -147,6 +155,9 @@ class SecondPass:
         first, slices = self._first, self._slices
         assert slices is not None and self._flows_bound is not None
         slices.find_steps()
+        shared = self._of_tasks & self._of_others
+        if shared:
+            slices.correct_waits(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
         yield "marker", self._markers()

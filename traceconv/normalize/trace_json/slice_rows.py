@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -19,6 +19,7 @@ from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, Ru
 from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.normalize.trace_json.task_waits import UNKNOWN_GAP, TaskWaits
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
 
@@ -97,6 +98,24 @@ class SliceRows:
         self._step_ends = np.array([step[1] for step in self._steps], np.int64)
         self._step_ids = np.array([step[2] for step in self._steps], np.int64)
 
+    def correct_waits(self, shared: Collection[int]) -> None:
+        """Makes the gaps of tasks anew, on tracks that they share with other slices."""
+        own = np.array([rule.table == "task" for rule in self._rules], np.bool_)
+        tracks = np.array(sorted(shared), np.int32)
+        with closing(TaskWaits()) as waits:
+            for first_row, count, read in self._first.slices.parts():
+                wanted = own[self._rule_codes(first_row, count)]
+                if not wanted.any():
+                    continue
+                batch = read("id", "row", "track_id", "start_ns", "dur_ns")
+                wanted &= np.isin(batch.column("track_id").to_numpy(), tracks)
+                batch = batch.take(pa.array(np.flatnonzero(wanted)))
+                row, ids, track, start = (
+                    batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
+                )
+                waits.add(row, ids, track, start, *_durations(batch, self._nested.take(row)))
+            waits.put(self._nested)
+
     def _step_of(self, ns: Int64) -> Nullable:
         """The step in which each moment lies."""
         if not len(self._step_starts):
@@ -129,13 +148,7 @@ class SliceRows:
     ) -> dict[str, ColumnData]:
         count = batch.num_rows
         batch = self._with_ends(batch, nested)
-        unfinished = nested["kind"] == UNFINISHED
-        dur = batch.column("dur_ns")
-        no_dur = dur.is_null().to_numpy(zero_copy_only=False)
-        own = dur.fill_null(0).to_numpy()
-        paired = nested["link"] >= 0
-        dur_ns = np.where(paired, nested["dur_ns"], own)
-        no_dur = no_dur & ~paired
+        dur_ns, no_dur = _durations(batch, nested)
         start = batch.column("start_ns").to_numpy()
         parent = np.ascontiguousarray(nested["parent_id"])
         columns: dict[str, ColumnData] = {
@@ -145,8 +158,8 @@ class SliceRows:
             "depth": np.ascontiguousarray(nested["depth"]),
             "name": batch.column("name"),
             "start_ns": start,
-            "dur_ns": Nullable(dur_ns, no_dur | unfinished),
-            "self_ns": Nullable(np.ascontiguousarray(nested["self_ns"]), no_dur | unfinished),
+            "dur_ns": Nullable(dur_ns, no_dur),
+            "self_ns": Nullable(np.ascontiguousarray(nested["self_ns"]), no_dur),
             "args": batch.column("args"),
         }
         if table != "task":
@@ -267,7 +280,7 @@ class SliceRows:
             )
         columns["step_id"] = steps
         gap = np.ascontiguousarray(nested["gap_ns"])
-        columns["wait_ns"] = Nullable(gap, np.abs(gap) >= 2**60)
+        columns["wait_ns"] = Nullable(gap, np.abs(gap) >= UNKNOWN_GAP)
         columns["op_id"] = self._op_ids(batch, codes, said)
         self._note_devices(batch, said, steps)
 
@@ -336,6 +349,14 @@ class SliceRows:
         """The table device."""
         rows = [(device, self._set.device_kind, names.get(device) or None) for device in sorted(self._devices)]
         return rows_from_tuples("device", ("device_id", "kind", "name"), rows)
+
+
+def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, NDArray[np.bool_]]:
+    """How long slices took, and of which that is not known."""
+    dur = batch.column("dur_ns")
+    paired = nested["link"] >= 0
+    unknown = dur.is_null().to_numpy(zero_copy_only=False) & ~paired | (nested["kind"] == UNFINISHED)
+    return np.where(paired, nested["dur_ns"], dur.fill_null(0).to_numpy()), unknown
 
 
 def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
