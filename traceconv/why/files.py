@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import BinaryIO
 
 import duckdb
 
+from traceconv.deflate import crc32
 from traceconv.diagnostics import ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
@@ -160,7 +160,7 @@ def _check(path: Path, row: dict[str, object], *, is_log: bool) -> str:
                 stream.seek(0)
                 crc, left = 0, known
                 while left and (data := stream.read(min(left, _CHUNK))):
-                    crc, left = zlib.crc32(data, crc), left - len(data)
+                    crc, left = crc32(data, crc), left - len(data)
                 if f"{crc:08x}" != digest:
                     raise InputError(
                         f"{shown} was changed since it was ingested: its checksum is {crc:08x} and was "

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from traceconv.deflate import crc32
 from traceconv.diagnostics import Code
 from traceconv.errors import InputError
 from traceconv.events import ORDINAL_BITS
@@ -128,7 +128,7 @@ def encode_file_header(header: FileHeader) -> bytes:
         header.slice_index,
         len(text),
     )
-    return fixed + text + _CRC.pack(zlib.crc32(fixed + text))
+    return fixed + text + _CRC.pack(crc32(fixed + text))
 
 
 def encode_block_header(tag: int, record_size: int, sequence: int, payload: bytes | memoryview) -> bytes:
@@ -136,8 +136,8 @@ def encode_block_header(tag: int, record_size: int, sequence: int, payload: byte
     count, rest = divmod(len(payload), record_size)
     if rest:
         raise ValueError(f"{len(payload)} bytes are no whole number of {record_size}-byte records")
-    head = _BLOCK_HEADER.pack(BLOCK_MAGIC, tag, record_size, count, zlib.crc32(payload), sequence, 0, 0)[: -_CRC.size]
-    return head + _CRC.pack(zlib.crc32(head))
+    head = _BLOCK_HEADER.pack(BLOCK_MAGIC, tag, record_size, count, crc32(payload), sequence, 0, 0)[: -_CRC.size]
+    return head + _CRC.pack(crc32(head))
 
 
 class FrameDecoder:
@@ -206,7 +206,7 @@ class FrameDecoder:
                 self._need = end - position
                 break
             payload = memoryview(data)[position + BLOCK_HEADER_BYTES : end]
-            if end > len(data) or zlib.crc32(payload) != head.payload_crc:
+            if end > len(data) or crc32(payload) != head.payload_crc:
                 self._begin_damage(position, Code.TRUNCATED if end > len(data) else Code.DAMAGED_BLOCK)
                 self._damage_end_sequence = max(self._damage_end_sequence, head.end_sequence)
                 self._wasted_bytes += len(payload)
@@ -310,7 +310,7 @@ _DAMAGE_TEXT = {
 def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | None:
     """The header in `data` (all of its bytes, `fields` being the fixed part); None when it is damaged."""
     _, version, _, size, writer_id, clock_hz, device_id, clock, sequence, slice_index, _ = fields
-    if zlib.crc32(data[: size - _CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
+    if crc32(data[: size - _CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
         return None
     if version > FORMAT_VERSION:
         raise InputError(f"written in version {version} of the log format; upgrade traceconv to read it")
@@ -340,7 +340,7 @@ def _read_block_header(data: bytes, position: int) -> _BlockHeader | None:
     magic, tag, record_size, count, payload_crc, sequence, _, header_crc = _BLOCK_HEADER.unpack_from(data, position)
     if magic != BLOCK_MAGIC:
         return None
-    if zlib.crc32(data[position : position + BLOCK_HEADER_BYTES - _CRC.size]) != header_crc:
+    if crc32(data[position : position + BLOCK_HEADER_BYTES - _CRC.size]) != header_crc:
         return None
     head = _BlockHeader(tag, record_size, count, payload_crc, sequence)
     sound = 0 < head.payload_size <= MAX_PAYLOAD_BYTES and head.end_sequence >> ORDINAL_BITS == 0

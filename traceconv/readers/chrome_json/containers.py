@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from traceconv.deflate import GZIP, DeflateError, Inflater, crc32, inflater
 from traceconv.diagnostics import Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.readers.chrome_json.limits import FREE_BYTES, Limits
@@ -38,8 +38,8 @@ def head_of(path: Path, size: int = 1 << 16) -> bytes:
         head = stream.read(size)
     if container_of(head) == "gzip":
         try:
-            return zlib.decompressobj(31).decompress(head, size)
-        except zlib.error:
+            return inflater(GZIP).decompress(head, size)
+        except DeflateError:
             return b""
     if container_of(head) == "zstd":
         import zstandard
@@ -106,7 +106,7 @@ class TextSource:
     def _raw(self, stream: BinaryIO) -> Iterator[bytes]:
         while data := stream.read(_READ_BYTES):
             self.size_bytes += len(data)
-            self.crc = zlib.crc32(data, self.crc)
+            self.crc = crc32(data, self.crc)
             self._advance(len(data))
             yield data
 
@@ -114,7 +114,7 @@ class TextSource:
         self._log.add(Code.BAD_CONTAINER, message, source_id=1, byte_offset=self._text_bytes)
 
     def _gzip(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        member: zlib._Decompress | None = None
+        member: Inflater | None = None
         for data in raw:
             rest = data
             while rest:
@@ -122,10 +122,10 @@ class TextSource:
                     rest = rest.lstrip(b"\0")  # padding between members
                     if not rest:
                         break
-                    member = zlib.decompressobj(31)
+                    member = inflater(GZIP)
                 try:
                     text = member.decompress(rest, _READ_BYTES)
-                except zlib.error as error:
+                except DeflateError as error:
                     self._lost(f"the gzip data is damaged here ({printable(str(error))}); nothing behind it was read")
                     return
                 rest = member.unconsumed_tail

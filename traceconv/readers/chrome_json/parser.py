@@ -57,7 +57,7 @@ class TraceParser:
         while self._waiting_bytes >= self._need:
             waiting = b"".join(self._waiting)
             step, rest = waiting[: self._need], waiting[self._need :]
-            self._waiting, self._waiting_bytes = [rest], len(rest)
+            self._waiting, self._waiting_bytes = [rest] if rest else [], len(rest)
             yield from self._take(step, final=False)
 
     def finish(self) -> Iterator[TraceBatch]:
@@ -81,9 +81,10 @@ class TraceParser:
         return self._arrays > 0
 
     def _take(self, chunk: bytes, *, final: bool) -> Iterator[TraceBatch]:
-        self._text = self._text + chunk if self._text else chunk
         self._last = chunk[-64:] or self._last
-        before = len(self._text)
+        before = len(self._text) + len(chunk)
+        if final or not self._whole_events(chunk):
+            self._text = self._text + chunk if self._text else chunk
         while self._step(final):
             if self._pending_bytes >= _BATCH_BYTES:
                 yield from self._emit()
@@ -285,6 +286,28 @@ class TraceParser:
         if ended:
             return True
         return bool(at) and not (final and not self._text)
+
+    def _whole_events(self, chunk: bytes) -> bool:
+        """Takes events up to near the end of `chunk`, as `_events` would, when nothing is wrong with them.
+
+        That is most text: it is copied but once.
+        """
+        if self._state != "events" or self._failures or len(chunk) < CHUNK_BYTES // 2:
+            return False
+        cut = self._cut(chunk, 0)
+        if cut is None:
+            return False
+        end = cut
+        while end and chunk[end - 1] in BLANKS:
+            end -= 1
+        events = b"".join((self._text, memoryview(chunk)[:end]))
+        decoded = self._decode(events) if events.startswith(b"{") else None
+        if decoded is None:
+            return False
+        self._add(decoded, 0, events)
+        self._base += len(self._text) + cut
+        self._text = chunk[cut:]
+        return True
 
     def _cut(self, text: bytes, at: int) -> int | None:
         """Where the last event of the text seems to begin: behind an event, since objects in args may look like one."""

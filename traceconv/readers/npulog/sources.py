@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 
+from traceconv.deflate import crc32
 from traceconv.events import ORDINAL_BITS
 from traceconv.readers.npulog.discover import LogFile
 from traceconv.wire.frames import Block
@@ -32,7 +32,7 @@ class SourceFile:
     def add_block(self, block: Block) -> int:
         """Puts a block down; returns the id of its first event."""
         first_id = (self.source_id << ORDINAL_BITS) + block.sequence
-        self.digest = zlib.crc32(block.payload_crc.to_bytes(4, "little"), self.digest)
+        self.digest = crc32(block.payload_crc.to_bytes(4, "little"), self.digest)
         if self.blocks and block.byte_count < _SMALL_BYTES:
             last_id, last_count, offset, size = self.blocks[-1]
             adjacent = last_id + last_count == first_id and offset + size == block.byte_offset

@@ -6,13 +6,13 @@ The file is read twice: what describes tracks and clocks may stand behind the ev
 from __future__ import annotations
 
 import json
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from traceconv.deflate import DeflateError, inflater
 from traceconv.diagnostics import Accounts, Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
@@ -295,7 +295,7 @@ class PerfettoReader(FileReader):
 
 def _inflate(packed: bytes) -> Iterator[bytes]:
     """zlib data, piece by piece. Raises ValueError where it is damaged or cut off."""
-    stream = zlib.decompressobj()
+    stream = inflater()
     rest = packed
     try:
         while rest and not stream.eof:
@@ -306,7 +306,7 @@ def _inflate(packed: bytes) -> Iterator[bytes]:
                 if text:
                     yield text
         yield stream.flush()
-    except zlib.error as error:
+    except DeflateError as error:
         raise ValueError(str(error)) from error
     if not stream.eof:
         raise ValueError("it is cut off")
