@@ -1,6 +1,7 @@
 """Trace JSON: ingest side by side with json.load of the same file, in the same run.
 
     python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows damaged wrecked] [--json]
+    python -m benchmarks.chrome_json --like trace.json.gz [--megabytes 500]
 
 Each kind is written to a temporary folder, read by `json.load` in a process of its own (with the garbage collector on,
 as it is by default, and off), and ingested by `traceconv`. What is printed are seconds, MB/s, the peak of memory and
@@ -11,6 +12,9 @@ indented  the same, a key a line
 flows     small events, and many flows
 damaged   compact, with one broken event in each MB
 wrecked   compact, with a NaN or a raw tab in every event
+
+`--like` names a real trace of PyTorch's: its events are repeated, each time later and with other ids; `like` as they
+are spelled, `like compact` without blanks.
 
 `--processor` names a binary of Perfetto's trace_processor, to be measured too.
 """
@@ -27,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.measure import Measured, run, traceconv
+from benchmarks.repeated_trace import write_repeated
 
 _LOAD = "import gc, json, sys; sys.argv[2] == 'off' and gc.disable(); json.load(open(sys.argv[1], 'rb'))"
 KINDS = ("compact", "indented", "flows", "damaged", "wrecked")
@@ -122,12 +127,17 @@ class Reading:
         return self.size_bytes / self.seconds
 
 
-def readings(kinds: Sequence[str], size_bytes: int, processor: str | None = None) -> Iterator[Reading]:
-    """Writes each kind of file and has it read, one reader after another."""
+def readings(
+    kinds: Sequence[str], size_bytes: int, processor: str | None = None, like: Path | None = None
+) -> Iterator[Reading]:
+    """Writes each kind of file and has it read, one reader after another. `like`: what the kinds `like …` repeat."""
     with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
             path, store = Path(folder) / f"{kind}.json", Path(folder) / f"{kind}.duckdb"
-            write(path, kind, size_bytes)
+            if like is not None:
+                write_repeated(path, like, size_bytes, compact=kind == "like compact")
+            else:
+                write(path, kind, size_bytes)
             size = path.stat().st_size
 
             def reading(by: str, measured: Measured, kind: str = kind, size: int = size) -> Reading:
@@ -148,22 +158,24 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--megabytes", type=int, default=500)
     arguments.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    arguments.add_argument("--like", type=Path, help="a real trace to repeat, in place of the kinds")
     arguments.add_argument("--processor", help="a trace_processor_shell to measure too")
     arguments.add_argument("--json", action="store_true", help="print the readings as JSON")
     asked = arguments.parse_args()
     base: dict[str, float] = {}
     found = []
-    for one in readings(asked.kinds, asked.megabytes * 1_000_000, asked.processor):
+    kinds = ("like", "like compact") if asked.like else asked.kinds
+    for one in readings(kinds, asked.megabytes * 1_000_000, asked.processor, asked.like):
         found.append(asdict(one))
         if asked.json:
             continue
-        key = "compact" if one.kind in ("damaged", "wrecked") else one.kind + " json.load"
-        against = base.get(key)
-        beside = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {key.split()[-1]}"
+        other = "compact" if one.kind in ("damaged", "wrecked") else "json.load"
+        against = base.get(other if other == "compact" else f"{one.kind} {other}")
+        beside = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {other}"
         base[one.kind if one.by == "traceconv ingest" else f"{one.kind} {one.by}"] = one.bytes_per_s
         rate, peak = one.bytes_per_s / 1e6, one.peak_bytes / 1e6
         print(
-            f"{one.kind:<10}{one.by:<26}{one.seconds:8.2f} s{rate:9.1f} MB/s{peak:8.0f} MB{beside}",
+            f"{one.kind:<13}{one.by:<26}{one.seconds:8.2f} s{rate:9.1f} MB/s{peak:8.0f} MB{beside}",
             flush=True,
         )
     if asked.json:
