@@ -169,9 +169,9 @@ def main() -> None:
         found.append(asdict(one))
         if asked.json:
             continue
-        other = "compact" if one.kind in ("damaged", "wrecked") else "json.load"
-        against = base.get(other if other == "compact" else f"{one.kind} {other}")
-        beside = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {other}"
+        key = "compact" if one.kind in ("damaged", "wrecked") else one.kind + " json.load"
+        against = base.get(key)
+        beside = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {key.split()[-1]}"
         base[one.kind if one.by == "traceconv ingest" else f"{one.kind} {one.by}"] = one.bytes_per_s
         rate, peak = one.bytes_per_s / 1e6, one.peak_bytes / 1e6
         print(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from traceconv.pipeline import ingest
 
@@ -60,6 +61,18 @@ def test_after_a_task_without_an_end_the_wait_is_not_known(tmp_path: Path) -> No
         on_stream("kernel", "b", 50, 5),
     )  # fmt: skip
     assert found == [("a", 0), ("cut off", 20000), ("b", None)]
+
+
+@pytest.mark.parametrize("stream_of_annotation", [7, 8])
+def test_a_wait_of_half_a_century_is_known(stream_of_annotation: int, tmp_path: Path) -> None:
+    """A clock was set between them."""
+    found = waits(
+        tmp_path,
+        on_stream("kernel", "long ago", -BASE_US, 5),
+        on_stream("gpu_user_annotation", "step", 0, 90, stream_of_annotation),
+        on_stream("kernel", "a", 10, 5),
+    )
+    assert found == [("long ago", 0), ("a", (BASE_US + 10 - 5) * 1000)]
 
 
 def test_waits_of_many_tasks_are_those_that_sql_finds(tmp_path: Path) -> None:

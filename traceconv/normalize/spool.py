@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import BinaryIO, cast
 
@@ -12,6 +13,22 @@ from numpy.typing import NDArray
 
 from traceconv.errors import OutputError
 from traceconv.schema.dtypes import gather, join
+
+
+def put_aside_file() -> BinaryIO:
+    """A temporary file for rows that are put aside, which has no name."""
+    return cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))
+
+
+@contextmanager
+def room_needed() -> Iterator[None]:
+    """OutputError, which says what to do, when rows can't be put aside."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
+        ) from error
 
 
 class Spool:
@@ -28,15 +45,11 @@ class Spool:
         """Adds rows of the spool's dtype."""
         if not len(rows):
             return
-        try:
+        with room_needed():
             if self._file is None:
-                self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
+                self._file = put_aside_file()
             self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
             self._file.flush()  # a full disk says so here
-        except OSError as error:
-            raise OutputError(
-                f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
-            ) from error
         self.count += len(rows)
 
     def read(self, first: int, count: int) -> NDArray[np.void]:
@@ -66,8 +79,10 @@ class Spool:
         for first, count, own in self._stretches(rows):
             stretch = self.read(first, count)
             stretch[name][rows[own] - first] = values[own]
-            self._file.seek(first * self.dtype.itemsize)
-            self._file.write(stretch.view(np.uint8).data)
+            with room_needed():
+                self._file.seek(first * self.dtype.itemsize)
+                self._file.write(stretch.view(np.uint8).data)
+                self._file.flush()
         self._file.seek(0, 2)
 
     def _stretches(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, int, slice]]:

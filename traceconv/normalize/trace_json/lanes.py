@@ -6,19 +6,18 @@ Texts that many rows share (names, categories) are kept once a batch; each batch
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.ahead import ahead
-from traceconv.errors import OutputError
+from traceconv.normalize.spool import put_aside_file, room_needed
 
 Int64 = NDArray[np.int64]
 
@@ -144,9 +143,9 @@ class Lane:
             waiting.let_go()
 
     def _write(self, waiting: list[pa.RecordBatch]) -> None:
-        try:
+        with room_needed():
             if self._file is None:
-                self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))  # noqa: SIM115 - closed in close()
+                self._file = put_aside_file()
             for batch in _joined(waiting):
                 with pa.ipc.new_stream(self._file, self.schema, options=_PACKED) as writer:
                     writer.write_batch(batch)
@@ -155,10 +154,6 @@ class Lane:
                 self._first_rows.append(self.count)
                 self._offsets.append(self._file.tell())
                 self.count += batch.num_rows
-        except OSError as error:
-            raise OutputError(
-                f"can't put rows aside in {tempfile.gettempdir()}: {error.strerror}; make room, or set TMPDIR"
-            ) from error
 
     def end(self) -> None:
         """No more rows come: from now on they are read. When there are few, all are in the order of their ids."""

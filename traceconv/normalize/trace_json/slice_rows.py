@@ -100,16 +100,10 @@ class SliceRows:
 
     def correct_waits(self, shared: Collection[int]) -> None:
         """Makes the gaps of tasks anew, on tracks that they share with other slices."""
-        own = np.array([rule.table == "task" for rule in self._rules], np.bool_)
         tracks = np.array(sorted(shared), np.int32)
         with closing(TaskWaits()) as waits:
-            for first_row, count, read in self._first.slices.parts():
-                wanted = own[self._rule_codes(first_row, count)]
-                if not wanted.any():
-                    continue
-                batch = read("id", "row", "track_id", "start_ns", "dur_ns")
-                wanted &= np.isin(batch.column("track_id").to_numpy(), tracks)
-                batch = batch.take(pa.array(np.flatnonzero(wanted)))
+            for tasks, _ in self._put_aside_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
+                batch = tasks.take(pa.array(np.flatnonzero(np.isin(tasks.column("track_id").to_numpy(), tracks))))
                 row, ids, track, start = (
                     batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
                 )
@@ -131,17 +125,19 @@ class SliceRows:
                 nested = self._nested.take(batch.column("row").to_numpy())
                 yield row_batch(table, self._columns(table, batch, codes, nested))
 
-    def _put_aside_for(self, table: str) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
-        """The slices of a table, and the rule of each."""
+    def _put_aside_for(
+        self, table: str, *columns: str
+    ) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
+        """The slices of a table (only these columns; none: all), and the rule of each."""
         own = np.array([rule.table == table for rule in self._rules], np.bool_)
         for first_row, count, read in self._first.slices.parts():
             codes = self._rule_codes(first_row, count)
             wanted = own[codes]
             if wanted.all():
-                yield read(), codes
+                yield read(*columns), codes
             elif wanted.any():
                 rows = np.flatnonzero(wanted)
-                yield read().take(pa.array(rows)), codes[rows]
+                yield read(*columns).take(pa.array(rows)), codes[rows]
 
     def _columns(
         self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16], nested: RecordArray
@@ -280,7 +276,7 @@ class SliceRows:
             )
         columns["step_id"] = steps
         gap = np.ascontiguousarray(nested["gap_ns"])
-        columns["wait_ns"] = Nullable(gap, np.abs(gap) >= UNKNOWN_GAP)
+        columns["wait_ns"] = Nullable(gap, gap <= UNKNOWN_GAP)
         columns["op_id"] = self._op_ids(batch, codes, said)
         self._note_devices(batch, said, steps)
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.spool import Spool
-from traceconv.schema.dtypes import RecordArray
+from traceconv.schema.dtypes import RecordArray, gather
 
 Int64 = NDArray[np.int64]
 
-#: A gap that can't be known: the end of the task before is unknown. So far from all others that it overflows nothing.
-UNKNOWN_GAP = 2**60
+#: A gap that can't be known, as this one or below it: the task before has no end, which is as if it ended never.
+UNKNOWN_GAP = -(2**60)
 _DTYPE = np.dtype(
     [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("row", "<i8"), ("track", "<i4"), ("endless", "<i4")]
 )
@@ -60,7 +60,7 @@ class TaskWaits:
         endless = tasks["endless"] != 0
         rank = np.where(endless, np.iinfo(np.int64).min, -tasks["dur_ns"])
         order = np.lexsort((tasks["id"], rank, tasks["start_ns"], tasks["track"]))
-        tasks, endless = tasks[order], endless[order]
+        tasks, endless = gather(tasks, order), endless[order]
         track, start = tasks["track"], tasks["start_ns"]
         end = start + tasks["dur_ns"]
         gaps = np.zeros(len(tasks), _GAP_DTYPE)

@@ -270,6 +270,7 @@ class TraceParser:
             events = text[at:end]
             decoded = self._decode(events) if self._failures <= MANY_FAILURES else None
             if decoded is not None:
+                self._failures = 0
                 self._add(decoded, at, events)
                 self._drop(cut)
                 return True
