@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomli
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="runs from a checkout only")
 def test_every_package_is_listed() -> None:
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    listed = tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     found = {".".join(file.parent.relative_to(ROOT).parts) for file in (ROOT / "traceconv").rglob("__init__.py")}
     assert sorted(listed) == sorted(found | {"traceconv.schemas"})

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import runtime_invariants
+import tomli
 from runtime_reader import Capture
 
 from traceconv.cli.app import run
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 FOLDER = Path(__file__).parents[2] / "sample_traces"
-SAMPLES: list[dict[str, Any]] = tomllib.loads((FOLDER / "MANIFEST.toml").read_text(encoding="utf-8"))["samples"]
+SAMPLES: list[dict[str, Any]] = tomli.loads((FOLDER / "MANIFEST.toml").read_text(encoding="utf-8"))["samples"]
 
 
 def digests(folder: Path) -> dict[str, str]:

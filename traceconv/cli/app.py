@@ -96,7 +96,7 @@ class _NoPandas:
 def main() -> None:
     """Entry point of the `traceconv` program: runs a command and ends the process with its exit code."""
     # What a program loads stays: it is not worth looking through for garbage again and again.
-    gc.set_threshold(50_000)
+    gc.set_threshold(150_000)
     sys.meta_path.insert(0, _NoPandas)
     sys.exit(run(sys.argv[1:]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,12 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from traceconv.errors import InputError, printable, suggestion
+import tomli
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from traceconv.errors import InputError, printable, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +120,12 @@ def load_spec(path: Path) -> DeviceSpec:
     """
     shown = printable(str(path))
     try:
-        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+        sections = tomli.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{shown} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{shown} is not a TOML file: it is not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
+    except tomli.TOMLDecodeError as error:
         raise InputError(f"{shown} is not a TOML file: {printable(str(error))}") from error
     _check_keys(sections, shown)
     values: dict[str, Any] = {"name": path.stem}
@@ -146,7 +142,7 @@ def load_spec(path: Path) -> DeviceSpec:
 
 def _reference_toml() -> dict[str, dict[str, Any]]:
     text = resources.files("traceconv.runtime").joinpath("reference_npu.toml").read_text(encoding="utf-8")
-    sections: dict[str, dict[str, Any]] = tomllib.loads(text)
+    sections: dict[str, dict[str, Any]] = tomli.loads(text)
     return sections
 
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from traceconv.schema.model import RecordSchema, SchemaError, TableSchema, parse_record, parse_table
+import tomli
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from traceconv.schema.model import RecordSchema, SchemaError, TableSchema, parse_record, parse_table
 
 
 def _load_folder(folder: str) -> list[Mapping[str, Any]]:
     files = (resources.files("traceconv.schemas") / folder).iterdir()
     texts = sorted((file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".toml"))
-    loaded = []
+    loaded: list[Mapping[str, Any]] = []
     for name, text in texts:
-        raw = tomllib.loads(text)
+        raw = tomli.loads(text)
         if f"{raw.get('name')}.toml" != name:
             raise SchemaError(f"{folder}/{name}: holds {raw.get('name')!r}; the file must be called after it")
         loaded.append(raw)

@@ -16,17 +16,13 @@ Whatever speaks of such a query (comments in the store, --help, reference pages,
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomli
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
@@ -135,8 +131,8 @@ def parse(name: str, text: str) -> DocumentedSql:
     header = "\n".join(line[2:].removeprefix(" ") for line in lines[:count])
     body = "\n".join(lines[count:]).strip().removesuffix(";")
     try:
-        raw: Mapping[str, Any] = tomllib.loads(header)
-    except tomllib.TOMLDecodeError as error:
+        raw: Mapping[str, Any] = tomli.loads(header)
+    except tomli.TOMLDecodeError as error:
         raise HeaderError(f"{name}: {error}") from None
     _check_keys(raw, _TOP_KEYS, name)
     if not body:

@@ -21,7 +21,6 @@ A file may say as well how its writer marks allocations and frees: `[memory]`, w
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,16 +30,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import tomli
 from numpy.typing import NDArray
 
 from traceconv.errors import InputError, printable, regular_expression
 from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.schema import table as table_schema
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 TABLES = ("task", "api", "range")
 #: Columns that a rule may take from args for the op of a task.
@@ -162,7 +157,7 @@ def read_rules(path: Path) -> RuleSet:
 def parse_rules(text: str, where: str) -> RuleSet:
     """Rules from TOML. InputError, with the place, for anything that is not as the module says."""
     try:
-        raw = tomllib.loads(text)
+        raw = tomli.loads(text)
         _known(raw, _FILE_KEYS, where)
         detect = raw.get("detect", {})
         _known(detect, _DETECT_KEYS, f"{where}: detect")
@@ -180,7 +175,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
             bool(raw.get("flow_chains")),
             _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
         )
-    except tomllib.TOMLDecodeError as error:
+    except tomli.TOMLDecodeError as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
     except (re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error

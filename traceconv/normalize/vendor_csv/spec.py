@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomli
 
 COLUMN_TYPES = frozenset(("text", "shapes", "int", "flag", "us", "kb"))
 BECOMES = frozenset(("task", "attach", "counter", "memory", "step", "fusion", "nothing"))
@@ -93,7 +89,7 @@ def plain(header: str) -> str:
 def spec() -> Spec:
     """What tables.toml says. ValueError when it breaks its own rules: that is an error of ours, not of the user."""
     text = (resources.files("traceconv.normalize.vendor_csv") / "tables.toml").read_text("utf-8")
-    raw: dict[str, Any] = tomllib.loads(text)
+    raw: dict[str, Any] = tomli.loads(text)
     columns = {
         name: tuple(_column(ours, entry) for ours, entry in entries.items()) for name, entries in raw["columns"].items()
     }
