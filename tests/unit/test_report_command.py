@@ -44,10 +44,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_store(
         tmp_path_factory.mktemp("report") / "s.duckdb",
         run=[
-            {"run_id": 1, "label": "base", "start_ns": start},
-            {"run_id": 2, "label": "twice", "start_ns": start},
-            {"run_id": 3, "label": "twice", "start_ns": start},
-            {"run_id": 4, "label": "newest", "start_ns": start},
+            {"run_id": 1, "label": "base", "start_ns": start, "source_format": "npulog"},
+            {"run_id": 2, "label": "twice", "start_ns": start, "source_format": "npulog"},
+            {"run_id": 3, "label": "twice", "start_ns": start, "source_format": "npulog"},
+            {"run_id": 4, "label": "newest", "start_ns": start, "source_format": "npulog"},
         ],
         op=[{"run_id": 4, **op}, {"run_id": 4, **op, "op_id": 2, "op_type": "Relu", "name": "re[bold]lu|\x1b[31m,"}],
         task=[
@@ -303,6 +303,27 @@ def test_a_report_without_rows_says_what_to_record(command: Command, store: Path
     assert "run 4 has no rows in api. Record a model" in done.err
     assert "no row of run 4 matches" in command("report", "task-time", "--db", store, "--run", 4, "--device", 9).err
     assert "has no rows in step" in command("report", "step-trace", "--db", store, "--run", "base").err
+
+
+@pytest.mark.parametrize(
+    ("report", "says"),
+    [
+        ("task-time", "has no rows in task. Traces have tasks where devices were recorded too, as PyTorch does with "),
+        ("step-trace", "has no rows in step. PyTorch's have steps where its profiler was given a schedule"),
+        ("memory-peak", "has no rows in memory. PyTorch's have them where it recorded with profile_memory=True."),
+    ],
+)
+def test_a_report_on_a_trace_without_rows_says_what_the_trace_has(
+    command: Command, tmp_path: Path, report: str, says: str
+) -> None:
+    trace, store = tmp_path / "host.json", tmp_path / "host.duckdb"
+    events = [{"ph": "X", "name": "f", "pid": 1, "tid": 1, "ts": 1, "dur": 1}, {"ph": "i", "name": "m", "ts": 2}]
+    trace.write_text(json.dumps(events))
+    assert command("ingest", trace, "--db", store).code == 0
+    said = command("report", report, "--db", store).err
+    assert says in said
+    assert "Here there are rows in range, marker. What an event is, rules say" in said
+    assert "Record a model" not in said
 
 
 def test_a_store_without_runs_says_so(command: Command, make_store: MakeStore) -> None:

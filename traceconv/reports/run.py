@@ -20,6 +20,16 @@ from traceconv.store.documented_sql import OrderTerm, SqlColumn
 BATCH_ROWS = 4096
 #: Up to so many rows, the rows are picked first and then filled in: see `_picked`.
 _PICK_LIMIT = 10_000
+#: How it comes that a trace of another program has rows of a table.
+_IN_TRACES = {
+    "task": "Traces have tasks where devices were recorded too, as PyTorch does with ProfilerActivity.CUDA.",
+    "api": "Traces have them where calls into a runtime were recorded, as PyTorch does with ProfilerActivity.CUDA.",
+    "step": "PyTorch's have steps where its profiler was given a schedule, and prof.step() was called.",
+    "memory": "PyTorch's have them where it recorded with profile_memory=True.",
+    "fusion": "Of other programs only msprof says which ops it fused, in a CSV file of its folder.",
+}
+#: What a trace may have in place of what a report needs, the most telling first.
+_MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
 #: The column that a parameter restricts.
 _PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
 
@@ -170,10 +180,27 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
         if not connection.execute(sql, values).fetchall():
             if question.report.when_single and _is_of_single_operators(connection, run_id):
                 return f"{name}: {of} has no rows in {table}. {question.report.when_single}"
-            return f"{name}: {of} has no rows in {table}. {question.report.when_empty}"
+            has = _trace_has(connection, run_id)
+            reason = question.report.when_empty if has is None else " ".join(filter(None, (_IN_TRACES.get(table), has)))
+            return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"}:
         return f"{name}: no row of {of} matches"
     return f"{name}: {of} has no such rows. {question.report.when_empty}"
+
+
+def _trace_has(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> str | None:
+    """Of traces of other programs, what the run has (or all runs); None when the reference NPU recorded it."""
+    chosen = "(?1 IS NULL OR run_id = ?1)"
+    ours = f"SELECT 1 FROM run WHERE source_format = 'npulog' AND {chosen} LIMIT 1"  # noqa: S608 - words of our own
+    if connection.execute(ours, [run_id]).fetchall():
+        return None
+    having = [
+        table
+        for table in _MAY_HAVE
+        if connection.execute(f"SELECT 1 FROM {quote_identifier(table)} WHERE {chosen} LIMIT 1", [run_id]).fetchall()  # noqa: S608 - our tables
+    ]
+    has = f"Here there are rows in {', '.join(having)}" if having else "Here there are none of any kind"
+    return f"{has}. What an event is, rules say; your own: traceconv ingest --rules FILE"
 
 
 def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> bool:

@@ -1,7 +1,7 @@
 -- title = "Iterations"
 -- doc = "How long does each iteration take, and what of it is forward, backward, refresh and waiting for data? One row for each step; an inference has no backward part, and its fields are NULL."
 -- needs = ["step"]
--- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged. A PyTorch trace has steps when its profiler is given a schedule and prof.step() is called."
+-- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged."
 -- when_single = "A model of a single operator has no iterations, and so no step trace."
 -- order = ["run_id", "device_id", "model_id", "iteration", "step_id"]
 -- shown = ["device_id", "model_id", "iteration", "start_ns", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
