@@ -158,6 +158,22 @@ def test_tables_alone_become_ops_tasks_steps_and_fusions(tmp_path: Path) -> None
     ) == [("conv_1", "net", 1536, 2048, 256, 0, ["conv_1a", "bias_1", "bn_1"])]
 
 
+@pytest.mark.parametrize("with_table", [True, False])
+def test_a_mark_on_a_stream_does_not_shorten_waits(tmp_path: Path, with_table: bool) -> None:
+    """A step stands on the track of the kernels a and b, and ends between them."""
+    recording = torch_npu_folder(tmp_path, damaged=False)
+    timeline = recording / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
+    step = {"ph": "X", "pid": 9, "tid": 2, "cat": "user_annotation", "name": "ProfilerStep#1", "ts": T0 + 99, "dur": 7}
+    timeline.write_text(json.dumps([*json.loads(timeline.read_text("utf-8")), step]), encoding="utf-8")
+    if not with_table:
+        (timeline.parent / "kernel_details.csv").unlink()
+    store = tmp_path / "trace.duckdb"
+    ingest([recording], store)
+    assert ask(store, "SELECT name, source_format FROM range, run") == [("ProfilerStep#1", "vendor_folder")]
+    waits = ask(store, "SELECT name, wait_ns FROM task ORDER BY start_ns")
+    assert waits == [("a", 0), ("b", 8751), ("c", 7501)]
+
+
 def test_a_damaged_row_costs_that_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "trace.duckdb"
     folder = torch_npu_folder(tmp_path, damaged=True)
