@@ -27,6 +27,7 @@ from traceconv.normalize.complete_nesting import (
 )
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.binary import taken, whole_numbers
+from traceconv.normalize.trace_json.counters import samples_of
 from traceconv.normalize.trace_json.filled import Numbers, Values, new_column
 from traceconv.normalize.trace_json.times import exact_ns
 from traceconv.readers.chrome_json.patch import _patched_in_arrays, patch
@@ -190,6 +191,45 @@ def test_rows_of_a_binary_column(values: list[bytes], data: st.DataObject) -> No
 def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
     with pytest.raises(ValueError, match="a row outside of the array"):
         taken(pa.array([b"a", b"b"], pa.binary()), np.array(rows, np.intp))
+
+
+VALUES = st.one_of(
+    TIMES,
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(2**70), 2**70).map(lambda number: f"{number}.000"),
+    st.sampled_from(["-0", "-0.0", "1.50", "1E2", "1e-400", "1e400", "null", '"7"', '"a b"', "{}", '{"a":1}', "[1,2]"]),
+)
+SERIES = st.dictionaries(st.sampled_from(["value", "a", "b c", "é", "", "\\n"]), VALUES, max_size=4)
+
+
+@given(st.lists(st.one_of(SERIES, st.sampled_from(["", " ", "{}", "null", "[]", '{"a":1,"a":2}', '{"a":1', "1"]))))
+def test_samples_of_counters(events: list[dict[str, str] | str]) -> None:
+    texts = [
+        event if isinstance(event, str) else "{" + " , ".join(f'"{key}":{event[key]}' for key in event) + "}"
+        for event in events
+    ]
+    args = binary_column([text.encode() for text in texts])
+    fast = samples_of(args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", False)
+        slow = samples_of(args)
+    assert fast.events.tolist() == slow.events.tolist()
+    assert list(fast.series) == list(slow.series)
+    assert fast.values.tobytes() == slow.values.tobytes()
+    assert fast.wholes.to_pylist() == slow.wholes.to_pylist()
+    assert fast.bad == slow.bad
+
+
+def test_series_of_broken_objects_are_left_to_others() -> None:
+    assert native.series(np.array([0, 7], np.int32), b'{"a":1}') is not None
+    many = ",".join(f'"{number}":1' for number in range(65)).encode()
+    for text in (b'{"a":1', b'{"a" 1}', b"[1]", b'{"\\u0061":1}', b'{"a":1,"a":1}', b'{"a":01}', b"{%s}" % many):
+        assert native.series(np.array([0, len(text)], np.int32), text) is None
+    for ends in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
+        assert native.series(np.array(ends, np.int32), b'{"a":1}') is None
+    for no_array in (b"", b"\0\0\0"):
+        with pytest.raises(ValueError, match="offsets"):
+            native.series(no_array, b"{}")
 
 
 @given(st.lists(st.one_of(st.integers(-(10**19), 10**19).map(str), TIMES), max_size=5))

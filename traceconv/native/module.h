@@ -11,6 +11,7 @@ typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);
+PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_take(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_whole_numbers(PyObject *module, PyObject *args);

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.diagnostics import Code
-from traceconv.json_events import Coded
+from traceconv.json_events import Coded, coded
 from traceconv.normalize.trace_json import phases
-from traceconv.normalize.trace_json.counters import counter_rows
+from traceconv.normalize.trace_json.counters import samples_of
+from traceconv.normalize.trace_json.distinct import distinct_of, distinct_pairs
 from traceconv.normalize.trace_json.event_batch import SCOPES, EventBatch, Int64, Places
 from traceconv.normalize.trace_json.metadata import read_metadata
 
@@ -64,26 +65,38 @@ def counters(events: EventBatch) -> None:
     if not len(at):
         return
     raw = events.raw("args", at)
-    args = raw.to_pylist() if raw is not None else [b""] * len(at)
-    counter_of = events.first.tracks.counter_of
-    pids, names, ids = events.pids[:], events.names[:], events.id_texts(at)
-    found = [counter_of(pids[at[row]], names[at[row]], text or None) for row, (text, _) in enumerate(ids)]
-    tracks = np.array(found, np.int64)
-    rows, bad, empty = counter_rows(args)
-    event = np.array([row for row, *_ in rows], np.intp)
-    for row in bad:
+    samples = samples_of(pa.array([b""] * len(at), pa.binary()) if raw is None else raw)
+    for row in samples.bad:
         events.say(Code.BAD_NUMBER, "a counter's value that is no number", int(at[row]))
-    if empty:
+    empty = np.ones(len(at), np.bool_)
+    empty[samples.events] = False
+    if empty.any():
         events.rebook(at[empty], "consumed")
-    if not len(event):
+    tracks = _counter_tracks(events, at)
+    if not len(samples.events):
         return
+    event = at[samples.events]
     events.first.counters.append(
         (
-            pa.array(events.ids[at[event]]),
-            pa.array(tracks[event]),
-            pa.array([series for _, series, _, _ in rows], pa.string()),
-            pa.array(events.ts.ns[at[event]]),
-            pa.array([value for _, _, value, _ in rows], pa.float64()),
-            pa.array([exact for _, _, _, exact in rows], pa.int64()),
+            pa.array(events.ids[event]),
+            pa.array(tracks[samples.events]),
+            samples.series.text(np.arange(len(event))),
+            pa.array(events.ts.ns[event]),
+            pa.array(samples.values),
+            samples.wholes,
         )
     )
+
+
+def _counter_tracks(events: EventBatch, at: Places) -> Int64:
+    """The tracks of counters: each process, name and id has one."""
+    named, name_of = distinct_pairs(events.pids, events.names, at)
+    ids = coded([text for text, _ in events.id_texts(at)])
+    width = len(ids.distinct)
+    firsts, found = distinct_of(name_of * width + ids.codes, len(named) * width)
+    counter_of = events.first.tracks.counter_of
+    tracks = []
+    for row in firsts.tolist():
+        pid, name = named[name_of[row]]
+        tracks.append(counter_of(pid, name, ids[row] or None))
+    return np.array(tracks, np.int64)[found]

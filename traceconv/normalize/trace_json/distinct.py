@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,7 +45,7 @@ def distinct_rows(*columns: Int64) -> Places:
     return firsts
 
 
-def distinct_pairs(one: Coded, two: Coded, places: Places) -> tuple[list[tuple[object, object]], Places]:
+def distinct_pairs(one: Coded, two: Coded, places: Places) -> tuple[list[tuple[Any, Any]], Places]:
     """The pairs of values of two columns in some rows, in the order in which they come; row → its pair's number."""
     width = max(1, len(two.distinct))
     keys = one.codes[places].astype(np.int64) * width + two.codes[places]

@@ -75,7 +75,7 @@ COUNTER_SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
         ("track_id", pa.int64()),
-        ("series", pa.string()),
+        ("series", SHARED),
         ("ts_ns", pa.int64()),
         ("value", pa.float64()),
         ("value_int", pa.int64()),

@@ -176,9 +176,8 @@ class SecondPass:
 
     def _counters(self) -> Iterator[pa.RecordBatch]:
         for _, batch in self._first.counters.batches():
-            columns = {name: batch.column(name) for name in ("track_id", "ts_ns", "value", "value_int")}
-            columns["series"] = batch.column("series").dictionary_encode()
-            yield row_batch("counter", columns)
+            names = ("track_id", "series", "ts_ns", "value", "value_int")
+            yield row_batch("counter", {name: batch.column(name) for name in names})
 
 
 def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
