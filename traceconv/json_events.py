@@ -56,6 +56,10 @@ class Coded(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return map(self.distinct.__getitem__, self.codes.tolist())
 
+    def take(self, places: NDArray[np.intp]) -> Coded:
+        """The same column of some rows."""
+        return Coded(self.codes[places], self.distinct)
+
     def counts(self) -> list[int]:
         """How many rows each distinct value has."""
         found: list[int] = np.bincount(self.codes, minlength=len(self.distinct)).tolist()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
+from numpy.typing import NDArray
 
 from traceconv.normalize.trace_json.binary import offsets_of
 
@@ -55,22 +57,49 @@ def _wrapped(value: bytes) -> str | None:
     return text if text.startswith("{") else f'{{"args":{text}}}'
 
 
-def with_beside(args: pa.Array, beside: Mapping[int, Mapping[str, bytes]]) -> pa.Array:
-    """Args with what stands beside them put in: row → key → text of the value."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Keys beside the args of some rows, which rise; `texts`: a row's keys and values, as JSON without braces."""
+
+    rows: NDArray[np.intp]
+    texts: pa.Array
+
+
+def members_of(rows: Sequence[int], keys: Sequence[Mapping[str, bytes]]) -> Beside:
+    """Of each of these rows: keys and the text of their values."""
+    names = {key: json.dumps(key) for key in set().union(*keys)}
+    texts = [
+        ",".join([f"{names[key]}:{bytes(value).decode('utf-8', 'replace')}" for key, value in said.items()])
+        for said in keys
+    ]
+    return Beside(np.array(rows, np.intp), pa.array(texts, pa.string()))
+
+
+def with_beside(args: pa.Array, beside: Sequence[Beside]) -> pa.Array:
+    """Args with what stands beside them put in, under one key."""
     if not beside:
         return args
-    texts = args.to_pylist()
-    for row, keys in beside.items():
-        inner = ",".join(f"{json.dumps(key)}:{bytes(value).decode('utf-8', 'replace')}" for key, value in keys.items())
-        texts[row] = _with_key(texts[row], f'"{BESIDE}":{{{inner}}}')
-    return pa.array(texts, pa.string())
+    said = np.zeros(len(args), np.bool_)
+    for one in beside:
+        said[one.rows] = True
+    rows = np.flatnonzero(said)
+    members = beside[0].texts if len(beside) == 1 else _joined(beside, rows)
+    # Of the object that is there, all but the brace at its end.
+    bodies = pc.ascii_rtrim(pc.fill_null(args.take(pa.array(rows)), "{}"), " \t\r\n")
+    bodies = pc.ascii_rtrim(pc.utf8_slice_codeunits(bodies, 0, -1), " \t\r\n")
+    commas = pc.if_else(pc.equal(bodies, "{"), "", ",")
+    whole = pc.binary_join_element_wise(bodies, commas, f'"{BESIDE}":{{', members, "}}", "")
+    return whole if len(rows) == len(args) else pc.replace_with_mask(args, pa.array(said), whole)
 
 
-def _with_key(text: str | None, member: str) -> str:
-    if text is None:
-        return "{" + member + "}"
-    body = text.rstrip()[:-1].rstrip()
-    return f"{body}{',' if body != '{' else ''}{member}}}"
+def _joined(beside: Sequence[Beside], rows: NDArray[np.intp]) -> pa.Array:
+    """All that stands beside these rows, which rise, one after another."""
+    columns = []
+    for one in beside:
+        places = np.full(len(rows), -1, np.int64)
+        places[np.searchsorted(rows, one.rows)] = np.arange(len(one.rows))
+        columns.append(one.texts.take(pa.array(places, mask=places < 0)))
+    return pc.binary_join_element_wise(*columns, ",", null_handling="skip")
 
 
 def merged(begin: str | None, end: str | None) -> str | None:

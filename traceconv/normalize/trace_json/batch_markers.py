@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.diagnostics import Code
-from traceconv.json_events import Coded, coded
+from traceconv.json_events import Coded
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.counters import samples_of
-from traceconv.normalize.trace_json.distinct import distinct_of, distinct_pairs
+from traceconv.normalize.trace_json.distinct import distinct_rows
 from traceconv.normalize.trace_json.event_batch import SCOPES, EventBatch, Int64, Places
 from traceconv.normalize.trace_json.metadata import read_metadata
 
@@ -90,13 +90,8 @@ def counters(events: EventBatch) -> None:
 
 def _counter_tracks(events: EventBatch, at: Places) -> Int64:
     """The tracks of counters: each process, name and id has one."""
-    named, name_of = distinct_pairs(events.pids, events.names, at)
-    ids = coded([text for text, _ in events.id_texts(at)])
-    width = len(ids.distinct)
-    firsts, found = distinct_of(name_of * width + ids.codes, len(named) * width)
+    key = (events.pids.take(at), events.names.take(at), events.id_texts(at))
+    firsts, number = distinct_rows(*(column.codes for column in key))
+    each = zip(*(column.take(firsts) for column in key), strict=True)
     counter_of = events.first.tracks.counter_of
-    tracks = []
-    for row in firsts.tolist():
-        pid, name = named[name_of[row]]
-        tracks.append(counter_of(pid, name, ids[row] or None))
-    return np.array(tracks, np.int64)[found]
+    return np.array([counter_of(pid, name, text or None) for pid, name, (text, _) in each], np.int64)[number]

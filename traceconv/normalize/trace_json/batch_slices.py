@@ -12,7 +12,7 @@ from traceconv.normalize.complete_nesting import PAIR, SLICE, SPAN_DTYPE
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.batch_markers import markers, thread_markers
 from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
-from traceconv.normalize.trace_json.distinct import distinct_of
+from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Mask, Places
 
 #: Less than so many rows on average have a name in common: it is shared by few.
@@ -104,11 +104,15 @@ def _asyncs(events: EventBatch) -> None:
     at = events.places(phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT)
     if not len(at):
         return
-    scopes = events.batch.columns.label("scope")
-    for place, (id_text, unique_in) in zip(at.tolist(), events.id_texts(at), strict=True):
-        pid = None if unique_in == "global" else events.pids[place]
-        category, name = events.categories[place], events.names[place]
-        events.track[place] = events.first.async_track(pid, category, id_text, scopes[place], name)
+    labels = (events.pids, events.categories, events.batch.columns.label("scope"))
+    key = [*(label.take(at) for label in labels), events.id_texts(at)]
+    firsts, number = distinct_rows(*(column.codes for column in key))
+    each = zip(*(column.take(firsts) for column in (*key, events.names.take(at))), strict=True)
+    tracks = [
+        events.first.async_track(None if unique_in == "global" else pid, category, id_text, scope, name)
+        for pid, category, scope, (id_text, unique_in), name in each
+    ]
+    events.track[at] = np.array(tracks, np.int64)[number]
     _points(events, events.places(phases.ASYNC_BEGIN), events.places(phases.ASYNC_END))
     instants = events.places(phases.ASYNC_INSTANT)
     if len(instants):

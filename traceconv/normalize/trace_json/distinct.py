@@ -30,19 +30,19 @@ def distinct_of(keys: Int64, limit: int) -> tuple[Places, Places]:
     return firsts, number[keys]
 
 
-def distinct_rows(*columns: Int64) -> Places:
-    """The rows where each distinct combination of the columns' numbers comes first, in order."""
+def distinct_rows(*columns: NDArray[np.signedinteger[Any]]) -> tuple[Places, Places]:
+    """The rows where each distinct combination of the columns' numbers comes first, in order; row → its number."""
     count = len(columns[0])
     firsts, word = np.arange(min(1, count)), np.zeros(count, np.intp)
     for column in columns if count else ():
         low, high = int(column.min()), int(column.max())
         if high - low < 1 << 20:
-            codes, width = column - low, high - low + 1
+            codes, width = column.astype(np.intp) - low, high - low + 1
         else:
             distinct, codes = np.unique(column, return_inverse=True)
             width = len(distinct)
         firsts, word = distinct_of(word * width + codes, len(firsts) * width)
-    return firsts
+    return firsts, word
 
 
 def distinct_pairs(one: Coded, two: Coded, places: Places) -> tuple[list[tuple[Any, Any]], Places]:

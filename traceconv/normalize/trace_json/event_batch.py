@@ -13,9 +13,9 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.diagnostics import Code, ImportLog
-from traceconv.json_events import TraceBatch
+from traceconv.json_events import Coded, TraceBatch, coded
 from traceconv.normalize.trace_json import phases
-from traceconv.normalize.trace_json.args import args_column, with_beside
+from traceconv.normalize.trace_json.args import Beside, args_column, members_of, with_beside
 from traceconv.normalize.trace_json.binary import as_text, taken, whole_numbers
 from traceconv.normalize.trace_json.distinct import distinct_pairs
 from traceconv.normalize.trace_json.metadata import id2_parts
@@ -157,20 +157,18 @@ class EventBatch:
         """The args column of some events."""
         return with_beside(args_column(self.raw("args", places), len(places)), self._beside_of(places))
 
-    def _beside_of(self, places: Places) -> dict[int, dict[str, bytes]]:
-        """What stands beside the args of these events and no column holds: row among `places` → key → value."""
-        found: dict[int, dict[str, bytes]] = {}
+    def _beside_of(self, places: Places) -> list[Beside]:
+        """What stands beside the args of these events, and no column holds."""
+        found: list[Beside] = []
         if self.extra is not None:
-            for row, place in enumerate(places.tolist()):
-                extra = self.extra[place]
-                if extra:
-                    found.setdefault(row, {}).update({key: bytes(value) for key, value in extra.items()})
+            extras = [(row, extra) for row, place in enumerate(places.tolist()) if (extra := self.extra[place])]
+            found.append(members_of([row for row, _ in extras], [extra for _, extra in extras]))
         kinds = self.kind[places]
         ids = self.raw("id", places)
         if ids is not None:
             said = pc.binary_length(ids).to_numpy(zero_copy_only=False) > 0
-            for row in np.flatnonzero(said & ~_HAS_ID[kinds]).tolist():
-                found.setdefault(row, {})["id"] = ids[row].as_py()
+            rows = np.flatnonzero(said & ~_HAS_ID[kinds])
+            found.append(Beside(rows, pc.binary_join_element_wise('"id":', as_text(taken(ids, rows)), "")))
         for field in ("bp", "s", "scope"):
             if field not in self.batch.columns.labels:
                 continue
@@ -182,22 +180,24 @@ class EventBatch:
                 said &= ~(known & (kinds == phases.INSTANT))
             else:
                 said &= ~_HAS_ID[kinds]
-            for row in np.flatnonzero(said).tolist():
-                found.setdefault(row, {})[field] = json_text(values.distinct[codes[row]])
+            rows = np.flatnonzero(said)
+            texts = [f'"{field}":{json_text(value).decode()}' if value is not None else "" for value in values.distinct]
+            found.append(Beside(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows]))))
         if self.beside:
             row_of = np.full(self.count, -1, np.intp)
             row_of[places] = np.arange(len(places))
-            for place, keys in sorted(self.beside.items()):
-                if row_of[place] >= 0:
-                    found.setdefault(int(row_of[place]), {}).update(keys)
-        return found
+            own = {int(row_of[place]): keys for place, keys in self.beside.items() if row_of[place] >= 0}
+            found.append(members_of(sorted(own), [own[row] for row in sorted(own)]))
+        return [one for one in found if len(one.rows)]
 
-    def id_texts(self, places: Places) -> list[tuple[str, str]]:
+    def id_texts(self, places: Places) -> Coded:
         """Of each event its id as text, and what it is unique in: `global`, `local`, or `` when that is not said."""
-        plain = self.plain_ids(places).to_pylist()
+        plain = self.plain_ids(places)
         if self.extra is None:
-            return [(text, "") for text in plain]
-        return [_id_text(text, self.extra[place]) for text, place in zip(plain, places.tolist(), strict=True)]
+            found = plain.dictionary_encode()
+            return Coded(found.indices.to_numpy(), [(text, "") for text in found.dictionary.to_pylist()])
+        texts = zip(plain.to_pylist(), places.tolist(), strict=True)
+        return coded([_id_text(text, self.extra[place]) for text, place in texts])
 
     def plain_ids(self, places: Places) -> pa.Array:
         """Of each event its `id` as text, without quotes; empty where there is none."""

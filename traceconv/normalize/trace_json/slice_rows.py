@@ -308,14 +308,14 @@ class SliceRows:
         count = batch.num_rows
         track = batch.column("track_id").to_numpy().astype(np.int64)
         device, stream = (_known(said.get(name), count) for name in ("device_id", "stream_id"))
-        for row in distinct_rows(track, *device, *stream).tolist():
+        for row in distinct_rows(track, *device, *stream)[0].tolist():
             device_id = int(device[0][row]) if device[1][row] else None
             stream_id = int(stream[0][row]) if stream[1][row] else None
             self._first.tracks.make_stream(int(track[row]), device_id, stream_id)
             if device_id is not None:
                 self._devices.add(device_id)
         step = _known(steps, count)
-        for row in distinct_rows(*step, *device).tolist():
+        for row in distinct_rows(*step, *device)[0].tolist():
             if step[1][row]:
                 self._step_devices.add((int(step[0][row]), int(device[0][row]) if device[1][row] else None))
 

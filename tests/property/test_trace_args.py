@@ -1,0 +1,37 @@
+"""What stands beside the args of events is put into them, whatever else is there."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.normalize.trace_json.args import BESIDE, Beside, members_of, with_beside
+
+ARGS = st.sampled_from([None, "{}", "{ }", '{"a":1}', '{"a":"}"} ', '{"a": {"b": 1 } \n}\t', '{"é":"\\\\"}'])
+VALUES = st.sampled_from(["1", '"x"', "[{}]"])
+KEYS = st.one_of(st.none(), st.dictionaries(st.sampled_from(["id", 'q"uote', "é", "cname"]), VALUES, min_size=1))
+
+
+@given(st.lists(st.tuples(ARGS, KEYS, KEYS, st.booleans())))
+def test_keys_beside_args(
+    events: list[tuple[str | None, dict[str, str] | None, dict[str, str] | None, bool]],
+) -> None:
+    beside = []
+    for said in ([event[1] for event in events], [event[2] for event in events]):
+        own = {row: {key: text.encode() for key, text in keys.items()} for row, keys in enumerate(said) if keys}
+        beside.append(members_of(list(own), list(own.values())))
+    flagged = [row for row, event in enumerate(events) if event[3]]
+    beside.append(Beside(np.array(flagged, np.intp), pa.array(['"bp":"e"'] * len(flagged), pa.string())))
+    column = pa.array([event[0] for event in events], pa.string())
+    found = with_beside(column, [one for one in beside if len(one.rows)]).to_pylist()
+    for (args, one, two, flag), text in zip(events, found, strict=True):
+        members = {**(one or {}), **(two or {}), **({"bp": '"e"'} if flag else {})}
+        if not members:
+            assert text == args
+            continue
+        expected = {key: json.loads(value) for key, value in members.items()}
+        assert json.loads(text) == {**json.loads(args or "{}"), BESIDE: expected}
