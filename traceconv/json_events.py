@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias, overload
 
@@ -107,6 +108,73 @@ def join_coded(parts: Sequence[Coded]) -> Coded:
     return Coded(np.concatenate(codes), [value for _, value in known])
 
 
+class Extras(Sequence["dict[str, Raw] | None"]):
+    """What keys that are no fields say: of each event the text of their values by key, or None.
+
+    events  int64, rising: whose each value is
+    codes   int32: the place of its key in `keys`
+    texts   binary array: the values
+    """
+
+    __slots__ = ("_event_count", "codes", "events", "keys", "texts")
+
+    def __init__(
+        self, event_count: int, events: NDArray[np.int64], codes: NDArray[np.int32], keys: list[str], texts: pa.Array
+    ) -> None:
+        self._event_count = event_count
+        self.events = events
+        self.codes = codes
+        self.keys = keys
+        self.texts = texts
+
+    @classmethod
+    def made_of(cls, said: Sequence[Mapping[str, Raw] | None]) -> Extras | None:
+        """The same of values event by event; None when there are none."""
+        each = [(event, key, text) for event, one in enumerate(said) if one for key, text in one.items()]
+        if not each:
+            return None
+        events, keys, texts = zip(*each, strict=True)
+        column = coded(keys)
+        return cls(len(said), np.array(events, np.int64), column.codes, column.distinct, binary_column(texts))
+
+    def __len__(self) -> int:
+        return self._event_count
+
+    @overload
+    def __getitem__(self, place: int) -> dict[str, Raw] | None: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[dict[str, Raw] | None]: ...
+
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return [*self][place]
+        first, last = np.searchsorted(self.events, (place, place + 1)).tolist()
+        texts = self.texts.slice(first, last - first).to_pylist()
+        codes = self.codes[first:last].tolist()
+        return {self.keys[code]: Raw(text) for code, text in zip(codes, texts, strict=True)} or None
+
+    def __iter__(self) -> Iterator[dict[str, Raw] | None]:
+        found: list[dict[str, Raw] | None] = [None] * self._event_count
+        for event, code, text in zip(self.events.tolist(), self.codes.tolist(), self.texts.to_pylist(), strict=True):
+            said = found[event] = found[event] or {}
+            said[self.keys[code]] = Raw(text)
+        return iter(found)
+
+    def any_of(self) -> NDArray[np.bool_]:
+        """Of each event whether there is something."""
+        found = np.zeros(self._event_count, np.bool_)
+        found[self.events] = True
+        return found
+
+    def of(self, key: str) -> dict[int, bytes]:
+        """Event → what it says of a key."""
+        if key not in self.keys:
+            return {}
+        own = np.flatnonzero(self.codes == self.keys.index(key))
+        return dict(zip(self.events[own].tolist(), self.texts.take(pa.array(own)).to_pylist(), strict=True))
+
+
 class NamedTrack(NamedTuple):
     """Stands in the place of a tid: a track that is no thread. `kind`: as in the table track; `key`: the source's."""
 
@@ -161,7 +229,7 @@ class EventColumns:
     count: int
     labels: Mapping[str, Sequence[Any]]
     raw: Mapping[str, pa.Array]
-    extra: Sequence[dict[str, Raw] | None] | None
+    extra: Extras | None
     flows: EventFlows | None = None
 
     def label(self, field: str) -> Coded:
@@ -196,8 +264,18 @@ def join_columns(parts: Sequence[EventColumns]) -> EventColumns:
         for field in RAW_FIELDS
         if any(field in part.raw for part in parts)
     }
-    extra = [value for part in parts for value in (part.extra or (None,) * part.count)]
-    return EventColumns(count, labels, raw, extra if any(extra) else None)
+    return EventColumns(count, labels, raw, _join_extras(parts))
+
+
+def _join_extras(parts: Sequence[EventColumns]) -> Extras | None:
+    firsts = accumulate((part.count for part in parts), initial=0)
+    found = [(first, part.extra) for first, part in zip(firsts, parts, strict=False) if part.extra is not None]
+    if not found:
+        return None
+    keys = join_coded([Coded(extra.codes, extra.keys) for _, extra in found])
+    events = np.concatenate([extra.events + first for first, extra in found])
+    texts = pa.concat_arrays([extra.texts for _, extra in found])
+    return Extras(sum(part.count for part in parts), events, keys.codes, keys.distinct, texts)
 
 
 @dataclass(frozen=True, slots=True)

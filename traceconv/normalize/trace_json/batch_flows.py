@@ -140,7 +140,7 @@ def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
     """What an arrow has no column for is kept in a marker where its end stands."""
     said = args_column(events.raw("args", at), len(at)).is_valid().to_numpy(zero_copy_only=False)
     if events.extra is not None:
-        said = said | np.array([bool(events.extra[place]) for place in at.tolist()], np.bool_)
+        said = said | events.extra.any_of()[at]
     if not said.any():
         return
     for place in at[said].tolist():
@@ -152,17 +152,18 @@ def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
 
 
 def _binding_slices(events: EventBatch) -> list[_FlowRow]:
-    if events.extra is None:
+    bound = {} if events.extra is None else events.extra.of("bind_id")
+    if events.extra is None or not bound:
         return []
+    flow_in, flow_out = (
+        {place for place, text in events.extra.of(key).items() if text in _TRUE} for key in ("flow_in", "flow_out")
+    )
     rows: list[_FlowRow] = []
-    for place, extra in enumerate(events.extra):
-        if not extra or "bind_id" not in extra or events.kind[place] not in (phases.COMPLETE, phases.BEGIN):
+    for place, text in bound.items():
+        if events.kind[place] not in (phases.COMPLETE, phases.BEGIN) or not (place in flow_in or place in flow_out):
             continue
-        flow_in, flow_out = (bytes(extra.get(key, b"false")) in _TRUE for key in ("flow_in", "flow_out"))
-        if not flow_in and not flow_out:
-            continue
-        id_text = unquoted(bytes(extra["bind_id"]))
-        step = 1 if flow_in and flow_out else 2 if flow_in else 0
+        id_text = unquoted(text)
+        step = 0 if place not in flow_in else 1 if place in flow_out else 2
         id_, category = int(events.ids[place]), events.categories[place]
         key = hash((category, "bind_id", id_text))
         rows.append((id_, key, int(events.ts.ns[place]), step, id_, category, None, id_text))

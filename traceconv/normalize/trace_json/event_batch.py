@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.diagnostics import Code, ImportLog
-from traceconv.json_events import Coded, TraceBatch, coded
+from traceconv.json_events import Coded, Extras, TraceBatch, coded
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import Beside, args_column, members_of, with_beside
 from traceconv.normalize.trace_json.binary import as_text, taken, whole_numbers
@@ -141,7 +140,7 @@ class EventBatch:
         for texts in self.batch.columns.raw.values():
             empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
         if self.extra is not None:
-            empty &= np.array([not extra for extra in self.extra], np.bool_)
+            empty &= ~self.extra.any_of()
         self.rebook(np.flatnonzero(empty), "consumed")
         self.kind[empty] = phases.UNKNOWN
 
@@ -161,8 +160,7 @@ class EventBatch:
         """What stands beside the args of these events, and no column holds."""
         found: list[Beside] = []
         if self.extra is not None:
-            extras = [(row, extra) for row, place in enumerate(places.tolist()) if (extra := self.extra[place])]
-            found.append(members_of([row for row, _ in extras], [extra for _, extra in extras]))
+            found.append(self._extras_of(self.extra, places))
         kinds = self.kind[places]
         ids = self.raw("id", places)
         if ids is not None:
@@ -184,20 +182,37 @@ class EventBatch:
             texts = [f'"{field}":{json_text(value).decode()}' if value is not None else "" for value in values.distinct]
             found.append(Beside(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows]))))
         if self.beside:
-            row_of = np.full(self.count, -1, np.intp)
-            row_of[places] = np.arange(len(places))
+            row_of = self._row_of(places)
             own = {int(row_of[place]): keys for place, keys in self.beside.items() if row_of[place] >= 0}
             found.append(members_of(sorted(own), [own[row] for row in sorted(own)]))
         return [one for one in found if len(one.rows)]
 
+    def _row_of(self, places: Places) -> Places:
+        """Of each event its row among `places`; -1 for those that are not there."""
+        row_of = np.full(self.count, -1, np.intp)
+        row_of[places] = np.arange(len(places))
+        return row_of
+
+    def _extras_of(self, extra: Extras, places: Places) -> Beside:
+        row = self._row_of(places)[extra.events]
+        own = np.flatnonzero(row >= 0)
+        own = own[np.argsort(row[own], kind="stable")]
+        leads = pa.array([f"{json.dumps(key)}:" for key in extra.keys], pa.string())
+        texts = as_text(taken(extra.texts, own))
+        members = pc.binary_join_element_wise(leads.take(pa.array(extra.codes[own])), texts, "")
+        rows, firsts = np.unique(row[own], return_index=True)
+        ends = pa.array(np.append(firsts, len(own)).astype(np.int32))
+        return Beside(rows, pc.binary_join(pa.ListArray.from_arrays(ends, members), ","))
+
     def id_texts(self, places: Places) -> Coded:
         """Of each event its id as text, and what it is unique in: `global`, `local`, or `` when that is not said."""
         plain = self.plain_ids(places)
-        if self.extra is None:
+        id2 = {} if self.extra is None else self.extra.of("id2")
+        if not id2:
             found = plain.dictionary_encode()
             return Coded(found.indices.to_numpy(), [(text, "") for text in found.dictionary.to_pylist()])
         texts = zip(plain.to_pylist(), places.tolist(), strict=True)
-        return coded([_id_text(text, self.extra[place]) for text, place in texts])
+        return coded([id2_parts(id2[place]) if not text and place in id2 else (text, "") for text, place in texts])
 
     def plain_ids(self, places: Places) -> pa.Array:
         """Of each event its `id` as text, without quotes; empty where there is none."""
@@ -226,9 +241,3 @@ def unquoted(value: bytes) -> str:
     """JSON text of a value as text, without quotes."""
     text = value.decode("utf-8", "replace")
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
-
-
-def _id_text(plain: str, extra: dict[str, Raw] | None) -> tuple[str, str]:
-    if not plain and extra and "id2" in extra:
-        return id2_parts(bytes(extra["id2"]))
-    return plain, ""

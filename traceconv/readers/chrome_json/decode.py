@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from traceconv import native
-from traceconv.json_events import ABSENT, LABEL_FIELDS, RAW_FIELDS, EventColumns, Label, binary_column, coded
+from traceconv.json_events import ABSENT, LABEL_FIELDS, RAW_FIELDS, EventColumns, Extras, Label, binary_column, coded
 from traceconv.readers.chrome_json.compiled import scanned_columns
 from traceconv.readers.chrome_json.fields import NUMBERED_KINDS, columns_in
 
@@ -114,7 +114,7 @@ def _one_by_one(body: bytes, lines: bool) -> Decoded:
         len(labels),
         {field: coded([event.get(field) for event in labels], typed=True) for field in LABEL_FIELDS},
         {field: binary_column([event.get(field, ABSENT) for event in raws]) for field in RAW_FIELDS},
-        extras if any(extras) else None,
+        Extras.made_of(extras),
     )
     return Decoded(columns, tuple(repeated), strangers)
 

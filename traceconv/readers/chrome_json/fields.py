@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import Raw
 from numpy.typing import NDArray
 
-from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns
+from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns, Extras
 from traceconv.readers.chrome_json.marks import Bytes, Places, structure
 
 _COLON, _OPEN = ord(":"), ord("{")
@@ -296,23 +295,25 @@ def label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Coded
     return Coded(codes, list(known))
 
 
-def beside(text: bytes, columns: list[Places], count: int) -> list[dict[str, Raw] | None] | None:
-    """What keys that are no fields say, event by event; None when an event has one of them twice.
+def beside(text: bytes, columns: list[Places], count: int) -> Extras | None:
+    """What keys that are no fields say; None when an event has one of them twice.
 
-    columns  of these keys: their event, first and last quote, start and end of the value
+    columns  of these keys, in the order of the text: their event, first and last quote, start and end of the value
     """
-    found: list[dict[str, Raw] | None] = [None] * count
-    names: dict[bytes, str] = {}
-    for place, start, end, value, stop in zip(*(column.tolist() for column in columns), strict=True):
-        token = text[start : end + 1]
-        name = names.get(token)
-        if name is None:
-            name = names[token] = _KEY.decode(token)
-        said = found[place]
-        if said is None:
-            said = found[place] = {}
-        # A field's name may be written with escapes: then others are to read it.
-        if name in said or name in _FIELDS:
-            return None
-        said[name] = Raw(text[value:stop])
-    return found
+    event, start, end, value, stop = columns
+    bounds = np.empty(4 * len(event) + 1, np.int32)
+    bounds[:-1] = np.column_stack((start, end + 1, value, stop)).ravel()
+    bounds[-1] = stop[-1]
+    # Of each four stretches one is a key, and one a value.
+    stretches = pa.Array.from_buffers(pa.binary(), 4 * len(event), [None, pa.py_buffer(bounds), pa.py_buffer(text)])
+    tokens = stretches.take(pa.array(np.arange(0, 4 * len(event), 4))).dictionary_encode()
+    names = [_KEY.decode(token) for token in tokens.dictionary.to_pylist()]
+    known = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    # A field's name may be written with escapes: then others are to read it.
+    if not known.keys().isdisjoint(_FIELDS):
+        return None
+    codes = np.array([known[name] for name in names], np.int32)[tokens.indices.to_numpy()]
+    if len(np.unique(event.astype(np.int64) * len(known) + codes)) < len(event):
+        return None
+    texts = stretches.take(pa.array(np.arange(2, 4 * len(event), 4)))
+    return Extras(count, event.astype(np.int64), codes, list(known), texts)

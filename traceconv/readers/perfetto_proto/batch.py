@@ -14,6 +14,7 @@ from traceconv.json_events import (
     Coded,
     EventColumns,
     EventFlows,
+    Extras,
     Label,
     NamedTrack,
     TraceBatch,
@@ -129,7 +130,7 @@ def make_batch(
     ids = plain.values["id"].distinct
     if len(ids) > 1:
         raw["id"] = pa.array(ids, pa.binary()).take(pa.array(codes["id"]))
-    extra = _sparse(_moved(rows.extra, place), count, None) if rows.extra else None
+    extra = Extras.made_of(_sparse(_moved(rows.extra, place), count, None)) if rows.extra else None
     return TraceBatch(
         first_ordinal,
         byte_offset,
