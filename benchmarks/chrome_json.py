@@ -1,6 +1,6 @@
 """Trace JSON: ingest side by side with json.load of the same file, in the same run.
 
-    python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows damaged wrecked] [--json]
+    python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows rarer damaged wrecked] [--json]
     python -m benchmarks.chrome_json --like trace.json.gz [--megabytes 500]
 
 Each kind is written to a temporary folder, read by `json.load` in a process of its own (with the garbage collector on,
@@ -10,6 +10,7 @@ the ratio of the rates: to json.load, and of damaged files to the undamaged one 
 compact   as PyTorch's profiler writes them: operators, calls, kernels, flows; no blanks
 indented  the same, a key a line
 flows     small events, and many flows
+rarer     what others than PyTorch write: counters, asynchronous events, begins and ends, ids and other keys of slices
 damaged   compact, with one broken event in each MB
 wrecked   compact, with a NaN or a raw tab in every event
 
@@ -22,6 +23,7 @@ are spelled, `like compact` without blanks.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -34,7 +36,7 @@ from benchmarks.measure import Measured, run, traceconv
 from benchmarks.repeated_trace import write_repeated
 
 _LOAD = "import gc, json, sys; sys.argv[2] == 'off' and gc.disable(); json.load(open(sys.argv[1], 'rb'))"
-KINDS = ("compact", "indented", "flows", "damaged", "wrecked")
+KINDS = ("compact", "indented", "flows", "rarer", "damaged", "wrecked")
 _BASE_US = 1_700_000_000_000_000
 
 
@@ -77,6 +79,25 @@ def _events(rng: random.Random) -> Iterator[str]:
         at += 100
 
 
+def _rarer_events(rng: random.Random) -> Iterator[str]:
+    """Events as Chrome, DFTracer and VizTracer write them besides plain slices, one of each kind in turn; for ever."""
+    for number in itertools.count():
+        ts, thread, name = _BASE_US + 20 * number, rng.randrange(8), f"work {rng.randrange(300)}"
+        where = f'"pid": 42, "tid": {thread}, "ts": {ts}.{rng.randrange(1000):03d}'
+        at_end = f'"pid": 42, "tid": {thread}, "ts": {ts + 9}'
+        local = f'"id2": {{"local": "0x{number % 1000:x}"}}'
+        memory = f'"allocated": {rng.randrange(10**9)}, "reserved": {10**9}'
+        yield f'"ph": "X", "id": {number}, "cat": "POSIX", "name": "{name}", {where}, "dur": 7, "args": {{"fd": 3}}'
+        yield f'"ph": "X", "cat": "v8", "name": "{name}", {where}, "dur": 5, "cname": "good", "sf": {thread}'
+        yield f'"ph": "C", "name": "memory", {where}, "args": {{{memory}}}'
+        yield f'"ph": "C", "name": "utilisation", "id": {thread}, {where}, "args": {{"%": {rng.random():.4f}}}'
+        yield f'"ph": "b", "cat": "ipc", "name": "{name}", {local}, {where}, "args": {{"size": {number}}}'
+        yield f'"ph": "e", "cat": "ipc", "name": "{name}", {local}, {at_end}'
+        yield f'"ph": "B", "cat": "f", "name": "{name}", {where}, "args": {{"line": {thread}}}'
+        yield f'"ph": "E", "cat": "f", "name": "{name}", {at_end}, "args": {{"returned": {number}}}'
+        yield f'"ph": "i", "s": "t", "cat": "mark", "name": "{name}", {where}, "args": {{"frame": {number}}}'
+
+
 def _compact(event: str) -> str:
     return "{" + event.replace(", ", ",").replace(": ", ":") + "}"
 
@@ -97,7 +118,8 @@ def write(path: Path, kind: str, size_bytes: int) -> None:
     written, next_damage = 0, 1 << 20
     with path.open("w") as file:
         file.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": [\n')
-        for number, event in enumerate(_events(random.Random(1))):
+        events = _rarer_events if kind == "rarer" else _events
+        for number, event in enumerate(events(random.Random(1))):
             text = layout(event)
             if kind == "wrecked":
                 text = text.replace('"args":{', '"args":{"rate":NaN,', 1)

@@ -149,6 +149,8 @@ class Extras(Sequence["dict[str, Raw] | None"]):
     def __getitem__(self, place: int | slice) -> Any:
         if isinstance(place, slice):
             return [*self][place]
+        if not 0 <= place < self._event_count:
+            raise IndexError(place)
         first, last = np.searchsorted(self.events, (place, place + 1)).tolist()
         texts = self.texts.slice(first, last - first).to_pylist()
         codes = self.codes[first:last].tolist()

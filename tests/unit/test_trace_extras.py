@@ -1,0 +1,41 @@
+"""Keys of events that are no fields: as columns, and event by event."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Raw
+
+from traceconv.json_events import EventColumns, Extras, coded, join_columns
+
+SAID = [None, {"sf": Raw(b"7"), "cname": Raw(b'"good"')}, None, {"sf": Raw(b"8")}]
+
+
+def plain(said: dict[str, Raw] | None) -> dict[str, bytes] | None:
+    return None if said is None else {key: bytes(value) for key, value in said.items()}
+
+
+def test_what_goes_in_comes_out() -> None:
+    extras = Extras.made_of(SAID)
+    assert extras is not None
+    assert [plain(one) for one in extras] == [plain(one) for one in SAID]
+    assert [plain(extras[place]) for place in range(len(extras))] == [plain(one) for one in SAID]
+    assert [plain(one) for one in extras[1:3]] == [plain(one) for one in SAID[1:3]]
+    assert extras.any_of().tolist() == [False, True, False, True]
+    assert (extras.of("sf"), extras.of("cname"), extras.of("id2")) == ({1: b"7", 3: b"8"}, {1: b'"good"'}, {})
+    with pytest.raises(IndexError):
+        extras[4]
+
+
+def test_nothing_is_none() -> None:
+    assert Extras.made_of([None, {}]) is None
+
+
+def test_batches_are_joined() -> None:
+    def columns(said: list[dict[str, Raw] | None]) -> EventColumns:
+        return EventColumns(len(said), {"ph": coded(["X"] * len(said))}, {}, Extras.made_of(said))
+
+    joined = join_columns([columns([None]), columns(SAID), columns([{"bind_id": Raw(b"1"), "sf": Raw(b"9")}])])
+    assert joined.extra is not None
+    found = [plain(one) for one in joined.extra]
+    assert found == [None, *(plain(one) for one in SAID), {"bind_id": b"1", "sf": b"9"}]
+    assert join_columns([columns([None]), columns([None])]).extra is None
