@@ -48,6 +48,7 @@ class Batch:
         count = batch.columns.count
         self.first_id = (source_id << ORDINAL_BITS) + batch.first_ordinal
         self.kinds = np.fromiter(map(kinds.__getitem__, batch.columns.label("ph")), np.int8, count)
+        self._id2 = batch.columns.extra.of("id2") if batch.columns.extra is not None else {}
         times = batch.columns.raw.get("ts")
         if times is None:
             self.ns: NDArray[np.int64] = np.zeros(count, np.int64)
@@ -82,8 +83,7 @@ class Batch:
         if plain and plain != b"null":
             text = plain.decode("utf-8", "replace")
             return (text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text), ""
-        extra = self.columns.extra[place] if self.columns.extra is not None else None
-        return id2_parts(bytes(extra["id2"])) if extra and "id2" in extra else ("", "")
+        return id2_parts(self._id2[place]) if place in self._id2 else ("", "")
 
 
 def batches(source: SourceFile, reader: str) -> Iterator[Batch]:
