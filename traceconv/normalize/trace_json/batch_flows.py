@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
-
 import numpy as np
 import pyarrow as pa
 
@@ -17,65 +14,43 @@ from traceconv.normalize.trace_json.batch_markers import markers
 from traceconv.normalize.trace_json.binary import whole_numbers
 from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, json_text, unquoted
-from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA, SHARED
+from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA
 
-_FlowRow: TypeAlias = "tuple[int, int, int, int, int, str | None, str | None, str]"
 _STEPS = {"s": 0, "t": 1, "f": 2}
 _TRUE = (b"true", b"1", b'"true"', b'"1"')
 
 
 def flows(events: EventBatch) -> None:
     """Puts the ends of flows aside, and the moments that are to be bound to slices."""
-    own = events.places(phases.FLOW)
-    rows = _binding_slices(events)
-    named = events.batch.columns.flows
-    if named is not None and (len(own) or rows):
-        rows += _named_flow_rows(events, named)
-    elif named is not None:
-        _named_flows(events, named)
-    if len(own):
-        columns = _flow_events(events, own)
-        if rows:
-            rows += zip(*(column.to_pylist() for column in columns), strict=True)
-        else:
-            events.first.flows.append(columns)
-    if rows:
-        rows.sort(key=lambda row: row[0])
-        values = zip(zip(*rows, strict=True), FLOW_SCHEMA, strict=True)
-        events.first.flows.append([_array(column, field.type) for column, field in values])
+    own, named = events.places(phases.FLOW), events.batch.columns.flows
+    found = (
+        _binding_slices(events),
+        None if named is None else _named_flows(events, named),
+        _flow_events(events, own) if len(own) else None,
+    )
+    parts = [columns for columns in found if columns is not None]
+    if len(parts) > 1:
+        together = pa.concat_tables([pa.Table.from_arrays(columns, schema=FLOW_SCHEMA) for columns in parts])
+        order = np.argsort(together.column("id").to_numpy(), kind="stable")
+        parts = [batch.columns for batch in together.combine_chunks().take(pa.array(order)).to_batches()]
+    for columns in parts:
+        events.first.flows.append(columns)
 
 
-def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.string()).dictionary_encode() if kind == SHARED else pa.array(values, kind)
-
-
-def _named_flows(events: EventBatch, flows: EventFlows) -> None:
+def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
     """Ends of arrows that are bound to the events which name them; not those of events that were lost."""
     kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
     places = flows.places[kept]
     texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
-    events.first.flows.append(
-        [
-            pa.array(events.ids[places]),
-            pa.array(flows.keys[kept]),
-            pa.array(events.ts.ns[places]),
-            pa.array(flows.steps[kept]),
-            pa.array(events.ids[places]),
-            constant(flows.category, len(places)),
-            constant(None, len(places)),
-            pa.array(texts, pa.string()),
-        ]
-    )
-
-
-def _named_flow_rows(events: EventBatch, flows: EventFlows) -> list[_FlowRow]:
-    """The same as rows, to be sorted in among others."""
-    rows = zip(flows.places.tolist(), flows.keys.tolist(), flows.steps.tolist(), flows.texts, strict=True)
-    ids, ns = events.ids, events.ts.ns
     return [
-        (int(ids[place]), key, int(ns[place]), step, int(ids[place]), flows.category, None, text)
-        for place, key, step, text in rows
-        if events.kind[place] < phases.UNKNOWN
+        pa.array(events.ids[places]),
+        pa.array(flows.keys[kept]),
+        pa.array(events.ts.ns[places]),
+        pa.array(flows.steps[kept]),
+        pa.array(events.ids[places]),
+        constant(flows.category, len(places)),
+        constant(None, len(places)),
+        pa.array(texts, pa.string()),
     ]
 
 
@@ -151,20 +126,28 @@ def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
     markers(events, at[said], tracks[said])
 
 
-def _binding_slices(events: EventBatch) -> list[_FlowRow]:
-    bound = {} if events.extra is None else events.extra.of("bind_id")
-    if events.extra is None or not bound:
-        return []
-    flow_in, flow_out = (
-        {place for place, text in events.extra.of(key).items() if text in _TRUE} for key in ("flow_in", "flow_out")
-    )
-    rows: list[_FlowRow] = []
-    for place, text in bound.items():
-        if events.kind[place] not in (phases.COMPLETE, phases.BEGIN) or not (place in flow_in or place in flow_out):
-            continue
-        id_text = unquoted(text)
-        step = 0 if place not in flow_in else 1 if place in flow_out else 2
-        id_, category = int(events.ids[place]), events.categories[place]
-        key = hash((category, "bind_id", id_text))
-        rows.append((id_, key, int(events.ts.ns[place]), step, id_, category, None, id_text))
-    return rows
+def _binding_slices(events: EventBatch) -> list[pa.Array] | None:
+    """Ends of arrows that slices name by bind_id."""
+    extra = events.extra
+    bound = {} if extra is None else extra.of("bind_id")
+    if extra is None or not bound:
+        return None
+    places = np.fromiter(bound, np.intp, len(bound))
+    flow_in, flow_out = np.zeros(events.count, np.bool_), np.zeros(events.count, np.bool_)
+    for key, flags in (("flow_in", flow_in), ("flow_out", flow_out)):
+        flags[[place for place, text in extra.of(key).items() if text in _TRUE]] = True
+    is_slice = (events.kind == phases.COMPLETE) | (events.kind == phases.BEGIN)
+    places = places[(is_slice & (flow_in | flow_out))[places]]
+    steps = np.where(~flow_in, 0, np.where(flow_out, 1, 2)).astype(np.int32)[places]
+    texts = [unquoted(bound[place]) for place in places.tolist()]
+    named = zip(events.categories.take(places), texts, strict=True)
+    return [
+        pa.array(events.ids[places]),
+        pa.array([hash((category, "bind_id", text)) for category, text in named], pa.int64()),
+        pa.array(events.ts.ns[places]),
+        pa.array(steps),
+        pa.array(events.ids[places]),
+        events.categories.text(places),
+        constant(None, len(places)),
+        pa.array(texts, pa.string()),
+    ]
