@@ -163,7 +163,7 @@ class Extras(Sequence["dict[str, Raw] | None"]):
             said[self.keys[code]] = Raw(text)
         return iter(found)
 
-    def any_of(self) -> NDArray[np.bool_]:
+    def has_any(self) -> NDArray[np.bool_]:
         """Of each event whether there is something."""
         found = np.zeros(self._event_count, np.bool_)
         found[self.events] = True

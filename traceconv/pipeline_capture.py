@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-
-import pyarrow as pa
 
 from traceconv.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.errors import InputError, printable
-from traceconv.normalize.raw_log import RawLogNormalizer, RunFacts
-from traceconv.normalize.rows import rows_from_tuples
+from traceconv.normalize.raw_log import RawLogNormalizer
 from traceconv.pipeline import IngestedRun, Observer
-from traceconv.readers.identity import Identity, RunColumns, RunNames
+from traceconv.pipeline_books import insert_provenance, insert_run, path_text
+from traceconv.readers.identity import Identity, RunNames
 from traceconv.readers.npulog.discover import CaptureFolder, fingerprint
 from traceconv.readers.npulog.reader import CaptureReader
-from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
 
@@ -29,7 +26,7 @@ def ingest_capture(
     Raises InputError when nothing of it can be used; StoreError when the store can't be written.
     """
     started = time.perf_counter()
-    label, source_path = names.label, _text(str(capture.path))
+    label, source_path = names.label, path_text(capture.path)
     digest = fingerprint(capture)
     known = writer.run_of(digest)
     if known is not None and not replace:
@@ -62,8 +59,34 @@ def ingest_capture(
     _check_books(capture, accounts, log, step_count)
     complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
     columns = names.columns(Identity(host=facts.host))
-    _insert_run(writer, run_id, columns, digest, source_path, facts, complete)
-    _insert_provenance(writer, run_id, reader, log, accounts)
+    run = {
+        **asdict(columns),
+        "source_path": source_path,
+        "source_format": "npulog",
+        "source_digest": digest,
+        "writer": facts.writer,
+        "model_name": facts.model_name,
+        "start_ns": facts.start_ns,
+        "end_ns": facts.end_ns,
+        "epoch_known": facts.epoch_known,
+        "epoch_offset_ns": 0 if facts.epoch_known else None,
+        "complete": complete,
+        "options": facts.options,
+        "schema_version": SCHEMA_VERSION,
+    }
+    insert_run(writer, run_id, run)
+    sources = [
+        (
+            source.source_id,
+            path_text(source.file.relative_path),
+            f"npulog {source.record}",
+            source.file.size_bytes,
+            f"{source.digest:08x}",
+        )
+        for source in reader.sources
+    ]
+    blocks = [(source.source_id, *block) for source in reader.sources for block in source.blocks]
+    insert_provenance(writer, run_id, sources, blocks, log, accounts)
     return IngestedRun(
         run_id,
         label,
@@ -104,63 +127,3 @@ def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog, ste
         shown = printable(str(capture.path))
         reason = f" ({reasons[-1]})" if reasons else ""
         raise InputError(f"{shown}: nothing in it can be used{reason}; see: traceconv info {shown}")
-
-
-def _insert_run(
-    writer: StoreWriter,
-    run_id: int,
-    columns: RunColumns,
-    digest: str,
-    source_path: str,
-    facts: RunFacts,
-    complete: bool,
-) -> None:
-    row = {
-        **asdict(columns),
-        "source_path": source_path,
-        "source_format": "npulog",
-        "source_digest": digest,
-        "writer": facts.writer,
-        "model_name": facts.model_name,
-        "start_ns": facts.start_ns,
-        "end_ns": facts.end_ns,
-        "epoch_known": facts.epoch_known,
-        "epoch_offset_ns": 0 if facts.epoch_known else None,
-        "complete": complete,
-        "options": facts.options,
-        "schema_version": SCHEMA_VERSION,
-    }
-    writer.insert("run", run_id, _one(rows_from_tuples("run", tuple(row), [tuple(row.values())])))
-
-
-def _insert_provenance(
-    writer: StoreWriter, run_id: int, reader: CaptureReader, log: ImportLog, accounts: Accounts
-) -> None:
-    """Where the rows came from, what was lost on the way, and the books."""
-    sources = [
-        (one.source_id, _text(one.file.relative_path), f"npulog {one.record}", one.file.size_bytes, f"{one.digest:08x}")
-        for one in reader.sources
-    ]
-    blocks = [(one.source_id, *block) for one in reader.sources for block in one.blocks]
-    entries = [
-        (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message) for e in log
-    ]
-    books = [(name, a.records, a.rows, a.merged, a.consumed, a.lost) for name, a in sorted(accounts.by_record.items())]
-    contents: tuple[tuple[str, Sequence[tuple[object, ...]]], ...] = (
-        ("source", sources),
-        ("source_block", blocks),
-        ("import_log", entries),
-        ("import_account", books),
-    )
-    for name, rows in contents:
-        columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
-        writer.insert(name, run_id, _one(rows_from_tuples(name, columns, rows)))
-
-
-def _text(path: str) -> str:
-    """A path as text: bytes that are no UTF-8 are spelled out."""
-    return path.encode("utf-8", "backslashreplace").decode()
-
-
-def _one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    return iter([batch])

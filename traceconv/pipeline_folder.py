@@ -5,25 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from traceconv.diagnostics import Accounts, Code, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.classify import built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline import IngestedRun, Observer, told
+from traceconv.pipeline_books import Block, Source, insert_provenance, insert_run, path_text
 from traceconv.pipeline_tables import FolderLog, TableIngest
 from traceconv.pipeline_trace import TraceOptions
 from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.readers.identity import EPOCH_RANGE, Naming, RunNames, epoch_offset_ns, names_of, of_facts
 from traceconv.readers.vendor_folder.discover import VendorFolder
-from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.vendor_tables import settle_one_device
 from traceconv.store.writer import StoreWriter
@@ -52,8 +50,8 @@ class _Run:
 
     log: FolderLog = field(default_factory=FolderLog)
     accounts: Accounts = field(default_factory=Accounts)
-    sources: list[tuple[int, str, str, int | None, str | None]] = field(default_factory=list)
-    blocks: list[tuple[int, int, int, int | None, int | None]] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     writer_title: str = _WRITER
     start_ns: int | None = None
     end_ns: int | None = None
@@ -70,7 +68,7 @@ def ingest_folder(
     """Reads one recording's output folder into the store. InputError when nothing in it can be used."""
     started = time.perf_counter()
     names = names or names_of([(folder.path, None)], Naming())[0]
-    label, source_path = names.label, _text(str(folder.path))
+    label, source_path = names.label, path_text(folder.path)
     digest = _fingerprint(folder)
     known = writer.run_of(digest)
     if known is not None and not replace_run:
@@ -113,8 +111,8 @@ def ingest_folder(
         "options": json.dumps(facts) if facts else None,
         "schema_version": SCHEMA_VERSION,
     }
-    writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(row), [tuple(row.values())])]))
-    _provenance(writer, run_id, run)
+    insert_run(writer, run_id, row)
+    insert_provenance(writer, run_id, run.sources, run.blocks, run.log, run.accounts)
     return IngestedRun(
         run_id,
         label,
@@ -221,23 +219,6 @@ def _bounds(writer: StoreWriter, run_id: int, run: _Run) -> None:
         run.end_ns = high if run.end_ns is None else max(run.end_ns, high)
 
 
-def _provenance(writer: StoreWriter, run_id: int, run: _Run) -> None:
-    entries = [
-        (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message)
-        for e in run.log
-    ]
-    books = [(n, a.records, a.rows, a.merged, a.consumed, a.lost) for n, a in sorted(run.accounts.by_record.items())]
-    contents: tuple[tuple[str, Sequence[tuple[object, ...]]], ...] = (
-        ("source", run.sources),
-        ("source_block", run.blocks),
-        ("import_log", entries),
-        ("import_account", books),
-    )
-    for name, rows in contents:
-        columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
-        writer.insert(name, run_id, iter([rows_from_tuples(name, columns, rows)]))
-
-
 def _fingerprint(folder: VendorFolder) -> str:
     """A digest by which the same output is known again: of each file its place, its size and both ends."""
     digest = hashlib.blake2b(digest_size=16)
@@ -253,7 +234,3 @@ def _fingerprint(folder: VendorFolder) -> str:
         except OSError as error:
             raise InputError(f"can't read {printable(str(file))}: {error.strerror or error}") from error
     return digest.hexdigest()
-
-
-def _text(path: str) -> str:
-    return path.encode("utf-8", "backslashreplace").decode()

@@ -23,20 +23,19 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import TraceBatch, TraceSource
 from traceconv.memory import give_back
-from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.own_columns import NotAsWritten
 from traceconv.normalize.trace_json.own_export import OwnExport, header_of
 from traceconv.normalize.trace_json.second_pass import SecondPass, TableRows
 from traceconv.pipeline import IngestedRun, Observer, told
+from traceconv.pipeline_books import insert_provenance, insert_run, path_text
 from traceconv.pipeline_derived import DerivedRows
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.readers.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
 from traceconv.readers.sources import open_source
-from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.recorded_identity import host_and_rank
 from traceconv.store.writer import StoreWriter
@@ -67,7 +66,7 @@ def ingest_trace(
     """Reads one trace file (`-`: standard input) into the store. InputError when nothing in it can be used."""
     started = time.perf_counter()
     label = "stdin" if path == STDIN else names.label
-    source_path = _text(str(path))
+    source_path = path_text(path)
     digest = None if path == STDIN else _fingerprint(path)
     known = writer.run_of(digest) if digest is not None else None
     if known is not None and not replace:
@@ -101,8 +100,10 @@ def ingest_trace(
         "complete": complete and read.run_columns.get("complete", True) is not False,
         "schema_version": SCHEMA_VERSION,
     }
-    writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(run), [tuple(run.values())])]))
-    _insert_provenance(writer, run_id, label, reader_name, reader, log, accounts)
+    insert_run(writer, run_id, run)
+    container = "" if reader.container == "plain" else f" {reader.container}"
+    sources = [(SOURCE_ID, label, f"{reader_name}{container}", reader.size_bytes, reader.digest)]
+    insert_provenance(writer, run_id, sources, [(SOURCE_ID, *block) for block in reader.blocks], log, accounts)
     return IngestedRun(
         run_id,
         label,
@@ -275,36 +276,6 @@ def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: Impo
     raise InputError(f"{printable(str(path))}: nothing in it can be used ({reason}); is it a trace?")
 
 
-def _insert_provenance(
-    writer: StoreWriter,
-    run_id: int,
-    label: str,
-    reader_name: str,
-    reader: TraceSource,
-    log: ImportLog,
-    accounts: Accounts,
-) -> None:
-    container = "" if reader.container == "plain" else f" {reader.container}"
-    contents: tuple[tuple[str, list[tuple[object, ...]]], ...] = (
-        ("source", [(SOURCE_ID, label, f"{reader_name}{container}", reader.size_bytes, reader.digest)]),
-        ("source_block", [(SOURCE_ID, *block) for block in reader.blocks]),
-        (
-            "import_log",
-            [
-                (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message)
-                for e in log
-            ],
-        ),
-        (
-            "import_account",
-            [(n, a.records, a.rows, a.merged, a.consumed, a.lost) for n, a in sorted(accounts.by_record.items())],
-        ),
-    )
-    for name, rows in contents:
-        columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
-        writer.insert(name, run_id, iter([rows_from_tuples(name, columns, rows)]))
-
-
 def _fingerprint(path: Path) -> str:
     """A digest by which the same file is known again: its size, both ends, and samples from between, or all of it."""
     digest = hashlib.blake2b(digest_size=16)
@@ -321,11 +292,6 @@ def _fingerprint(path: Path) -> str:
     except OSError as error:
         raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
     return digest.hexdigest()
-
-
-def _text(path: str) -> str:
-    """A path as text: bytes that are no UTF-8 are spelled out."""
-    return path.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def test_what_goes_in_comes_out() -> None:
     assert [plain(one) for one in extras] == [plain(one) for one in SAID]
     assert [plain(extras[place]) for place in range(len(extras))] == [plain(one) for one in SAID]
     assert [plain(one) for one in extras[1:3]] == [plain(one) for one in SAID[1:3]]
-    assert extras.any_of().tolist() == [False, True, False, True]
+    assert extras.has_any().tolist() == [False, True, False, True]
     assert (extras.of("sf"), extras.of("cname"), extras.of("id2")) == ({1: b"7", 3: b"8"}, {1: b'"good"'}, {})
     with pytest.raises(IndexError):
         extras[4]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import BinaryIO, cast
 
@@ -18,6 +18,12 @@ from traceconv.schema.dtypes import gather, join
 def put_aside_file() -> BinaryIO:
     """A temporary file for rows that are put aside, which has no name."""
     return cast(BinaryIO, tempfile.TemporaryFile(prefix="traceconv-"))
+
+
+def give_up(file: BinaryIO) -> None:
+    """Closes such a file. What it had no room for is still on its way into it, and would be refused once more."""
+    with suppress(OSError):
+        file.close()
 
 
 @contextmanager
@@ -104,7 +110,7 @@ class Spool:
     def close(self) -> None:
         """Frees the disk space."""
         if self._file is not None:
-            self._file.close()
+            give_up(self._file)
             self._file = None
 
 

@@ -115,7 +115,7 @@ def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
     """What an arrow has no column for is kept in a marker where its end stands."""
     said = args_column(events.raw("args", at), len(at)).is_valid().to_numpy(zero_copy_only=False)
     if events.extra is not None:
-        said = said | events.extra.any_of()[at]
+        said = said | events.extra.has_any()[at]
     if not said.any():
         return
     for place in at[said].tolist():

@@ -140,7 +140,7 @@ class EventBatch:
         for texts in self.batch.columns.raw.values():
             empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
         if self.extra is not None:
-            empty &= ~self.extra.any_of()
+            empty &= ~self.extra.has_any()
         self.rebook(np.flatnonzero(empty), "consumed")
         self.kind[empty] = phases.UNKNOWN
 

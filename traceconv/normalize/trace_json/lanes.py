@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.ahead import ahead
-from traceconv.normalize.spool import put_aside_file, room_needed
+from traceconv.normalize.spool import give_up, put_aside_file, room_needed
 
 Int64 = NDArray[np.int64]
 
@@ -213,7 +213,7 @@ class Lane:
         """Frees the disk space."""
         self._cache.clear()
         if self._file is not None:
-            self._file.close()
+            give_up(self._file)
             self._file = None
 
 

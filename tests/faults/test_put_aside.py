@@ -1,0 +1,59 @@
+"""No room for rows that are put aside: one line that says what to do, and a store that is as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pytest
+
+from traceconv.cli.app import run
+from traceconv.errors import OutputError
+from traceconv.normalize import spool
+from traceconv.normalize.trace_json import lanes
+
+FULL = Path("/dev/full")
+pytestmark = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no device that is always full")
+DTYPE = np.dtype([("value", "<i8")])
+
+
+def full() -> BinaryIO:
+    return FULL.open("r+b")
+
+
+@pytest.mark.parametrize("count", [3, 100_000])
+def test_rows_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "put_aside_file", full)
+    rows = spool.Spool(DTYPE)
+    with pytest.raises(OutputError, match="make room, or set TMPDIR"):
+        rows.append(np.zeros(count, DTYPE))
+    rows.close()
+
+
+@pytest.mark.parametrize("count", [3, 100_000])
+def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = spool.Spool(DTYPE)
+    rows.append(np.zeros(count, DTYPE))
+    with full() as file:
+        monkeypatch.setattr(rows, "_file", file)
+        with pytest.raises(OutputError, match="make room, or set TMPDIR"):
+            rows.put(np.arange(count), "value", np.arange(count))
+        rows.close()
+
+
+@pytest.mark.parametrize("count", [3, 100_000])
+def test_an_ingest_says_what_to_do(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for module in (spool, lanes):
+        monkeypatch.setattr(module, "put_aside_file", full)
+    trace, store = tmp_path / "t.json", tmp_path / "t.duckdb"
+    trace.write_text(json.dumps([{"ph": "X", "name": f"{n}", "pid": 1, "ts": n, "dur": 1} for n in range(count)]))
+    assert run(["ingest", str(trace), "--db", str(store)]) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "can't put rows aside" in said[0]
+    assert "make room, or set TMPDIR" in said[0]
+    assert [file.name for file in tmp_path.iterdir()] == ["t.json"]
