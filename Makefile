@@ -99,6 +99,7 @@ $(READY): pyproject.toml setup.py $(wildcard traceconv/native/*.[ch])
 		|| { rm -rf $(VENV); echo "can't make $(VENV); on Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "installing traceconv and its tools into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m compileall -q traceconv  # as pip does with what it copies
 	@touch $@
 
 # Shells as people have them: every report is run in the oldest and the newest. Without them those tests are skipped.

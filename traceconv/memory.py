@@ -8,7 +8,7 @@ import os
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 #: Smaller blocks come from the heap, and so much of it is kept free: else the system would take them back, and clear
 #: them anew, each time.
-_HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 32 << 20
+_HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 64 << 20
 
 
 def keep_little() -> None:

@@ -135,6 +135,9 @@ def _columns(writer: StoreWriter, run_id: int, names: RunNames, read: _Read) -> 
 class _Passes(Protocol):
     """What makes rows of events: takes all batches, then gives the tables."""
 
+    def foresee(self, batch: TraceBatch) -> None:
+        """Does what a batch that will be taken needs no other for, beside those that are taken meanwhile."""
+
     def take(self, batch: TraceBatch) -> None: ...
 
     def end(self) -> None: ...
@@ -168,16 +171,15 @@ class _Read:
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
         self.reader = open_source(reader_name, path, read_log, self.accounts, options.limits, observer.advance)
-        passes: _Passes | None = None
+        self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():
                 with closing(self._batches(path)) as batches_read:
                     for batch in batches_read:
                         observer.counted(batch.columns.count)
-                        if passes is None:
-                            passes = self._passes(options, own=changed is None)
-                        passes.take(batch)
-                passes = passes or self._passes(options, own=changed is None)
+                        self._passes = self._passes or self._made_passes(options, own=changed is None)
+                        self._passes.take(batch)
+                passes = self._passes = self._passes or self._made_passes(options, own=changed is None)
                 self.log.put_first(read_log)
                 observer.storing()
                 passes.end()
@@ -189,8 +191,8 @@ class _Read:
                         batches = (batch for _, batch in of_table)
                         writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
         finally:
-            if passes is not None:
-                passes.close()
+            if self._passes is not None:
+                self._passes.close()
         for record, account in self.accounts.by_record.items():
             assert account.balanced, f"the books of {record} don't balance: {account}"
         self.run_columns = passes.run_columns()
@@ -198,11 +200,16 @@ class _Read:
         self.derived = derived if isinstance(passes, _AnyTrace) else None
 
     def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
-        batches = (batch for batch in self.reader.batches())
+        batches = (self._foreseen(batch) for batch in self.reader.batches())
         # Text is decoded mostly outside of the interpreter's lock. A read that waits for a pipe could not be given up.
         if isinstance(self.reader, TraceFileReader) and path.is_file():
             return ahead(batches)
         return batches
+
+    def _foreseen(self, batch: TraceBatch) -> TraceBatch:
+        if self._passes is not None:
+            self._passes.foresee(batch)
+        return batch
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -210,7 +217,7 @@ class _Read:
                 self.process_names.update(batch.column("name").to_pylist())
             yield batch
 
-    def _passes(self, options: TraceOptions, own: bool) -> _Passes:
+    def _made_passes(self, options: TraceOptions, own: bool) -> _Passes:
         header = header_of(self.reader.keys) if own else None
         if header is not None:
             return OwnExport(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
@@ -236,6 +243,9 @@ class _AnyTrace:
         self._second: SecondPass | None = None
         self._reader = reader
         self._rules = (*options.rules, *built_in())
+
+    def foresee(self, batch: TraceBatch) -> None:
+        self._first.foresee(batch)
 
     def take(self, batch: TraceBatch) -> None:
         self._first.take(batch)

@@ -27,6 +27,13 @@ from traceconv.store.small_inserts import SmallInserts
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
 LOAD_MEMORY = "96MB"
 LOAD_THREADS = 2
+#: What DuckDB is to keep, as far as it can be told to: blocks are taken once and used again, where the system would
+#: clear each anew; and what is free on the heap is not given back, for we make the next batch of it.
+_KEPT = {
+    "block_allocator_memory": LOAD_MEMORY,
+    "allocator_flush_threshold": "1024TB",
+    "allocator_bulk_deallocation_flush_threshold": "1024TB",
+}
 
 
 class StoreWriter:
@@ -219,6 +226,9 @@ class StoreWriter:
         execute = self._connection.execute
         execute(f"SET memory_limit = '{LOAD_MEMORY}'")
         execute(f"SET threads = {LOAD_THREADS}")
+        known = "SELECT name FROM duckdb_settings() WHERE list_contains($names, name)"
+        for (name,) in self._fetch(known, {"names": [*_KEPT]}):
+            execute(f"SET {name} = '{_KEPT[name]}'")
         # Keeping the order of batches takes memory for each thread that runs ahead: within LOAD_MEMORY DuckDB would
         # load with one thread. Rows of a batch stay together; reports sort for themselves.
         execute("SET preserve_insertion_order = false")

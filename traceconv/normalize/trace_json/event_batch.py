@@ -51,6 +51,7 @@ class EventBatch:
         self.tids = columns.label("tid")
         self.extra = columns.extra
         self._times: dict[str, Times] = {}
+        self._foreseen = first.foreseen(batch)
         first.categories.update(category for category in self.categories.distinct if category is not None)
         self.ts = self.times("ts")
         #: Of complete events; zeros where there are none.
@@ -81,8 +82,11 @@ class EventBatch:
         """The times of a field of all events; read, and what is odd in them said, once."""
         found = self._times.get(field)
         if found is None:
-            raw = self.batch.columns.raw.get(field)
-            found = self._times[field] = _no_times(self.count) if raw is None else exact_ns(raw, self.first.time_places)
+            found = self._foreseen.get(field)
+            if found is None:
+                raw = self.batch.columns.raw.get(field)
+                found = _no_times(self.count) if raw is None else exact_ns(raw, self.first.time_places)
+            self._times[field] = found
             if found.rounded:
                 self.say(Code.FINE_TIME, f"{field} finer than a nanosecond", None, found.rounded)
         return found

@@ -25,7 +25,7 @@ from traceconv.normalize.trace_json.lanes import (
     Lane,
 )
 from traceconv.normalize.trace_json.metadata import time_places
-from traceconv.normalize.trace_json.times import US_PLACES
+from traceconv.normalize.trace_json.times import US_PLACES, Times, exact_ns
 from traceconv.normalize.trace_json.tracks import TraceTracks
 
 Int64 = NDArray[np.int64]
@@ -63,6 +63,7 @@ class FirstPass:
         self._groups: dict[str | None, int] = {}
         self._threads: dict[tuple[object, object], int] = {}
         self._asyncs: dict[tuple[object, ...], int] = {}
+        self._foreseen: dict[int, dict[str, Times]] = {}
 
     def close(self) -> None:
         """Frees the disk space."""
@@ -70,6 +71,17 @@ class FirstPass:
             lane.close()
         self.spans.close()
         self.points.close()
+
+    def foresee(self, batch: TraceBatch) -> None:
+        """Reads the times of a batch that will be taken, in whatever thread; none before the first batch is taken."""
+        raw = batch.columns.raw
+        self._foreseen[batch.first_ordinal] = {
+            field: exact_ns(raw[field], self.time_places) for field in ("ts", "dur") if field in raw
+        }
+
+    def foreseen(self, batch: TraceBatch) -> dict[str, Times]:
+        """What `foresee` found, which is asked for once; nothing where it was not called."""
+        return self._foreseen.pop(batch.first_ordinal, {})
 
     def take(self, batch: TraceBatch) -> None:
         """Takes the next events."""

@@ -18,8 +18,8 @@ from traceconv.readers.chrome_json.salvage import MANY_FAILURES, Piece, Salvage
 from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_starts, skip_space
 
 #: Text that is decoded at once, and that of a batch, about.
-CHUNK_BYTES = 2 << 20
-_BATCH_BYTES = 1 << 20
+CHUNK_BYTES = 4 << 20
+_BATCH_BYTES = 2 << 20
 #: Keys that an event has and the object around the events has not.
 _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
