@@ -27,13 +27,8 @@ from traceconv.store.small_inserts import SmallInserts
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
 LOAD_MEMORY = "96MB"
 LOAD_THREADS = 2
-#: What DuckDB is to keep, as far as it can be told to: blocks are taken once and used again, where the system would
-#: clear each anew; and what is free on the heap is not given back, for we make the next batch of it.
-_KEPT = {
-    "block_allocator_memory": LOAD_MEMORY,
-    "allocator_flush_threshold": "1024TB",
-    "allocator_bulk_deallocation_flush_threshold": "1024TB",
-}
+#: So much of it are blocks that are taken once and used again: the system would clear each anew.
+_BLOCK_MEMORY = "64MB"
 
 
 class StoreWriter:
@@ -226,9 +221,9 @@ class StoreWriter:
         execute = self._connection.execute
         execute(f"SET memory_limit = '{LOAD_MEMORY}'")
         execute(f"SET threads = {LOAD_THREADS}")
-        known = "SELECT name FROM duckdb_settings() WHERE list_contains($names, name)"
-        for (name,) in self._fetch(known, {"names": [*_KEPT]}):
-            execute(f"SET {name} = '{_KEPT[name]}'")
+        # DuckDB has it from 1.5 on.
+        if self._fetch("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'", []):
+            execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
         # Keeping the order of batches takes memory for each thread that runs ahead: within LOAD_MEMORY DuckDB would
         # load with one thread. Rows of a batch stay together; reports sort for themselves.
         execute("SET preserve_insertion_order = false")
