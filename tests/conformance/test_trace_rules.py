@@ -105,6 +105,12 @@ def test_kineto(store: duckdb.DuckDBPyConnection, name: str) -> None:
         "WHERE a.correlation_id <> t.correlation_id AND a.dur_ns > 0"  # of two at one moment, either may be meant
     ).fetchone()
     assert wrong == (0,)
+    kinds = store.execute(
+        "SELECT count(*) FILTER (f.kind = 'launch'), count(*) FROM flow AS f JOIN api AS a ON a.id = f.src_id "
+        "JOIN task AS t ON t.id = f.dst_id"
+    ).fetchone()
+    assert kinds is not None
+    assert kinds[0] == kinds[1] > 0
 
 
 @pytest.mark.parametrize("store", ["real/onnxruntime/ort_profile_tiny_model.json"], indirect=True)

@@ -60,6 +60,8 @@ def test_the_first_rule_that_fits_counts() -> None:
         (GOOD.replace("op = true", "operator = true"), "unknown key operator"),
         (GOOD.replace("set = { kind", "set = { id"), "has no id"),
         ("title = 'x'\nrule = 3", "not a rule file"),
+        ("title = 'x'\nlaunch_flows = 'ac2g'", "launch_flows: it takes a list"),
+        ("title = 'x'\nlaunch_flows = [1]", "launch_flows: it takes a list"),
     ],
 )
 def test_a_file_that_is_none_is_refused_in_words(text: str, message: str) -> None:

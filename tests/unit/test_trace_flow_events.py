@@ -43,6 +43,17 @@ def test_flows_of_one_id_in_two_scopes_are_two(tmp_path: Path) -> None:
     assert stored(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
 
 
+def test_arrows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
+    """As the rules of the writer name their categories; arrows of other categories, or of none, are what they are."""
+    call = event("X", 10, name="cudaLaunchKernel", cat="cuda_runtime", dur=5)
+    kernel = event("X", 30, name="gemm", cat="kernel", tid=7, dur=5, args={"device": 0, "stream": 7})
+    ends = [event("s", 11, id=2), event("f", 30, id=2, tid=7, bp="e")]
+    arrows = [{**end, "cat": category} for category in ("fwdbwd", "ac2g") for end in ends]
+    arrows += [{key: value for key, value in end.items() if key != "cat"} for end in ends]
+    rows = stored([call, kernel, *arrows], tmp_path, "SELECT category, kind FROM flow")
+    assert sorted(rows, key=str) == [("ac2g", "launch"), ("fwdbwd", "other"), (None, "other")]
+
+
 def test_the_search_for_the_end_of_a_broken_event_stays_near_it(tmp_path: Path, monkeypatch: Any) -> None:
     """Else a text of n events, each without its last brace, takes time as n²."""
     looked_at = 0

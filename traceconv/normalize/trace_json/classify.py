@@ -15,7 +15,8 @@ writer is known: keys around the events, categories, names of processes and thre
     args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
     op = true                                # the task executes an op: its name, and its type unless op_type says
 
-A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`.
+A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`; and
+which arrows it draws from a call to the task that it launched: `launch_flows`, a list of categories.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ OP_COLUMNS = (
     "output_formats",
 )
 _RULE_KEYS = frozenset(("doc", "categories", "process", "thread", "name", "table", "set", "args", "op", "step"))
-_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains", "memory"))
+_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains", "launch_flows", "memory"))
 _DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads", "args"))
 _NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
 
@@ -107,7 +108,8 @@ class MemoryMarkers:
 class RuleSet:
     """The rules for one writer.
 
-    flow_chains  ids of flows are not used again: all ends of an id are one chain, a second start too
+    flow_chains   ids of flows are not used again: all ends of an id are one chain, a second start too
+    launch_flows  categories of flows that lead from a call to the task that it launched
     """
 
     title: str
@@ -116,6 +118,7 @@ class RuleSet:
     rules: tuple[Rule, ...]
     device_kind: str | None = None
     flow_chains: bool = False
+    launch_flows: frozenset[str] = frozenset()
     memory: MemoryMarkers | None = None
 
     def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
@@ -173,12 +176,19 @@ def parse_rules(text: str, where: str) -> RuleSet:
             rules,
             raw.get("device_kind"),
             bool(raw.get("flow_chains")),
+            _categories(raw.get("launch_flows", []), f"{where}: launch_flows"),
             _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
         )
     except tomli.TOMLDecodeError as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
     except (re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _categories(entry: object, where: str) -> frozenset[str]:
+    if not isinstance(entry, list) or not all(isinstance(category, str) for category in entry):
+        raise ValueError(f"{where}: it takes a list of texts")
+    return frozenset(entry)
 
 
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:

@@ -5,7 +5,7 @@ Where an id has one start, it comes first whatever its time says: clocks of host
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from traceconv.normalize.complete_nesting import MOMENT_DTYPE, NO_PARENT
 from traceconv.normalize.external_sort import ExternalSort
-from traceconv.normalize.names import constant
 from traceconv.normalize.rows import Nullable, row_batch
 from traceconv.normalize.trace_json.lanes import Lane
 from traceconv.schema.dtypes import RecordArray, gather
@@ -100,8 +99,11 @@ class Flows:
         self.loose_starts += int(np.count_nonzero((step != END) & ~used & ~found))
         return arrows
 
-    def batches(self, lane: Lane) -> Iterator[pa.RecordBatch]:
-        """The rows of flow, in the order in which their ends stand in the source."""
+    def batches(self, lane: Lane, launches: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of flow, in the order in which their ends stand in the source.
+
+        `launches`: categories of the arrows that lead from a call to the task that it launched.
+        """
         held = np.zeros(0, _ARROW_DTYPE)
         windows = self._arrows.windows()
         flow_id = 1
@@ -122,7 +124,7 @@ class Flows:
                 "flow",
                 {
                     "flow_id": np.arange(flow_id, flow_id + count, dtype=np.int64),
-                    "kind": constant("other", count),
+                    "kind": _kinds(rows.column("category"), launches),
                     **{name: rows.column(name) for name in ("category", "name", "external_id")},
                     **{name: _nullable(arrows[name]) for name in ("src_id", "dst_id")},
                     "src_ns": arrows["src_ns"].copy(),
@@ -149,6 +151,14 @@ def _order(segment: Int64, *keys: Int64) -> NDArray[np.intp]:
         some = np.flatnonzero(np.isin(segment, segment[1:][later]))
         order[some] = some[np.lexsort((*(key[some] for key in reversed(keys)), segment[some]))]
     return order
+
+
+def _kinds(categories: pa.DictionaryArray, launches: Collection[str]) -> pa.DictionaryArray:
+    """The kinds of arrows of these categories."""
+    # Arrows without a category take the last code.
+    is_launch = np.array([*(category in launches for category in categories.dictionary.to_pylist()), False], np.int32)
+    codes = is_launch[categories.indices.fill_null(len(is_launch) - 1).to_numpy()]
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(["other", "launch"]))
 
 
 def _nullable(ids: Int64) -> Nullable:

@@ -163,7 +163,7 @@ class SecondPass:
         yield "marker", self._markers()
         yield "counter", self._counters()
         self._flows_bound.result()
-        yield "flow", self._flows.batches(first.flows)
+        yield "flow", self._flows.batches(first.flows, self.rules.launch_flows)
         yield "op", iter([slices.op_rows()])
         yield "step", iter([slices.step_rows()])
         yield "device", iter([slices.device_rows(_device_names(self._keys))])
