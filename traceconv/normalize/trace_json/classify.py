@@ -22,7 +22,7 @@ which arrows it draws from a call to the task that it launched: `launch_flows`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -34,7 +34,7 @@ import pyarrow as pa
 import tomli
 from numpy.typing import NDArray
 
-from traceconv.errors import InputError, printable, regular_expression
+from traceconv.errors import InputError, printable, regular_expression, suggestion
 from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.schema import table as table_schema
 
@@ -49,10 +49,47 @@ OP_COLUMNS = (
     "output_dtypes",
     "output_formats",
 )
-_RULE_KEYS = frozenset(("doc", "categories", "process", "thread", "name", "table", "set", "args", "op", "step"))
-_FILE_KEYS = frozenset(("title", "priority", "detect", "rule", "device_kind", "flow_chains", "launch_flows", "memory"))
-_DETECT_KEYS = frozenset(("keys", "categories", "processes", "threads", "args"))
+
+#: What a key of a rule file takes, in words, each with what tells whether a value is such.
+_TEXT, _WHOLE, _TRUTH = "a text", "a whole number of 64 bits", "true or false"
+_TEXTS, _TABLE, _LIST_OF_TABLES = "a list of texts", "a table", "a list of tables"
+_IS: dict[str, Callable[[Any], bool]] = {
+    _TEXT: lambda value: isinstance(value, str),
+    _WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63,
+    _TRUTH: lambda value: isinstance(value, bool),
+    _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    _TABLE: lambda value: isinstance(value, dict),
+    _LIST_OF_TABLES: lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+}
+_OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _WHOLE, "i64": _WHOLE, "bool": _TRUTH}
+_FILE_KEYS = {
+    "title": _TEXT,
+    "priority": _WHOLE,
+    "detect": _TABLE,
+    "rule": _LIST_OF_TABLES,
+    "device_kind": _TEXT,
+    "flow_chains": _TRUTH,
+    "launch_flows": _TEXTS,
+    "memory": _TABLE,
+}
+_DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
+_RULE_KEYS = {
+    "doc": _TEXT,
+    "categories": _TEXTS,
+    "process": _TEXT,
+    "thread": _TEXT,
+    "name": _TEXT,
+    "table": _TEXT,
+    "set": _TABLE,
+    "args": _TABLE,
+    "op": _TRUTH,
+    "step": _TRUTH,
+}
 _NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
+
+
+class _NotAsTold(ValueError):
+    """Something in a rule file that is not as the module says; the message says what, and where."""
 
 
 @dataclass(frozen=True)
@@ -161,72 +198,78 @@ def parse_rules(text: str, where: str) -> RuleSet:
     """Rules from TOML. InputError, with the place, for anything that is not as the module says."""
     try:
         raw = tomli.loads(text)
-        _known(raw, _FILE_KEYS, where)
+        _check(raw, _FILE_KEYS, where, "title")
         detect = raw.get("detect", {})
-        _known(detect, _DETECT_KEYS, f"{where}: detect")
+        _check(detect, _DETECT_KEYS, f"{where}: detect")
         rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
         found = {key: tuple(values) for key, values in detect.items()}
         for patterns in found.values():
             for pattern in patterns:
                 regular_expression(pattern)
         return RuleSet(
-            str(raw["title"]),
-            int(raw.get("priority", 0)),
+            raw["title"],
+            raw.get("priority", 0),
             found,
             rules,
             raw.get("device_kind"),
-            bool(raw.get("flow_chains")),
-            _categories(raw.get("launch_flows", []), f"{where}: launch_flows"),
+            raw.get("flow_chains", False),
+            frozenset(raw.get("launch_flows", ())),
             _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
         )
     except tomli.TOMLDecodeError as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
-    except (re.error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except _NotAsTold as error:
+        raise InputError(printable(str(error), 400)) from error
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
 
 
-def _categories(entry: object, where: str) -> frozenset[str]:
-    if not isinstance(entry, list) or not all(isinstance(category, str) for category in entry):
-        raise ValueError(f"{where}: it takes a list of texts")
-    return frozenset(entry)
-
-
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
-    _known(entry, frozenset(MemoryMarkers.__slots__), where)
-    if not all(isinstance(value, str) for value in entry.values()):
-        raise ValueError(f"{where}: its keys take texts")
+    _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
     return MemoryMarkers(**entry)
 
 
 def _rule(entry: Mapping[str, Any], where: str) -> Rule:
-    _known(entry, _RULE_KEYS, where)
+    _check(entry, _RULE_KEYS, where, "table")
     table = entry["table"]
     if table not in TABLES:
-        raise ValueError(f"{where}: table must be one of {', '.join(TABLES)}")
-    columns = {column.name for column in table_schema(table).columns} - _NOT_SETTABLE
+        raise _NotAsTold(f"{where}: table must be one of {', '.join(TABLES)}")
+    columns = {column.name: _OF_COLUMN.get(column.type, "") for column in table_schema(table).columns}
+    columns = {name: kind for name, kind in columns.items() if kind and name not in _NOT_SETTABLE}
+    if entry.get("op"):
+        columns |= dict.fromkeys(OP_COLUMNS, _TEXT)
     patterns = {key: regular_expression(entry[key]) for key in ("process", "thread", "name") if key in entry}
     named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
-    wanted = set(entry.get("set", {})) | named | set(entry.get("args", {}))
-    unknown = wanted - columns - (set(OP_COLUMNS) if entry.get("op") else set())
-    if unknown:
-        raise ValueError(f"{where}: {table} has no {', '.join(sorted(unknown))}")
+    if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
+        raise _NotAsTold(f"{where}: a step needs a name with its number: name = 'step (?P<step>\\d+)'")
+    values, args = entry.get("set", {}), entry.get("args", {})
+    for name in sorted({*values, *named, *args} - columns.keys()):
+        raise _NotAsTold(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
+    _check(values, columns, f"{where}: set")
+    _check(args, dict.fromkeys(columns, _TEXTS), f"{where}: args")
     return Rule(
         table,
         frozenset(entry["categories"]) if "categories" in entry else None,
         patterns.get("process"),
         patterns.get("thread"),
         patterns.get("name"),
-        dict(entry.get("set", {})),
-        {column: tuple(keys) for column, keys in entry.get("args", {}).items()},
-        bool(entry.get("op", False)),
-        bool(entry.get("step", False)),
+        dict(values),
+        {column: tuple(keys) for column, keys in args.items()},
+        entry.get("op", False),
+        entry.get("step", False),
     )
 
 
-def _known(entry: Mapping[str, Any], keys: frozenset[str], where: str) -> None:
-    unknown = entry.keys() - keys
-    if unknown:
-        raise ValueError(f"{where}: unknown key {sorted(unknown)[0]}")
+def _check(entry: Mapping[str, Any], keys: Mapping[str, str], where: str, *needed: str) -> None:
+    """Whether `entry` has known keys only, each with what it takes, and those that are needed."""
+    for key in sorted(entry.keys() - keys.keys()):
+        raise _NotAsTold(f"{where}: unknown key {key!r}.{suggestion(key, sorted(keys))}")
+    for key, value in entry.items():
+        if not _IS[keys[key]](value):
+            raise _NotAsTold(f"{where}: {key} takes {keys[key]}")
+    for key in needed:
+        if key not in entry:
+            raise _NotAsTold(f"{where}: {key} is missing")
 
 
 class Classifier:
