@@ -23,6 +23,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("tutorial/*.md")) + sorted(DOCS.glob("how-to/*.md"))
 SHELL = ROOT / ".shells" / "newest" / "bin"
 
+#: Blocks that are files.
+_FILES = {"python": ".py", "toml": ".toml"}
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 _EXIT_CODE = re.compile(r"\s*# exit code (\d+)$")
@@ -32,20 +34,21 @@ _EXIT_CODE = re.compile(r"\s*# exit code (\d+)$")
 class Step:
     """Commands of one block, and what they print together: lines, or None when the page doesn't say.
 
-    A block of Python is a script (its file's name is in its first line) that later commands run.
+    A block of Python or TOML is a file (its name is in its first line) that later commands use.
     """
 
     commands: tuple[str, ...]
     prints: tuple[str, ...] | None
-    script: tuple[str, str] | None = None
+    file: tuple[str, str] | None = None
 
 
 def steps(page: Path) -> Iterator[Step]:
     blocks = [(kind, text.splitlines()) for kind, text in _BLOCK.findall(page.read_text("utf-8"))]
     for index, (kind, lines) in enumerate(blocks):
-        assert kind in ("sh", "text", "python"), f"{page.name}: a block must be sh, text or python"
-        if kind == "python":
-            assert lines[0].startswith("# ") and lines[0].endswith(".py"), f"{page.name}: # name.py comes first"
+        assert kind in ("sh", "text", *_FILES), f"{page.name}: a block must be sh, text, {' or '.join(_FILES)}"
+        if kind in _FILES:
+            named = lines[0].startswith("# ") and lines[0].endswith(_FILES[kind])
+            assert named, f"{page.name}: # name{_FILES[kind]} comes first"
             yield Step((), None, (lines[0][2:], "\n".join(lines) + "\n"))
         elif kind == "sh":
             following = blocks[index + 1] if index + 1 < len(blocks) else ("", [])
@@ -100,8 +103,8 @@ def test_commands_of_the_page_do_what_it_says(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRACECONV_DB", raising=False)
     for step in steps(page):
-        if step.script is not None:
-            (tmp_path / step.script[0]).write_text(step.script[1], "utf-8")
+        if step.file is not None:
+            (tmp_path / step.file[0]).write_text(step.file[1], "utf-8")
         commands = [command for command in step.commands if SHELL.exists() or not command.startswith("duckdb ")]
         printed = "".join(run(command, tmp_path, capfd) for command in commands)
         if step.prints is not None:
