@@ -34,7 +34,7 @@ def insert(store: str, target: str) -> dict[str, Any]:
     from traceconv.schema import tables
     from traceconv.schema.arrow import arrow_schema
     from traceconv.store.database import create_store, create_tables, open_store
-    from traceconv.store.writer import LOAD_MEMORY, LOAD_THREADS
+    from traceconv.store.writer import prepare_to_load
 
     loaded: dict[str, pa.Table] = {}
     with open_store(Path(store)) as connection:
@@ -44,8 +44,7 @@ def insert(store: str, target: str) -> dict[str, Any]:
     Path(target).unlink(missing_ok=True)
     begin = time.perf_counter()
     connection = create_store(Path(target))
-    connection.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
-    connection.execute(f"SET threads = {LOAD_THREADS}")
+    prepare_to_load(connection)
     connection.execute("BEGIN")
     create_tables(connection)
     for name, table in loaded.items():

@@ -15,7 +15,7 @@ from traceconv.pipeline import ingest
 
 
 def test_a_number_of_a_rule_file_may_be_infinite() -> None:
-    with pytest.raises(InputError, match="not a rule file: cannot convert float infinity"):
+    with pytest.raises(InputError, match="priority takes a whole number"):
         parse_rules('title = "x"\npriority = inf\n[detect]\nkeys = ["a"]', "mine.toml")
 
 

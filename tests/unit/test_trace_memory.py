@@ -155,7 +155,14 @@ def test_an_export_of_ours_has_its_blocks_once(tmp_path: Path) -> None:
         assert store.execute("SELECT count(*) FROM memory").fetchone() == (1,)
 
 
-@pytest.mark.parametrize("text", ['name = "[memory]"', 'nme = "x"', "name = 1\nsize_bytes = 2"])
-def test_rules_that_describe_no_markers_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="not a rule file"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name = "[memory]"', "memory: size_bytes is missing"),
+        ('nme = "x"', "memory: unknown key 'nme'. Did you mean 'name'"),
+        ("name = 1\nsize_bytes = 2", "memory: name takes a text"),
+    ],
+)
+def test_rules_that_describe_no_markers_are_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         parse_rules(f'title = "x"\n[memory]\n{text}\n', "rules.toml")

@@ -25,10 +25,25 @@ from traceconv.store.database import create_store, open_store, store_statements
 from traceconv.store.small_inserts import SmallInserts
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
-LOAD_MEMORY = "96MB"
-LOAD_THREADS = 2
+_LOAD_MEMORY = "96MB"
+_LOAD_THREADS = 2
 #: So much of it are blocks that are taken once and used again: the system would clear each anew.
 _BLOCK_MEMORY = "64MB"
+
+
+def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
+    """Settings of DuckDB under which many rows are stored quickly in little memory."""
+    execute = connection.execute
+    execute(f"SET memory_limit = '{_LOAD_MEMORY}'")
+    execute(f"SET threads = {_LOAD_THREADS}")
+    # DuckDB has it from 1.5 on.
+    if execute("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'").fetchall():
+        execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
+    # Keeping the order of batches takes memory for each thread that runs ahead: within the limit DuckDB would load with
+    # one thread. Rows of a batch stay together; reports sort for themselves.
+    execute("SET preserve_insertion_order = false")
+    # What two threads leave in row groups that are not full, a checkpoint would join: a second time of packing.
+    execute("SET max_vacuum_tasks = 0")
 
 
 class StoreWriter:
@@ -58,7 +73,7 @@ class StoreWriter:
                 _raise_interrupt(error)
                 raise
         try:
-            self._configure()
+            prepare_to_load(self._connection)
             self._connection.execute("BEGIN TRANSACTION")
             if not is_made:
                 self._connection.execute(";\n".join([*store_statements(), *report_statements()]))
@@ -216,19 +231,6 @@ class StoreWriter:
             _sync(self._path.absolute().parent)
         except OSError as error:
             raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
-
-    def _configure(self) -> None:
-        execute = self._connection.execute
-        execute(f"SET memory_limit = '{LOAD_MEMORY}'")
-        execute(f"SET threads = {LOAD_THREADS}")
-        # DuckDB has it from 1.5 on.
-        if self._fetch("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'", []):
-            execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
-        # Keeping the order of batches takes memory for each thread that runs ahead: within LOAD_MEMORY DuckDB would
-        # load with one thread. Rows of a batch stay together; reports sort for themselves.
-        execute("SET preserve_insertion_order = false")
-        # What two threads leave in row groups that are not full, a checkpoint would join: a second time of packing.
-        execute("SET max_vacuum_tasks = 0")
 
     def _known_runs(self) -> list[tuple[int, str, str | None]]:
         if self._runs is None:
