@@ -78,3 +78,36 @@ def test_the_number_of_a_step_may_be_too_large_for_a_column(tmp_path: Path) -> N
     with duckdb.connect(str(store), read_only=True) as connection:
         assert connection.execute("SELECT iteration FROM step").fetchall() == [(7,)]
         assert connection.execute("SELECT count(*) FROM slice").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("order", [True, "\u00b2", "+-5", "--5", 2**63, [1]])
+@pytest.mark.parametrize("what", ["process_sort_index", "thread_sort_index"])
+def test_sort_indexes_that_are_no_numbers(what: str, order: object, tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2},
+        {"ph": "M", "name": what, "pid": 1, "tid": 1, "args": {"sort_index": order}},
+    ]
+    assert rows_of({"traceEvents": events}, tmp_path, "SELECT sort_index FROM process") == [(None,)]
+
+
+@pytest.mark.parametrize("number", ["--5", "\u00b2", "1_0"])
+def test_ids_of_flows_that_look_like_numbers(number: str, tmp_path: Path) -> None:
+    common = {"name": "f", "cat": "c", "id": number, "pid": 1, "tid": 1}
+    events = [{"ph": "s", "ts": 1, **common}, {"ph": "f", "ts": 2, **common}]
+    query = "SELECT external_id, src_ns, dst_ns FROM flow"
+    assert rows_of({"traceEvents": events}, tmp_path, query) == [(number, 1000, 2000)]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("\ud800x", "?x"), (["a"], ""), (None, "")])
+def test_names_of_devices_that_no_column_holds(name: object, shown: str, tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 2, "args": {"device": 0}}
+    document = {"deviceProperties": [{"id": 0, "name": name}], "traceEvents": [kernel]}
+    assert rows_of(document, tmp_path, "SELECT coalesce(name, '') FROM device") == [(shown,)]
+
+
+def rows_of(document: object, tmp_path: Path, query: str) -> list[tuple[object, ...]]:
+    path, store = tmp_path / "t.json", tmp_path / "t.duckdb"
+    path.write_text(json.dumps(document))
+    ingest([path], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        return connection.execute(query).fetchall()

@@ -14,6 +14,7 @@ from traceconv.events import ORDINAL_BITS
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, skip_space
 from traceconv.readers.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath
+from traceconv.whole import whole_number
 from traceconv.why.evidence import Evidence
 from traceconv.why.files import SourceFile, Sources
 from traceconv.why.trace_text import element_at, elements_of, text_evidence
@@ -43,9 +44,8 @@ def speedscope_event(sources: Sources, row: Mapping[str, Any], track: Mapping[st
         return _in_list(sources, event_id, role, lambda text: False)
     source = sources.file(event_id >> ORDINAL_BITS)
     tid = track.get("tid_text")
-    if not isinstance(tid, str) or not tid.isdigit():
-        return []
-    return _first_sample(source, int(tid) - 1, int(row["start_ns"]))
+    number = whole_number(tid) if isinstance(tid, str) else None
+    return [] if number is None else _first_sample(source, number - 1, int(row["start_ns"]))
 
 
 def _in_list(sources: Sources, event_id: int, role: str, same: Any) -> list[Evidence]:

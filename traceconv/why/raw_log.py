@@ -20,6 +20,7 @@ from traceconv.readers.npulog.discover import LogFile, find_captures
 from traceconv.readers.npulog.dump import dictionary_of, read_header, schema_of
 from traceconv.schema import RecordSchema
 from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.whole import whole_number
 from traceconv.why.evidence import Evidence
 from traceconv.why.files import Sources
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, FileHeader, FrameDecoder
@@ -177,8 +178,7 @@ class RawLog:
         if header is not None:
             return header.device_id
         folder = str(self._sources.rows[source_id]["path"]).split("/", 1)[0]
-        number = folder.removeprefix("device_")
-        return int(number) if number.isdigit() else None
+        return whole_number(folder.removeprefix("device_"))
 
     def _stream_from(self, source_id: int) -> list[int]:
         """This file and those that follow it in its stream: of the same type and owner."""

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 from traceconv.normalize import device_passes
+from traceconv.whole import whole_number
 from traceconv.why.evidence import Evidence, RowRef
 from traceconv.why.files import Sources
 from traceconv.why.raw_log import RawLog
@@ -140,4 +141,5 @@ class RawRows:
 
 
 def _number(text: object) -> int:
-    return int(text) if isinstance(text, str) and text.lstrip("-").isdigit() else -1
+    number = whole_number(text) if isinstance(text, str) else None
+    return -1 if number is None else number

@@ -15,6 +15,7 @@ from traceconv.normalize.trace_json.binary import whole_numbers
 from traceconv.normalize.trace_json.distinct import distinct_of
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, json_text, unquoted
 from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA
+from traceconv.whole import whole_number
 
 _STEPS = {"s": 0, "t": 1, "f": 2}
 _TRUE = (b"true", b"1", b'"true"', b'"1"')
@@ -100,11 +101,8 @@ def _numbers(ids: pa.Array) -> Int64:
 
 
 def _number(text: str) -> int:
-    if len(text) < 20 and text.lstrip("-").isdecimal():
-        number = int(text)
-        if str(number) == text and -(2**63) <= number < 2**63:
-            return number
-    return hash(text)
+    number = whole_number(text)
+    return number if number is not None and str(number) == text else hash(text)
 
 
 def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:

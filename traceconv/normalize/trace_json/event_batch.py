@@ -228,6 +228,12 @@ class EventBatch:
             quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
             quoted = pc.and_(quoted, pc.greater(pc.binary_length(texts), 1))
             unquoted_texts = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+            spelled = pc.match_substring(unquoted_texts, "\\").to_numpy(zero_copy_only=False)
+            if spelled.any():
+                plain = unquoted_texts.to_pylist()
+                for row in np.flatnonzero(spelled).tolist():
+                    plain[row] = unquoted(raw[row].as_py())
+                unquoted_texts = pa.array(plain, pa.string())
             texts = pc.if_else(pc.equal(texts, "null"), "", unquoted_texts)
         return texts
 
@@ -242,6 +248,10 @@ def json_text(value: str) -> bytes:
 
 
 def unquoted(value: bytes) -> str:
-    """JSON text of a value as text, without quotes."""
+    """JSON text of a value as text, without quotes and escapes."""
     text = value.decode("utf-8", "replace")
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+    if len(text) < 2 or not text[0] == text[-1] == '"':
+        return text
+    if "\\" not in text:
+        return text[1:-1]
+    return str(json.loads(text)).encode("utf-8", "replace").decode()

@@ -7,6 +7,7 @@ import msgspec
 from traceconv.json_events import EventColumns, Label, NamedTrack
 from traceconv.normalize.trace_json.times import US_PLACES
 from traceconv.normalize.trace_json.tracks import TraceTracks
+from traceconv.whole import whole_number
 
 #: Words of DFTracer for units of time → powers of ten of nanoseconds. Source: its core/common/enumeration.h.
 TIME_UNITS = {"NS": 0, "US": 3, "MS": 6, "SEC": 9}
@@ -59,11 +60,11 @@ def time_places(events: EventColumns) -> int:
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, str) and len(value) < 20 and value.lstrip("+-").isdigit():
-        value = int(value)
+    if isinstance(value, str):
+        return whole_number(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
 
 def id2_parts(text: bytes) -> tuple[str, str]:

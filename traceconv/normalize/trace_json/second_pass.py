@@ -188,7 +188,12 @@ def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
         except (ValueError, RecursionError):
             continue
         if isinstance(listed, list):
-            entries = [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), int)]
+            entries = [entry for entry in listed if isinstance(entry, dict) and type(entry.get("id")) is int]
             if entries:
-                return {entry["id"]: str(entry.get("name", "")) for entry in entries}
+                return {entry["id"]: _name(entry.get("name")) for entry in entries}
     return {}
+
+
+def _name(value: object) -> str:
+    """A name that a column can hold: halves of surrogate pairs, which JSON may have, are question marks."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -100,7 +100,7 @@ class Rocprofv3Reader(FileReader):
         self.keys[key] = msgspec.json.encode(found)
         if isinstance(found, dict):
             pid, command = found.get("pid"), found.get("command")
-            process.pid = pid if isinstance(pid, int) else None
+            process.pid = pid if type(pid) is int else None
             if isinstance(command, list) and command and isinstance(command[0], str):
                 self._said.append(TrackName(process.pid, None, command[0].rsplit("/", 1)[-1]))
 

@@ -1,0 +1,26 @@
+"""Whole numbers in texts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.whole import whole_number
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_of_64_bits(number: int) -> None:
+    assert whole_number(str(number)) == number
+
+
+@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("-0", 0), ("007", 7)])
+def test_other_ways_to_write_them(text: str, number: int) -> None:
+    assert whole_number(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "--5", "+-5", " 5", "5 ", "5\n", "1_000", "²", "٣", "1.0", "1e3", "0x10", str(2**63), "9" * 5000]
+)
+def test_what_is_none(text: str) -> None:
+    assert whole_number(text) is None
