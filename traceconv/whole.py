@@ -1,4 +1,4 @@
-"""Whole numbers in texts of others."""
+"""Whole numbers as others write them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
-def whole_number(text: str) -> int | None:
-    """The number that a text writes, in ASCII digits with a sign or none; None when it is none of 64 bits.
+def whole_number(value: object) -> int | None:
+    """A whole number of 64 bits, also from a text or a float without fraction; None for anything else, such as true.
 
-    `int` takes more: blanks, underscores, digits of other scripts. `str.isdigit` is true of "²", which `int` refuses.
+    A text has ASCII digits, with a sign or none. `int` takes more: blanks, underscores, digits of other scripts; and
+    `str.isdigit` is true of "²", which `int` refuses.
     """
-    value = int(text) if _WHOLE.fullmatch(text) else None
-    return value if value is not None and -(2**63) <= value < 2**63 else None
+    if (isinstance(value, str) and _WHOLE.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None

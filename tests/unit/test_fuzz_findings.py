@@ -87,7 +87,12 @@ def test_sort_indexes_that_are_no_numbers(what: str, order: object, tmp_path: Pa
         {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2},
         {"ph": "M", "name": what, "pid": 1, "tid": 1, "args": {"sort_index": order}},
     ]
-    assert rows_of({"traceEvents": events}, tmp_path, "SELECT sort_index FROM process") == [(None,)]
+    assert (
+        rows_of(
+            {"traceEvents": events}, tmp_path, "SELECT sort_index FROM process UNION ALL SELECT sort_index FROM track"
+        )
+        == [(None,)] * 2
+    )
 
 
 @pytest.mark.parametrize("number", ["--5", "\u00b2", "1_0"])

@@ -14,13 +14,37 @@ def test_numbers_of_64_bits(number: int) -> None:
     assert whole_number(str(number)) == number
 
 
-@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("-0", 0), ("007", 7)])
-def test_other_ways_to_write_them(text: str, number: int) -> None:
+@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("-0", 0), ("007", 7), (5.0, 5)])
+def test_other_ways_to_write_them(text: object, number: int) -> None:
     assert whole_number(text) == number
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-", "--5", "+-5", " 5", "5 ", "5\n", "1_000", "²", "٣", "1.0", "1e3", "0x10", str(2**63), "9" * 5000]
+    "text",
+    [
+        True,
+        None,
+        [1],
+        1.5,
+        float("inf"),
+        1e300,
+        2**63,
+        "",
+        "-",
+        "--5",
+        "+-5",
+        " 5",
+        "5 ",
+        "5\n",
+        "1_000",
+        "²",
+        "٣",
+        "1.0",
+        "1e3",
+        "0x10",
+        str(2**63),
+        "9" * 5000,
+    ],
 )
-def test_what_is_none(text: str) -> None:
+def test_what_is_none(text: object) -> None:
     assert whole_number(text) is None

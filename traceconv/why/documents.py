@@ -43,8 +43,7 @@ def speedscope_event(sources: Sources, row: Mapping[str, Any], track: Mapping[st
     if block is not None and block.byte_offset is not None:
         return _in_list(sources, event_id, role, lambda text: False)
     source = sources.file(event_id >> ORDINAL_BITS)
-    tid = track.get("tid_text")
-    number = whole_number(tid) if isinstance(tid, str) else None
+    number = whole_number(track.get("tid_text"))
     return [] if number is None else _first_sample(source, number - 1, int(row["start_ns"]))
 
 

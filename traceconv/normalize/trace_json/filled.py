@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from traceconv.json_events import coded
 from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable
+from traceconv.whole import whole_number
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}")
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 #: Types of the schema that are whole numbers.
 NUMBER_TYPES = ("i64", "i32", "u64")
 
@@ -116,19 +117,15 @@ def values_of(values: Sequence[object]) -> Values:
 
 def numbers_of(said: Values) -> Numbers:
     """The whole numbers that values stand for; NULL for those that stand for none."""
-    numbers = [whole_number(value) for value in said.distinct]
+    numbers = [_number(value) for value in said.distinct]
     values = np.array([*(number or 0 for number in numbers), 0], np.int64)
     null = np.array([*(number is None for number in numbers), True], np.bool_)
     return Numbers(values[said.codes], null[said.codes])
 
 
-def whole_number(value: object) -> int | None:
-    """A whole number of 64 bits, also from text; None for anything else."""
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        value = int(value, 0) if value[:2].lower() == "0x" else int(value)
-    elif isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+def _number(value: object) -> int | None:
+    """A whole number, hexadecimal too."""
+    return whole_number(int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else value)
 
 
 def _text(value: object) -> str | None:

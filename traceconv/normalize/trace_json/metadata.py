@@ -35,7 +35,7 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label 
         else:
             tracks.name_thread(pid, tid, str(value))
         return known
-    index = _whole(value)
+    index = whole_number(value)
     if index is None:
         return False
     if name == "process_sort_index":
@@ -57,14 +57,6 @@ def time_places(events: EventColumns) -> int:
         if said.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
             return TIME_UNITS[unit]
     return US_PLACES
-
-
-def _whole(value: object) -> int | None:
-    if isinstance(value, str):
-        return whole_number(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
 
 def id2_parts(text: bytes) -> tuple[str, str]:
