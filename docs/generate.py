@@ -22,7 +22,7 @@ from traceconv.reports.catalog import Report, reports
 from traceconv.schema import RecordSchema, records, tables
 from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.database import views
+from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import SqlColumn
 
 FOLDER = Path(__file__).parent / "reference"
@@ -148,7 +148,8 @@ def _report(report: Report) -> Iterator[str]:
         )
     yield _columns(report.columns, msprof=True)
     order = ", ".join(term.column + (" falling" if term.descending else "") for term in report.order)
-    yield f"Order: {order}. Needs rows in: {', '.join(report.needs) or 'nothing'}. {report.when_empty}".strip()
+    order = f"Order: {order}; `--top`: the largest by {report.measure}."
+    yield f"{order} Needs rows in: {', '.join(report.needs) or 'nothing'}. {report.when_empty}".strip()
 
 
 def raw_records_page() -> Iterator[str]:

@@ -18,7 +18,6 @@ Row = dict[str, object]
 
 #: Members of args that are from the op of a row, not from the row.
 _FROM_OP = {"op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes"}
-_CATEGORY = {"task": "task_type", "api": "level", "range": "category", "marker": "category"}
 
 
 def load(text: str | bytes) -> Event:
@@ -44,9 +43,12 @@ class ChromeReader:
         self.rows: dict[str, list[Row]] = defaultdict(list)
         self._blocks: dict[object, Row] = {}
         self._flows: dict[object, Row] = {}
+        self._reversed: set[object] = set()
         for event in self.events:
             if event["ph"] != "M":
                 self._read(event)
+            elif event["name"] == "marker":
+                self.rows["marker"].append(_row("marker", event["args"]))
 
     def ns(self, microseconds: object) -> int:
         """The exact time of a ts."""
@@ -75,7 +77,7 @@ class ChromeReader:
         args = {key: value for key, value in event["args"].items() if key not in _FROM_OP}
         title = None if "name" in args else event["name"]
         row = _row(name, args, track_id=thread["track_id"], name=title)
-        row[_CATEGORY[name]] = event.get("cat")
+        row["category"] = None if "category" in args else event.get("cat")
         row["ts_ns" if name == "marker" else "start_ns"] = self.ns(event["ts"])
         if name != "marker":
             assert (event["ph"] == "X") is ("dur" in event)
@@ -112,10 +114,17 @@ class ChromeReader:
         if event["ph"] == "s":
             known = None if "src_ns" in event["args"] else self.ns(event["ts"])
             assert event["id"] not in self._flows
-            self._flows[event["id"]] = _row("flow", event["args"], src_ns=known)
+            args = dict(event["args"])
+            if args.pop("reversed", False):
+                self._reversed.add(event["id"])
+            self._flows[event["id"]] = _row("flow", args, src_ns=known)
             self.rows["flow"].append(self._flows[event["id"]])
         else:
-            self._flows[event["id"]]["dst_ns"] = self.ns(event["ts"])
+            row = self._flows[event["id"]]
+            row["dst_ns"] = self.ns(event["ts"])
+            if event["id"] in self._reversed:
+                assert row["src_ns"] < row["dst_ns"]  # type: ignore[operator] # of an arrow that leads back both are known
+                row["src_ns"], row["dst_ns"] = row["dst_ns"], row["src_ns"]
 
 
 def _row(name: str, args: Mapping[str, Any], /, **placed: object) -> Row:

@@ -83,17 +83,6 @@ def raw_records(folder: Path) -> Iterator[tuple[str, int | None, np.void]]:
                 yield schema.name, None if owner == "host" else int(owner.removeprefix("device_")), row
 
 
-def raw_texts(folder: Path) -> dict[int, str]:
-    """The dictionary of a sound capture."""
-    parts: dict[int, dict[int, bytes]] = {}
-    for name, _, row in raw_records(folder):
-        if name == "dictionary":
-            parts.setdefault(int(row["hash"]), {})[int(row["part"])] = bytes(row["text_bytes"])[
-                : int(row["size_bytes"])
-            ]
-    return {key: b"".join(found[part] for part in sorted(found)).decode() for key, found in parts.items()}
-
-
 def record_counts(folder: Path) -> Counter[str]:
     """How many records of each type a sound capture holds."""
     return Counter(name for name, _, _ in raw_records(folder))

@@ -75,8 +75,9 @@ def _check_event(answer: Answer, reader: str, context: str) -> None:
     if reader == "speedscope" and first.role.startswith("the first sample"):
         return
     values = said(first)
-    if reader not in ("speedscope", "megengine_static", "rocprofv3") and row["name"] is not None:
-        assert any(str(row["name"]) == text or text in str(row["name"]) for text in values if text), (context, values)
+    name = row.get("source_name") or row["name"]
+    if reader not in ("speedscope", "megengine_static", "rocprofv3") and name is not None:
+        assert any(str(name) == text or text in str(name) for text in values if text), (context, values)
     times = {ns for text in values for ns in _as_ns(text)}
     start = row.get("start_ns", row.get("ts_ns"))
     if reader == "npulog":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,16 +48,24 @@ _OTHERS = {
 }
 
 
+def _current_folder() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - nothing is loaded for it
+    except OSError:
+        return None
+
+
+#: A relative TRACECONV_OUTPUT is meant from here, wherever the program goes before it runs a model.
+_STARTED_IN = _current_folder() if os.environ.get("TRACECONV_OUTPUT") else None
+
+
 def __getattr__(name: str) -> object:
     # The API is imported when it is first used: `import traceconv` alone loads nothing heavy.
     if name in __all__:
         from importlib import import_module
 
-        if name in _PROFILING:
-            import os
-
-            if os.environ.get("TRACECONV_OUTPUT"):
-                import_module("traceconv.profiler").start_from_environment()
+        if name in _PROFILING and os.environ.get("TRACECONV_OUTPUT"):
+            import_module("traceconv.profiler").start_from_environment(_STARTED_IN)
         found = getattr(import_module({**_PROFILING, **_OTHERS}.get(name, "traceconv.api")), name)
         globals()[name] = found  # a span may be made very often
         return found

@@ -15,18 +15,23 @@ Times are signed 64-bit integers of nanoseconds. Errors are `traceconv.errors.Tr
 
 from __future__ import annotations
 
+import html
 import os
+import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from traceconv.errors import UsageError, printable
+from traceconv.errors import StoreError, TraceconvError, UsageError, printable, suggestion
 
 if TYPE_CHECKING:
     import duckdb
 
     from traceconv.pipeline import IngestedRuns
+    from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions
     from traceconv.why.evidence import Answer
 
@@ -115,7 +120,8 @@ def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, 
 class Store:
     """A store, open for reading. Use as a context manager, or call `close`.
 
-    Raises StoreError when there is none, or it can't be read.
+    Each report, query and export has a connection of its own: they can be read in turns and in several threads, and
+    none has to be read to its end. Raises StoreError when there is no store, or it can't be read.
     """
 
     def __init__(self, path: PathLike | None = None) -> None:
@@ -123,6 +129,9 @@ class Store:
 
         self.path = default_store_path() if path is None else Path(path)
         self.connection: duckdb.DuckDBPyConnection = open_store(self.path)
+        self._cursors: dict[int, duckdb.DuckDBPyConnection] = {}
+        self._lock = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> Store:
         return self
@@ -133,57 +142,147 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Closes the file."""
-        self.connection.close()
+        """Closes the file, also under what is still being read: that ends with a StoreError."""
+        with self._lock:
+            self._closed = True
+            cursors = [*self._cursors.values(), self.connection]
+            self._cursors.clear()
+        for cursor in cursors:
+            cursor.close()
 
     def report(
         self,
         name: str,
         *,
         run: int | str | None = None,
+        device: int | None = None,
+        step: int | None = None,
         top: int | None = None,
+        order_by: str | Sequence[str] | None = None,
         filters: Mapping[str, object] | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
-        **parameters: int,
-    ) -> Iterator[dict[str, Cell]]:
-        """The rows of a report, in its own order.
+        **unknown: NoReturn,
+    ) -> ReportRows:
+        """The rows of a report; they are read when they are asked for, as often as that is.
 
-        name        as `traceconv report --list` says, such as "op-statistic"
-        run         number or label of a run, or "all"; None: the latest
-        filters     column → value that it must have; or texts such as "self_ns>=0.1ms" and "op_type~^Conv"
-        parameters  of the report, such as device=0 or step=3
+        name      as `traceconv report --list` says, such as "op-statistic"
+        run       number or label of a run, or "all"; None: the latest
+        device    only this device
+        step      only this step (step.step_id)
+        top       the N largest rows by the report's measure, or the first ones by `order_by`
+        order_by  a column, or several: "dur_ns", "name DESC"; numbers begin with the largest, texts from A
+        filters   column → value that it must have; or texts such as "self_ns>=0.1ms" and "op_type~^Conv"
+        columns   which, in which order; None: all
 
-        Raises UsageError, with the nearest name, for a report, column, run or parameter that is not there.
+        Raises UsageError, with the nearest name, for a report, column, run or option that is not there.
         """
         from traceconv.reports import run as asking
-        from traceconv.reports.columns import find_columns
+        from traceconv.reports.columns import find_columns, parse_order
         from traceconv.reports.filters import made_filter, parse_filter
+        from traceconv.reports.result import ReportRows
 
         report = asking.find_report(name)
+        for option in unknown:
+            near = suggestion(option, ["run", "device", "step", "top", "order_by", "filters", "columns"])
+            raise UsageError(f"report has no option '{printable(option)}'.{near}")
+        parameters = {key: value for key, value in (("device", device), ("step", step)) if value is not None}
         known = {parameter.name for parameter in report.parameters}
-        unknown = sorted(set(parameters) - known)
-        if unknown:
-            raise UsageError(f"{report.name} has no parameter '{unknown[0]}'; it has: {', '.join(sorted(known))}")
-        choice = asking.choose_run(self.connection, None if run is None else str(run))
-        if choice.run_id is not None:
-            parameters = {"run": choice.run_id, **parameters}
+        for key in parameters:
+            if key not in known:
+                raise UsageError(f"{report.name} has no parameter '{key}'; it has: {', '.join(sorted(known))}")
+        if top is not None and top < 1:
+            raise UsageError(f"top must be 1 or more, not {top}")
+        for what, given in (("filters", filters), ("columns", columns)):
+            if isinstance(given, str):
+                raise UsageError(f"{what} must be a list of texts, not the text {printable(given, 60)!r}")
         chosen = report.columns if columns is None else find_columns(report, columns)
-        if isinstance(filters, str):
-            raise UsageError(f"filters must be a list of texts or a mapping, not the text {printable(filters, 60)!r}")
         wanted = (
-            [made_filter(report, name, "=", _as_text(value)) for name, value in filters.items()]
+            [made_filter(report, column, "=", _as_text(value)) for column, value in filters.items()]
             if isinstance(filters, Mapping)
             else [parse_filter(report, text) for text in filters or ()]
         )
-        question = asking.Question(report, parameters, chosen, tuple(wanted), top=top)
-        names = [column.name for column in chosen]
-        for rows in asking.answer(self.connection, question):
-            for row in rows:
-                yield dict(zip(names, row, strict=True))
+        order = [order_by] if isinstance(order_by, str) else order_by or ()
+        with self._cursor() as cursor:
+            choice = asking.choose_run(cursor, None if run is None else str(run))
+        if choice.run_id is not None:
+            parameters = {"run": choice.run_id, **parameters}
+        terms = tuple(parse_order(report, text) for text in order)
+        return ReportRows(asking.Question(report, parameters, chosen, tuple(wanted), terms, top), self._cursor)
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """A relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …"""
-        return self.connection.sql(sql)
+        """A relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …
+
+        Raises UsageError with what DuckDB says against the statement.
+        """
+        from traceconv.reports.free_query import explained
+
+        cursor = self._open_cursor()
+        with explained():
+            relation = cursor.sql(sql)
+        if relation is None:
+            raise UsageError("a query must be a statement that gives rows")
+        # The cursor is open as long as the relation is there, or until the store is closed.
+        weakref.finalize(relation, self._cursors.pop, id(cursor), None)
+        return relation
+
+    def __repr__(self) -> str:
+        from traceconv.reports.result import text_table
+
+        try:
+            return f"{printable(str(self.path))}\n{text_table(*self._runs())}"
+        except TraceconvError as error:
+            return f"<store {printable(str(self.path))}: {error}>"
+
+    def _repr_html_(self) -> str:
+        from traceconv.reports.result import html_table
+
+        try:
+            return html_table(printable(str(self.path)), *self._runs())
+        except TraceconvError:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+
+    def _runs(self) -> tuple[dict[str, bool], list[list[str]]]:
+        """The runs as a person reads them."""
+        from traceconv.reports.run import reading
+        from traceconv.reports.values import human
+
+        columns = {
+            "run": "id",
+            "label": "text",
+            "format": "text",
+            "model": "text",
+            "duration": "ns",
+            "complete": "flag",
+        }
+        with self._cursor() as cursor, reading():
+            rows = cursor.execute(
+                "SELECT run_id, label, source_format, model_name, end_ns - start_ns, complete FROM run ORDER BY run_id"
+            ).fetchall()
+        cells = [[human(value, unit) for value, unit in zip(row, columns.values(), strict=True)] for row in rows]
+        return {name: unit in ("id", "ns") for name, unit in columns.items()}, cells
+
+    def _open_cursor(self) -> duckdb.DuckDBPyConnection:
+        from traceconv.store.database import new_cursor
+
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"{printable(str(self.path))} is closed: open it again")
+            cursor = new_cursor(self.connection)
+            self._cursors[id(cursor)] = cursor
+        return cursor
+
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        cursor = self._open_cursor()
+        try:
+            yield cursor
+        except StoreError as error:
+            if self._closed:
+                raise StoreError(f"{printable(str(self.path))} was closed before all rows were read") from error
+            raise
+        finally:
+            self._cursors.pop(id(cursor), None)
+            cursor.close()
 
     def why(
         self, table: str, row_id: int | str, *, run: int | str | None = None, source: PathLike | None = None
@@ -199,9 +298,8 @@ class Store:
         from traceconv.why.find import why
 
         moved_to = None if source is None else Path(source)
-        return why(
-            self.connection, self.path, table, str(row_id), run=None if run is None else str(run), source=moved_to
-        )
+        with self._cursor() as cursor:
+            return why(cursor, self.path, table, str(row_id), run=None if run is None else str(run), source=moved_to)
 
     def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
         """Writes one run (None: the latest) as a Chrome trace; compressed when `path` ends in .gz.
@@ -210,7 +308,9 @@ class Store:
         """
         from traceconv.export.chrome import export_chrome
 
-        export_chrome(self.connection, self._one_run(run, "a Chrome trace"), Path(path), device_id=device)
+        run_id = self._one_run(run, "a Chrome trace")
+        with self._cursor() as cursor:
+            export_chrome(cursor, run_id, Path(path), device_id=device)
 
     def export_perfetto(
         self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
@@ -222,7 +322,8 @@ class Store:
         from traceconv.export.perfetto import export_perfetto
 
         run_id = self._one_run(run, "a Perfetto trace")
-        export_perfetto(self.connection, run_id, Path(path), device_id=device, with_args=args)
+        with self._cursor() as cursor:
+            export_perfetto(cursor, run_id, Path(path), device_id=device, with_args=args)
 
     def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
         """Draws the memory of one run (None: the latest) as an SVG picture; compressed when `path` ends in .gz.
@@ -232,12 +333,15 @@ class Store:
         """
         from traceconv.export.memory_flow import export_memory_flow
 
-        export_memory_flow(self.connection, self._one_run(run, "a picture of memory"), Path(path), device_id=device)
+        run_id = self._one_run(run, "a picture of memory")
+        with self._cursor() as cursor:
+            export_memory_flow(cursor, run_id, Path(path), device_id=device)
 
     def _one_run(self, run: int | str | None, what: str) -> int:
         from traceconv.reports.run import choose_run
 
-        choice = choose_run(self.connection, None if run is None else str(run))
+        with self._cursor() as cursor:
+            choice = choose_run(cursor, None if run is None else str(run))
         if choice.run_id is None:
             raise UsageError(
                 f"{what} holds one run; name it by its number or its label"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, cast
 
 from zlib_ng import zlib_ng
@@ -29,10 +30,45 @@ class Inflater(Protocol):
 
     def flush(self) -> bytes: ...
 
+    def copy(self) -> Inflater: ...
+
 
 def inflater(window: int = ZLIB) -> Inflater:
     """For one stream of packed data."""
     return cast(Inflater, zlib_ng.decompressobj(window))
+
+
+class Damaged(Exception):
+    """Packed data is damaged; all that comes out of the bytes before was given. `rest`: what follows the bad byte."""
+
+    def __init__(self, message: str, rest: bytes) -> None:
+        super().__init__(message)
+        self.rest = rest
+
+
+def unfolded(stream: Inflater, data: bytes, most: int) -> Iterator[bytes]:
+    """What comes out of `data`, `most` bytes at a time, up to the end of the stream. Raises Damaged.
+
+    zlib throws away what a call has made when it then meets a bad byte, or a checksum that is wrong: the input is
+    halved until that byte is alone.
+    """
+    while data and not stream.eof:
+        before = stream.copy()
+        try:
+            text = stream.decompress(data, most)
+        except DeflateError as error:
+            if len(data) == 1:
+                raise Damaged(str(error), b"") from error
+            middle = len(data) // 2
+            try:
+                yield from unfolded(before, data[:middle], most)
+            except Damaged as damaged:
+                raise Damaged(str(damaged), damaged.rest + data[middle:]) from error
+            yield from unfolded(before, data[middle:], most)
+            return  # not reached: one of the halves is damaged
+        data = stream.unconsumed_tail
+        if text:
+            yield text
 
 
 def crc32(data: bytes | memoryview, value: int = 0) -> int:

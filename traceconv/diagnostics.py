@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from traceconv.errors import InternalError, printable
+
 
 class Severity(str, Enum):
     """How bad it is. `data_loss` and `error` make the program end with exit code 3."""
@@ -29,12 +31,24 @@ class Code(Enum):
     DAMAGED_BLOCK = ("damaged_block", Severity.DATA_LOSS, "A block is damaged; reading went on at the next whole one.")
     TRUNCATED = ("truncated", Severity.DATA_LOSS, "A file ends inside a block.")
     MISSING_RECORDS = ("missing_records", Severity.DATA_LOSS, "Sequence numbers show records that are not there.")
-    REPEATED_RECORDS = ("repeated_records", Severity.DATA_LOSS, "A block repeats records that were read already.")
+    REPEATED_RECORDS = ("repeated_records", Severity.INFO, "Records that were read already come again: dropped.")
+    CONFLICTING_RECORDS = (
+        "conflicting_records",
+        Severity.ERROR,
+        "Records with the same sequence numbers say different things: the first are kept.",
+    )
+    REPEATED_MARK = ("repeated_mark", Severity.DATA_LOSS, "Marks that their step has already, or that come too late.")
+    EXTRA_RECORDS = ("extra_records", Severity.ERROR, "Records that the manifest does not count: kept.")
+    MOVED_FILE = ("moved_file", Severity.INFO, "A file that the manifest names is gone; others have its records.")
+    FOREIGN_FILE = ("foreign_file", Severity.ERROR, "A file of another capture lies in this one: not read.")
+    SAME_CONTENT = ("same_content", Severity.INFO, "Another run has the same times and counts: one recording, twice.")
+    STRAY_BLOCK = ("stray_block", Severity.ERROR, "A block of another stream stands in a file: not read.")
     UNKNOWN_RECORD = ("unknown_record", Severity.DATA_LOSS, "Records of a type that this version does not know.")
     LONGER_RECORD = ("longer_record", Severity.INFO, "Records have fields that this version does not know.")
     SHORTER_RECORD = ("shorter_record", Severity.INFO, "Records lack fields that this version knows.")
     MISSING_TEXT = ("missing_text", Severity.DATA_LOSS, "Names whose text is not in the dictionary: NULL.")
     BAD_TEXT = ("bad_text", Severity.DATA_LOSS, "Dictionary text that is not whole, or not UTF-8.")
+    CUT_TEXT = ("cut_text", Severity.DATA_LOSS, "Names or attributes that were cut when they were recorded.")
     TOO_MUCH_TEXT = ("too_much_text", Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
     UNKNOWN_VALUE = ("unknown_value", Severity.DATA_LOSS, "Values that an enum does not name: NULL.")
     UNMATCHED_END = ("unmatched_end", Severity.DATA_LOSS, "Ends whose begin is not in the source.")
@@ -51,12 +65,18 @@ class Code(Enum):
     )
     ODD_CONTAINER = ("odd_container", Severity.INFO, "A file is packed in another way than its name says.")
     BAD_CONTAINER = ("bad_container", Severity.DATA_LOSS, "Packed data is damaged, cut off, or more than the limit.")
-    NO_END = ("no_end", Severity.INFO, "The text ends before its brackets close; every event in it is whole.")
+    ENCODING = ("encoding", Severity.INFO, "Text in UTF-16 or UTF-32: read; byte offsets are those of its UTF-8 form.")
+    NO_END = (
+        "no_end",
+        Severity.INFO,
+        "The text ends before its brackets close: its writer was killed, or never closes them.",
+    )
     PADDING = ("padding", Severity.INFO, "NUL bytes that hold nothing.")
     SEVERAL_ARRAYS = ("several_arrays", Severity.INFO, "Events stand in more than one array or document.")
     ODD_JSON = ("odd_json", Severity.INFO, "Text that is no strict JSON, and was read as it is meant.")
     BAD_BYTES = ("bad_bytes", Severity.DATA_LOSS, "Bytes that are not UTF-8: U+FFFD in their place.")
     DAMAGED_EVENT = ("damaged_event", Severity.DATA_LOSS, "An event that can't be read; reading went on at the next.")
+    TOO_LARGE = ("too_large", Severity.DATA_LOSS, "Events larger than the limit, or large and too many: left out.")
     CUT_EVENT = ("cut_event", Severity.DATA_LOSS, "The text ends inside an event.")
     CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends where more was to come: behind a comma.")
     DAMAGED_TEXT = ("damaged_text", Severity.DATA_LOSS, "Text beside the events that can't be read.")
@@ -81,6 +101,7 @@ class Code(Enum):
     )
     NOT_READ = ("not_read", Severity.INFO, "Parts of a source that hold no events of their own: not read.")
     COMPLETED = ("completed", Severity.INFO, "Records of a table beside a timeline: whether they tell of its tasks.")
+    UNCLEAR_RECORD = ("unclear_record", Severity.DATA_LOSS, "Records of a table that could belong to several tasks.")
     NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns without which it can't be used.")
     NOT_TIME = ("not_time", Severity.INFO, "Values of a profile that are no times: each is taken for a nanosecond.")
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
@@ -183,3 +204,9 @@ class Accounts:
 
     def __getitem__(self, record: str) -> Account:
         return self.by_record.setdefault(record, Account())
+
+    def check(self) -> None:
+        """Raises InternalError when a record was counted in and not out, or the other way round."""
+        for record, account in self.by_record.items():
+            if not account.balanced:
+                raise InternalError(f"the accounting of '{printable(record)}' does not balance ({account})")

@@ -44,6 +44,16 @@ class DataLossError(TraceconvError):
     exit_code = 3
 
 
+class InternalError(TraceconvError):
+    """traceconv contradicts itself. Nothing is stored or written then: what it would give can't be trusted."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"internal error: {what}. Nothing was stored. This is a bug in traceconv, not in your input: please report "
+            "it with this line, the command and, if you can share it, the input"
+        )
+
+
 #: Exit code of a command that did its work with data lost on the way.
 EXIT_DATA_LOSS = 3
 
@@ -69,4 +79,4 @@ def suggestion(name: str, known: list[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    return f" Did you mean '{printable(near[0])}'?" if near else ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+
+from traceconv.errors import TraceconvError
 
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 #: Smaller blocks come from the heap, and so much of it is kept free: else the system would take them back, and clear
 #: them anew, each time.
 _HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 64 << 20
+#: Libraries and their threads take most of it, long before there are any data.
+_LEAST_ADDRESS_SPACE = 768 << 20
 
 
 def keep_little() -> None:
@@ -22,6 +27,32 @@ def keep_little() -> None:
     _call("mallopt", _M_ARENA_MAX, 1)
     _call("mallopt", _M_MMAP_THRESHOLD, _HEAP_BLOCK_BYTES)
     _call("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def is_starved(error: BaseException) -> bool:
+    """Whether there was no memory, or no room for a thread: libraries say it in ways of their own."""
+    if isinstance(error, MemoryError):
+        return True
+    words = str(error)
+    if isinstance(error, ImportError):
+        return "failed to map segment" in words or "annot allocate memory" in words
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return "can't start new thread" in words or "Failed to launch worker thread" in words
+
+
+def require_address_space() -> None:
+    """Refuses to begin where the limit of the address space (ulimit -v) is too low: libraries would crash."""
+    try:
+        import resource
+    except ImportError:  # not a Unix system
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESS_SPACE:
+        raise TraceconvError(
+            f"the address space of the process is limited to {limit >> 20} MB (ulimit -v), and "
+            f"{_LEAST_ADDRESS_SPACE >> 20} MB are needed; raise the limit"
+        )
 
 
 def give_back() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from traceconv.diagnostics import Accounts, LogEntry, Severity
 from traceconv.errors import DataLossError, InputError, printable
+from traceconv.pipeline_books import same_content
 from traceconv.pipeline_sources import Problem, Sources, find_sources
 from traceconv.readers.chrome_json.containers import STDIN
 from traceconv.readers.identity import Naming, names_of
@@ -105,12 +106,14 @@ class IngestedRuns(list[IngestedRun]):
 
     unusable  files and folders that should have given a run, each with the reason
     others    files in folders that are no traces
+    same      (run, an earlier one that seems to have the same content) for each such run
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.unusable: list[Problem] = []
         self.others: list[Problem] = []
+        self.same: list[tuple[int, int]] = []
 
     @property
     def lossy(self) -> bool:
@@ -136,6 +139,7 @@ def ingest(
     reader: str | None = None,
     trace_options: TraceOptions | None = None,
     naming: Naming | None = None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> IngestedRuns:
     """Normalises all captures and trace files in `paths` into the store, in one transaction: captures first.
 
@@ -145,6 +149,7 @@ def ingest(
     strict    any loss raises DataLossError, and the store stays as it was
     reader    the reader to use for all paths; None: the one that knows the file's first bytes
     naming    what the user says of ranks, hosts and groups; None: names and files say it
+    on_wait   called once when another ingest into the store has to end first
 
     Raises InputError when a path does not exist, and when nothing in any of them can be used (NothingUsable when
     there are several reasons); StoreError when the store can't be written.
@@ -157,7 +162,7 @@ def ingest(
         raise _strictly(result.unusable[0])
     if not todo.count:
         raise _nothing_usable(result)
-    with StoreWriter(store_path, report_statements) as writer:
+    with StoreWriter(store_path, report_statements, on_wait) as writer:
         for path, sure, ingest_one in todo.each(writer, replace):
             run_count, run_id = writer.run_count(), writer.next_run_id()
             try:
@@ -179,6 +184,7 @@ def ingest(
         if not result:
             raise _nothing_usable(result)
         if any(run.action != "kept" for run in result):
+            result.same = same_content(writer, [run.run_id for run in result if run.action != "kept"])
             writer.commit()
     return result
 

@@ -23,7 +23,10 @@ from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.readers.identity import EPOCH_RANGE, Naming, RunNames, epoch_offset_ns, names_of, of_facts
 from traceconv.readers.vendor_folder.discover import VendorFolder
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.vendor_tables import settle_one_device
+from traceconv.store.collective_sizes import size_collectives
+from traceconv.store.task_waits import set_table_waits
+from traceconv.store.vendor_tables import add_held_memory, settle_one_device
+from traceconv.store.vendor_tasks import settle_labelled_devices
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -81,15 +84,17 @@ def ingest_folder(
     run = _Run()
     if folder.timelines:
         _timelines(folder, writer, run_id, run, observer, options)
+    settle_labelled_devices(writer, run_id)
     _tables(folder, writer, run_id, run, observer, options)
     run.log.current = None
     settle_one_device(writer, run_id)
+    set_table_waits(writer, run_id)
+    size_collectives(writer, run_id)
     facts = _facts(folder, run)
     for file, why in folder.left:
         run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
     books = run.accounts.by_record
-    for record, account in books.items():
-        assert account.balanced, f"the books of {record} don't balance: {account}"
+    run.accounts.check()
     if not any(account.records - account.lost for account in books.values()):
         reasons = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
         reason = printable(reasons[0]) if reasons else "its tables are empty"
@@ -167,6 +172,7 @@ def _tables(
     folder: VendorFolder, writer: StoreWriter, run_id: int, run: _Run, observer: Observer, options: TraceOptions
 ) -> None:
     files = sorted((_place(path), path) for path in folder.tables)
+    coarse_bytes = 1
     for source_id, (_, path) in enumerate(files, len(folder.timelines) + 1):
         kind = spec().kind_of(path.name)
         assert kind is not None  # the folder was searched with the same names
@@ -181,6 +187,8 @@ def _tables(
         one.read(options.limits, observer.advance, has_timeline=bool(folder.timelines))
         run.sources.append((source_id, name, kind.kind, one.size_bytes, one.digest))
         run.blocks += [(source_id, *block) for block in one.blocks]
+        coarse_bytes = max(coarse_bytes, one.coarse_bytes)
+    add_held_memory(writer, run_id, coarse_bytes)
 
 
 def _place(path: Path) -> int:

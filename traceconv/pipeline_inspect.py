@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.diagnostics import Accounts, ImportLog, LogEntry, Severity
+from traceconv.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
 from traceconv.errors import InputError, printable
 from traceconv.json_events import TraceBatch
 from traceconv.normalize.trace_json import phases
@@ -70,6 +70,11 @@ class TraceState:
     def whole(self) -> bool:
         """Whether nothing of what was read is damaged."""
         return all(entry.severity is Severity.INFO for entry in self.log)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the text closes its brackets: a killed writer leaves them open, and some never close them."""
+        return all(entry.code is not Code.NO_END for entry in self.log)
 
 
 def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence[RuleSet] = ()) -> TraceState:

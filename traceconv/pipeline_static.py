@@ -88,8 +88,11 @@ def _ops(profile: StaticProfile) -> pa.RecordBatch:
     same: tuple[str, ...] = ("name", "op_type", "state", "scope_path", "fusion_id", "flops")
     same += ("input_bytes", "output_bytes", "weight_bytes", "workspace_bytes")
     same += tuple(f"{side}_{what}" for side in ("input", "output") for what in ("shapes", "dtypes", "formats"))
-    rows = [(op.op_index, _MODEL_ID, profile.model_name, *(getattr(op, name) for name in same)) for op in profile.ops]
-    return rows_from_tuples("op", ("op_id", "model_id", "model_name", *same), rows)
+    rows = [
+        (op.op_index, _MODEL_ID, profile.model_name, "recorded", *(getattr(op, name) for name in same))
+        for op in profile.ops
+    ]
+    return rows_from_tuples("op", ("op_id", "model_id", "model_name", "op_type_source", *same), rows)
 
 
 def _tasks(profile: StaticProfile) -> pa.RecordBatch:
@@ -103,6 +106,7 @@ def _tasks(profile: StaticProfile) -> pa.RecordBatch:
         "task_type",
         "core_type",
         "kind",
+        "kind_source",
         "dur_ns",
     )
     names += ("depth", "self_ns", "block_count", "mix_block_count", "hf32_eligible")
@@ -117,6 +121,7 @@ def _tasks(profile: StaticProfile) -> pa.RecordBatch:
             op.core_type,
             op.core_type,
             "compute",
+            "recorded",
             op.dur_ns,
             0,
             op.dur_ns,

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv.diagnostics import Account, Accounts, Code, ImportLog
 from traceconv.events import ORDINAL_BITS
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace_json.times import exact_number
-from traceconv.normalize.vendor_csv.spec import FileKind, Layout, spec
+from traceconv.normalize.vendor_csv.spec import FileKind, Layout, counter_title, plain, spec
 from traceconv.normalize.vendor_csv.typed import Odd, series, typed
 from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.chrome_json.limits import Limits
@@ -88,6 +89,8 @@ class TableIngest:
         self._odd = Odd()
         self._lacking: dict[str, int] = {}
         self.blocks: list[tuple[int, int, int, int]] = []
+        #: Of blocks of memory: how many bytes the last digit of the totals is worth.
+        self.coarse_bytes = 1
         self.size_bytes = 0
         self.digest: str | None = None
 
@@ -145,12 +148,14 @@ class TableIngest:
         return np.arange(first, first + len(batch.rows), dtype=np.int64)
 
     def _typed(self, layout: Layout, records: CsvRecords, needed: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """Batches without the records that lack a needed value: those are lost, and the log says where."""
+        """Batches without the records that lack a needed value (`a|b`: either): those are lost, the log says where."""
         for batch in records.batches():
             rows = typed(layout, batch.rows, self._noted(batch), self._odd)
             whole = np.ones(rows.num_rows, np.bool_)
             for name in needed:
-                whole &= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+                whole &= np.logical_or.reduce(
+                    [rows.column(one).is_valid().to_numpy(zero_copy_only=False) for one in name.split("|")]
+                )
             for place in np.flatnonzero(~whole).tolist():
                 self._account.records += 1
                 self._account.lost += 1
@@ -175,22 +180,32 @@ class TableIngest:
         found = match_tasks(self._writer, self._run_id)
         matched = found.exact + found.near + found.by_number
         has_ops = "op_type" in layout.places
-        complete_tasks(self._writer, self._run_id, self._kind.kind, layout.group, has_ops=has_ops)
-        self._account.records += matched + found.unmatched
+        steps = complete_tasks(self._writer, self._run_id, self._kind.kind, layout.group, has_ops=has_ops)
+        self._account.records += matched + found.unclear + found.unmatched
         self._account.merged += matched
+        self._account.lost += found.unclear
         self._account.rows += found.unmatched
+        if found.unclear:
+            message = f"{self._name}: records that could belong to several tasks, which differ: not used"
+            self._log.add(Code.UNCLEAR_RECORD, message, event_count=found.unclear)
+        if steps:
+            message = f"{self._name}: steps that only it knows, from the first to the last of their tasks"
+            self._log.add(Code.COMPLETED, message, event_count=steps)
         if not has_timeline and not matched:
             return
-        message = f"{self._name}: records that complete a task with the same start and stream"
+        message = f"{self._name}: records that complete a task of the timeline"
         self._log.add(Code.COMPLETED, message, event_count=matched)
         if found.near:
             message = f"of these, by a start less than {NEAR_NS} ns away, {found.apart_ns} ns at most"
             self._log.add(Code.COMPLETED, f"{self._name}: {message}", event_count=found.near)
         if found.by_number:
-            message = f"{self._name}: of these, by the number of the task, under another name"
+            message = f"{self._name}: of these, by the number of the task under another name, or by all but the number"
             self._log.add(Code.COMPLETED, message, event_count=found.by_number)
+        if found.in_order:
+            message = f"{self._name}: of these, records that are alike: with tasks that are alike, in order"
+            self._log.add(Code.COMPLETED, message, event_count=found.in_order)
         if found.unmatched:
-            message = f"{self._name}: records that the timeline has no task for, or several: tasks of their own"
+            message = f"{self._name}: records that the timeline has no task for: tasks of their own"
             self._log.add(Code.COMPLETED, message, event_count=found.unmatched)
 
     def _steps(self, layout: Layout, records: CsvRecords) -> None:
@@ -208,14 +223,23 @@ class TableIngest:
 
     def _memory(self, layout: Layout, records: CsvRecords) -> None:
         def batches() -> Iterator[pa.RecordBatch]:
-            for rows in self._typed(layout, records, ("size_bytes", "alloc_ns")):
+            for rows in self._typed(layout, records, ("size_bytes", "alloc_ns|free_ns")):
                 devices = pa.array([_device(text) for text in rows.column("device_text").to_pylist()], pa.int64())
                 own = rows.column("device_id")
                 place = rows.schema.get_field_index("device_id")
-                yield rows.set_column(place, "device_id", own if own.null_count == 0 else devices)
+                rows = rows.set_column(place, "device_id", own if own.null_count == 0 else devices)
+                place = rows.schema.get_field_index("size_bytes")
+                sizes = pc.abs_checked(rows.column("size_bytes"))  # a free alone may be written as less than nothing
+                rows = rows.set_column(place, "size_bytes", sizes)
+                yield rows.append_column("pool", _pools(rows.column("name"), of_torch=of_torch))
+
+        of_torch = any(plain(header) == "stream ptr" for header, _ in layout.others)
 
         count = self._writer.stage("vendor_memory", _only(batches(), MEMORY_COLUMNS), MEMORY_COLUMNS)
         add_memory(self._writer, self._run_id)
+        self.coarse_bytes = max(
+            (self._odd.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes")), default=1
+        )
         self._account.records += count
         self._account.rows += count
         if layout.others:
@@ -276,7 +300,7 @@ class TableIngest:
             unit = {match[2] if match else None for match in units.values()}
             one = next(iter(unit)) if len(unit) == 1 else None
             rows = [
-                (number, "counter", device, name if stream is None else f"{name} (stream {stream})", one)
+                (number, "counter", device, counter_title(name, self._kind.kind, stream), one)
                 for (name, device, stream), number in tracks.items()
             ]
             columns = ("track_id", "kind", "device_id", "name", "unit")
@@ -287,6 +311,13 @@ class TableIngest:
 def _device(text: str | None) -> int | None:
     match = _DEVICE.fullmatch(text.strip()) if text else None
     return int(match[1]) if match else None
+
+
+def _pools(names: pa.Array, *, of_torch: bool) -> pa.Array:
+    """The allocator of each block: torch_npu lists its own (PTA) and that of CANN's graphs (GE), under cann:: names."""
+    if not of_torch:
+        return pa.nulls(len(names), pa.string())
+    return pc.if_else(pc.fill_null(pc.starts_with(names, "cann::"), fill_value=False), "GE", "PTA")
 
 
 def _only(batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,9 @@ from traceconv.readers.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.readers.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
 from traceconv.readers.sources import open_source
 from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.collective_sizes import size_collectives
 from traceconv.store.recorded_identity import host_and_rank
+from traceconv.store.task_waits import set_table_waits
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -87,6 +89,8 @@ def ingest_trace(
     log, accounts, reader = read.log, read.accounts, read.reader
     if read.derived is not None:
         read.derived.insert(writer, run_id)
+        set_table_waits(writer, run_id)
+        size_collectives(writer, run_id)
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
     columns = replace_columns(_columns(writer, run_id, names, read), label=label)
     run = {
@@ -174,14 +178,18 @@ class _Read:
         self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():
+                largest = 0  # a batch has a single event that is large, if any
                 with closing(self._batches(path)) as batches_read:
                     for batch in batches_read:
                         observer.counted(batch.columns.count)
                         self._passes = self._passes or self._made_passes(options, own=changed is None)
                         self._passes.take(batch)
+                        largest = max(largest, batch.byte_count or 0)
                 passes = self._passes = self._passes or self._made_passes(options, own=changed is None)
                 self.log.put_first(read_log)
                 observer.storing()
+                texts = [len(text) for text in self.reader.keys.values()]
+                writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
                 passes.end()
                 give_back()
                 _check_usable(path, self.reader, self.accounts, self.log)
@@ -193,8 +201,7 @@ class _Read:
         finally:
             if self._passes is not None:
                 self._passes.close()
-        for record, account in self.accounts.by_record.items():
-            assert account.balanced, f"the books of {record} don't balance: {account}"
+        self.accounts.check()
         self.run_columns = passes.run_columns()
         #: What follows from the rows; None: an export of ours, which has it.
         self.derived = derived if isinstance(passes, _AnyTrace) else None

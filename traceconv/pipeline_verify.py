@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +17,6 @@ from traceconv.analysis.vendor_checks import (
     Columns,
     Evidence,
     Kernels,
-    StepTimes,
     check_blocks,
     check_calls,
     check_fusions,
@@ -27,7 +26,16 @@ from traceconv.analysis.vendor_checks import (
     check_tasks,
     start_slack,
 )
-from traceconv.diagnostics import Account, ImportLog, Severity
+from traceconv.analysis.vendor_steps import (
+    COMMUNICATION,
+    COMPUTING,
+    RECEIVE,
+    HostStep,
+    StepTimes,
+    host_steps,
+    step_times,
+)
+from traceconv.diagnostics import Account, Code, ImportLog, LogEntry, Severity
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, plain, spec
@@ -116,7 +124,7 @@ def _verify(folder: VendorFolder, exact: bool, observer: Observer) -> Verdict:
     ):
         run = ingest_folder(folder, writer, False, observer, TraceOptions())
         verdict.losses = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
-        verdict.tallies = _FolderCheck(folder, writer, run.run_id, exact).tallies()
+        verdict.tallies = _FolderCheck(folder, writer, run.run_id, exact, run.log).tallies()
     return verdict
 
 
@@ -126,6 +134,7 @@ class _FolderCheck:
     writer: StoreWriter
     run_id: int
     exact: bool
+    log: Sequence[LogEntry]
     kernels: Kernels = field(default_factory=Kernels)
     has_kernels: bool = False
     has_steps: bool = False
@@ -215,10 +224,10 @@ class _FolderCheck:
     # -- what the store says --
 
     def _calls(self) -> dict[tuple[str, str], list[int]]:
-        """Durations by (level, name): the timeline puts the layer before the name (AscendCL@…)."""
+        """Durations by (level, name)."""
         calls: dict[tuple[str, str], list[int]] = {}
         for level, name, durs in self.writer.fetch(
-            "SELECT coalesce(level, ''), regexp_replace(coalesce(name, ''), '^[A-Za-z]+@', ''), list(dur_ns) "
+            "SELECT coalesce(level, ''), coalesce(name, ''), list(dur_ns) "
             "FROM api WHERE run_id = $run AND dur_ns IS NOT NULL GROUP BY ALL",
             {"run": self.run_id},
         ):
@@ -235,29 +244,46 @@ class _FolderCheck:
         )
         return {iteration: (None, None, end_ns) for iteration, end_ns in rows}
 
-    def _step_times(self) -> dict[str, StepTimes]:
-        """Busy times by step, `''` for the whole recording: by the timeline's own Overlap Analysis where it has one."""
-        spans: dict[str, _Spans] = {}
-        for step_id, what, start_ns, dur_ns in self._busy_slices() or self._busy_tasks():
+    def _step_times(self) -> Mapping[tuple[str, str], StepTimes]:
+        """Busy times by device and step: by the timeline's own Overlap Analysis where it has one."""
+        slices = self.writer.fetch(
+            "SELECT coalesce(l.device_id::VARCHAR, ''), s.name, s.start_ns, s.dur_ns FROM slice AS s "
+            "JOIN track AS k USING (run_id, track_id) JOIN process AS p ON p.run_id = k.run_id "
+            "AND p.process_id = k.process_id LEFT JOIN temp.vendor_label AS l ON l.process_id = p.process_id "
+            "WHERE s.run_id = $run AND s.dur_ns IS NOT NULL "
+            "AND (p.name = 'Overlap Analysis' OR starts_with(s.name, $receive)) ORDER BY s.start_ns",
+            {"run": self.run_id, "receive": RECEIVE},
+        )
+        rounded = any(entry.code is Code.FINE_TIME and entry.message.startswith("dur") for entry in self.log)
+        if any(not name.startswith(RECEIVE) for _, name, _, _ in slices):
+            return step_times(slices, self._host_steps(), rounded=rounded)
+        spans: dict[tuple[str, str], _Spans] = {}
+        for step_id, what, start_ns, dur_ns in self._busy_tasks():
             for key in {"" if step_id is None else str(step_id), ""}:
-                spans.setdefault(key, {}).setdefault(what, []).append((start_ns, start_ns + dur_ns))
-        starts = {
-            str(step_id): start_ns
-            for step_id, start_ns in self.writer.fetch(
-                "SELECT step_id, start_ns FROM step WHERE run_id = $run", {"run": self.run_id}
-            )
-        }
-        if len(starts) == 1:  # of one step, what ends behind it is part of it too
-            spans[next(iter(starts))] = spans.get("", {})
-        return {key: _times(one, starts.get(key)) for key, one in spans.items() if one}
+                spans.setdefault(("", key), {}).setdefault(what, []).append((start_ns, start_ns + dur_ns))
+        return {key: _times(one) for key, one in spans.items()}
 
-    def _busy_slices(self) -> list[tuple[int | None, str, int, int]]:
-        return self.writer.fetch(
-            "SELECT r.step_id, r.name, r.start_ns, r.dur_ns FROM range AS r JOIN track AS k USING (run_id, track_id) "
-            "JOIN process AS p ON p.run_id = k.run_id AND p.process_id = k.process_id "
-            "WHERE r.run_id = $run AND p.name = 'Overlap Analysis' AND r.dur_ns IS NOT NULL ORDER BY r.start_ns",
+    def _host_steps(self) -> list[HostStep]:
+        """Steps of the host with what they launched. Where calls wait in a queue, what counts is who put them there."""
+        steps = self.writer.fetch(
+            "SELECT DISTINCT step_id::VARCHAR, start_ns, end_ns FROM step WHERE run_id = $run "
+            "AND source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
             {"run": self.run_id},
         )
+        launches = (
+            "SELECT {asked}, {number}, t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) FROM flow AS f "
+            "JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id {queue} "
+            "WHERE f.run_id = $run AND f.kind = 'launch' AND f.src_ns IS NOT NULL"
+        )
+        queued = (
+            "JOIN range AS d ON d.run_id = f.run_id AND d.category = 'dequeue' AND d.start_ns <= f.src_ns "
+            "AND f.src_ns <= d.start_ns + d.dur_ns JOIN range AS e ON e.run_id = d.run_id "
+            "AND e.category = 'enqueue' AND e.correlation_id = d.correlation_id"
+        )
+        found = self.writer.fetch(
+            launches.format(asked="e.start_ns", number="e.correlation_id", queue=queued), {"run": self.run_id}
+        ) or self.writer.fetch(launches.format(asked="f.src_ns", number="f.src_ns", queue=""), {"run": self.run_id})
+        return host_steps(steps, found) if found else []
 
     def _busy_tasks(self) -> list[tuple[int | None, str, int, int]]:
         # Where a kernel table says which tasks are kernels, other tasks on a core are none.
@@ -270,18 +296,13 @@ class _FolderCheck:
         )
 
 
-def _times(spans: _Spans, began_ns: int | None) -> StepTimes:
+def _times(spans: _Spans) -> StepTimes:
     everything = sorted(span for some in spans.values() for span in some)
-    computing, communication = spans.get("Computing", []), spans.get("Communication", [])
+    computing, communication = spans.get(COMPUTING, []), spans.get(COMMUNICATION, [])
     stage = max(end for _, end in everything) - everything[0][0]
-    preparing = None if began_ns is None else everything[0][0] - began_ns
-    computed, communicated = _union(computing), _union(communication)
-    if "Free" in spans or "Communication(Not Overlapped)" in spans:
-        alone = _union(spans.get("Communication(Not Overlapped)", []))
-        return StepTimes(computed, communicated, communicated - alone, _union(spans.get("Free", [])), stage, preparing)
-    busy = _union(sorted([*computing, *communication]))
+    computed, communicated, busy = _union(computing), _union(communication), _union(everything)
     overlapped = computed + communicated - busy
-    return StepTimes(computed, communicated, overlapped, stage - busy, stage, preparing, len(everything))
+    return StepTimes(computed, communicated, overlapped, stage - busy, stage, None, bubble=0, slack_ns=len(everything))
 
 
 class _Rows:

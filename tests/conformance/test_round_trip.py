@@ -9,7 +9,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from round_trip import differences
 from shared_data import SHARED
-from test_real_traces import FOLDER, TRACES
+from test_real_files_covered import FOLDER, TRACES
 
 from traceconv.export.chrome import export_chrome
 from traceconv.pipeline import ingest

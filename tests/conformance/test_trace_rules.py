@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -15,11 +16,14 @@ import duckdb
 import pytest
 from shared_data import SHARED, shared
 
+from traceconv.normalize.trace_json.classify import built_in
 from traceconv.pipeline import ingest
 
 REAL = shared("real")
 SEEDS = shared("seed_systems")
 Event = dict[str, Any]
+#: Types whose ops a model names otherwise than the kernel that runs them: LayerNorm90 is a LayerNormV3.
+UNLIKE_NAMES = {"MemSet", "ReduceSumD", "LayerNormV3", "StridedSliceD", "DSAStatelessGenBitMask"}
 
 
 def events_of(path: Path) -> list[Event]:
@@ -164,6 +168,33 @@ def test_msprof_timeline(store: duckdb.DuckDBPyConnection) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "store", ["real/mindspore/msprof_0_2_1.json", "real/mindspore/step_trace_0_2_1.json"], indirect=True
+)
+def test_iterations_of_msprof(store: duckdb.DuckDBPyConnection) -> None:
+    (path,) = store.execute("SELECT source_path FROM run").fetchall()[0]
+    events = events_of(Path(path))
+
+    def exactly(text: object) -> int:
+        return int((Decimal(str(text)) * 1000).to_integral_value())
+
+    steps = [event for event in events if event.get("cat") == "Iteration Time"]
+    reduces = {event["args"]["Iteration ID"]: event for event in events if event.get("cat") == "Reduce"}
+    wanted, before = [], None
+    for event in sorted(steps, key=lambda one: Decimal(str(one["ts"]))):
+        args = event["args"]
+        fp, bp, end = (exactly(args[key]) for key in ("FP Start", "BP End", "Iteration End"))
+        reduce = reduces[args["Iteration ID"]]
+        marked = ([exactly(reduce["ts"])], [exactly(Decimal(str(reduce["dur"])))])
+        late = None if before is None else fp - before
+        wanted.append((args["Iteration ID"], 2, fp, bp, end, end - fp, bp - fp, end - bp, late, *marked))
+        before = end
+    columns = "iteration, model_id, fp_start_ns, bp_end_ns, end_ns, iteration_time_ns, fp_to_bp_ns, refresh_ns"
+    columns += ", data_aug_bound_ns, reduce_start_ns, reduce_dur_ns"
+    assert store.execute(f"SELECT {columns} FROM step_trace").fetchall() == wanted
+    assert store.execute("SELECT count(*) FROM task WHERE step_id IS NULL AND kind = 'compute'").fetchall() == [(0,)]
+
+
 @pytest.mark.parametrize("store", ["seed_systems/megengine/two_devices.chrome_timeline.json"], indirect=True)
 def test_megengine(store: duckdb.DuckDBPyConnection) -> None:
     events = events_of(SEEDS / "megengine/two_devices.chrome_timeline.json")
@@ -181,9 +212,21 @@ def test_raf(store: duckdb.DuckDBPyConnection) -> None:
     events = events_of(SEEDS / "raf/synthetic.json")
     assert writer(store) == "RAF"
     others = ("VMInstruction", "MemoryRequest")
-    kernels = Counter(event["name"] for event in events if event["ph"] == "B" and event["cat"] not in others)
+    names = [event["name"] for event in events if event["ph"] == "B" and event["cat"] not in others]
+    kernels = Counter(re.sub(r"^raf_op_(tvm|cudnn|nccl)_|_[0-9]+$", "", name) for name in names)
     assert {name: count for name, (count, _) in op_totals(store).items()} == dict(kernels)
     assert store.execute("SELECT DISTINCT kind FROM task WHERE name LIKE '%nccl%'").fetchall() == [("collective",)]
+
+
+@pytest.mark.parametrize(
+    ("table", "unlike"),
+    [("torch_npu_level1_rank1/kernel_details.csv", set[str]()), ("msprof_analyze_kernel_details.csv", UNLIKE_NAMES)],
+)
+def test_types_in_names_are_those_of_the_vendors_tables(table: str, unlike: set[str]) -> None:
+    rules = next(rules for rules in built_in() if rules.title.startswith("Ascend"))
+    with (REAL / "ascend" / table).open(newline="") as lines:
+        rows = [(row["Name"], row["Type"]) for row in csv.DictReader(lines)]
+    assert {op_type for name, op_type in rows if rules.type_in(name) != op_type} == unlike
 
 
 @pytest.mark.parametrize("store", ["seed_systems/furiosa/injected_seed.export_chrome_trace.json"], indirect=True)
@@ -281,3 +324,30 @@ def test_functions_of_an_application_under_dftracer(tmp_path: Path) -> None:
         assert store.execute(
             "SELECT a.level, a.name, s.iteration FROM api AS a LEFT JOIN step AS s USING (run_id, step_id)"
         ).fetchall() == [("posix", "read", 1)]
+
+
+@pytest.mark.parametrize("store", ["real/torch/b200_eager_trace.json.gz"], indirect=True)
+def test_operators_that_launched_under_python_stacks(store: duckdb.DuckDBPyConnection) -> None:
+    """Each kernel's operator is the shortest cpu_op around the call with its correlation, on the call's thread."""
+    events = [event for event in events_of(REAL / "torch/b200_eager_trace.json.gz") if event["ph"] == "X"]
+    ops: dict[object, list[tuple[int, int, str]]] = {}
+    calls: dict[int, list[Event]] = {}
+    for event in events:
+        start = nanoseconds(event, "ts")
+        if event.get("cat") == "cpu_op":
+            ops.setdefault(event["tid"], []).append((start, start + nanoseconds(event), event["name"]))
+        elif event.get("cat") in ("cuda_runtime", "cuda_driver"):
+            calls.setdefault(event["args"].get("correlation"), []).append(event)
+    wanted: Counter[str | None] = Counter()
+    for event in events:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            (call,) = calls[event["args"]["correlation"]]
+            at = nanoseconds(call, "ts")
+            around = [(end - start, name) for start, end, name in ops.get(call["tid"], []) if start <= at < end]
+            wanted[min(around)[1] if around else None] += nanoseconds(event)
+    rows = store.execute(
+        "SELECT CASE WHEN range_kind = 'host_op' THEN range_name END, sum(dur_ns)::BIGINT "
+        "FROM launching_range GROUP BY 1"
+    ).fetchall()
+    assert dict(rows) == dict(wanted)
+    assert store.execute("SELECT count(*) FROM launching_range WHERE frame_id IS NULL").fetchall() == [(0,)]

@@ -13,7 +13,7 @@ BASE = 1_720_000_000_123_456_789
 
 EXPECTED = """\
 {"displayTimeUnit":"ns","otherData":{"writer":"traceconv VERSION","base_ns":"1720000000123456789",\
-"form":1,"run":[{"run_id":1,"label":"tiny","start_ns":"1720000000123456789"}],\
+"form":2,"run":[{"run_id":1,"label":"tiny","start_ns":"1720000000123456789"}],\
 "device":[{"run_id":1,"device_id":0,"name":"Toy"}],\
 "process":[{"run_id":1,"process_id":1,"pid_text":"42","name":"python"}],\
 "track":[{"run_id":1,"track_id":1,"kind":"thread","process_id":1,"tid_text":"43","name":"main"},\
@@ -41,12 +41,12 @@ EXPECTED = """\
 {"pid":3,"tid":10,"ph":"M","name":"thread_sort_index","args":{"sort_index":10}},
 {"pid":1,"ph":"M","name":"op","args":{"run_id":1,"op_id":1,"name":"conv1","op_type":"Conv2D","input_shapes":"1,3;4"}},
 {"pid":1,"tid":5,"ph":"B","ts":0.001,"name":"epoch \\"1\\"","args":{"run_id":1,"id":21,"args":{"lr": 0.1}}},
-{"pid":2,"tid":6,"ph":"X","ts":0.000,"dur":1.500,"name":"Launch","cat":"runtime","args":{"run_id":1,"id":11,\
-"depth":0,"correlation_id":"9007199254740993","op_id":1,"op_name":"conv1"}},
-{"pid":3,"tid":8,"ph":"X","ts":1.000,"dur":0.250,"name":"conv1","cat":"AI_CORE","args":{"run_id":1,"id":1,\
-"device_id":0,"op_id":1,"depth":0,"op_name":"conv1","op_type":"Conv2D","input_shapes":"1,3;4"}},
-{"pid":3,"tid":8,"ph":"X","ts":1.250,"dur":1000.001,"name":"copy","cat":"SDMA","args":{"run_id":1,"id":2,\
-"device_id":0,"depth":0,"size_bytes":4096}},
+{"pid":2,"tid":6,"ph":"X","ts":0.000,"dur":1.500,"name":"Launch","cat":"runtime","args":{"run_id":1,\
+"category":null,"id":11,"depth":0,"level":"runtime","correlation_id":"9007199254740993","op_id":1,"op_name":"conv1"}},
+{"pid":3,"tid":8,"ph":"X","ts":1.000,"dur":0.250,"name":"conv1","cat":"kernel","args":{"run_id":1,"id":1,\
+"device_id":0,"op_id":1,"task_type":"AI_CORE","depth":0,"op_name":"conv1","op_type":"Conv2D","input_shapes":"1,3;4"}},
+{"pid":3,"tid":8,"ph":"X","ts":1.250,"dur":1000.001,"name":"copy","cat":"SDMA","args":{"run_id":1,\
+"category":null,"id":2,"device_id":0,"task_type":"SDMA","depth":0,"size_bytes":4096}},
 {"pid":3,"tid":7,"ph":"X","ts":0.010,"dur":2.000,"name":"Iteration 1","cat":"step","args":{"run_id":1,"step_id":1,\
 "iteration":1,"start_ns":"1720000000123456799","end_ns":"1720000000123458799"}},
 {"pid":3,"tid":8,"ph":"i","s":"t","ts":1.100,"name":"here","args":{"run_id":1,"id":31}},
@@ -84,7 +84,7 @@ def test_the_text_of_a_trace(make_store: Callable[..., Path], tmp_path: Path) ->
             {"id": 2, "track_id": 2, "name": "copy", "task_type": "SDMA", "start_ns": BASE + 1250, "dur_ns": 1_000_001}
             | {"depth": 0, "size_bytes": 4096},
             {"id": 1, "track_id": 2, "name": "conv1", "task_type": "AI_CORE", "start_ns": BASE + 1000, "dur_ns": 250}
-            | {"depth": 0, "op_id": 1},
+            | {"depth": 0, "op_id": 1, "category": "kernel"},
         ],
         step=[{"step_id": 1, "iteration": 1, "start_ns": BASE + 10, "end_ns": BASE + 2010}],
         marker=[{"id": 31, "track_id": 2, "ts_ns": BASE + 1100, "name": "here"}],

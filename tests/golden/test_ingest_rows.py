@@ -86,7 +86,7 @@ def test_tasks_of_two_devices_pair_across_blocks_and_slices(tmp_path: Path, bloc
     b.add("op", name="conv1", op_type="Conv2D", op_index=6)
     ingested(tmp_path / "s.duckdb", b.close())
     sql = """SELECT device_id, stream_id, source_task_id, name, task_type, core_type, kind, start_ns, dur_ns, self_ns,
-        wait_ns, submit_ns, correlation_id, op_id, step_id, execution_id, context_id, size_bytes, block_count,
+        stream_wait_ns, submit_ns, correlation_id, op_id, step_id, execution_id, context_id, size_bytes, block_count,
         mix_block_count, hf32_eligible, depth, parent_id, comm_group, args FROM task ORDER BY device_id, start_ns"""
     none = (None,)
     assert query(tmp_path / "s.duckdb", sql) == [
@@ -172,7 +172,7 @@ def test_what_has_no_end_or_no_begin_or_ends_before_it_begins(tmp_path: Path) ->
         ("whole", 110, 10, 10, 1),
         ("backwards", 200, None, None, 1),
     ]
-    sql = "SELECT name, start_ns, dur_ns, self_ns, wait_ns FROM task ORDER BY start_ns"
+    sql = "SELECT name, start_ns, dur_ns, self_ns, stream_wait_ns FROM task ORDER BY start_ns"
     assert query(tmp_path / "s.duckdb", sql) == [
         ("unfinished", 1100, None, None, 0),
         ("backwards", 1300, None, None, None),
@@ -195,7 +195,7 @@ def test_a_task_id_that_starts_again_leaves_the_first_unfinished(tmp_path: Path)
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     b.task(0, 5, 8, "before").task(1, 10, None, "lost its end").task(1, 30, 40, "again").task(2, 50, 60, "next")
     ingested(tmp_path / "s.duckdb", b.close())
-    sql = "SELECT name, start_ns, dur_ns, wait_ns FROM task ORDER BY start_ns"
+    sql = "SELECT name, start_ns, dur_ns, stream_wait_ns FROM task ORDER BY start_ns"
     assert query(tmp_path / "s.duckdb", sql) == [
         ("before", 1050, 30, 0),
         ("lost its end", 1100, None, 20),
@@ -210,7 +210,7 @@ def test_a_wait_is_counted_from_the_task_before_in_the_order_of_starts(tmp_path:
     b.task(1, 100, 120, "a").task(2, 130, None, "lost its end").task(3, 150, 200, "b").task(4, 180, 190, "overlaps b")
     b.task(5, 300, 310, "c").task(6, 90, 95, "other stream", stream_id=1)
     ingested(tmp_path / "s.duckdb", b.close())
-    sql = "SELECT name, wait_ns FROM task ORDER BY stream_id, start_ns"
+    sql = "SELECT name, stream_wait_ns FROM task ORDER BY stream_id, start_ns"
     assert query(tmp_path / "s.duckdb", sql) == [
         ("a", 0),
         ("lost its end", 100),
@@ -225,21 +225,34 @@ def test_a_wait_is_counted_from_the_task_before_in_the_order_of_starts(tmp_path:
 def test_waits_do_not_depend_on_where_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(name: str) -> Path:
         b = synced(CaptureBuilder(tmp_path / name, block_bytes=1))
-        b.add("task", 0, ticks=100, task_id=1, event="start")
-        b.task(2, 110, 120)
-        b.task(3, 130, None)
-        b.task(4, 140, 145, stream_id=1)
-        b.add("task", 0, ticks=135, task_id=1, event="end")
-        b.task(5, 150, 160).task(6, 155, 156, stream_id=1)
+        row = {"task_type": "HCCL"}
+        b.add("task", 0, ticks=100, task_id=1, event="start", **row)
+        b.task(2, 110, 120, **row)
+        b.task(3, 130, None, **row)
+        b.task(4, 140, 145, stream_id=1, **row)
+        b.add("task", 0, ticks=135, task_id=1, event="end", **row)
+        b.task(5, 150, 160, **row).task(6, 155, 156, stream_id=1, **row).task(7, 158, 159, task_type="SDMA")
         return b.close()
 
-    sql = "SELECT source_task_id, wait_ns FROM task ORDER BY 1"
+    sql = "SELECT source_task_id, stream_wait_ns FROM task ORDER BY 1"
     ingested(tmp_path / "whole.duckdb", capture("PROF_1"))
     monkeypatch.setattr("traceconv.readers.npulog.reader._BATCH_BYTES", 1)
     ingested(tmp_path / "pieces.duckdb", capture("PROF_2"))
-    wanted = [(1, 0), (2, -250), (3, 100), (4, 0), (5, None), (6, 100)]
+    wanted = [(1, 0), (2, -250), (3, 100), (4, 0), (5, None), (6, 100), (7, -20)]
     assert query(tmp_path / "whole.duckdb", sql) == wanted
     assert query(tmp_path / "pieces.duckdb", sql) == wanted
+    waits = "SELECT source_task_id, wait_ns FROM task ORDER BY 1"
+    rows = [
+        (1, 0),
+        (2, 0),
+        (3, 100),
+        (4, None),
+        (5, 50),
+        (6, 0),
+        (7, None),
+    ]  # those of op_summary: of both streams, by start
+    assert query(tmp_path / "whole.duckdb", waits) == rows
+    assert query(tmp_path / "pieces.duckdb", waits) == rows
 
 
 def test_wait_carries_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +260,7 @@ def test_wait_carries_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     b = synced(CaptureBuilder(tmp_path / "PROF_1", block_bytes=1))
     b.task(1, 10, 20).task(2, 25, 30).task(3, 5, 8, stream_id=1).task(4, 40, 50).task(5, 9, 10, stream_id=1)
     ingested(tmp_path / "s.duckdb", b.close())
-    assert query(tmp_path / "s.duckdb", "SELECT source_task_id, wait_ns FROM task ORDER BY 1") == [
+    assert query(tmp_path / "s.duckdb", "SELECT source_task_id, stream_wait_ns FROM task ORDER BY 1") == [
         (1, 0),
         (2, 50),
         (3, 0),
@@ -389,8 +402,8 @@ def test_metadata_of_the_capture_its_threads_ops_and_devices(tmp_path: Path) -> 
         ("stream", None, 0, None, 2, "compute", 2),
     ]
     assert query(store, "FROM op") == [
-        (1, 0, 1, "conv1", "Conv2D", "dynamic", "net", "net/conv1", "backward", 5, "1,3;4", "f32;f32", "NCHW;ND",
-         "1,4", "f32", "ND", 12, 1, 2, 3, 4)
+        (1, 0, 1, "conv1", "Conv2D", "recorded", "dynamic", "net", "net/conv1", "backward", 5, "1,3;4", "f32;f32",
+         "NCHW;ND", "1,4", "f32", "ND", 12, 1, 2, 3, 4)
     ]  # fmt: skip
     assert query(store, "SELECT fusion_id, op_id, original_index, original_name, original_type FROM fusion") == [
         (5, 0, 1, "relu_0", "Relu")

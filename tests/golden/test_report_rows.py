@@ -31,14 +31,15 @@ OPS = [
 
 
 def test_op_statistic_sums_types_over_ops_and_leaves_out_tasks_without_one(make_store: MakeStore) -> None:
+    sources = ["recorded", "name", "recorded"]
     store = make_store(
-        op=OPS,
+        op=[{**op, "op_type_source": source} for op, source in zip(OPS, sources, strict=True)],
         task=[task(1, 1, 100), task(2, 2, 51), task(3, 2, None), task(4, 3, 50), task(5, None, 7_000)],
     )
     assert ask(store, "FROM op_statistic") == [
-        # run, device, type, core, count, unfinished, total, min, avg, max, ratio
-        (1, 0, "Conv2D", "AI_CORE", 2, 1, 151, 51, Decimal("75.500"), 100, 100 * 151 / 201),
-        (1, 0, "Relu", "AI_CORE", 1, 0, 50, 50, Decimal("50.000"), 50, 100 * 50 / 201),
+        # run, device, type, its source, core, count, unfinished, total, min, avg, max, ratio
+        (1, 0, "Conv2D", "name", "AI_CORE", 2, 1, 151, 51, Decimal("75.500"), 100, 100 * 151 / 201),
+        (1, 0, "Relu", "recorded", "AI_CORE", 1, 0, 50, 50, Decimal("50.000"), 50, 100 * 50 / 201),
     ]
 
 
@@ -220,12 +221,12 @@ def test_step_trace_of_steps_without_forward_and_backward(make_store: MakeStore)
 def test_task_time_has_every_task(make_store: MakeStore) -> None:
     store = make_store(
         task=[
-            task(9, None, 5, start_ns=20, name="copy", task_type="SDMA", kind="copy", wait_ns=0),
-            task(8, 1, None, start_ns=20, name="conv", task_type="AI_CORE", source_task_id=77, wait_ns=None),
+            task(9, None, 5, start_ns=20, name="copy", task_type="SDMA", kind="copy", stream_wait_ns=0),
+            task(8, 1, None, start_ns=20, name="conv", task_type="AI_CORE", source_task_id=77, stream_wait_ns=None),
             task(7, 1, 3, start_ns=10, device_id=1),
         ]
     )
-    columns = "id, device_id, name, task_type, source_task_id, dur_ns, start_ns, end_ns, wait_ns"
+    columns = "id, device_id, name, task_type, source_task_id, dur_ns, start_ns, end_ns, stream_wait_ns"
     order = "run_id, device_id, start_ns, id"
     assert ask(store, f"SELECT {columns} FROM task_time ORDER BY {order}") == [
         (8, 0, "conv", "AI_CORE", 77, None, 20, None, None),

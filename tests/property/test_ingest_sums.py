@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from fractions import Fraction
-from math import floor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from capture_builder import NS_PER_TICK, CaptureBuilder
-from ingest_checks import ingested, normalized, query, raw_records, raw_texts
+from ingest_checks import ingested, normalized, query
+from recount import npu_log
+from recount.compare import statistic, sums
+from recount.stored import tallies
+from recount.tally import differences
 
 from traceconv.diagnostics import Code
 from traceconv.schema import record
@@ -18,6 +19,7 @@ from traceconv.wire.log_writer import CaptureWriter, new_records
 from traceconv.wire.text import encode_text
 
 TYPES = record("task").field("task_type").values or {}
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "sample_traces").glob("*/PROF_*"))
 
 
 def random_capture(folder: Path, seed: int) -> Path:
@@ -51,50 +53,29 @@ def random_capture(folder: Path, seed: int) -> Path:
     return b.close()
 
 
-def mapped(readings: list[tuple[int, int]], tick: int) -> int:
-    place = max(0, min(sum(ticks <= tick for ticks, _ in readings) - 1, len(readings) - 2))
-    (t0, h0), (t1, h1) = readings[place : place + 2]
-    return floor(h0 + Fraction(tick - t0) * Fraction(h1 - h0, t1 - t0))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_store_adds_up_to_what_the_records_add_up_to(tmp_path: Path, seed: int) -> None:
     folder = random_capture(tmp_path / "PROF_1", seed)
-    texts = raw_texts(folder)
-    readings: dict[int | None, list[tuple[int, int]]] = {0: [], 1: []}
-    halves: dict[tuple[int | None, int], list[np.void]] = {}
-    begins: dict[int, np.void] = {}
-    calls: Counter[str] = Counter()
-    halfwidths: dict[int | None, list[int]] = {0: [], 1: []}
-    for name, device, row in raw_records(folder):
-        if name == "sync":
-            before, after = int(row["host_before_ns"]), int(row["host_after_ns"])
-            readings[device].append((int(row["ticks"]), before + (after - before) // 2))
-            halfwidths[device].append((after - before + 1) // 2)
-        elif name == "task":
-            halves.setdefault((device, int(row["task_id"])), []).append(row)
-        elif name == "api" and row["event"] == 0:
-            begins[int(row["correlation_id"])] = row
-        elif name == "api":
-            begin = begins.pop(int(row["correlation_id"]))
-            calls[texts[int(begin["name"])]] += int(row["host_ns"]) - int(begin["host_ns"])
-    for device, widths in halfwidths.items():  # readings four times as uncertain as the median one are not used
-        limit = max(4 * int(np.median(widths)), 1)
-        readings[device] = [one for one, width in zip(readings[device], widths, strict=True) if width <= limit]
-    tasks: Counter[str] = Counter()
-    for (device, _), (start, end) in halves.items():
-        assert (start["event"], end["event"]) == (0, 1)
-        dur = mapped(readings[device], int(end["ticks"])) - mapped(readings[device], int(start["ticks"]))
-        tasks[TYPES[int(start["task_type"])]] += dur
     (run,) = ingested(tmp_path / "s.duckdb", folder)
     assert not run.lossy
-    assert dict(query(tmp_path / "s.duckdb", "SELECT task_type, sum(dur_ns) FROM task GROUP BY 1")) == tasks
-    found = query(tmp_path / "s.duckdb", "SELECT name, sum(dur_ns) FROM api WHERE dur_ns IS NOT NULL GROUP BY 1")
-    assert dict(found) == calls
+    tally, _ = npu_log.add_up(folder)
+    assert differences(tally, tallies(tmp_path / "s.duckdb")[1]) == []
     # Self times of finished calls without unfinished ones inside add up to the roots among them.
     unequal = """SELECT count(*) FROM api AS a WHERE dur_ns <> self_ns + coalesce(
         (SELECT sum(c.dur_ns) FROM api AS c WHERE c.parent_id = a.id), 0)"""
     assert query(tmp_path / "s.duckdb", unequal) == [(0,)]
+
+
+@pytest.mark.parametrize("capture", SAMPLES, ids=lambda path: path.parent.name)
+def test_samples_and_three_reports_add_up_to_what_their_records_add_up_to(tmp_path: Path, capture: Path) -> None:
+    store = tmp_path / "s.duckdb"
+    ingested(store, capture)
+    tally, operators = npu_log.add_up(capture)
+    assert differences(tally, tallies(store)[1]) == []
+    assert statistic(store, "op_type, core_type", "op_statistic") == sums(operators)
+    total = sum(map(sum, operators.values()))
+    assert query(store, "SELECT sum(dur_ns) FROM op_summary WHERE task_type <> 'HCCL'") == [(total,)]
+    assert query(store, "SELECT sum(dur_ns) FROM task_time WHERE op_id IS NOT NULL") == [(total,)]
 
 
 def tiny_blocks(folder: Path, count: int) -> Path:

@@ -16,12 +16,13 @@ from traceconv.schema.dtypes import RecordArray, dtype_of
 
 DTYPE = dtype_of(record("api"))
 
-#: (thread, key, is_end, ns)
-Event = tuple[int, int, bool, int]
+#: (thread, key, whether it is no end, an end, or one that leaves others open, ns)
+Event = tuple[int, int, int, int]
+BEGIN, END, END_APART = range(3)
 #: id → (begin ns, dur or None, self or None, depth, parent id)
 Rows = dict[int, tuple[int, int | None, int | None, int, int]]
 
-event = st.tuples(st.integers(1, 3), st.integers(1, 5), st.booleans(), st.integers(-30, 100))
+event = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(0, 2), st.integers(-30, 100))
 
 
 @st.composite
@@ -35,15 +36,16 @@ def sound_logs(draw: st.DrawFn) -> list[Event]:
         ns += draw(st.integers(0, 5))
         stack = stacks.setdefault(thread, [])
         if stack and draw(st.booleans()):
-            log.append((thread, stack.pop(), True, ns))
+            log.append((thread, stack.pop(), END, ns))
         else:
             stack.append(key)
-            log.append((thread, key, False, ns))
+            log.append((thread, key, BEGIN, ns))
     return log
 
 
 def oracle(log: list[Event]) -> tuple[Rows, int, int, int]:
     """Rows, unmatched ends, negative durations, merged ends: an end closes the nearest begin with its key."""
+    # What is above that has lost its end, unless the end leaves it open.
     rows: Rows = {}
     stacks: dict[int, list[int]] = {}
     children: dict[int, int] = {}
@@ -53,24 +55,29 @@ def oracle(log: list[Event]) -> tuple[Rows, int, int, int]:
         own = None if dur is None else dur - children.get(place, 0)
         rows[place] = (log[place][3], dur, own, len(stack), stack[-1] if stack else NO_PARENT)
 
-    for place, (thread, key, is_end, ns) in enumerate(log):
+    for place, (thread, key, half, ns) in enumerate(log):
         stack = stacks.setdefault(thread, [])
-        if not is_end:
+        if half == BEGIN:
             stack.append(place)
             continue
         if all(log[begin][1] != key for begin in stack):
             unmatched += 1
             continue
-        while log[stack[-1]][1] != key:
-            lost = stack.pop()
-            put(lost, stack, None)
-        begin = stack.pop()
+        at = max(at for at, begin in enumerate(stack) if log[begin][1] == key)
+        above = stack[at + 1 :]
+        begin = stack[at]
+        del stack[at:]
+        if half == END:
+            for number, lost in enumerate(above):
+                put(lost, [*stack, begin, *above[:number]], None)
         merged += 1
         dur = ns - log[begin][3]
         negative += dur < 0
         if dur >= 0 and stack:
             children[stack[-1]] = children.get(stack[-1], 0) + dur
         put(begin, stack, dur if dur >= 0 else None)
+        if half == END_APART:
+            stack += above
     for stack in stacks.values():
         while stack:
             put(stack.pop(), stack, None)
@@ -94,13 +101,16 @@ def nested(log: list[Event], cuts: list[int], by_stack: bool) -> tuple[Rows, int
     return rows, nester.unmatched_ends, nester.negative, merged
 
 
-def arrays(log: list[Event], first: int, last: int) -> tuple[RecordArray, np.ndarray, np.ndarray, np.ndarray]:
+def arrays(
+    log: list[Event], first: int, last: int
+) -> tuple[RecordArray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     part = log[first:last]
     records = np.zeros(len(part), DTYPE)
     records["thread_id"] = [one[0] for one in part]
     records["correlation_id"] = [one[1] for one in part]
-    ends = np.array([one[2] for one in part], np.bool_)
-    return records, np.arange(first, last), ends, np.array([one[3] for one in part], np.int64)
+    halves = np.array([one[2] for one in part], np.int64)
+    ns = np.array([one[3] for one in part], np.int64)
+    return records, np.arange(first, last), halves != BEGIN, ns, halves == END_APART
 
 
 def as_rows(slices: Slices) -> Rows:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import traceconv
 from tests.capture_builder import CaptureBuilder
 from tests.store_builder import build_store
 from traceconv.errors import InputError, StoreError, UsageError
+from traceconv.store.database import open_store
 
 
 @pytest.fixture
@@ -45,12 +48,23 @@ def test_a_report_is_on_the_latest_run_or_on_the_one_named(store: Path) -> None:
 
 def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
     with traceconv.open_store(store) as opened:
-        with pytest.raises(UsageError, match="op-statistic"):
-            list(opened.report("op-statistics"))
-        with pytest.raises(UsageError, match="no parameter 'stream'"):
-            list(opened.report("op-statistic", stream=1))
-        with pytest.raises(UsageError, match="Did you mean 'capture2'"):
-            list(opened.report("op-statistic", run="captur2"))
+        for match, name, options in (
+            ("op-statistic", "op-statistics", {}),
+            ("no parameter 'step'", "memory-peak", {"step": 1}),
+            ("no option 'colums'. Did you mean 'columns'", "op-statistic", {"colums": ["op_type"]}),
+            ("Did you mean 'capture2'", "op-statistic", {"run": "captur2"}),
+            ("no column 'op_typ'", "op-statistic", {"columns": ["op_typ"]}),
+            ("named twice", "op-statistic", {"columns": ["op_type", "op_type"]}),
+            ("list of texts", "op-statistic", {"columns": "op_type"}),
+            ("no column 'total'. Did you mean 'total_ns'", "op-statistic", {"order_by": "total"}),
+            ("COLUMN DESC", "op-statistic", {"order_by": "total_ns UPWARDS"}),
+            ("1 or more", "op-statistic", {"top": 0}),
+        ):
+            # At once: nothing is read yet.
+            with pytest.raises(UsageError, match=match):
+                opened.report(name, **options)  # type: ignore[arg-type]  # wrong on purpose
+        with pytest.raises(UsageError, match="no_table"):
+            opened.query("FROM no_table")
     with pytest.raises(StoreError, match="no store"):
         traceconv.open_store(store.with_name("other.duckdb"))
 
@@ -83,3 +97,162 @@ def test_a_picture_of_memory_is_of_one_run(store: Path, tmp_path: Path) -> None:
 def test_import_loads_nothing_heavy() -> None:
     code = "import sys, traceconv; print([m for m in ('numpy', 'duckdb', 'pyarrow', 'onnx') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.fixture
+def many(make_store: Callable[..., Path]) -> Path:
+    """A store with more rows than are fetched at once, and with names that would like to be HTML."""
+    path = make_store(
+        run=[{"run_id": 1, "label": "<b>one</b>", "start_ns": 0, "end_ns": 2_000_000}],
+        op=[{"op_id": 1, "name": "<script>", "op_type": "<img src=x>"}],
+        track=[{"track_id": 1, "kind": "stream", "stream_id": 1}],
+        task=[{"id": 10_000, "op_id": 1, "name": "open", "track_id": 1, "start_ns": 1_752_451_300_000_000_000}],
+    )
+    with open_store(path, read_only=False) as connection:
+        connection.execute(
+            "INSERT INTO task (run_id, id, device_id, track_id, name, kind, op_id, start_ns, dur_ns) "
+            "SELECT 1, i, 0, 1, 'k' || i, 'compute', 1, 1752451200000000001 + i, 100 + i FROM range(10_000) AS r(i)"
+        )
+    return path
+
+
+TASKS = 10_001
+
+
+def interleaved(store: traceconv.Store) -> None:
+    tasks, ops = iter(store.report("task-time")), iter(store.report("op-summary"))
+    pairs = list(zip(tasks, ops, strict=False))
+    assert [task["id"] for task, _ in pairs] == [op["id"] for _, op in pairs]
+    assert len(pairs) == TASKS
+
+
+def nested(store: traceconv.Store) -> None:
+    types = 0
+    for place, _ in enumerate(store.report("task-time", columns=["id"])):
+        if place % 1000 == 0:
+            types += len(store.report("op-statistic", top=1).fetchall())
+    assert (place + 1, types) == (TASKS, 11)
+
+
+def abandoned(store: traceconv.Store) -> None:
+    held = iter(store.report("task-time"))
+    assert next(held)["id"] == 0
+    next(iter(store.report("op-summary")))  # dropped at once
+
+
+def of_one_report_twice(store: traceconv.Store) -> None:
+    rows = store.report("task-time", columns=["id", "name"])
+    first, second = iter(rows), iter(rows)
+    assert next(first) == next(second) == {"id": 0, "name": "k0"}
+    assert next(first) == {"id": 1, "name": "k1"}
+    assert len(list(rows)) == len(rows.fetchall()) == rows.arrow().num_rows == len(rows.df()) == TASKS
+
+
+def beside_queries(store: traceconv.Store) -> None:
+    rows = iter(store.report("task-time"))
+    next(rows)
+    relation = store.query("SELECT id FROM task ORDER BY id")
+    reader = relation.to_arrow_table().to_reader(10)
+    reader.read_next_batch()
+    assert store.query("SELECT count(*) FROM task").fetchall() == [(TASKS,)]
+    assert relation.limit(2).fetchall() == [(0,), (1,)]
+    assert len(list(rows)) == TASKS - 1
+
+
+def left_by_an_error(store: traceconv.Store) -> None:
+    with pytest.raises(ZeroDivisionError):
+        for _ in store.report("task-time"):
+            raise ZeroDivisionError
+    with pytest.raises(UsageError):
+        store.query("SELEC 1")
+
+
+def in_threads(store: traceconv.Store) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda _: [row["id"] for row in store.report("task-time", columns=["id"])], range(8))
+        assert all(sorted(ids) == [*range(TASKS)] for ids in found)  # type: ignore[type-var]
+
+
+def during_an_export(store: traceconv.Store) -> None:
+    rows = iter(store.report("task-time"))
+    next(rows)
+    store.export_chrome(store.path.with_suffix(".json"))
+    store.export_perfetto(store.path.with_suffix(".pftrace"))
+    store.why("task", 1)
+    assert len(list(rows)) == TASKS - 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        interleaved,
+        nested,
+        abandoned,
+        of_one_report_twice,
+        beside_queries,
+        left_by_an_error,
+        in_threads,
+        during_an_export,
+    ],
+)
+def test_after_each_use_the_next_call_works(many: Path, use: Callable[[traceconv.Store], None]) -> None:
+    with traceconv.open_store(many) as store:
+        use(store)
+        assert [row["count"] for row in store.report("op-statistic", columns=["count"])] == [10_000]
+        assert store.query("SELECT count(*) FROM task").fetchall() == [(TASKS,)]
+
+
+def test_closing_a_store_ends_what_is_being_read(many: Path) -> None:
+    store = traceconv.open_store(many)
+    report = store.report("task-time")
+    rows, relation = iter(report), store.query("FROM task")
+    next(rows)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        list(rows)
+    for use in (lambda: list(report), report.df, lambda: store.report("task-time"), lambda: store.query("FROM run")):
+        with pytest.raises(StoreError, match="is closed"):
+            use()
+    assert "is closed" in repr(report)
+    assert "is closed" in report._repr_html_()
+    assert "is closed" in repr(store)
+    # Nothing holds the file any longer.
+    with open_store(many, read_only=False) as connection:
+        connection.execute("DELETE FROM task WHERE id > 5")
+    del relation
+
+
+def test_frames_keep_integers_and_columns(many: Path) -> None:
+    with traceconv.open_store(many) as store:
+        rows = store.report(
+            "task-time", filters={"op_id": 1}, order_by=["start_ns ASC"], columns=["start_ns", "dur_ns"]
+        )
+        frame, table = rows.df(), rows.arrow()
+    assert rows.columns == list(frame.columns) == table.column_names == ["start_ns", "dur_ns"]
+    assert (str(frame["start_ns"].dtype), str(frame["dur_ns"].dtype)) == ("int64", "Int64")
+    assert frame["start_ns"][0] == table["start_ns"][0].as_py() == 1752451200000000001
+
+
+def test_a_missing_package_is_named(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with traceconv.open_store(many) as store:
+        rows = store.report("op-statistic")
+        for use, needed in ((rows.df, "pip install pandas"), (rows.pl, "pip install polars")):
+            with pytest.raises(UsageError, match=needed):
+                use()
+
+
+def test_reports_and_stores_show_themselves(many: Path) -> None:
+    with traceconv.open_store(many) as store:
+        rows, text = store.report("op-statistic"), repr(store)
+        assert repr(rows).splitlines()[:2] == ["op-statistic", repr(rows).splitlines()[1]]
+        assert "<img src=x>" in repr(rows)
+        assert "<b>one</b>" in text
+        assert "2.000 ms" in text
+        for shown in (rows._repr_html_(), store._repr_html_(), store.report("op-summary")._repr_html_()):
+            assert shown.startswith("<table>")
+            assert not any(tag in shown for tag in ("<img", "<b>", "<script"))
+        assert "&lt;img src=x&gt;" in rows._repr_html_()
+        assert "first 20 rows" in store.report("task-time")._repr_html_()

@@ -57,7 +57,7 @@ def test_kinds_are_numbers(tmp_path: Path) -> None:
     assert store.execute("SELECT series, ts_ns, value FROM counter").fetchall() == [("user_pct", 11_000, 12.5)]
     [(ts_ns, args)] = store.execute("SELECT ts_ns, args FROM marker WHERE name = 'write'").fetchall()
     assert ts_ns == 12_000
-    assert json.loads(args) == {"dft_cnt": 39, "dur_sum": 729, "trace_event": {"type": 3}}
+    assert json.loads(args) == {"dft_cnt": 39, "dur_sum": 729, "trace_event": {"ph": "A", "type": 3}}
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("NS", 1), ("US", 1000), ("MS", 1_000_000), ("SEC", 1_000_000_000)])

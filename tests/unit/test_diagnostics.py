@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from tests.capture_builder import CaptureBuilder
+from tests.trace_files import write_trace
 from traceconv.diagnostics import Account, Accounts, Code, ImportLog, Severity
 from traceconv.errors import TraceconvError, printable, suggestion
 
@@ -90,3 +96,30 @@ def test_every_error_has_an_exit_code_of_its_kind() -> None:
         "UsageError": 2,
         "DataLossError": 3,
     }
+
+
+def test_an_ingest_that_contradicts_itself_stores_nothing_and_says_how_to_report_it(tmp_path: Path) -> None:
+    """Also under -O, which leaves out assertions."""
+    trace = write_trace(tmp_path / "trace.json")
+    builder = CaptureBuilder(tmp_path / "capture")
+    builder.add("op", name="conv", op_type="Conv2D", op_index=0)
+    builder.close()
+    output = tmp_path / "host_1_20250101000000000_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    output.mkdir(parents=True)
+    write_trace(output / "trace_view.json")
+    header = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim"
+    (output / "kernel_details.csv").write_text(f"{header}\n1,gemm,MatMul,AI_CORE,1700000000000020.0,500.0,0,1\n")
+    code = (
+        "import sys; from traceconv import diagnostics; from traceconv.cli.app import run\n"
+        "diagnostics.Account.balanced = property(lambda self: False)\n"
+        "sys.exit(sum(run(['ingest', path, '--db', sys.argv[1]]) for path in sys.argv[2:]))"
+    )
+    store = tmp_path / "s.duckdb"
+    paths = [str(trace), str(tmp_path / "capture"), str(output.parent)]
+    done = subprocess.run([sys.executable, "-O", "-c", code, str(store), *paths], capture_output=True, text=True)
+    assert done.returncode == 3  # 1 for each
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3, done.stderr
+    assert all(line.startswith("traceconv: internal error: the accounting of '") for line in lines)
+    assert all("please report it" in line for line in lines)
+    assert list(tmp_path.glob("s.duckdb*")) == []

@@ -9,7 +9,8 @@ import pytest
 
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
-from traceconv.store.database import open_store, views
+from traceconv.store.catalogue import views
+from traceconv.store.database import open_store
 from traceconv.store.documented_sql import HeaderError, OrderTerm, parse
 
 GOOD = """\
@@ -46,6 +47,7 @@ def test_a_good_header() -> None:
         (', doc = "How long."', ""),
         ('type = "BIGINT", unit = "ns"', 'type = "INT", unit = "ns"'),
         ('"n DESC"', '"m DESC"'),
+        ('"n DESC"]', '"n DESC"]\n-- measure = "m"'),
         ('"n DESC"', '"n DESC; DROP TABLE t"'),
         ('msprof = "N(us)", ', ""),
         ('msprof_as = "us"', 'msprof_as = "furlongs"'),
@@ -53,6 +55,7 @@ def test_a_good_header() -> None:
         ("-- run_id =", "-- id ="),
         ('-- when_empty = "Record some."\n', ""),
         ("SELECT run_id, n FROM t;", ""),
+        ("FROM t;", "FROM t LEFT JOIN (SELECT 1) AS u ON true;"),
         ("-- [columns]", "-- [columns"),
     ],
 )
@@ -84,5 +87,6 @@ def test_headers_name_tables_and_parameters_that_there_are() -> None:
         assert set(report.needs) <= set(tables())
         assert set(report.early) <= {*tables(), *views()}
         assert report.order[0] == OrderTerm("run_id", False)
+        assert report.measure in {column.name for column in report.columns}
         assert {parameter.name for parameter in report.parameters} <= {"run", "device", "step"}
         assert report.parameters[0].name == "run"

@@ -56,7 +56,8 @@ def everything(tmp_path: Path) -> Path:
         api=[
             {"id": 10, "track_id": 1, "name": HOSTILE, "level": "acl", "start_ns": BASE, "dur_ns": 100, "depth": 0,
              "args": BIG_ARGS},
-            {"id": 11, "track_id": 1, "name": "in", "start_ns": BASE, "dur_ns": 100, "depth": 1, "correlation_id": -1},
+            {"id": 11, "track_id": 1, "name": "in", "start_ns": BASE, "dur_ns": 100, "depth": 1, "correlation_id": -1,
+             "op_id": 1},
             {"id": 12, "track_id": 1, "name": None, "start_ns": BASE + 100, "dur_ns": None, "depth": 0},
         ],
         range=[{"id": 20, "track_id": 1, "name": "r", "category": "c", "start_ns": BASE - 5, "dur_ns": 0, "depth": 0}],
@@ -96,8 +97,9 @@ def everything(tmp_path: Path) -> Path:
 
 def test_every_slice_comes_back(everything: Path) -> None:
     summary, output = exported(everything)
-    assert summary.rows == {"range": 1, "api": 3, "task": 3, "step": 3, "marker": 2, "counter": 4, "flow": 3}
-    assert summary.loose_flows == 1 and summary.size_bytes == output.stat().st_size
+    assert summary.rows == {"range": 1, "api": 3, "task": 3, "step": 3, "marker": 1, "counter": 4, "flow": 3}
+    assert (summary.loose_flows, summary.timeless) == (1, 1)
+    assert summary.size_bytes == output.stat().st_size
     store = back(output)
     found = query(store, "SELECT name, category, start_ns, dur_ns, args FROM range ORDER BY 3, 1")
     rows = {(name, start - BASE, dur): json.loads(args or "{}") for name, _, start, dur, args in found}
@@ -105,8 +107,8 @@ def test_every_slice_comes_back(everything: Path) -> None:
         (HOSTILE, 0, 100), ("in", 0, 100), (None, 100, None), ("r", -5, 0), ("t", 50, 30), ("over", 60, 40),
         ("other", 61, 1), ("Iteration 1", 0, 70), ("Iteration 2", 60, 30), ("Iteration 3", 95, None),
     }  # fmt: skip
-    assert rows[HOSTILE, 0, 100] == {"id": 10, "args": json.loads(BIG_ARGS)}
-    assert rows["in", 0, 100] == {"id": 11, "correlation_id": -1}
+    assert rows[HOSTILE, 0, 100] == {"id": 10, "level": "acl", "args": json.loads(BIG_ARGS)}
+    assert rows["in", 0, 100] == {"id": 11, "correlation_id": -1, "op_id": 1, "op_name": "conv"}
     task = rows["t", 50, 30]
     assert task["hf32_eligible"] is True and task["size_bytes"] == 2**62
     assert (task["op_name"], task["op_type"], task["input_shapes"]) == ("conv", "Conv2D", "1,3,8,8")
@@ -152,7 +154,6 @@ def test_values_moments_and_arrows(everything: Path) -> None:
     markers = query(store, f"SELECT name, ts_ns - {BASE}, args FROM marker ORDER BY 1")
     assert [(name, ts, json.loads(args)) for name, ts, args in markers] == [
         ("m", 3, {"id": 40, "scope": "global", "args": {"k": 1}}),
-        ("timeless", 0, {"id": 41, "time_known": False}),
     ]
     names = "SELECT id, name FROM range UNION ALL SELECT id, name FROM marker"
     arrows = (

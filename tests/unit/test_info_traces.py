@@ -60,6 +60,7 @@ def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         "container": "plain",
         "size_bytes": trace.stat().st_size,
         "whole": False,
+        "closed": True,
         "usable": True,
         "scanned": True,
         "writer": None,

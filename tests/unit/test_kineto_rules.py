@@ -40,6 +40,14 @@ EVENTS = [
     event("cpu_op", "triton_poi_fused_add_0", 200, 50, stream=7),
     event("mtia_ccp_events", "dma copy", 260, 5, device=1, stream=2),
     event("mtia_ccp_events", "fused_op", 270, 5, device=1, stream=2),
+    event("mtia_ccp_events", "dma_request", 272, 2, device=1, stream=3, size=4096),
+    event("mtia_ccp_events", "event_wait", 275, 1, device=1, stream=3),
+    event("mtia_ccp_events", "event_record", 276, 1, device=1, stream=3),
+    # Newer versions of the profiler have one category for all devices.
+    event("kernel", "event_wait", 277, 1, device=1, stream=3),
+    event("kernel", "dma_request", 278, 1, device=1, stream=3, size=64),
+    # Only sounds like a wait.
+    event("mtia_ccp_events", "event_wait_free_fused_op", 279, 1, device=1, stream=3),
     event("privateuse1_runtime", "launchKernel", 280, 5, correlation=9),
     event("xpu_driver", "zeCommandListAppendLaunchKernel", 290, 5, correlation=10),
 ]
@@ -60,17 +68,27 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
     )
     assert rows.fetchall() == [
         ("collective", "KERNEL", ["ncclDevKernel_A", "ncclKernel_Broa"]),
-        ("compute", "KERNEL", ["ampere_sgemm", "void at::native", "triton_red_fuse", "fused_op"]),
-        ("copy", "DMA", ["dma copy"]),
+        ("compute", "KERNEL", ["ampere_sgemm", "void at::native", "triton_red_fuse", "fused_op", "event_wait_free"]),
+        ("copy", "DMA", ["dma copy", "dma_request", "dma_request"]),
         ("copy", "MEMCPY", ["Memcpy DtoH (De"]),
         ("copy", "MEMSET", ["Memset (Device)"]),
-        ("sync", "SYNC", ["Stream Wait Eve", "Context Sync"]),
+        ("sync", "SYNC", ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait"]),
+    ]
+
+
+def test_bytes_of_copies(store: duckdb.DuckDBPyConnection) -> None:
+    rows = store.execute("SELECT name, size_bytes FROM task WHERE kind = 'copy' AND size_bytes IS NOT NULL")
+    assert sorted(rows.fetchall()) == [
+        ("Memcpy DtoH (Device -> Pageable)", 64),
+        ("Memset (Device)", 32),
+        ("dma_request", 64),
+        ("dma_request", 4096),
     ]
 
 
 def test_only_kernels_are_operators(store: duckdb.DuckDBPyConnection) -> None:
     assert store.execute("SELECT sum(count)::BIGINT, sum(total_ns)::BIGINT FROM op_statistic").fetchall() == [
-        (6, 30_000)
+        (7, 31_000)
     ]
 
 

@@ -120,4 +120,75 @@ def test_where_another_thread_calls_an_arrow_tells_the_operator(tmp_path: Path) 
             "SELECT l.name, a.name, l.range_kind, l.range_name "
             "FROM launching_range AS l JOIN api AS a ON a.id = l.api_id"
         ).fetchall()
-    assert rows == [("Add", "Node@launch", "host_op", "aten::add")]
+    assert rows == [("Add", "launch", "host_op", "aten::add")]
+
+
+def test_functions_of_the_program_are_no_operators(tmp_path: Path) -> None:
+    on = {"device": 0, "stream": 7}
+    events = [
+        host_slice("python_function", "train.py(7): step", 0, 400),
+        host_slice("user_annotation", "forward", 1, 300),
+        host_slice("python_function", "nn.Module: Linear_0", 2, 60),
+        host_slice("cpu_op", "aten::linear", 5, 50),
+        # The operator calls a function, which launches.
+        host_slice("python_function", "<built-in function launch>", 10, 20),
+        slice_of("cuda_runtime", "cudaLaunchKernel", 12, 3, 1),
+        slice_of("kernel", "inside of a function of an operator", 20, 2, 1, **on),
+        host_slice("python_function", "triton.py(3): run", 100, 50),
+        slice_of("cuda_driver", "cuLaunchKernel", 110, 3, 2),
+        slice_of("kernel", "without an operator", 120, 2, 2, **on),
+        host_slice("cpu_op", "graph replay", 200, 50),
+        slice_of("cuda_runtime", "cudaGraphLaunch", 210, 9, 3),
+        slice_of("kernel", "of a graph", 220, 2, 3, **on),
+        slice_of("kernel", "of the same graph", 230, 2, 3, **on),
+        slice_of("cuda_runtime", "cudaLaunchKernel", 350, 3, 4),
+        slice_of("kernel", "in a function alone", 360, 2, 4, **on),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT name, found_by, range_kind, range_name, frame_name FROM launching_range ORDER BY start_ns"
+        ).fetchall()
+    step = "train.py(7): step"
+    assert rows == [
+        ("inside of a function of an operator", "call", "host_op", "aten::linear", "<built-in function launch>"),
+        ("without an operator", "call", "annotation", "forward", "triton.py(3): run"),
+        ("of a graph", "graph", "host_op", "graph replay", step),
+        ("of the same graph", "graph", "host_op", "graph replay", step),
+        ("in a function alone", "call", None, None, step),
+    ]
+
+
+def test_without_calls_arrows_tell_the_operator(tmp_path: Path) -> None:
+    """torch_npu at Level0: no calls of CANN, and with Python stacks an arrow may start in a function."""
+    names = ((1, "Python"), (3, "Ascend Hardware"))
+    events: list[dict[str, Any]] = [
+        *({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in names),
+        {"ph": "M", "name": "thread_name", "pid": 3, "tid": 2, "args": {"name": "Stream 2"}},
+        host_slice("python_function", "main", 0, 90),
+        host_slice("cpu_op", "aten::add", 10, 10),
+        host_slice("cpu_op", "aten::mul", 30, 20),
+        host_slice("python_function", "<built-in function mul>", 35, 10),
+    ]
+    for number, (begins, name) in enumerate([(10, "Add"), (36, "Mul"), (70, "Other")]):
+        arrow = {"cat": "async_npu", "name": "torch_to_npu", "id": number}
+        task = {"pid": 3, "tid": 2, "ts": BASE_US + 100 + 10 * number}
+        events += [
+            {"ph": "s", "pid": 1, "tid": 1, "ts": BASE_US + begins, **arrow},
+            {"ph": "X", "name": name, "dur": 5, **task},
+            {"ph": "f", "bp": "e", **task, **arrow},
+        ]
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(events))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT name, api_id, found_by, range_name, frame_name FROM launching_range ORDER BY start_ns"
+        ).fetchall()
+    assert rows == [
+        ("Add", None, "arrow", "aten::add", "main"),
+        ("Mul", None, "arrow", "aten::mul", "<built-in function mul>"),
+        ("Other", None, "arrow", None, "main"),
+    ]

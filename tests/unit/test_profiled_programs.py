@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from references import dangling
 from runtime_reader import Capture
 
 import traceconv
@@ -84,6 +85,7 @@ def kill_and_ingest(folder: Path, after_s: float) -> None:
     assert codes <= {Code.NO_MANIFEST, Code.TRUNCATED, Code.UNFINISHED, Code.CUT_AT, Code.MISSING_TEXT}, run.log
     assert not run.complete
     with traceconv.open_store(folder / "trace.duckdb") as store:
+        assert dangling(store.connection) == []
         [(tasks, last)] = store.query("SELECT count(*), max(start_ns + dur_ns) FROM task").fetchall()
         cuts = store.query("SELECT message FROM import_log WHERE code = 'cut_at' ORDER BY message").fetchall()
     streams = {row[0].split(":")[0] for row in cuts}

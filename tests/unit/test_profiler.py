@@ -249,7 +249,8 @@ def test_each_call_of_a_decorated_function_is_a_profile(
     assert sorted(tmp_path.iterdir()) == profiler.captures
 
 
-def test_profile_decorates_without_parentheses_too() -> None:
+def test_profile_decorates_without_parentheses_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     seen: list[int] = []
 
     @traceconv.profile

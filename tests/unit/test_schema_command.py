@@ -7,7 +7,7 @@ import pytest
 from traceconv.cli.app import run as run_command
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
-from traceconv.store.database import views
+from traceconv.store.catalogue import views
 
 
 def test_list_and_each(capfd: pytest.CaptureFixture[str]) -> None:

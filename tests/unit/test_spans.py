@@ -7,6 +7,7 @@ import contextvars
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import traceconv
 from traceconv.errors import UsageError
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.spans import args_text
-from traceconv.runtime.stream_spans import _Piece, nested
+from traceconv.runtime.stream_spans import Piece, range_events
 
 SPANS = """
 SELECT r.name, r.depth, t.name AS track, r.span_id, r.parent_span_id, r.args, r.start_ns, r.dur_ns
@@ -62,6 +63,73 @@ def test_one_span_entered_before_in_and_after_a_profile() -> None:
     with again:
         pass
     assert [row["name"] for row in spans(p)] == ["again", "again"]
+
+
+def test_one_span_object_of_several_threads_and_generators() -> None:
+    shared = traceconv.span("shared")
+    entered, leave = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def generator(name: str) -> Iterator[None]:
+        with shared, traceconv.span(f"in {name}"):
+            yield
+        order.append(name)
+
+    def work() -> None:
+        with shared:
+            entered.set()
+            leave.wait()
+
+    before = generator("before")
+    next(before)
+    stack = ExitStack()
+    with traceconv.profile() as p:
+        thread = threading.Thread(target=work)
+        thread.start()
+        entered.wait()
+        made = [generator(name) for name in "abc"]
+        for one in made:
+            next(one)
+        stack.enter_context(shared)
+        for one in (made[0], before, made[2]):
+            assert list(one) == []
+        stack.close()
+        with traceconv.span("a and c and the stack have ended"):
+            pass
+        leave.set()
+        thread.join()
+        with traceconv.span("the thread has ended"):
+            pass
+        assert list(made[1]) == []
+    assert order == ["a", "before", "c", "b"]
+    rows = [row for row in spans(p) if row["name"] == "shared"]
+    begun = {row["name"]: row["start_ns"] for row in spans(p)}
+    ends = [row["start_ns"] + row["dur_ns"] for row in rows]
+    # Of the thread, a, b, c and the stack, in the order of their begin.
+    marks = begun["a and c and the stack have ended"], begun["the thread has ended"]
+    assert [[end < mark for mark in marks] for end in ends] == [
+        [False, True], [True, True], [False, False], [True, True], [True, True],
+    ]  # fmt: skip
+
+
+def test_one_span_object_that_many_threads_enter_at_once() -> None:
+    shared, together = traceconv.span("shared"), threading.Barrier(4)
+
+    def work() -> None:
+        for _ in range(50):
+            together.wait()
+            with shared:
+                pass
+
+    with traceconv.profile() as p:
+        threads = [threading.Thread(target=work, name=f"thread {number}") for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    rows = spans(p)
+    assert sorted(row["track"] for row in rows) == [f"thread {number}" for number in range(4) for _ in range(50)]
+    assert all(row["dur_ns"] is not None and row["depth"] == 0 for row in rows)
 
 
 def test_decorated_functions_of_all_kinds() -> None:
@@ -160,7 +228,7 @@ def test_asyncio_tasks_that_take_turns_have_lines_of_their_own() -> None:
     assert rows["later"]["track"] in {row["track"] for row in rows.values() if row["name"] != "later"}
 
 
-def test_a_span_that_ends_before_one_inside_it_cuts_that_one() -> None:
+def test_a_span_that_ends_before_one_inside_it_leaves_that_one_whole() -> None:
     def generator() -> Iterator[int]:
         with traceconv.span("generator"):
             yield 1
@@ -169,12 +237,19 @@ def test_a_span_that_ends_before_one_inside_it_cuts_that_one() -> None:
         with traceconv.span("around"):
             made = generator()
             next(made)
+            with traceconv.span("in both"):
+                pass
+        with traceconv.span("in one"):
+            pass
         assert list(made) == []
-    around, first, second = spans(p)
-    assert (around["name"], first["name"], second["name"]) == ("around", "generator", "generator")
-    assert (first["depth"], second["depth"]) == (1, 0)
-    assert json.loads(second["args"]) == {"continues": int(first["span_id"])}
-    assert first["start_ns"] + first["dur_ns"] == around["start_ns"] + around["dur_ns"] == second["start_ns"]
+    rows = {row["name"]: row for row in spans(p)}
+    around, made_row = rows["around"], rows["generator"]
+    assert {name: row["depth"] for name, row in rows.items()} == {
+        "around": 0, "generator": 0, "in both": 2, "in one": 1,
+    }  # fmt: skip
+    assert around["start_ns"] < made_row["start_ns"] < around["start_ns"] + around["dur_ns"]
+    assert around["start_ns"] + around["dur_ns"] < made_row["start_ns"] + made_row["dur_ns"]
+    assert made_row["args"] is None
 
 
 def test_spans_on_a_stream_cover_its_tasks() -> None:
@@ -206,15 +281,15 @@ def test_spans_on_a_stream_cover_its_tasks() -> None:
     assert found[0] == (tasks[0]["first"], tasks[1]["last"])
 
 
-def test_pieces_on_a_stream_nest_whatever_they_were() -> None:
-    ids = iter(range(100, 200))
-    pieces = [_Piece(0, -10, 1, "a", ""), _Piece(5, -20, 2, "b", '{"k": 1}'), _Piece(10, -12, 3, "c", "")]
-    events = list(nested(pieces, lambda: next(ids)))
-    assert [(tick, name, ends) for tick, _, name, _, ends in events] == [
-        (0, "a", False), (5, "b", False), (10, "b", True), (10, "a", True),
-        (10, "b", False), (10, "c", False), (12, "c", True), (20, "b", True),
+def test_ranges_of_a_stream_are_one_each_whatever_their_order() -> None:
+    pieces = [
+        Piece(0, 10, 1, "a"), Piece(5, 20, 2, "b", '{"k": 1}', cut=True), Piece(10, 12, 3, "c", exception="KeyError"),
+        Piece(5, None, 4, "open"),
     ]  # fmt: skip
-    assert json.loads(events[4][3]) == {"k": 1, "continues": 2}
+    assert [(event.ticks, event.span_id, event.half) for event in range_events(pieces)] == [
+        (0, 1, 0), (5, 4, 0), (5, 2, 3), (10, 1, 2), (10, 3, 0), (12, 3, 1), (20, 2, 1),
+    ]  # fmt: skip
+    assert [event.name for event in range_events(pieces)] == ["a", "open", "b", "", "c", "KeyError", ""]
 
 
 def test_modules_of_a_model_are_nested_ranges_on_two_threads() -> None:
@@ -241,8 +316,109 @@ def test_modules_of_a_model_are_nested_ranges_on_two_threads() -> None:
 
 
 def test_attributes_that_json_has_no_word_for() -> None:
-    assert args_text({"a": 1}) == '{"a": 1}'
+    assert args_text({"a": 1}) == ('{"a": 1}', False)
     loop: list[object] = []
     loop.append(loop)
-    assert json.loads(args_text({"loop": loop, "ok": [1]})) == {"loop": "[[...]]", "ok": [1]}
-    assert len(args_text({"long": "x" * 200_000})) < 60_000
+    text, is_cut = args_text({"loop": loop, "ok": [1]})
+    assert (json.loads(text), is_cut) == ({"loop": "[[...]]", "ok": [1]}, False)
+    text, is_cut = args_text({"of a set": set(range(1000))})
+    assert (len(json.loads(text)["of a set"]), is_cut) == (len(repr(set(range(1000)))), False)
+
+
+# What became of a span
+
+
+def test_a_span_that_is_open_when_the_profile_ends_has_no_duration() -> None:
+    ended, paused = traceconv.profile(), traceconv.profile()
+    ended.start()
+    paused.start()
+    with traceconv.span("open"):
+        with traceconv.span("done"):
+            pass
+        with traceconv.span("ends while paused"):
+            paused.pause()
+        ended.stop()
+        paused.stop()
+    for p in (ended, paused):
+        rows = {row["name"]: row for row in spans(p)}
+        assert {name for name, row in rows.items() if row["dur_ns"] is None} == {"open"}
+        assert [rows[name]["depth"] for name in ("open", "done", "ends while paused")] == [0, 1, 1]
+        unfinished = [row for row in p.arrow("import_log").to_pylist() if row["code"] == "unfinished"]
+        assert [row["event_count"] for row in unfinished] == [1]
+        assert {row["name"]: row["unfinished_count"] for row in p.report("range-statistic")}["open"] == 1
+
+
+def test_a_span_that_is_left_by_an_exception_has_its_type() -> None:
+    class Own(BaseException):
+        pass
+
+    def generator() -> Iterator[int]:
+        with traceconv.span("closed"):
+            yield 1
+
+    async def cancelled() -> None:
+        with traceconv.span("cancelled"):
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        task = asyncio.create_task(cancelled())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with traceconv.Session("mini_resnet", compute=False) as session, traceconv.profile() as p:
+        for error in (KeyError("x"), Own()):
+            with pytest.raises(type(error)), traceconv.span("outer"), traceconv.span("inner", stream=0):
+                session.run(session.random_inputs())
+                raise error
+        with traceconv.span("handles"), suppress(ValueError), traceconv.span("raises"):
+            raise ValueError
+        made = generator()
+        next(made)
+        made.close()  # type: ignore[attr-defined]
+        asyncio.run(main())
+    rows = p.arrow("SELECT name, exception FROM range WHERE kind = 'annotation' ORDER BY start_ns").to_pylist()
+    assert sorted((row["name"], row["exception"]) for row in rows if row["exception"]) == [
+        ("cancelled", "CancelledError"), ("closed", "GeneratorExit"), ("inner", "KeyError"), ("inner", "Own"),
+        ("outer", "KeyError"), ("outer", "Own"), ("raises", "ValueError"),
+    ]  # fmt: skip
+    assert len(rows) == 8
+    exported: Any = p.get()
+    marked = [one["args"].get("exception") for one in exported["traceEvents"] if one["name"] == "raises"]
+    assert marked == ["ValueError"]
+
+
+@pytest.mark.parametrize("stream", [None, 0])
+def test_texts_that_a_log_does_not_take_are_told_as_lost(stream: int | None) -> None:
+    with traceconv.Session("mini_resnet", compute=False) as session, traceconv.profile() as p:
+        inputs = session.random_inputs()
+        named = traceconv.span("n" * 5_000, stream=stream, short=1)
+        texts = [traceconv.span(letter, stream=stream, text=letter * n) for letter, n in (("x", 40_000), ("z", 80_000))]
+        with named, texts[0], texts[1]:
+            session.run(inputs)
+    rows = {
+        row["name"][:1]: row
+        for row in p.arrow("SELECT name, args FROM range WHERE kind = 'annotation'").to_pylist()
+    }  # fmt: skip
+    assert json.loads(rows["x"]["args"]) == {"text": "x" * 40_000}
+    assert list(json.loads(rows["z"]["args"])) == ["cut"]
+    losses = p.arrow("SELECT code, event_count FROM import_log WHERE severity <> 'info'").to_pylist()
+    assert losses == [{"code": "cut_text", "event_count": 2}]
+
+
+def test_a_generator_that_ends_in_the_midst_of_a_run_does_not_cut_the_run() -> None:
+    def generator() -> Iterator[int]:
+        with traceconv.span("around"):
+            yield 1
+
+    with traceconv.Session("mini_resnet", compute=False) as session, traceconv.profile() as p:
+        made = generator()
+        next(made)
+        with session._running():  # as when the garbage collector finishes it there
+            begun = PROCESS._new_id()
+            session._log.range_begin(PROCESS.clock.now(), begun, 0, 1, "run", "", "", PROCESS.thread_id(), 1, "module")
+            made.close()  # type: ignore[attr-defined]
+            session._log.range_end(PROCESS.clock.now(), begun, PROCESS.thread_id(), "module")
+    rows = p.arrow("SELECT name, dur_ns FROM range WHERE name IN ('run', 'around')").to_pylist()
+    assert len(rows) == 2 and all(row["dur_ns"] > 0 for row in rows)
+    assert not [row for row in p.arrow("import_log").to_pylist() if row["severity"] != "info"]

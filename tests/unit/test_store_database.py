@@ -10,11 +10,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
+import traceconv
 from traceconv.errors import StoreError
+from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.database import create_store, default_store_path, lock_down, open_store, views
+from traceconv.store.catalogue import time_limit, views
+from traceconv.store.database import create_store, default_store_path, lock_down, open_store
 
 MakeStore = Callable[..., Path]
 
@@ -49,7 +52,7 @@ def test_a_new_store_has_every_table_and_view_with_comments(make_store: MakeStor
 
 def test_slice_is_all_three_and_thread_only_threads(make_store: MakeStore) -> None:
     store = make_store(
-        task=[{"id": 1, "task_type": "AI_CORE"}],
+        task=[{"id": 1, "category": "kernel", "task_type": "AI_CORE"}],
         api=[{"id": 2, "level": "acl"}],
         range=[{"id": 3, "category": "c"}],
         process=[{"process_id": 1, "name": "python"}],
@@ -61,7 +64,7 @@ def test_slice_is_all_three_and_thread_only_threads(make_store: MakeStore) -> No
     )
     with open_store(store) as connection:
         slices = connection.execute("SELECT id, table_name, category FROM slice ORDER BY id").fetchall()
-        assert slices == [(1, "task", "AI_CORE"), (2, "api", "acl"), (3, "range", "c")]
+        assert slices == [(1, "task", "kernel"), (2, "api", None), (3, "range", "c")]
         threads = connection.execute("SELECT track_id, process_name FROM thread ORDER BY track_id").fetchall()
         assert threads == [(1, "python"), (2, None)]
 
@@ -213,3 +216,87 @@ def test_a_path_that_looks_like_an_address_is_a_file(tmp_path: Path, monkeypatch
     for name in ("sqlite:x", "it's.duckdb", "https:x", ":memory:"):
         create_store(Path(name)).close()
         assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("INSERT INTO run (run_id) VALUES (1)", "one run_id"),
+        ("INSERT INTO run (run_id) VALUES (NULL)", "one run_id"),
+        ("CREATE MACRO sum(a) AS 7", "macro sum takes the place"),
+        ("CREATE MACRO count(a) AS 7", "macro count"),
+        ("CREATE MACRO max(a) AS (SELECT max(i) FROM range(1000000000000) AS r(i))", "macro max"),
+        ("CREATE MACRO duckdb_tables() AS TABLE SELECT 1", "macro duckdb_tables"),
+        ("DROP TABLE run; CREATE VIEW run AS SELECT i AS run_id FROM range(1000000000000) AS r(i)", "no table run"),
+        ("DROP TABLE task; CREATE VIEW task AS FROM api", "no table task"),
+        ("ALTER TABLE task ALTER dur_ns TYPE VARCHAR", "column dur_ns of its table task"),
+        ("ALTER TABLE task DROP dur_ns", "column dur_ns of its table task"),
+        ("DROP TABLE counter; CREATE TABLE counter (run_id BIGINT, value AS (run_id + 1))", "of its table counter"),
+        (
+            "DROP TABLE store_info; CREATE VIEW store_info AS FROM range(1000000000000) AS a, range(9000) AS b",
+            "not one that traceconv",
+        ),
+        ("INSERT INTO store_info SELECT 6, 'x' FROM range(1000000)", "not a whole store"),
+    ],
+)
+def test_a_hostile_store_is_refused_in_one_line(make_store: MakeStore, sql: str, says: str) -> None:
+    path = make_store(run=[{"run_id": 1}])
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(sql)
+    with pytest.raises(StoreError, match=says) as caught:
+        open_store(path)
+    assert str(caught.value).isprintable()
+
+
+def test_what_users_add_to_a_store_stays_and_their_macros_work(make_store: MakeStore) -> None:
+    path = make_store(task=[{"id": 1, "dur_ns": 5, "kind": "compute"}])
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "CREATE VIEW my_tasks AS FROM task; CREATE TABLE notes (text VARCHAR); CREATE MACRO ms(a) AS a / 1e6; "
+            "CREATE SCHEMA mine; CREATE TYPE mood AS ENUM ('good'); ALTER TABLE task ADD COLUMN note VARCHAR"
+        )
+    with open_store(path) as connection:
+        assert connection.execute("SELECT ms(dur_ns) FROM my_tasks").fetchall() == [(5e-06,)]
+    with traceconv.open_store(path) as store:
+        assert [row["dur_ns"] for row in store.report("task-time")] == [5]
+
+
+ENDLESS = "SELECT i AS run_id, i AS id FROM range(1000000000000) AS a(i), range(1000000000000)"
+
+
+def test_reports_and_exports_are_of_our_own_views_and_macros(make_store: MakeStore, tmp_path: Path) -> None:
+    """Those in the file may be older, a user's, or anything."""
+    path = make_store(
+        run=[{"run_id": 1, "start_ns": 0}],
+        op=[{"op_id": 1, "op_type": "Conv2D"}],
+        track=[{"track_id": 1, "kind": "stream"}],
+        task=[{"id": 1, "op_id": 1, "track_id": 1, "start_ns": 1, "dur_ns": 5, "kind": "compute"}],
+        memory=[{"block_id": 1, "kind": "block", "address": 0, "size_bytes": 64, "alloc_ns": 1, "free_ns": 5}],
+    )
+
+    def answers() -> list[object]:
+        with traceconv.open_store(path) as store:
+            found: list[object] = [list(store.report(name, top=top)) for name in reports() for top in (None, 1)]
+            store.export_memory_flow(tmp_path / "m.svg")
+            store.export_chrome(tmp_path / "t.json")
+            found += [(tmp_path / name).read_bytes() for name in ("m.svg", "t.json")]
+            found += [store.why("task", 1).rows]
+        return found
+
+    sound = answers()
+    with duckdb.connect(str(path)) as connection:
+        for name in [*views(), *reports()]:
+            connection.execute(f"CREATE OR REPLACE VIEW {name} AS {ENDLESS}")
+        for name, report in reports().items():
+            parameters = ", ".join(f"{one.name} := NULL" for one in report.parameters)
+            connection.execute(f"CREATE OR REPLACE MACRO {name}({parameters}) AS TABLE {ENDLESS}")
+        for name in ("cycles_ns(a, b, c, d)", "share(a, b)", "gib_per_s(a, b, c)"):
+            connection.execute(f"CREATE OR REPLACE MACRO {name} AS 7")
+    assert answers() == sound
+
+
+def test_what_takes_too_long_is_interrupted(make_store: MakeStore) -> None:
+    endless = f"SELECT count(*) FROM ({ENDLESS}) WHERE hash(run_id) = 7"
+    late = pytest.raises(StoreError, match="can't be read in")
+    with open_store(make_store()) as connection, late, time_limit(connection, 0.2):
+        connection.execute(endless).fetchall()

@@ -1,4 +1,4 @@
-"""task.wait_ns where tasks share their track with annotations: it is between tasks, as its doc says."""
+"""task.stream_wait_ns where tasks share their track with annotations: it is between tasks, as its doc says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def waits(folder: Path, *events: dict[str, Any]) -> list[tuple[str, int | None]]
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
     ingest([path], folder / "trace.duckdb")
     with duckdb.connect(str(folder / "trace.duckdb"), read_only=True) as store:
-        return store.execute("SELECT name, wait_ns FROM task ORDER BY stream_id, start_ns, id").fetchall()
+        return store.execute("SELECT name, stream_wait_ns FROM task ORDER BY stream_id, start_ns, id").fetchall()
 
 
 def test_an_annotation_around_tasks_is_not_before_them(tmp_path: Path) -> None:
@@ -95,9 +95,10 @@ def test_waits_of_many_tasks_are_those_that_sql_finds(tmp_path: Path) -> None:
     found = waits(tmp_path, *chain.from_iterable(blocks))
     assert len(found) == 140_000
     sql = """
-        SELECT count(*), count(wait_ns), count(DISTINCT wait_ns) > 50, count(*) FILTER (wait_ns IS DISTINCT FROM asked)
+        SELECT count(*), count(stream_wait_ns), count(DISTINCT stream_wait_ns) > 50,
+               count(*) FILTER (stream_wait_ns IS DISTINCT FROM asked)
         FROM (
-          SELECT wait_ns, CASE WHEN lag(id) OVER before IS NULL THEN 0
+          SELECT stream_wait_ns, CASE WHEN lag(id) OVER before IS NULL THEN 0
                  ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS asked
           FROM task WINDOW before AS (PARTITION BY track_id ORDER BY start_ns, dur_ns DESC NULLS FIRST, id)
         )

@@ -33,17 +33,33 @@ class Difference:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of checking one file. `reason`: why it could not be checked; None when it was."""
+    """What came of checking one file.
+
+    by_doubles  cells that agree only since the vendor's own doubles come to the same digits
+    reason      why it could not be checked; None when it was
+    """
 
     file: str
     exact: bool = False
     cells: int = 0
+    by_doubles: int = 0
     differing: int = 0
     differences: list[Difference] = field(default_factory=list)
     reason: str | None = None
 
-    def time(self, row: str, column: str, cell: str, ours_ns: Decimal | int | None, slack_ns: Decimal | int) -> None:
-        """A cell in µs against ns. Nothing is compared when either side is not known."""
+    def time(
+        self,
+        row: str,
+        column: str,
+        cell: str,
+        ours_ns: Decimal | int | None,
+        slack_ns: Decimal | int,
+        double_us: float | None = None,
+    ) -> None:
+        """A cell in µs against ns. Nothing is compared when either side is not known.
+
+        double_us  what the vendor's arithmetic in doubles comes to: the same double agrees too
+        """
         value = number(cell)
         if ours_ns is None or cell.strip() in _NOTHING:
             return
@@ -51,6 +67,9 @@ class Tally:
         ours = Decimal(ours_ns)
         self.cells += 1
         if value is not None and not wrapped and abs(value * 1000 - ours) <= (0 if self.exact else slack_ns):
+            return
+        if value is not None and double_us is not None and not self.exact and float(value) == double_us:
+            self.by_doubles += 1
             return
         off = "no number" if value is None else us(value * 1000 - ours)
         if wrapped and value is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from traceconv.analysis.vendor_cells import Tally, number
+from traceconv.analysis.vendor_steps import StepTimes
 
 Cells = Mapping[str, str]
 #: Two times and a duration, each printed to the nanosecond, and the result too.
@@ -71,7 +72,7 @@ def check_tasks(
     start_slack_ns  by how much starts are off, see `start_slack`
     """
     difference_slack = _SLACK_DIFFERENCE + 2 * start_slack_ns
-    ends: dict[str, Decimal] = {}
+    last: dict[str, tuple[Decimal, Decimal]] = {}
     for cells, evidence in rows:
         start, dur = _ns(cells[columns.start]), _ns(cells[columns.dur])
         device = cells.get(columns.device, "").strip() if columns.device else ""
@@ -87,15 +88,24 @@ def check_tasks(
         if columns.end and start is not None and dur is not None:
             tally.time(row, columns.end, cells[columns.end], start + dur, difference_slack)
         if columns.wait and start is not None and dur is not None:
-            wait = max(Decimal(0), start - ends[device]) if device in ends else Decimal(0)
-            tally.time(row, columns.wait, cells[columns.wait], wait, difference_slack)
+            before = last.get(device)
+            wait = Decimal(0) if before is None else max(Decimal(0), start - before[0] - before[1])
+            tally.time(row, columns.wait, cells[columns.wait], wait, difference_slack, _wait_us(start, before))
         if start is not None and dur is not None:
-            ends[device] = start + dur
+            last[device] = (start, dur)
             known = int(dur) if evidence is None or evidence.dur_ns is None else evidence.dur_ns
             if columns.op_type:
                 core = cells[columns.core].strip() if columns.core else ""
                 where = kernels.communication if core in _COMMUNICATION else kernels.computing
                 where.setdefault((device, cells[columns.op_type].strip(), core), []).append(known)
+
+
+def _wait_us(start_ns: Decimal, before: tuple[Decimal, Decimal] | None) -> float:
+    """The wait as msprof's doubles give it: of moments in µs since 1970 they keep a quarter of a µs."""
+    if before is None:
+        return 0.0
+    start, start_before, dur_before = (float(ns / 1000) for ns in (start_ns, *before))
+    return max(0.0, round(start - start_before - dur_before, _NS_DECIMALS))
 
 
 def start_slack(starts: Iterable[str]) -> int:
@@ -206,45 +216,37 @@ def check_steps(
             before[device] = max(before.get(device, end), end)
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Unions of busy intervals of one step, ns.
+def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[tuple[str, str], StepTimes]) -> None:
+    """step_trace_time of torch_npu: computing, communication, what of it overlaps, and what is free, by step.
 
-    stage      from the first start to the last end
-    preparing  from the step's begin to the first start; None when the step's begin is not known
-    slack_ns   by how much the vendor's may differ: it made the unions before it rounded
+    steps  by (device, step); the device is '' where the timeline does not tell
     """
-
-    computing: int
-    communication: int
-    overlapped: int
-    free: int
-    stage: int
-    preparing: int | None
-    slack_ns: int = 0
-
-
-def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[str, StepTimes]) -> None:
-    """step_trace_time of torch_npu: computing, communication, what of it overlaps, and what is free, by step."""
+    devices = {device for device, _ in steps}
     for cells in rows:
         key = cells.get("step", "").strip()
-        row = f"step {key}".strip()
-        times = steps.get(key)
+        key = "" if key in ("None", "N/A") else key
+        device = cells.get("device id", "").strip()
+        row = f"step {key}".strip() + (f" of device {device}" if device else "")
+        times = steps.get((device if device in devices or len(devices) != 1 else next(iter(devices)), key))
         if times is None:
             tally.row_missing(row, in_vendors=False)
             continue
-        ours = {
-            "computing": times.computing,
-            "communication(not overlapped)": times.communication - times.overlapped,
-            "overlapped": times.overlapped,
-            "communication": times.communication,
-            "free": times.free,
-            "stage": times.stage,
-            "preparing": times.preparing,
+        alone = times.communication - times.overlapped
+        ours: dict[str, tuple[int | None, float | None]] = {
+            "computing": (times.computing, None),
+            "communication(not overlapped)": (alone, None),
+            "overlapped": (times.overlapped, None),
+            "communication": (times.communication, None),
+            "free": (times.free, None),
+            "stage": (times.stage, times.stage_us),
+            "bubble": (times.bubble, None),
+            "communication(not overlapped and exclude receive)": (alone - times.bubble, None),
+            "preparing": (times.preparing, times.preparing_us),
         }
-        for name, value in ours.items():
+        for name, (value, double_us) in ours.items():
             if name in cells:
-                tally.time(row, name, cells[name], value, _SLACK_DIFFERENCE + times.slack_ns)
+                slack = _SLACK_DIFFERENCE + (times.slack_ns if double_us is None else 0)
+                tally.time(row, name, cells[name], value, slack, double_us)
 
 
 def check_blocks(tally: Tally, rows: Iterable[Cells]) -> None:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 
 import typer
 import typer.core
 
 from traceconv import __version__
-from traceconv.cli import dump, export, info, ingest, model, op_profile, query, record, report, schema, verify, why
+from traceconv.cli import (
+    dump,
+    export,
+    info,
+    ingest,
+    model,
+    op_profile,
+    options,
+    query,
+    record,
+    report,
+    schema,
+    verify,
+    why,
+)
+from traceconv.cli.output import say
+from traceconv.cli.streams import ReaderLeft, finish, guard_streams
 from traceconv.errors import TraceconvError
+from traceconv.memory import is_starved
 
 _HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and calm with broken files.
 
@@ -50,24 +66,32 @@ _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 class _Walk(typer.core.TyperGroup):
     """Lists the commands in the order of `COMMANDS`."""
 
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its base has no public name
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # typer would make an exit code of its own of it
+            raise ReaderLeft from None
+
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # its base has no public name
         return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
 
 
 # Without rich: paragraphs are wrapped, examples are not, and the help of a command takes half the time.
 app = typer.Typer(cls=_Walk, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-app.command("dump", help=dump.HELP, short_help=COMMANDS["dump"])(dump.dump)
+app.command("dump", cls=options.Command, help=dump.HELP, short_help=COMMANDS["dump"])(dump.dump)
 app.add_typer(export.app, name="export", short_help=COMMANDS["export"])
-app.command("info", help=info.HELP, short_help=COMMANDS["info"])(info.info)
-app.command("ingest", short_help=COMMANDS["ingest"])(ingest.ingest)
-app.command("model", help=model.HELP, short_help=COMMANDS["model"])(model.model)
-app.command("op-profile", help=op_profile.HELP, short_help=COMMANDS["op-profile"])(op_profile.op_profile)
-app.command("query", short_help=COMMANDS["query"])(query.query)
-app.command("record", help=record.HELP, short_help=COMMANDS["record"])(record.record)
-app.command("report", add_help_option=False, short_help=COMMANDS["report"])(report.report)
-app.command("schema", short_help=COMMANDS["schema"])(schema.schema)
-app.command("verify", help=verify.HELP, short_help=COMMANDS["verify"])(verify.verify)
-app.command("why", help=why.HELP, short_help=COMMANDS["why"])(why.why)
+app.command("info", cls=options.Command, help=info.HELP, short_help=COMMANDS["info"])(info.info)
+app.command("ingest", cls=options.Command, short_help=COMMANDS["ingest"])(ingest.ingest)
+app.command("model", cls=options.Command, help=model.HELP, short_help=COMMANDS["model"])(model.model)
+app.command("op-profile", cls=options.Command, help=op_profile.HELP, short_help=COMMANDS["op-profile"])(
+    op_profile.op_profile
+)
+app.command("query", cls=options.Command, short_help=COMMANDS["query"])(query.query)
+app.command("record", cls=options.Command, help=record.HELP, short_help=COMMANDS["record"])(record.record)
+app.command("report", cls=options.Command, add_help_option=False, short_help=COMMANDS["report"])(report.report)
+app.command("schema", cls=options.Command, short_help=COMMANDS["schema"])(schema.schema)
+app.command("verify", cls=options.Command, help=verify.HELP, short_help=COMMANDS["verify"])(verify.verify)
+app.command("why", cls=options.Command, help=why.HELP, short_help=COMMANDS["why"])(why.why)
 
 
 def _show_version(wanted: bool) -> None:
@@ -98,7 +122,8 @@ def main() -> None:
     # What a program loads stays: it is not worth looking through for garbage again and again.
     gc.set_threshold(150_000)
     sys.meta_path.insert(0, _NoPandas)
-    sys.exit(run(sys.argv[1:]))
+    guard_streams()
+    sys.exit(finish(run(sys.argv[1:])))
 
 
 def run(arguments: list[str]) -> int:
@@ -119,15 +144,17 @@ def run(arguments: list[str]) -> int:
         return _fail(message, 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped", 130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): that is no error, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderLeft:  # that is no error, and nothing more can be said
         return 0
+    except Exception as error:  # libraries say that memory is short each in a way of its own
+        if "--debug" in arguments or not is_starved(error):
+            raise
+        return _fail("out of memory: give the process more of it, or fewer files at a time", 1)
     if code == 130:  # Ctrl-C, as typer passes it on
         return _fail("stopped", 130)
     return code if isinstance(code, int) else 0
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"traceconv: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201 - stderr is for talk
+    say(" ".join(message.split()))
     return code

@@ -31,7 +31,7 @@ def report_description(report: DocumentedSql) -> Iterator[str]:
         yield from _wrapped(parameter.doc, "      ")
     terms = ", ".join(f"{term.column} descending" if term.descending else term.column for term in report.order)
     yield ""
-    yield from _wrapped(f"Order: {terms}.", "")
+    yield from _wrapped(f"Order: {terms}. With --top: the largest by {report.measure}.", "")
     yield from _wrapped(f"Needs rows in {', '.join(report.needs)}. {report.when_empty}", "")
     yield ""
     command = report.name.replace("_", "-")

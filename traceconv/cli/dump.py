@@ -32,6 +32,7 @@ def dump(
     limit: int | None = typer.Option(None, "--limit", metavar="N", min=0, help="Only the first N records."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object a line, with every field."),
 ) -> None:
+    from traceconv.cli.output import say
     from traceconv.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
     from traceconv.readers.npulog.discover import find_captures
     from traceconv.readers.npulog.dump import DumpOptions, dump_capture, record_types
@@ -45,14 +46,14 @@ def dump(
             raise UsageError(f"there is no record type '{printable(record)}'.{near} (traceconv schema lists them)")
     damaged = False
 
-    def say(message: str) -> None:
+    def note(message: str) -> None:
         nonlocal damaged
         damaged = True
-        typer.echo(message, err=True)
+        say(message, "")
 
     left = limit
     for capture in captures:
-        options = DumpOptions(record, left, as_json, say)
+        options = DumpOptions(record, left, as_json, note)
         for count, text in dump_capture(capture, options):
             sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
             if left is not None:

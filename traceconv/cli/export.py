@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ _DEVICE = typer.Option(None, "--device", metavar="N", help="Leave out what lies 
 def _export() -> None: ...
 
 
-@app.command("chrome", help=CHROME_HELP)
+@app.command("chrome", cls=options.Command, help=CHROME_HELP)
 def chrome(
     output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
 ) -> None:
@@ -84,15 +85,15 @@ def chrome(
     from traceconv.export.chrome import export_chrome
     from traceconv.store.database import open_store
 
-    to_stdout = str(output) == "-"
+    target = _target(output)
     with open_store(options.store_path(db)) as connection:
         run_id = _one_run(connection, run, "a Chrome trace")
-        summary = export_chrome(connection, run_id, None if to_stdout else output, device_id=device)
+        summary = export_chrome(connection, run_id, target, device_id=device)
     rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
-    say(f"{'stdout' if to_stdout else output}: {rows or 'no rows'} ({summary.size_bytes:,} bytes of JSON)")
+    say(f"{'stdout' if target is None else output}: {rows or 'no rows'} ({summary.size_bytes:,} bytes of JSON)")
 
 
-@app.command("memory-flow", help=MEMORY_FLOW_HELP)
+@app.command("memory-flow", cls=options.Command, help=MEMORY_FLOW_HELP)
 def memory_flow(
     output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
 ) -> None:
@@ -100,14 +101,14 @@ def memory_flow(
     from traceconv.export.memory_flow import describe, export_memory_flow
     from traceconv.store.database import open_store
 
-    to_stdout = str(output) == "-"
+    target = _target(output)
     with open_store(options.store_path(db)) as connection:
         run_id = _one_run(connection, run, "a picture of memory")
-        flow = export_memory_flow(connection, run_id, None if to_stdout else output, device_id=device)
-    say(f"{'stdout' if to_stdout else output}: {describe(flow)}")
+        flow = export_memory_flow(connection, run_id, target, device_id=device)
+    say(f"{'stdout' if target is None else output}: {describe(flow)}")
 
 
-@app.command("perfetto", help=PERFETTO_HELP)
+@app.command("perfetto", cls=options.Command, help=PERFETTO_HELP)
 def perfetto(
     output: Path = _OUTPUT,
     db: Path | None = options.DB,
@@ -122,15 +123,25 @@ def perfetto(
     from traceconv.export.perfetto import export_perfetto
     from traceconv.store.database import open_store
 
-    to_stdout = str(output) == "-"
+    target = _target(output)
     with open_store(options.store_path(db)) as connection:
         run_id = _one_run(connection, run, "a Perfetto trace")
-        target = None if to_stdout else output
         summary = export_perfetto(connection, run_id, target, device_id=device, with_args=with_args)
     rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
-    say(f"{'stdout' if to_stdout else output}: {rows or 'no rows'} ({summary.size_bytes:,} bytes)")
+    say(f"{'stdout' if target is None else output}: {rows or 'no rows'} ({summary.size_bytes:,} bytes)")
+    if summary.timeless:
+        say(f"{summary.timeless:,} markers without a time are not in the trace")
     if summary.loose_flows:
         say(f"{summary.loose_flows:,} flows have an end that is not in the trace: no arrow shows them")
+
+
+def _target(output: Path) -> Path | None:
+    """The file to write, None for stdout. Raises UsageError when that is a terminal, on which names would act."""
+    if str(output) != "-":
+        return output
+    if sys.stdout.isatty():
+        raise UsageError("stdout is a terminal: name a file with -o, or pipe the export into a program")
+    return None
 
 
 def _one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str) -> int:

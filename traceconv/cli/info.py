@@ -54,13 +54,14 @@ def info(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON list, an object for each thing found."),
 ) -> None:
+    from traceconv.cli.output import say
     from traceconv.errors import EXIT_DATA_LOSS, InputError
     from traceconv.readers.npulog.inspect import inspect_capture
 
     described: list[dict[str, Any]] = []
     whole, usable = True, False
 
-    def say(one: dict[str, Any], lines: Iterator[str]) -> None:
+    def tell(one: dict[str, Any], lines: Iterator[str]) -> None:
         described.append(one)
         if not as_json:
             typer.echo("\n".join(lines))
@@ -68,17 +69,17 @@ def info(
     stores = [path for path in paths if _is_duckdb(path)]
     for path in stores:
         one = _describe_store(path)
-        say(one, _store_lines(one))
+        tell(one, _store_lines(one))
         usable = True
     found = _sources([path for path in paths if path not in stores])
     problems = [problem.message for problem in found.unusable]
     for capture, _ in found.captures:
         state = inspect_capture(capture, scan=not quick)
         whole, usable = whole and state.whole, usable or state.usable
-        say(_describe_capture(state), _capture_lines(state))
+        tell(_describe_capture(state), _capture_lines(state))
     for folder, _ in found.folders:
         usable = True
-        say(describe_folder(folder), folder_lines(folder))
+        tell(describe_folder(folder), folder_lines(folder))
     if found.traces:
         from traceconv.pipeline_inspect import inspect_trace  # with all that it alone needs
     for file in found.traces:
@@ -88,13 +89,13 @@ def info(
             problems += [str(error)] if file.sure or file.top is None else []
             continue
         whole, usable = whole and trace.whole, True
-        say(describe_trace(trace), trace_lines(trace))
+        tell(describe_trace(trace), trace_lines(trace))
     if problems and not described:
         raise InputError(problems[0] if len(problems) == 1 else f"{problems[0]}; and {len(problems) - 1} more like it")
     if as_json:
         typer.echo(json.dumps(described, indent=1))
     for problem in problems:
-        typer.echo(f"traceconv: {problem}", err=True)
+        say(problem)
     if not usable:
         raise typer.Exit(1)
     if problems or not whole:

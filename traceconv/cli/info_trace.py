@@ -24,9 +24,11 @@ def trace_lines(state: TraceState) -> Iterator[str]:
 
     yield printable(state.path.name, 80)
     packed = "" if state.container == "plain" else f", {state.container}"
-    verdict = "whole" if state.whole else "damaged"
+    verdict = "whole" if state.closed else "intact, but left open"
     if not state.scanned:
-        verdict = "no problem seen" if state.whole else "damaged"
+        verdict = "no problem seen"
+    if not state.whole:
+        verdict = "damaged"
     title = FORMATS.get(state.reader, state.reader)
     yield f"  {title}, {state.size_bytes:,} bytes{packed}: {verdict}"
     yield from _fact("writer", printable(state.writer, 68) if state.writer else "not known; its events become ranges")
@@ -69,7 +71,8 @@ def describe_trace(state: TraceState) -> dict[str, Any]:
         "format": state.reader,
         "container": state.container,
         "size_bytes": state.size_bytes,
-        "whole": state.whole,
+        "whole": state.whole and state.closed,
+        "closed": state.closed,
         "usable": True,
         "scanned": state.scanned,
         "writer": state.writer,

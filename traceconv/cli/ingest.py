@@ -51,7 +51,7 @@ def ingest(
         [], "--rules", metavar="FILE", help="Rules (TOML) for events of trace files, tried before the built-in ones."
     ),
     max_event_mb: int = typer.Option(
-        256, "--max-event-mb", min=1, help="Of a trace file: give up an event that is larger than this."
+        64, "--max-event-mb", min=1, help="Of a trace file: give up an event that is larger than this."
     ),
     max_ratio: int = typer.Option(
         1000, "--max-ratio", min=1, help="Of a packed file: stop when it unfolds to more than so many times its size."
@@ -85,11 +85,13 @@ def ingest(
 
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
-    from traceconv.memory import keep_little
+    from traceconv.memory import keep_little, require_address_space
 
+    require_address_space()
     keep_little()
+    from traceconv.cli.output import say
     from traceconv.cli.progress import ingest_progress
-    from traceconv.errors import EXIT_DATA_LOSS
+    from traceconv.errors import EXIT_DATA_LOSS, printable
     from traceconv.pipeline import NothingUsable
     from traceconv.pipeline import ingest as ingest_captures
     from traceconv.readers.identity import Naming, rank_pattern
@@ -109,20 +111,23 @@ def ingest(
                 reader=reader,
                 trace_options=_trace_options(rules, max_event_mb, max_ratio),
                 naming=naming,
+                on_wait=lambda: say(
+                    f"waiting for another ingest into {printable(str(store))} to end (Ctrl-C: give up)"
+                ),
             )
     except NothingUsable as error:
         for line in _listed("not read: ", [problem.message for problem in error.problems]):
-            typer.echo(line, err=True)
+            say(line, "")
         raise
     for line in _report(result, store, time.perf_counter() - started):
-        typer.echo(line, err=True)
+        say(line, "")
     if result.lossy:
         raise typer.Exit(EXIT_DATA_LOSS)
 
 
 def _trace_options(rules: list[Path], max_event_mb: int, max_ratio: int) -> TraceOptions | None:
     """How trace files are to be read; None when all is as by default, so that nothing is loaded for it."""
-    if not rules and (max_event_mb, max_ratio) == (256, 1000):
+    if not rules and (max_event_mb, max_ratio) == (64, 1000):
         return None
     from traceconv.normalize.trace_json.classify import read_rules
     from traceconv.pipeline_trace import TraceOptions
@@ -154,6 +159,8 @@ def _report(result: IngestedRuns, store: Path, seconds: float) -> Iterator[str]:
         kept = f", {len(result) - fresh:,} were in {shown} already" if fresh < len(result) else ""
         yield f"{fresh:,} runs ingested{kept}"
         yield f"  {count:,} records, {size / 1e6:,.1f} MB in {seconds:.2f} s ({rate:,.0f} records/s)"
+    same = [f"run {run_id} has the times and counts of run {other}" for run_id, other in result.same]
+    yield from _listed("the same recording twice? ", same)
     yield from _listed("left out: ", [f"{printable(str(one.path))} {_reason(one)}" for one in result.others])
     yield from _listed("not read: ", [one.message for one in result.unusable])
 
@@ -221,7 +228,8 @@ def _losses(run: IngestedRun) -> Iterator[str]:
     from traceconv.errors import printable
 
     name = printable(run.label)
-    losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code is Code.CUT_AT]
+    told = (Code.CUT_AT, Code.NO_END, Code.REPEATED_RECORDS, Code.MOVED_FILE)  # nothing is lost that was there
+    losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code in told]
     for entry in losses[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""
         count = f" ({entry.event_count:,} records)" if entry.event_count else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
+import typer.core
 
 from traceconv.errors import UsageError, printable, suggestion
 
@@ -29,6 +30,21 @@ _BY_SUFFIX = {
     ".md": "markdown",
     ".parquet": "parquet",
 }
+
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose whole numbers are ones that SQL, numpy and files can hold."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its base has no public name
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(value, int) and not _SMALLEST <= value <= _LARGEST:
+                raise UsageError(
+                    f"{parameter.opts[0]} {printable(str(value), 40)}: whole numbers go from {_SMALLEST} to {_LARGEST}"
+                )
+        return super().invoke(ctx)
 
 
 def store_path(db: Path | None) -> Path:

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from traceconv.reports.render import Table
 
 
-def say(text: str) -> None:
-    """One line to the person at the terminal: stderr is talk, stdout is data."""
-    print(f"traceconv: {text}", file=sys.stderr)  # noqa: T201 - the one place that talks
+#: No line is longer than this.
+_LONGEST_LINE = 1 << 20
+
+
+def say(text: str, prefix: str = "traceconv: ") -> None:
+    """One line to the person at the terminal, with nothing that acts on it: stderr is talk, stdout is data."""
+    print(prefix + printable(text, _LONGEST_LINE), file=sys.stderr)  # noqa: T201 - the one place that talks
 
 
 def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> None:
@@ -48,14 +52,20 @@ def write_text(chunks: Iterable[str], output: Path | None) -> None:
             file.write((_harmless(chunk) if escape else chunk).encode())
 
 
-def write_parquet_file(connection: duckdb.DuckDBPyConnection, sql: str, values: list[Value], output: Path) -> None:
-    """Writes the rows of a statement to a Parquet file, which appears whole or not at all."""
+def write_parquet_file(
+    connection: duckdb.DuckDBPyConnection, sql: str, values: list[Value], output: Path, partial: Path | None = None
+) -> None:
+    """Writes the rows of a statement to a Parquet file, which appears whole or not at all.
+
+    partial  the name to write it under until it is whole, when the connection may write to no other
+    """
+    from traceconv.export.output import partial_of
     from traceconv.reports.run import write_parquet
 
     target = Path(os.path.realpath(output))
     if target.exists() and not target.is_file():
         raise OutputError(f"can't write {printable(str(output))}: it is no plain file")
-    partial = parquet_partial(output)
+    partial = partial or partial_of(target)
     try:
         write_parquet(connection, sql, values, partial)
         partial.replace(target)
@@ -64,12 +74,6 @@ def write_parquet_file(connection: duckdb.DuckDBPyConnection, sql: str, values: 
     finally:
         with suppress(OSError):
             partial.unlink()
-
-
-def parquet_partial(output: Path) -> Path:
-    """The name under which a Parquet file is written until it is whole."""
-    target = Path(os.path.realpath(output))
-    return target.with_name(f"{target.name}.partial")
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import typer
 
 from traceconv.cli import options
-from traceconv.errors import UsageError
+from traceconv.errors import InputError, UsageError
 
 
 def query(
@@ -33,23 +34,34 @@ def query(
       traceconv query "SELECT name, dur_ns FROM task" -o tasks.parquet
       traceconv query - < question.sql
     """
-    from traceconv.cli.output import parquet_partial, write_parquet_file, write_table, write_text
+    from traceconv.cli.output import write_parquet_file, write_table, write_text
+    from traceconv.export.output import partial_of
     from traceconv.reports.free_query import ask, check_statement
     from traceconv.reports.render import TEXT_FORMATS
     from traceconv.store.database import lock_down, open_store
 
     chosen_format = options.row_format(form, output)
-    text = sys.stdin.read() if sql == "-" else sql
+    text = _standard_input() if sql == "-" else sql
     if not text.strip():
         raise UsageError("there is no SQL to run")
     with open_store(options.store_path(db)) as connection:
-        lock_down(connection, parquet_partial(output) if output and chosen_format == "parquet" else None)
+        partial = partial_of(Path(os.path.realpath(output))) if output and chosen_format == "parquet" else None
+        lock_down(connection, partial)
         statement = check_statement(connection, text)
         if chosen_format == "parquet" and output is not None:
-            write_parquet_file(connection, statement, [], output)
+            write_parquet_file(connection, statement, [], output, partial)
             return
         table = ask(connection, statement)
         if chosen_format == "table":
             write_table(table, output, row_limit=None)
         else:
             write_text(TEXT_FORMATS[chosen_format](table), output)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except OSError as error:
+        raise InputError(f"can't read standard input: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError("the SQL is not UTF-8 text") from None

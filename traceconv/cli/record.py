@@ -139,7 +139,8 @@ def record(
 ) -> None:
     import sys
 
-    from traceconv.errors import UsageError
+    from traceconv.cli.output import say
+    from traceconv.errors import UsageError, printable
     from traceconv.runtime.record import Recorded, RecordOptions
     from traceconv.runtime.record import record as run
 
@@ -187,12 +188,13 @@ def record(
     else:
         done = run(options)
     if done.losses:
-        typer.echo(f"loss {done.losses[0]:.4f} at first, {done.losses[-1]:.4f} at last", err=True)
+        say(f"loss {done.losses[0]:.4f} at first, {done.losses[-1]:.4f} at last", "")
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
     where = f" on {devices} devices" if devices > 1 else ""
     ops = f"{done.op_count} op{'s' * (done.op_count != 1)}"
-    typer.echo(f"{done.model_name}: {ops} × {runs} recorded{where}", err=True)
-    typer.echo(str(done.folder))
+    say(f"{done.model_name}: {ops} × {runs} recorded{where}", "")
+    folder = str(done.folder)
+    typer.echo(printable(folder, len(folder)) if sys.stdout.isatty() else folder)
 
 
 def _training(

@@ -27,7 +27,14 @@ def report(
     run: str | None = options.RUN,
     device: int | None = typer.Option(None, "--device", metavar="N", help="Only this device."),
     step: int | None = typer.Option(None, "--step", metavar="N", help="Only this step (step.step_id)."),
-    top: int | None = typer.Option(None, "--top", metavar="N", min=1, help="Only the first N rows."),
+    top: int | None = typer.Option(
+        None,
+        "--top",
+        metavar="N",
+        min=1,
+        help="Only the N largest rows over all devices and runs shown, by the report's measure (see NAME --help), "
+        "or the first N by --order-by.",
+    ),
     order_by: str | None = typer.Option(
         None,
         "--order-by",
@@ -102,6 +109,7 @@ def report(
         filters=tuple(parse_filter(wanted, text) for text in filters),
         order=_order(wanted, order_by, ascending),
         top=top,
+        own_order=chosen_format == "msprof-csv" and order_by is None,
     )
     with open_store(options.store_path(db)) as connection, reading():
         _run(connection, question, run, chosen_format, output)
@@ -181,23 +189,15 @@ def _columns(report: Report, wanted: str | None, form: str, *, all_runs: bool) -
         return find_columns(report, (["run_id"] if all_runs else []) + list(report.shown))
     if wanted is None or wanted == "all":
         return report.columns
-    names = [name.strip() for name in wanted.split(",")]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--columns names {twice} twice")
-    return find_columns(report, names)
+    return find_columns(report, [name.strip() for name in wanted.split(",")])
 
 
 def _order(report: Report, column: str | None, ascending: bool | None) -> tuple[OrderTerm, ...]:
     if column is None:
         return ()
-    from traceconv.reports.columns import find_columns
-    from traceconv.reports.render import is_number
-    from traceconv.store.documented_sql import OrderTerm
+    from traceconv.reports.columns import order_term
 
-    (found,) = find_columns(report, [column])
-    descending = is_number(found) if ascending is None else not ascending
-    return (OrderTerm(found.name, descending),)
+    return (order_term(report, column, ascending=ascending),)
 
 
 def _which_run(choice: RunChoice) -> str:

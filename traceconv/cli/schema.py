@@ -30,7 +30,7 @@ def _described(name: str) -> Iterator[str]:
     from traceconv.reports.catalog import reports
     from traceconv.schema import tables
     from traceconv.schema.ddl import sql_type
-    from traceconv.store.database import views
+    from traceconv.store.catalogue import views
     from traceconv.store.documented_sql import SqlColumn
 
     wanted = name.replace("-", "_")
@@ -50,7 +50,7 @@ def _described(name: str) -> Iterator[str]:
 def _listing() -> Iterator[str]:
     from traceconv.reports.catalog import reports
     from traceconv.schema import tables
-    from traceconv.store.database import views
+    from traceconv.store.catalogue import views
 
     found = (
         ("Tables", {table.name: table.doc for table in tables().values()}),

@@ -24,7 +24,8 @@ stdout has a row for each cell that doesn't agree: its file, its row by the valu
 the vendor's value and ours. stderr has a line for each file: how many cells were checked, how many differ, or why it
 can't be checked. Times are in µs, as in the files.
 
-A cell agrees when rounding explains what is left. With --exact it must be the same number.
+A cell agrees when rounding explains what is left: that of what is printed, or that of the vendor's doubles when the
+same doubles come to the same digits; such cells are counted. With --exact it must be the same number.
 
 Exit code: 0 all cells agree, 3 some differ, or part of what they are checked against could not be read, 1 nothing
 could be checked.
@@ -103,7 +104,8 @@ def _summary(verdict: Verdict, *, several: bool) -> Iterator[str]:
             continue
         kept = len(tally.differences)
         more = "" if kept == tally.differing else f" (the first {kept:,} are shown)"
-        yield f"{name}: {tally.cells:,} {_cells(tally.cells)}, {_differ(tally.differing)}{more}"
+        doubles = f", {tally.by_doubles:,} of them only in the vendor's doubles" if tally.by_doubles else ""
+        yield f"{name}: {tally.cells:,} {_cells(tally.cells)}, {_differ(tally.differing)}{more}{doubles}"
     for name, why in verdict.left:
         yield f"{before}{printable(name)}: not checked: {printable(why)}"
     for loss in verdict.losses[:_SHOWN_LOSSES]:

@@ -46,7 +46,7 @@ def why(
     as_json: bool = typer.Option(False, "--json", help="One JSON object, with the row and all that was found."),
     db: Path | None = options.DB,
 ) -> None:
-    from traceconv.cli.output import print_lines
+    from traceconv.cli.output import print_lines, say
     from traceconv.cli.why_text import as_json as json_of
     from traceconv.cli.why_text import lines_of
     from traceconv.store.database import open_store
@@ -58,6 +58,6 @@ def why(
     print_lines([json_of(answer)] if as_json else lines_of(answer))
     sys.stdout.flush()
     for problem in answer.problems:
-        typer.echo(f"traceconv: {problem}", err=True)
+        say(problem)
     if answer.problems:
         raise typer.Exit(1)

@@ -123,7 +123,7 @@ def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device_id: int 
     add_lanes(connection, Slices("step", steps, "device_id", "step_id", "at_ns", "end_ns", "1"))
     layout = make_layout(connection, run_id, sources)
     connection.execute(
-        "CREATE TEMP TABLE export_thread "
+        "CREATE OR REPLACE TEMP TABLE export_thread "
         "(source VARCHAR, track_id BIGINT, lane INTEGER, tid BIGINT, head VARCHAR, label VARCHAR)"
     )
     heads = [
@@ -131,7 +131,7 @@ def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device_id: int 
         for t in layout.threads
     ]
     connection.executemany("INSERT INTO export_thread VALUES (?, ?, ?, ?, ?, ?)", heads)
-    connection.execute(f"CREATE TEMP TABLE export_op AS {op_query(run_id)}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE export_op AS {op_query(run_id)}")
     return _Trace(run_id, sources, device_id is not None, clock, layout)
 
 
@@ -177,11 +177,15 @@ def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     text.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)))
     if trace.layout.processes:
-        for name in ROW_TABLES:
-            query = row_events(connection, name, trace.run_id)
+        rows = {name: f'(SELECT * FROM "{name}" WHERE run_id = {trace.run_id})' for name in ROW_TABLES}
+        # Metadata has no time: a viewer would show such markers all at one.
+        rows["marker"] = f"(SELECT * FROM {trace.sources['marker']} WHERE ts_ns IS NULL)"
+        for name, source in rows.items():
+            query = row_events(connection, name, source)
             if query is not None:
                 text.write_query(connection, query)
     counts = {events.table: _write_rows(connection, text, events) for events in _tables(connection, trace)}
+    [(counts["marker"],)] = connection.execute(f"SELECT count(*) FROM {trace.sources['marker']}").fetchall()
     memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
     text.write_query(connection, memory.query())
     [(counts["memory"],)] = connection.execute(f"SELECT count(*) FROM {trace.sources['memory']}").fetchall()
@@ -239,7 +243,10 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: 
 
 
 _FLOWS_WITH_ENDS = """
-SELECT f.*, a.tid AS src_tid, b.tid AS dst_tid FROM export_flow_window AS f
+SELECT f.*, CASE WHEN f.reversed THEN b.tid ELSE a.tid END AS start_tid,
+       CASE WHEN f.reversed THEN a.tid ELSE b.tid END AS finish_tid,
+       CASE WHEN f.reversed THEN f.src_ns ELSE f.dst_ns END AS finish_ns
+FROM export_flow_window AS f
 LEFT JOIN export_flow_end AS a ON a.id = f.src_id LEFT JOIN export_flow_end AS b ON b.id = f.dst_id
 """
 #: With one device asked for, a flow to or from another has an end that is not in the trace.

@@ -14,7 +14,7 @@ import duckdb
 from traceconv.errors import StoreError
 from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
 from traceconv.export.lookup import Lookup, make_lookup
-from traceconv.normalize.trace_json.own_columns import NO_NAME, OP_MEMBERS
+from traceconv.normalize.trace_json.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
 
 #: Columns of an op that its tasks show. Calls show its name.
@@ -97,7 +97,6 @@ def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Map
 
 def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None) -> str:
     """The text of a slice. `head` and `op` are the SQL of the head of its thread and of the members of its op."""
-    category = {"task": "task_type", "api": "level", "range": "category"}[name]
     event = Concat().sql(head)
     if facts["dur_ns"].some_null:
         event.sql("CASE WHEN s.dur_ns IS NULL THEN 'B' ELSE 'X' END").literal('","ts":')
@@ -108,8 +107,8 @@ def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, 
         event.sql(f"""',"dur":' || {clock.length("s.dur_ns")}""")
     else:
         event.literal(',"dur":').sql(clock.length("s.dur_ns"))
-    _titles(event, name, category, facts)
-    _args(event, name, {"track_id", "name", "start_ns", "dur_ns", category}, facts)
+    _titles(event, name, facts)
+    _args(event, name, {"track_id", "name", "start_ns", "dur_ns", "category"}, facts)
     return (event.sql(op) if op else event).literal("}}").build()
 
 
@@ -136,24 +135,20 @@ def step_source(source: str, clock: Clock) -> str:
 
 
 def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
-    """Markers: instants."""
+    """Markers that have a time: instants."""
+    source = f"(SELECT * FROM {source} WHERE ts_ns IS NOT NULL)"
     facts = look_at(connection, source, table("marker"))
     event = Concat().sql("t.head").literal('i","s":"')
     event.sql("CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END")
-    event.literal('","ts":').sql(clock.at("s.at_ns"))
-    _titles(event, "marker", "category", facts)
-    _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts)
-    if facts["ts_ns"].some_null:
-        event.sql("CASE WHEN s.ts_ns IS NULL THEN ',\"ts_ns\":null' END")
-    event.literal("}}")
+    event.literal('","ts":').sql(clock.at("s.ts_ns"))
+    _titles(event, "marker", facts)
+    _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts).literal("}}")
     joins = _join_thread(connection, "marker", "track_id")
-    timed = f"(SELECT *, coalesce(ts_ns, {clock.base_ns}) AS at_ns FROM {source})"
-    return Events("marker", timed, "at_ns", joins, "t.tid, s.at_ns, s.id", event.build())
+    return Events("marker", source, "ts_ns", joins, "t.tid, s.ts_ns, s.id", event.build())
 
 
-def row_events(connection: duckdb.DuckDBPyConnection, name: str, run_id: int) -> str | None:
+def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> str | None:
     """SELECT of the rows of a table as metadata events, which viewers pass over; None when it has none."""
-    source = f'(SELECT * FROM "{name}" WHERE run_id = {run_id})'
     facts = look_at(connection, source, table(name))
     if facts["run_id"].all_null:
         return None
@@ -231,8 +226,9 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
 def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
     """SELECT of the text of each flow of the temporary table `export_flow`, a start and a finish, as they lie there.
 
-    Its columns src_tid and dst_tid are the threads of its ends; NULL, where the event is not known, is the thread for
-    such, and the second column says so. A flow without a known end has no finish.
+    Its columns start_tid and finish_tid are the threads of its ends; NULL, where the event is not known, is the thread
+    for such, and the second column says so. A flow without a known end has no finish. Viewers lose arrows that lead
+    back in time: such a flow (`reversed`) starts where it ends, and its args say so.
     """
     facts = look_at(connection, source, table("flow"))
     heads = make_lookup(
@@ -242,20 +238,21 @@ def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock)
     if heads is None:
         raise StoreError(f"{loose} threads are more than a Chrome trace can show")
     titles = _flow_titles(facts)
-    event = Concat().sql(heads.of(f"coalesce(s.src_tid, {loose})")).literal('s","ts":').sql(clock.at("s.at_ns"))
+    event = Concat().sql(heads.of(f"coalesce(s.start_tid, {loose})")).literal('s","ts":').sql(clock.at("s.at_ns"))
     event.extend(titles)
     _args(event, "flow", {"src_ns", "dst_ns"}, facts)
+    event.sql("CASE WHEN s.reversed THEN ',\"reversed\":true' END")
     if facts["src_ns"].some_null:
         event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
     event.literal("}}")
     if not facts["dst_ns"].all_null:
-        finish = Concat().sql(heads.of(f"coalesce(s.dst_tid, {loose})")).literal('f","bp":"e","ts":')
-        finish.sql(clock.at("s.dst_ns")).extend(titles).literal("}")
+        finish = Concat().sql(heads.of(f"coalesce(s.finish_tid, {loose})")).literal('f","bp":"e","ts":')
+        finish.sql(clock.at("s.finish_ns")).extend(titles).literal("}")
         if facts["dst_ns"].some_null:
             event.sql(f"CASE WHEN s.dst_ns IS NOT NULL THEN {finish.build()} END")
         else:
             event.extend(finish)
-    unbound = "s.src_tid IS NULL OR (s.dst_ns IS NOT NULL AND s.dst_tid IS NULL)"
+    unbound = "s.start_tid IS NULL OR (s.dst_ns IS NOT NULL AND s.finish_tid IS NULL)"
     return f"SELECT {event.build()} AS text, {unbound} AS unbound FROM export_flow AS s"
 
 
@@ -274,14 +271,17 @@ def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
 
 
 def flow_source(source: str, clock: Clock) -> str:
-    """The flows with `at_ns`: where their start is drawn."""
-    return f"(SELECT *, coalesce(src_ns, dst_ns, {clock.base_ns}) AS at_ns FROM {source})"
+    """The flows with `at_ns`, where their start is drawn, and `reversed`: whether that is their later end."""
+    return (
+        "(SELECT *, dst_ns < src_ns IS TRUE AS reversed, "
+        f"coalesce(least(src_ns, dst_ns), src_ns, dst_ns, {clock.base_ns}) AS at_ns FROM {source})"
+    )
 
 
 def flow_end_query(sources: Mapping[str, str]) -> str:
     """SELECT of the ends of the flows in `export_flow_window`: id and thread, for those that are in the trace."""
     slices = " UNION ALL ".join(
-        f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range")
+        f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range", "marker")
     )
     ends = "SELECT src_id FROM export_flow_window UNION ALL SELECT dst_id FROM export_flow_window"
     return (
@@ -302,13 +302,19 @@ def op_query(run_id: int) -> str:
     )
 
 
-def _titles(event: Concat, name: str, category: str, facts: Mapping[str, Facts]) -> None:
+def _titles(event: Concat, name: str, facts: Mapping[str, Facts]) -> None:
     columns = table(name)
     if facts["name"].some_null:
         event.literal(',"name":').sql(f"coalesce({text('s.name')}, '{json_text(NO_NAME)}')")
     else:
         event.member("name", columns.column("name"), "s", facts["name"])
-    event.member("cat", columns.column(category), "s", facts[category])
+    shown, category = SHOWN_CATEGORY.get(name), facts["category"]
+    if shown is None or not category.some_null:
+        event.member("cat", columns.column("category"), "s", category)
+    elif category.all_null:
+        event.member("cat", columns.column(shown), "s", facts[shown])
+    else:
+        event.sql(f"""',"cat":' || {text(f"coalesce(s.category, s.{shown})")}""")
 
 
 def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, Facts]) -> Concat:
@@ -316,6 +322,9 @@ def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, F
     event.literal(',"args":{').members(table(name).columns[:1], "s", facts, first=True)
     if "name" in placed and facts["name"].some_null:
         event.sql("CASE WHEN s.name IS NULL THEN ',\"name\":null' END")
+    shown = SHOWN_CATEGORY.get(name)
+    if shown is not None and facts["category"].some_null and not facts[shown].all_null:
+        event.sql(f"CASE WHEN s.category IS NULL AND s.{shown} IS NOT NULL THEN ',\"category\":null' END")
     return event.members([column for column in table(name).columns[1:] if column.name not in placed], "s", facts)
 
 

@@ -18,6 +18,7 @@ from traceconv.export.memory_layout import Stretch, as_values, place_of, stretch
 from traceconv.export.output import open_output
 from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
 from traceconv.reports.values import human_bytes, human_duration
+from traceconv.store.catalogue import define
 
 #: Blocks that get a rectangle each, the largest in the picture first, and boxes of those that share one.
 _MAX_BLOCKS = 1_100
@@ -89,16 +90,21 @@ class _Panel:
 
 
 def export_memory_flow(
-    connection: duckdb.DuckDBPyConnection, run_id: int, path: Path | None, *, device_id: int | None = None
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    path: Path | None,
+    *,
+    device_id: int | None = None,
+    may_be_empty: bool = False,
 ) -> MemoryFlow:
     """Draws the memory of a run's devices, or of one, over time; `path` None is standard output, .gz is compressed.
 
-    Raises InputError when the run has no memory log, UsageError for a device without one, OutputError when the
-    file can't be written.
+    Raises InputError when the run has no memory log and the picture may not be empty, UsageError for a device without
+    one, OutputError when the file can't be written.
     """
     found = connection.execute("SELECT DISTINCT device_id FROM memory WHERE run_id = ? ORDER BY 1", [run_id]).fetchall()
     devices = [row[0] for row in found]
-    if not devices:
+    if not devices and not may_be_empty:
         raise InputError(
             f"run {run_id} has no memory log: record a model (traceconv record MODEL -o DIR), which logs "
             "allocations and frees, and ingest it"
@@ -111,7 +117,7 @@ def export_memory_flow(
         "SELECT label, model_name, start_ns FROM run WHERE run_id = ?", [run_id]
     ).fetchall() or [(f"run {run_id}", None, None)]
     panels = _panels(connection, run_id, chosen, start_ns)
-    height = max(panel.bottom for panel in panels) + _STRIP_GAP + _STRIP_HEIGHT + 700
+    height = max((panel.bottom for panel in panels), default=_TOP) + _STRIP_GAP + _STRIP_HEIGHT + 700
     drawn = merged = without = size = 0
     with open_output(path) as file:
 
@@ -334,6 +340,7 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: list[in
 
 def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
     """Used and reserved bytes over time below the map, and the peak in both."""
+    define(connection, "memory_usage")
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE memory_flow_usage AS SELECT ts_ns, used_bytes, reserved_bytes "
         f"FROM memory_usage WHERE level = 'device' AND {where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -15,19 +16,22 @@ from traceconv.errors import OutputError, printable
 
 #: Fast rather than small: a trace has so much repetition that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2
+#: So much of a file's name is in that of its partial file: a name has 255 bytes at most, a character up to four.
+_NAME_PART = 50
 
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     """The file to write bytes to; `path` None is standard output, a name that ends in .gz is compressed.
 
-    A file is written beside its name and takes the name when the `with` block ends well; when it does not,
-    nothing is left, and a file that was there before is as it was. What exists and is no plain file (a pipe, a
-    device) is written to directly. Raises OutputError when it can't be written.
+    A file is written beside its name, under one that nobody else uses, and takes the name when the `with` block ends
+    well; when it does not, nothing is left, and a file that was there before is as it was. Of two that write the same
+    file at the same time, the one that ends later stays. What exists and is no plain file (a pipe, a device) is
+    written to directly. Raises OutputError when it can't be written.
     """
     shown = "standard output" if path is None else printable(str(path))
     target = None if path is None else Path(os.path.realpath(path))
-    partial = None if target is None or _is_special(target) else target.with_name(f"{target.name}.partial")
+    partial = None if target is None or _is_special(target) else partial_of(target)
     try:
         raw = _open_raw(target, partial)
     except OSError as error:
@@ -51,6 +55,11 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
         raise
 
 
+def partial_of(target: Path) -> Path:
+    """A name beside `target` under which it can be written until it is whole: another one each time."""
+    return target.with_name(f"{target.name[:_NAME_PART]}.{secrets.token_hex(4)}.partial")
+
+
 def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
     if target is None:
         # A descriptor of its own, so that a full disk is noticed here and not when the process ends.
@@ -58,7 +67,7 @@ def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     if target.is_dir():
         raise IsADirectoryError("it is a folder")
-    return (partial or target).open("wb")
+    return target.open("wb") if partial is None else partial.open("xb")
 
 
 def _is_special(target: Path) -> bool:

@@ -53,7 +53,9 @@ class _Track:
 
 def create_lanes(connection: duckdb.DuckDBPyConnection) -> None:
     """Creates the temporary table that `add_lanes` fills; slices on their track's first lane aren't in it."""
-    connection.execute("CREATE TEMP TABLE export_lane (source VARCHAR, track_id BIGINT, id BIGINT, lane INTEGER)")
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE export_lane (source VARCHAR, track_id BIGINT, id BIGINT, lane INTEGER)"
+    )
 
 
 def add_lanes(connection: duckdb.DuckDBPyConnection, slices: Slices) -> None:

@@ -6,7 +6,7 @@ batch are made at once, as a matrix of bytes; memory doesn't grow with the run. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,16 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv import __version__
 from traceconv.errors import InputError, StoreError, printable
 from traceconv.export import perfetto_records as wire
 from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
-from traceconv.export.perfetto_arrows import NONE, Arrows, arrow_column
+from traceconv.export.perfetto_arrows import NONE, REVERSED_NOTE, Arrows, arrow_column, back_column
 from traceconv.export.perfetto_texts import Texts, Writer
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.row_order import lies_neatly, rows_of_window, slice_order
 from traceconv.export.windows import condition, time_windows
+from traceconv.normalize.trace_json.own_columns import SHOWN_CATEGORY
+from traceconv.readers.perfetto_proto.own_export import SHIFT
 from traceconv.schema import table
 
 Int64 = NDArray[np.int64]
@@ -43,17 +46,20 @@ _PLACED = frozenset(
 )
 #: Columns of a batch of slices that are no annotations by themselves.
 _ELSEWHERE = ("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "depth", "args")
-_CATEGORIES = {"task": "task_type", "api": "level", "range": "category"}
 #: Of ops: how it is called in annotations; the column `name` is called op_name there.
 _OP_COLUMNS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+#: The ones that tasks show, and calls.
+_SHOWN_OPS = {"task": _OP_COLUMNS, "api": _OP_COLUMNS[:1]}
 
 
 @dataclass(frozen=True, slots=True)
 class PerfettoSummary:
-    """What was written: rows of each table; arrows with an end that is not in the trace, which were not."""
+    """What was written: rows of each table; arrows with an end that is not in the trace, and markers
+    without a time, which were not."""
 
     rows: Mapping[str, int]
     loose_flows: int
+    timeless: int
     size_bytes: int
 
 
@@ -102,6 +108,7 @@ def _sources(run_id: int, device_id: int | None) -> dict[str, str]:
             conditions[name] += f" AND device_id = {device_id}"
         for name in ("api", "range", "counter", "marker"):
             conditions[name] += f" AND track_id NOT IN {other}"
+    conditions["marker"] += " AND ts_ns IS NOT NULL"  # a viewer would show all others at one time
     return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
 
 
@@ -125,10 +132,12 @@ class _Export:
         self.texts = Texts(self.out)
         self.plan = make_plan(connection, run_id, sources)
         self.arrows = Arrows(connection, sources)
+        self.shift_ns = _shift_ns(connection, sources)
         self._ops = _ops(connection, run_id) if with_args else {}
 
     def write(self) -> PerfettoSummary:
         self.out(wire.packet(flags=1))
+        self._metadata()
         self._clock()
         for descriptor in self.plan.descriptors:
             self.out(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
@@ -139,7 +148,12 @@ class _Export:
         self.rows["step"] = self._steps()
         self.rows["marker"] = sum(self._markers())
         self.rows["counter"] = self._counters()
-        return PerfettoSummary(self.rows, self.arrows.loose, self.out.size_bytes)
+        return PerfettoSummary(self.rows, self.arrows.loose, self._timeless(), self.out.size_bytes)
+
+    def _timeless(self) -> int:
+        query = "SELECT count(*) FROM marker WHERE run_id = ? AND ts_ns IS NULL"
+        [(count,)] = self.connection.execute(query, [self.run_id]).fetchall()
+        return int(count)
 
     def _check(self, name: str) -> None:
         """Raises StoreError when there are slices without a time or a track."""
@@ -151,6 +165,12 @@ class _Export:
         if bad:
             raise StoreError(f"table {name} has events without a time or a track; the store is damaged, ingest again")
 
+    def _metadata(self) -> None:
+        """What the trace says of itself."""
+        writer = wire.bytes_field(1, b"traceconv-writer") + wire.bytes_field(2, f"traceconv {__version__}".encode())
+        shift = wire.bytes_field(1, SHIFT.encode()) + wire.number_field(4, self.shift_ns)
+        self.out(wire.packet(wire.bytes_field(wire.BUNDLE, wire.bytes_field(2, writer) + wire.bytes_field(2, shift))))
+
     def _clock(self) -> None:
         """Where the trace's clock is that of the world, it says so."""
         [(start_ns, known)] = self.connection.execute(
@@ -158,7 +178,8 @@ class _Export:
         ).fetchall()
         if known and start_ns is not None and start_ns > 0:
             readings = [
-                wire.bytes_field(1, wire.number_field(1, clock) + wire.number_field(2, start_ns)) for clock in (6, 1)
+                wire.bytes_field(1, wire.number_field(1, clock) + wire.number_field(2, ns))
+                for clock, ns in ((6, start_ns + self.shift_ns), (1, start_ns))
             ]
             self.out(wire.packet(wire.bytes_field(wire.SNAPSHOT, b"".join(readings))))
 
@@ -167,8 +188,9 @@ class _Export:
     def _slices(self, name: str) -> Iterator[int]:
         source = self.sources[name]
         columns = [] if not self.with_args else [c.name for c in table(name).columns if c.name not in _PLACED]
-        category = _CATEGORIES[name]
-        listed = [f"s.{column}" for column in columns if column not in (category, "id")]
+        shown = SHOWN_CATEGORY.get(name)
+        category = f"coalesce(s.category, s.{shown})" if shown else "s.category"
+        listed = [f"s.{column}" for column in columns if column not in ("category", "id")]
         joins = ""
         if self.with_args:
             listed.append("s.args")
@@ -177,7 +199,7 @@ class _Export:
         if moved:
             joins += f" LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.id = s.id"
             lane = "coalesce(l.lane, 0)::INTEGER"
-        chosen = f"s.id, s.track_id, {lane} AS lane, s.name, s.{category} AS category, s.start_ns, s.dur_ns, s.depth"
+        chosen = f"s.id, s.track_id, {lane} AS lane, s.name, {category} AS category, s.start_ns, s.dur_ns, s.depth"
         query = f"SELECT {', '.join([chosen, *listed])} FROM {source} AS s {joins}"
         rows = rows_of_window(self.connection, source)
         for window in time_windows(self.connection, source, "start_ns", rows):
@@ -190,7 +212,7 @@ class _Export:
         self.texts.begin()
         count: int = batch.num_rows
         column = dict(zip(batch.schema.names, batch.columns, strict=True))
-        starts = column["start_ns"].to_numpy()
+        starts = column["start_ns"].to_numpy() + self.shift_ns
         durations = column["dur_ns"]
         finished = None if not durations.null_count else durations.is_valid().to_numpy(zero_copy_only=False)
         ends = starts + durations.fill_null(0).to_numpy()
@@ -203,8 +225,8 @@ class _Export:
         if self.with_args:
             event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
             self._put_notes(event, column, _ELSEWHERE)
-            if name == "task":
-                self._put_ops(event, column["op_id"])
+            if name in _SHOWN_OPS:
+                self._put_ops(event, column["op_id"], _SHOWN_OPS[name])
         closing = wire.Parts(count)
         closing.put(wire.number_field(wire.TYPE, wire.END))
         closing.number(wire.TRACK, tracks)
@@ -231,14 +253,14 @@ class _Export:
                 numbers, where = self.texts.numbers("values", column)
                 event.note(note, wire.NOTE_TEXT, numbers, where)
 
-    def _put_ops(self, event: wire.Parts, op_id: pa.Array) -> None:
-        """What is said of the ops that tasks belong to: each op is looked up once a batch."""
+    def _put_ops(self, event: wire.Parts, op_id: pa.Array, shown: Sequence[str]) -> None:
+        """What is said of the ops that tasks and calls belong to: each op is looked up once a batch."""
         if op_id.null_count == len(op_id):
             return
         coded = op_id.dictionary_encode()
         ops = [self._ops.get(number) for number in coded.dictionary.to_pylist()]
         codes = coded.indices.fill_null(len(ops)).to_numpy()
-        for at, name in enumerate(_OP_COLUMNS):
+        for at, name in enumerate(shown):
             words = [None if op is None else op[at] for op in ops]
             numbers = np.array([0 if word is None else self.texts.number("values", word) for word in words] + [0])
             found = numbers[codes]
@@ -270,9 +292,10 @@ class _Export:
             event.put(inner + json_tag, where)
             event.varint(texts, width, where)
             tail.append(pc.fill_null(args, b""))
-        ends = arrow_column(arrows, column["id"].to_numpy()) if "id" in column else None
-        if ends is not None:
-            tail.append(ends)
+        if "id" in column and len(arrows):
+            ids = column["id"].to_numpy()
+            back = back_column(arrows, ids, self.texts.number("notes", REVERSED_NOTE))
+            tail += [one for one in (arrow_column(arrows, ids), back) if one is not None]
         extra = sum((wire.sizes_of(one) for one in tail), np.zeros(event.count, np.int64)) if tail else None
         opening = wire.packets(times, event, extra)
         self.texts.flush()
@@ -298,7 +321,7 @@ class _Export:
         for batch in _pieces(self.connection, query):
             self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
-            starts = column["start_ns"].to_numpy()
+            starts = column["start_ns"].to_numpy() + self.shift_ns
             finished = column["dur_ns"].is_valid().to_numpy(zero_copy_only=False)
             tracks = self.plan.steps(column.pop("device_id").to_pylist(), column.pop("lane").to_pylist())
             event = wire.Parts(batch.num_rows)
@@ -317,14 +340,10 @@ class _Export:
         return written
 
     def _markers(self) -> Iterator[int]:
-        """Moments; those whose time is not known are at the run's first."""
+        """Moments whose time is known."""
         source = self.sources["marker"]
         args = ", args" if self.with_args else ""
-        first = f"coalesce((SELECT start_ns FROM run WHERE run_id = {self.run_id}), 0)"
-        query = (
-            f"SELECT id, track_id, name, category, coalesce(ts_ns, {first}) AS at_ns, scope, ts_ns IS NOT NULL AS timed"
-            f"{args} FROM {source} AS s"
-        )
+        query = f"SELECT id, track_id, name, category, ts_ns AS at_ns, scope{args} FROM {source} AS s"
         arrows = self.arrows.of_rows(source, "true")
         for batch in _pieces(self.connection, query):
             self.texts.begin()
@@ -338,11 +357,7 @@ class _Export:
             if self.with_args:
                 event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
                 self._put_notes(event, {"scope": column["scope"]}, ())
-                timeless = ~column["timed"].to_numpy(zero_copy_only=False)
-                if timeless.any():
-                    note = self.texts.number("notes", "time_known")
-                    event.note(note, wire.NOTE_BOOL, np.zeros(batch.num_rows, np.int64), timeless)
-            self._write(column["at_ns"].to_numpy(), event, column, arrows, None)
+            self._write(column["at_ns"].to_numpy() + self.shift_ns, event, column, arrows, None)
             yield batch.num_rows
 
     def _counters(self) -> int:
@@ -373,7 +388,15 @@ class _Export:
             bits = np.ascontiguousarray(value.fill_null(0.0).to_numpy()).view(np.uint8).reshape(count, 8)
             event.matrix(bits, ~is_whole)
         self.texts.flush()
-        self.out(wire.write_rows([wire.packets(times, event).binary()]))
+        self.out(wire.write_rows([wire.packets(times + self.shift_ns, event).binary()]))
+
+
+def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:
+    """What is added to all times, so that none is below 0: viewers drop those."""
+    times = {"step": "at_ns", "counter": "ts_ns", "marker": "ts_ns", "memory": "least(alloc_ns, free_ns)"}
+    firsts = [f"SELECT min({times.get(name, 'start_ns')}) AS ns FROM {sources[name]}" for name in (*_TABLES, *times)]
+    [(first,)] = connection.execute(f"SELECT min(ns) FROM ({' UNION ALL '.join(firsts)})").fetchall()
+    return max(0, -(first or 0))
 
 
 def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[str | None, ...]]:

@@ -1,4 +1,8 @@
-"""Arrows of a Perfetto trace: each end is said by the event that it stands on."""
+"""Arrows of a Perfetto trace: each end is said by the event that it stands on.
+
+Readers lose an arrow whose end comes before its start. Such an arrow is drawn from the earlier event to the later one;
+its number has the bit REVERSED, and the later event, where it starts, says so in its annotations.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.export import perfetto_records as wire
+from traceconv.readers.perfetto_proto.own_export import REVERSED
 
 Int64 = NDArray[np.int64]
 
+#: What the event where such an arrow starts says of it: its number.
+REVERSED_NOTE = "starts_arrow_back"
+#: ends: 0 the earlier event of an arrow, 1 the later one.
 _DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
-#: Tables whose rows are events that an arrow may stand on.
-_TABLES = ("range", "api", "task", "marker")
+#: Tables whose rows are events that an arrow may stand on, as they are written: their time, and what orders a time.
+_TABLES = {
+    **dict.fromkeys(("range", "api", "task"), ("start_ns", "-coalesce(dur_ns, 9223372036854775807)", "depth")),
+    "marker": ("ts_ns", "0", "0"),
+}
 NONE = np.zeros(0, _DTYPE)
 
 
@@ -28,16 +39,29 @@ class Arrows:
     def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
         """Makes a temporary table of the ends of arrows. `sources` are FROM clauses, by table."""
         self._connection = connection
-        known = " UNION ALL ".join(f"SELECT id FROM {sources[name]}" for name in _TABLES)
         flows = sources["flow"]
+        known = " UNION ALL ".join(
+            f"SELECT id, ({at}, {place}, {longest}, {depth}, id) AS place FROM {sources[name]}"
+            for place, (name, (at, longest, depth)) in enumerate(_TABLES.items())
+        )
         # One join at a time: several at once would each want memory for all ids.
-        loose = "SELECT flow_id FROM {} AS f ANTI JOIN ({}) AS k ON f.{} = k.id"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE export_loose AS {loose.format(flows, known, 'src_id')}")
-        connection.execute(f"INSERT INTO export_loose {loose.format(flows, known, 'dst_id')}")
-        whole = f"{flows} AS f ANTI JOIN export_loose AS l ON f.flow_id = l.flow_id"
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE export_arrow AS SELECT src_id AS id, f.flow_id, 0 AS ends FROM {whole} "
-            f"UNION ALL SELECT dst_id, f.flow_id, 1 FROM {whole}"
+            f"CREATE OR REPLACE TEMP TABLE export_end AS SELECT * FROM ({known}) "
+            f"WHERE id IN (SELECT src_id FROM {flows} UNION ALL SELECT dst_id FROM {flows})"
+        )
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE export_start AS SELECT f.flow_id, f.src_id, f.dst_id, e.place "
+            f"FROM {flows} AS f JOIN export_end AS e ON e.id = f.src_id"
+        )
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE export_whole AS "
+            "SELECT s.flow_id, s.src_id, s.dst_id, s.place > e.place AS back "
+            "FROM export_start AS s JOIN export_end AS e ON e.id = s.dst_id"
+        )
+        number = f"flow_id + CASE WHEN back THEN {REVERSED} ELSE 0 END AS flow_id"
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE export_arrow AS SELECT src_id AS id, {number}, back::INTEGER AS ends "
+            f"FROM export_whole UNION ALL SELECT dst_id, {number}, (NOT back)::INTEGER FROM export_whole"
         )
         [(ends,)] = connection.execute("SELECT count(*) FROM export_arrow").fetchall()
         [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
@@ -64,6 +88,34 @@ class Arrows:
 
 def arrow_column(arrows: np.ndarray, ids: Int64) -> pa.Array | None:
     """What the events with these ids say of arrows: a binary column; None when nothing."""
+    found = _of_events(arrows, ids)
+    if found is None:
+        return None
+    of, ends = found
+    data = np.empty((len(of), 10), np.uint8)
+    tags = [np.frombuffer(wire.tag(number, 1), np.uint8) for number in (wire.FLOWS, wire.FLOW_ENDS)]
+    data[:, :2] = np.array(tags)[of["ends"]]
+    data[:, 2:] = np.ascontiguousarray(of["flow"]).view(np.uint8).reshape(len(of), 8)
+    return _binary(data, ends)
+
+
+def back_column(arrows: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
+    """The annotations of the events with these ids where arrows start that lead back in time; None when none does."""
+    back = (arrows["flow"] >= REVERSED) & (arrows["ends"] == 1)
+    found = _of_events(arrows[back], ids) if back.any() else None
+    if found is None:
+        return None
+    of, ends = found
+    numbers = wire.Parts(len(of))
+    inner = wire.number_field(wire.NOTE_NAME, note) + wire.tag(wire.NOTE_INT, 0)
+    numbers.put(wire.tag(wire.NOTES, 2) + wire.varint(len(inner) + 10) + inner)
+    numbers.varint(of["flow"] - REVERSED, 10)
+    data = numbers.binary().buffers()[2]
+    return _binary(np.frombuffer(data, np.uint8).reshape(len(of), -1), ends)
+
+
+def _of_events(arrows: np.ndarray, ids: Int64) -> tuple[np.ndarray, Int64] | None:
+    """The arrows of the events with these ids, event by event, and where those of each end; None when there is none."""
     if not len(arrows):
         return None
     first = np.searchsorted(arrows["id"], ids)
@@ -73,11 +125,9 @@ def arrow_column(arrows: np.ndarray, ids: Int64) -> pa.Array | None:
         return None
     ends = np.zeros(len(ids) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    of = arrows[np.arange(total) - np.repeat(ends[:-1] - first, counts)]
-    data = np.empty((total, 10), np.uint8)
-    tags = [np.frombuffer(wire.tag(number, 1), np.uint8) for number in (wire.FLOWS, wire.FLOW_ENDS)]
-    data[:, :2] = np.array(tags)[of["ends"]]
-    numbers = np.ascontiguousarray(of["flow"])
-    data[:, 2:] = numbers.view(np.uint8).reshape(total, 8)
-    offsets = pa.py_buffer((ends * 10).astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(ids), [None, offsets, pa.py_buffer(data.tobytes())])
+    return arrows[np.arange(total) - np.repeat(ends[:-1] - first, counts)], ends
+
+
+def _binary(rows: NDArray[np.uint8], ends: Int64) -> pa.Array:
+    offsets = pa.py_buffer((ends * rows.shape[1]).astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(rows.tobytes())])

@@ -37,8 +37,9 @@ typedef struct {
 typedef struct {
     Open *open;
     int64_t *asks; /* moments that wait for the next slice */
+    int64_t *loose; /* ends of slices that left the stack before their end: a heap, the least first */
     int64_t last_end_ns;
-    size_t depth, room, ask_count, ask_room;
+    size_t depth, room, ask_count, ask_room, loose_count, loose_room;
     int has_slices;
 } Track;
 
@@ -128,6 +129,36 @@ static int answer_asks(Nester *nester, Track *track, int64_t slice_id)
     return 1;
 }
 
+static int add_loose(Track *track, int64_t end)
+{
+    if (!room_for_one((void **)&track->loose, track->loose_count, &track->loose_room, sizeof end, 4))
+        return 0;
+    size_t at = track->loose_count++;
+    for (; at > 0 && track->loose[(at - 1) / 2] > end; at = (at - 1) / 2)
+        track->loose[at] = track->loose[(at - 1) / 2];
+    track->loose[at] = end;
+    return 1;
+}
+
+/* Whether a slice that left the stack before its end reaches into one with this start and end, but not over it. */
+static int crosses_loose(Track *track, int64_t start, int64_t end)
+{
+    int64_t *heap = track->loose;
+    while (track->loose_count > 0 && heap[0] <= start) {
+        int64_t last = heap[--track->loose_count];
+        size_t at = 0, count = track->loose_count;
+        for (size_t child; (child = 2 * at + 1) < count; at = child) {
+            if (child + 1 < count && heap[child + 1] < heap[child])
+                child++;
+            if (heap[child] >= last)
+                break;
+            heap[at] = heap[child];
+        }
+        heap[at] = last;
+    }
+    return track->loose_count > 0 && heap[0] < end;
+}
+
 static int take_moment(Nester *nester, Track *track, const Span *span)
 {
     if (span->kind == BEFORE_NEXT) {
@@ -136,27 +167,31 @@ static int take_moment(Nester *nester, Track *track, const Span *span)
         track->asks[track->ask_count++] = span->id;
         return 1;
     }
-    size_t depth = track->depth;
-    while (depth > 0) {
+    int64_t ended = NO_PARENT; /* the innermost slice that ends now: where nothing goes on, the moment is its */
+    for (size_t depth = track->depth; depth > 0; depth--) {
         const Open *open = &track->open[depth - 1];
         if (open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns))
             return add_moment(nester, span->id, open->row.id);
-        depth--;
+        if (open->end_ns == span->start_ns && ended == NO_PARENT)
+            ended = open->row.id;
     }
-    return add_moment(nester, span->id, NO_PARENT);
+    return add_moment(nester, span->id, ended);
 }
 
 static int take_slice(Nester *nester, Track *track, const Span *span)
 {
     int64_t start = span->start_ns, end = end_of(span);
     size_t depth = track->depth;
-    int16_t overlap = 0;
+    int16_t overlap = track->loose_count > 0 && crosses_loose(track, start, end);
     while (depth > 0) {
         const Open *open = &track->open[depth - 1];
         if (open->end_ns >= end && (end != start || open->end_ns > start || open->start_ns == start))
             break;
-        if (open->end_ns > start)
+        if (open->end_ns > start) {
             overlap = 1;
+            if (!add_loose(track, open->end_ns))
+                return 0;
+        }
         if (!add_row(nester, &open->row))
             return 0;
         depth--;
@@ -164,6 +199,8 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
     track->depth = depth;
     if (!room_for_one((void **)&track->open, depth, &track->room, sizeof(Open), 2))
         return 0;
+    if (span->kind == UNFINISHED)
+        overlap = 0; /* whether it reaches over what it began in is not known */
     Open *parent = depth > 0 ? &track->open[depth - 1] : NULL;
     if (parent != NULL && span->kind != UNFINISHED)
         parent->row.self_ns = minus(parent->row.self_ns, span->dur_ns);
@@ -360,6 +397,7 @@ static void nester_free(PyObject *self)
     for (size_t place = 0; place < nester->track_count; place++) {
         free(nester->tracks[place].open);
         free(nester->tracks[place].asks);
+        free(nester->tracks[place].loose);
     }
     free(nester->tracks);
     free(nester->rows);

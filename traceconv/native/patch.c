@@ -45,10 +45,11 @@ static int ends_word(Text at, Text end)
     return at == end || is_space(*at) || *at == ',' || *at == ']' || *at == '}';
 }
 
-/* Behind the bare word, or the number that JSON does not have, at `at`; NULL when there is none. */
-static Text past_wrong_word(Text at, Text end)
+/* Behind the bare word, or the number that JSON does not have, at `at`; NULL when there is none. *bound is where a word
+   that began before `at` could not go on: one that lies ahead is the bound of this word too, and is not sought again. */
+static Text past_wrong_word(Text at, Text end, Text *bound)
 {
-    Text stop = at, digits = at + (*at == '-'), point;
+    Text stop, digits = at + (*at == '-'), point;
     if (digits < end && *digits >= '1' && *digits <= '9') {
         point = past_digits(digits, end);
         stop = point + 1;
@@ -56,8 +57,10 @@ static Text past_wrong_word(Text at, Text end)
     }
     if (!memchr(firsts, *at, sizeof firsts - 1))
         return NULL;
-    while (!ends_word(stop, end) && *stop != '"')
-        stop++;
+    if (*bound < at)
+        for (*bound = at; !ends_word(*bound, end) && **bound != '"';)
+            ++*bound;
+    stop = *bound;
     if (stop == at || (stop < end && *stop == '"'))
         return NULL;
     if (*at == '+' && stop - at > 1 && is_digit(at[1]))
@@ -130,6 +133,7 @@ static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
 {
     long depth = 0;
     Text at = begin, from = begin; /* what lies from `from` to `at` is taken as it is */
+    Text bound = begin;
     while (at < end) {
         uint8_t byte = *at;
         if (byte == '"') {
@@ -156,7 +160,7 @@ static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
                 from = at + 1;
             }
         } else if (at > begin && (is_space(at[-1]) || at[-1] == ':' || at[-1] == ',' || at[-1] == '[')) {
-            Text stop = is_space(byte) || byte == ':' ? NULL : past_wrong_word(at, end);
+            Text stop = is_space(byte) || byte == ':' ? NULL : past_wrong_word(at, end, &bound);
             if (stop != NULL) {
                 if (!add(patch, from, (size_t)(at - from)) || !add(patch, "\"", 1)
                     || !add(patch, at, (size_t)(stop - at)) || !add(patch, "\"", 1))

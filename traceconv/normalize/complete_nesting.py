@@ -9,11 +9,13 @@ encloses it (all rows in a few vectorised rounds); only slices that reach beyond
   whose begin stands behind it in the source; two at the same time lie inside of each other in the order of the source.
 - An unfinished slice (its end is unknown) encloses all that comes after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
-- A moment (a flow's end) is enclosed like a slice without duration that comes last at its time.
+- A moment (a flow's end) is enclosed like a slice without duration that comes last at its time; where nothing
+  encloses it, it belongs to the innermost slice that ends at its time.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +37,7 @@ NO_PARENT = -1
 SPAN_DTYPE = np.dtype(
     [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("link", "<i8"), ("track", "<i4"), ("kind", "<i4")]
 )
-#: gap_ns: start less the end of the slice before it on its track, 0 for the first. overlap: 1 when it overlaps another.
+#: gap_ns: start minus the end of the slice before it on its track, 0 for the first. overlap: 1 if it overlaps another.
 NESTED_DTYPE = np.dtype(
     {
         "names": ["id", "parent_id", "dur_ns", "self_ns", "gap_ns", "link", "depth", "kind", "overlap"],
@@ -57,7 +59,7 @@ class CompleteNester(Protocol):
     """Feed it windows of spans, sorted by start (all rows of one start in one window); then `finish`.
 
     Each gives NESTED rows of slices that are done, and MOMENT rows, both in no set order.
-    overlaps  slices that overlap one before them on their track without lying inside of it
+    overlaps  slices that begin inside of one before them on their track and end after it
     """
 
     @property
@@ -102,6 +104,7 @@ class VectorNester:
     def __init__(self) -> None:
         self._open = np.zeros(0, _OPEN_DTYPE)
         self._last_end: dict[int, int] = {}
+        self._crossed: set[int] = set()  # tracks with slices that overlap
         self._waiting = np.zeros(0, SPAN_DTYPE)
         self.overlaps = 0
 
@@ -121,19 +124,20 @@ class VectorNester:
         rows, start, end, is_slice = gather(rows, order), start[order], end[order], is_slice[order]
         kind, ids, track = rows["kind"], np.ascontiguousarray(rows["id"]), np.ascontiguousarray(rows["track"])
         new = order >= carried
-        first = np.ones(count, np.bool_)
-        first[1:] = track[1:] != track[:-1]
-        parent = np.arange(-1, count - 1)
-        parent[first] = -1
+        # The slice before each row on its track is the first that may enclose it.
+        parent = np.full(count, -1, np.int64)
+        np.maximum.accumulate(np.where(is_slice, np.arange(count), -1)[:-1], out=parent[1:])
+        parent[track[parent] != track] = -1
         old = np.flatnonzero(~new)
         place_of = np.full(carried, -1, np.int64)
         place_of[order[old]] = old
         if carried:
             was = self._open["parent"][order[old]]
             parent[old] = np.where(was >= 0, place_of[was], -1)
-        overlap = np.zeros(count, np.bool_)
+        crossing = np.zeros(count, np.bool_)
         parent[_roots(track, start, end, is_slice) & new] = -1
-        self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, is_slice, overlap)
+        self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, is_slice, crossing)
+        overlap = self._overlaps(track, start, end, is_slice & (kind != UNFINISHED), crossing)
         depth = self._depths(parent, new, old, order)
         child_ns = np.zeros(count, np.int64)
         gap = np.zeros(count, np.int64)
@@ -142,14 +146,15 @@ class VectorNester:
             source = order[old]
             child_ns[old] = self._open["child_ns"][source]
             gap[old] = self._open["gap_ns"][source]
-            overlap[old] = self._open["overlap"][source] != 0
             parent_id[old] = self._open["parent_id"][source]
         counted = np.flatnonzero(new & (parent >= 0) & is_slice & (kind != UNFINISHED))
         np.add.at(child_ns, parent[counted], rows["dur_ns"][counted])
         self._gaps(track, start, end, new & is_slice, gap)
+        overlap[old] = self._open["overlap"][order[old]] != 0
         self.overlaps += int(np.count_nonzero(new & overlap))
         resolved, waits = self._next_slices(rows, ids, track, is_slice & new, kind, horizon_ns)
-        stays = is_slice & (end > (_FOREVER if horizon_ns is None else horizon_ns))
+        # A moment of the next window may stand where a slice of this one ends.
+        stays = is_slice & (horizon_ns is not None) & (end >= (horizon_ns or 0))
         self._carry(np.flatnonzero(stays), rows, end, parent, parent_id, child_ns, gap, depth, overlap)
         self._waiting = gather(rows, waits)
         done = ~stays
@@ -175,24 +180,55 @@ class VectorNester:
         start: Int64,
         end: Int64,
         is_slice: Mask,
-        overlap: Mask,
+        crossing: Mask,
     ) -> None:
-        """Moves each candidate in `parent` on until it encloses its row (or there is none)."""
+        """Moves each candidate in `parent` on until it encloses its row (or there is none).
+
+        `crossing`: slices that end after a candidate that they begin in.
+        """
+        ended = np.full(len(parent), -1, np.int64)  # of moments the innermost slice that ends there
+        moments = active[~is_slice[active]]
         while len(active):
             candidate = parent[active]
             same_start = start[candidate] == start[active]
             zero = end[active] == start[active]
-            inside = is_slice[candidate] & (end[candidate] >= end[active])
+            inside = end[candidate] >= end[active]
             # What begins and ends at one time is not inside of what ends there, unless that too has no duration.
             inside &= ~zero | (end[candidate] > start[active]) | (same_start & is_slice[active])
-            inside |= ~is_slice[active] & is_slice[candidate] & same_start
-            crossing = is_slice[active] & is_slice[candidate] & ~inside & (end[candidate] > start[active])
-            overlap[active[crossing]] = True
+            inside |= ~is_slice[active] & same_start
+            crosses = is_slice[active] & ~inside & (end[candidate] > start[active])
+            crossing[active[crosses]] = True
+            at_end = ~is_slice[active] & ~inside & (end[candidate] == start[active])
+            at_end &= ended[active] < 0
+            ended[active[at_end]] = candidate[at_end]
             active, candidate = active[~inside], candidate[~inside]
             # All between a candidate and its own candidate end before it does: none of them encloses this row.
             following = parent[candidate]
             parent[active] = following
             active = active[following >= 0]
+        alone = moments[parent[moments] < 0]
+        parent[alone] = ended[alone]
+
+    def _overlaps(self, track: NDArray[np.int32], start: Int64, end: Int64, finished: Mask, crossing: Mask) -> Mask:
+        """Slices that begin inside of an earlier one and end after it; every first one of a track is in `crossing`.
+
+        A Python loop, over tracks with such slices only.
+        """
+        overlap = np.zeros(len(track), np.bool_)
+        self._crossed.update(track[crossing].tolist())
+        if not self._crossed:
+            return overlap
+        ends: list[int] = []  # of slices that go on, a heap
+        before = -1
+        for row in np.flatnonzero(np.isin(track, list(self._crossed))).tolist():
+            if track[row] != before:
+                ends, before = [], int(track[row])
+            while ends and ends[0] <= start[row]:
+                heapq.heappop(ends)
+            if finished[row]:
+                overlap[row] = bool(ends) and ends[0] < end[row]
+                heapq.heappush(ends, int(end[row]))
+        return overlap
 
     def _depths(self, parent: Int64, new: Mask, old: Int64, order: NDArray[np.intp]) -> NDArray[np.int32]:
         """Depth by doubling: each row looks twice as far up in each round."""
@@ -210,7 +246,7 @@ class VectorNester:
         return depth
 
     def _gaps(self, track: NDArray[np.int32], start: Int64, end: Int64, slices: Mask, gap: Int64) -> None:
-        """Start less the end of the slice before it on its track."""
+        """Start minus the end of the slice before it on its track."""
         at = np.flatnonzero(slices)
         if not len(at):
             return

@@ -40,6 +40,8 @@ class RunContext:
         self.flows = Spool(FLOW_DTYPE)
         self.counters = Spool(COUNTER_DTYPE)
         self.model_names: dict[int, str | None] = {}
+        #: Fusions of which the log says what they were made of.
+        self.fusion_ids: set[int] = set()
         self.op_indices = np.zeros(0, np.uint32)
         self.op_name_hashes = np.zeros(0, np.uint64)
         self._out_of_range = 0

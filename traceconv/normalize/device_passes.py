@@ -12,12 +12,22 @@ from traceconv.diagnostics import Code
 from traceconv.events import EventBatch
 from traceconv.normalize import clock
 from traceconv.normalize.context import FLOW_DTYPE, Int64, Mask, RunContext
-from traceconv.normalize.host_passes import END, halves, json_objects, keep_valid, report_unknown
+from traceconv.normalize.host_passes import (
+    BEGIN_CUT,
+    CUT_MESSAGE,
+    END,
+    END_APART,
+    halves,
+    json_objects,
+    keep_valid,
+    report_unknown,
+)
 from traceconv.normalize.names import EnumColumn, constant, number_text
 from traceconv.normalize.nesting import NO_PARENT, Nester, Slices
 from traceconv.normalize.pairing import Pairer, stable_order
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.spool import SpillIndex
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of, gather, join
@@ -95,8 +105,9 @@ class TaskPass:
         self._collective = next(code for code, name in types.items() if name == "HCCL")
         #: task_id → id of its row.
         self.rows_by_task = SpillIndex(("id",))
-        #: Streams whose tasks did not come in the order of their start, so that `wait_ns` must be made anew.
+        #: Streams whose tasks did not come in the order of their start, so that `stream_wait_ns` must be recomputed.
         self.unordered: set[int] = set()
+        self.table_waits = TableWaits()
         #: Stream → the last start or end of a task on it, on the run's clock.
         self.last_ns: dict[int, int] = {}
         self._last_start: dict[int, int] = {}
@@ -155,20 +166,23 @@ class TaskPass:
         numbers = ("stream_id", "step_id", "execution_id", "context_id", "correlation_id", "size_bytes")
         counts = ("block_count", "mix_block_count")
         computes = starts["task_type"] <= 4  # AI_CORE … MIX_AIV: only these run in blocks
+        op_ids = context.number(schema, starts, "op_index")
         columns: dict[str, ColumnData] = {
             "id": ids,
             "track_id": map_distinct(starts["stream_id"], self._track),
             "device_id": np.full(len(starts), self._device_id, np.int64),
-            "op_id": context.number(schema, starts, "op_index"),
+            "op_id": op_ids,
             "source_task_id": context.number(schema, starts, "task_id"),
             "name": context.texts.column(np.where(names == 0, self._op_names(starts["op_index"]), names)),
             "task_type": self._types.column(starts["task_type"]),
             "core_type": self._cores.column(starts["task_type"]),
             "kind": self._kinds.column(starts["task_type"]),
+            "kind_source": constant("recorded", len(starts)),
             "submit_ns": submit,
             "start_ns": start_ns,
             "dur_ns": dur,
-            "wait_ns": self._waits(starts["stream_id"], start_ns, end_ns, dur_unknown),
+            "wait_ns": self._table_waits(op_ids, starts["task_type"], ids, start_ns, end_ns, dur_unknown),
+            "stream_wait_ns": self._waits(starts["stream_id"], start_ns, end_ns, dur_unknown),
             "depth": np.zeros(len(starts), np.int32),
             "self_ns": dur,
             "hf32_eligible": Nullable(starts["hf32_eligible"] == 1, ~computes),
@@ -215,8 +229,19 @@ class TaskPass:
         self._context.flows.append(flows)
         return Nullable(launch["start_ns"], ~found)
 
+    def _table_waits(
+        self, op_ids: Nullable, task_type: NDArray[np.uint8], ids: Int64, start_ns: Int64, end_ns: Int64, endless: Mask
+    ) -> Nullable:
+        """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
+        is_row = task_type == self._collective
+        is_row |= np.ones(len(ids), np.bool_) if op_ids.null is None else ~op_ids.null
+        rows = np.flatnonzero(is_row)
+        wait, unknown = np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_)
+        wait[rows], unknown[rows] = self.table_waits.take(ids[rows], start_ns[rows], end_ns[rows], endless[rows])
+        return Nullable(wait, unknown)
+
     def _waits(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64, end_unknown: Mask) -> Nullable:
-        """Start less the end of the task before it on its stream; 0 for the first of a stream."""
+        """Start minus the end of the task before it on its stream; 0 for the first of a stream."""
         wait = np.zeros(len(stream), np.int64)
         unknown = np.zeros(len(stream), np.bool_)
         if not len(stream):
@@ -273,7 +298,8 @@ def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBa
 def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
     """stream_range records of one device → range, on the tracks of its streams."""
     account = context.accounts["stream_range"]
-    nester = Nester("stream_id", "span_id", dtype_of(record("stream_range")))
+    nester = Nester("stream_id", "span_id", dtype_of(record("stream_range")), of_end="name")
+    cut = 0
 
     def rows(slices: Slices) -> pa.RecordBatch:
         records = slices.begins
@@ -292,6 +318,7 @@ def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBa
                 "category": constant("stream", len(slices.ids)),
                 "name": context.texts.column(records["name"]),
                 "span_id": number_text(records["span_id"], None),
+                "exception": context.texts.column(slices.end_values),
                 "args": json_objects(context.texts.column(records["args"])),
             },
         )
@@ -302,13 +329,16 @@ def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBa
         if valid is not None:
             batch, ns = keep_valid(context, batch, valid, Code.BAD_TIME, "time out of range"), ns[valid]
         context.note_times(ns)
-        slices = nester.feed(batch.records, batch.ids, batch.records["event"] == END, ns)
+        event = batch.records["event"]
+        cut += int(np.count_nonzero(event == BEGIN_CUT))
+        slices = nester.feed(batch.records, batch.ids, (event == END) | (event == END_APART), ns, event == END_APART)
         account.merged += slices.merged
         yield rows(slices)
     rest = nester.finish()
     account.consumed += nester.unmatched_ends
     context.note("stream_range", Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
     context.note("stream_range", Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
+    context.note("stream_range", Code.CUT_TEXT, cut, CUT_MESSAGE)
     context.note("stream_range", Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
     yield rows(rest)
 
@@ -358,7 +388,7 @@ def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) ->
         _, valid = context.device_times(device_id, known.records["ticks"])
         timed = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range")
         on_time = ~np.isin(timed.records["step_id"], emitted)
-        timed = keep_valid(context, timed, on_time, Code.REPEATED_RECORDS, "marks long after the end of their step")
+        timed = keep_valid(context, timed, on_time, Code.REPEATED_MARK, "marks long after the end of their step")
         marks = join([marks, timed.records])
         # A step waits one batch more after its end mark, for marks that come a little later.
         whole = np.isin(marks["step_id"], ended)
@@ -371,7 +401,7 @@ def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) ->
 def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.RecordBatch:
     _, firsts = np.unique(marks[["step_id", "mark"]], return_index=True)
     repeated = len(marks) - len(firsts)
-    context.lose("step_mark", Code.REPEATED_RECORDS, repeated, "marks that their step has already")
+    context.lose("step_mark", Code.REPEATED_MARK, repeated, "marks that their step has already")
     context.accounts["step_mark"].consumed += len(firsts)
     marks = marks[np.sort(firsts)]
     ns, _ = context.device_times(device_id, marks["ticks"])
@@ -382,6 +412,7 @@ def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.Re
         "device_id": np.full(len(step_ids), device_id, np.int64),
         "model_id": marks["model_id"][first].astype(np.int64),
         "iteration": marks["iteration"][first].astype(np.int64),
+        "source": constant("record", len(step_ids)),
     }
     for mark, name in enumerate(_MARKS):
         here = marks["mark"] == mark

@@ -20,7 +20,9 @@ from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of, gather
 
-BEGIN, END = 0, 1
+#: Halves of a record. END_APART and BEGIN_CUT are of ranges only.
+BEGIN, END, END_APART, BEGIN_CUT = range(4)
+CUT_MESSAGE = "a name or attributes too long for the log were cut when they were recorded"
 
 
 def keep_valid(context: RunContext, batch: EventBatch, valid: Mask | None, code: Code, message: str) -> EventBatch:
@@ -35,7 +37,8 @@ def keep_valid(context: RunContext, batch: EventBatch, valid: Mask | None, code:
 def halves(context: RunContext, batch: EventBatch) -> EventBatch:
     """Counts the events of `batch`, and drops those that are neither a begin nor an end."""
     context.accounts[batch.kind].records += len(batch.records)
-    return keep_valid(context, batch, batch.records["event"] <= END, Code.UNKNOWN_VALUE, "neither begin nor end")
+    known = len(record(batch.kind).field("event").values or {})
+    return keep_valid(context, batch, batch.records["event"] < known, Code.UNKNOWN_VALUE, "neither begin nor end")
 
 
 def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -43,7 +46,7 @@ def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Recor
     schema = record("op")
     texts: tuple[str, ...] = ("name", "op_type", "scope_path")
     texts += tuple(f"{way}_{what}" for way in ("input", "output") for what in ("shapes", "dtypes", "formats"))
-    numbers = ("model_id", "fusion_id", "flops", "input_bytes", "output_bytes", "weight_bytes", "workspace_bytes")
+    numbers = ("model_id", "flops", "input_bytes", "output_bytes", "weight_bytes", "workspace_bytes")
     enums = {name: EnumColumn(schema.field(name)) for name in ("state", "phase")}
     account = context.accounts["op"]
     indices, name_hashes = [context.op_indices], [context.op_name_hashes]
@@ -54,7 +57,14 @@ def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Recor
         columns: dict[str, ColumnData] = {"op_id": context.number(schema, records, "op_index")}
         columns.update({name: context.texts.column(records[name]) for name in texts})
         columns.update({name: context.number(schema, records, name) for name in numbers})
+        # Fusions are logged when a model runs its first iteration: before, nothing is known of them.
+        known = np.isin(records["fusion_id"], list(context.fusion_ids))
+        columns["fusion_id"] = Nullable(records["fusion_id"].astype(np.int64), ~known)
         columns.update({name: enum.column(records[name]) for name, enum in enums.items()})
+        typed = records["op_type"] != 0
+        columns["op_type_source"] = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(records), np.int32), mask=~typed), pa.array(["recorded"])
+        )
         columns["model_name"] = pa.array(
             [context.model_names.get(model) for model in records["model_id"].tolist()], pa.string()
         ).dictionary_encode()
@@ -75,6 +85,7 @@ def fusions(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.R
         records = batch.records
         account.records += len(records)
         account.rows += len(records)
+        context.fusion_ids.update(np.unique(records["fusion_id"]).tolist())
         yield row_batch(
             "fusion",
             {
@@ -129,10 +140,11 @@ def ranges(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Re
             "item_index": context.number(schema, records, "item_index"),
             "correlation_id": context.number(schema, records, "execution_id"),
             "step_id": context.number(schema, records, "step_id"),
+            "exception": context.texts.column(slices.end_values),
             "args": json_objects(context.texts.column(records["args"])),
         }
 
-    nester = Nester("thread_id", "span_id", dtype_of(schema))
+    nester = Nester("thread_id", "span_id", dtype_of(schema), of_end="name")
     for slices in _nested(context, nester, batches):
         yield row_batch("range", {**_slice_columns(context, slices), **columns(slices)})
     report_unknown(context, "range", {"kind": kinds})
@@ -145,7 +157,7 @@ def _nested(
     see_begins: Callable[[RecordArray, Int64, Int64], None] | None = None,
 ) -> Iterator[Slices]:
     """Runs begin and end events through `nester` and keeps the books. `see_begins` gets records, ids and times."""
-    kind = ""
+    kind, cut = "", 0
     for whole in batches:
         kind = whole.kind
         batch = halves(context, whole)
@@ -153,11 +165,13 @@ def _nested(
         if valid is not None:
             batch, ns = keep_valid(context, batch, valid, Code.BAD_TIME, "time out of range"), ns[valid]
         context.note_times(ns)
-        is_end = batch.records["event"] == END
+        event = batch.records["event"]
+        is_end, apart = (event == END) | (event == END_APART), event == END_APART
+        cut += int(np.count_nonzero(event == BEGIN_CUT))
         if see_begins is not None:
             begins = np.flatnonzero(~is_end)
             see_begins(gather(batch.records, begins), batch.ids[begins], ns[begins])
-        slices = nester.feed(batch.records, batch.ids, is_end, ns)
+        slices = nester.feed(batch.records, batch.ids, is_end, ns, apart if apart.any() else None)
         context.accounts[kind].rows += len(slices.ids)
         context.accounts[kind].merged += slices.merged
         yield slices
@@ -167,6 +181,7 @@ def _nested(
     account.consumed += nester.unmatched_ends
     context.note(kind, Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
     context.note(kind, Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
+    context.note(kind, Code.CUT_TEXT, cut, CUT_MESSAGE)
     context.note(kind, Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
     yield rest
 

@@ -5,6 +5,7 @@ everything is found by sorting (`_nest_sound`). Where that does not come out eve
 stack does it one event at a time (`_nest_by_stack`), which is the definition of what is right:
 
 - an end closes the begin with its key; begins above it on the stack have lost their end: no duration;
+- an end that says to stand apart leaves those above it open: they go on, and it does not enclose them;
 - an end whose key is not on the stack is unmatched.
 """
 
@@ -44,6 +45,7 @@ class Slices:
     parent_id: Int64
     unfinished: Mask
     merged: int  # ends that went into these slices
+    end_values: NDArray[np.uint64]  # of a field of their ends; 0 where there is no end
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class _Events:
     thread: NDArray[np.unsignedinteger]
     key: NDArray[np.uint64]
     is_end: Mask
+    apart: Mask
     ns: Int64
     child_ns: Int64  # of open begins: durations of their children so far
 
@@ -62,8 +65,9 @@ class _Events:
 class Nester:
     """Nests the begin and end events of any number of threads. Carries only the begins that are open."""
 
-    def __init__(self, thread: str, key: str, dtype: np.dtype[np.void]) -> None:
-        """`thread` and `key` name fields of the records, which are of `dtype`."""
+    def __init__(self, thread: str, key: str, dtype: np.dtype[np.void], of_end: str | None = None) -> None:
+        """`thread` and `key` name fields of the records, which are of `dtype`; so does `of_end`, for `end_values`."""
+        self._of_end = of_end
         self._thread = thread
         self._key = key
         self._open = np.zeros(0, dtype)
@@ -73,15 +77,20 @@ class Nester:
         self.unmatched_ends = 0
         self.negative = 0
 
-    def feed(self, records: RecordArray, ids: Int64, is_end: Mask, ns: Int64) -> Slices:
-        """Takes the next events in the order of the log; returns the slices that they close."""
+    def feed(self, records: RecordArray, ids: Int64, is_end: Mask, ns: Int64, apart: Mask | None = None) -> Slices:
+        """Takes the next events in the order of the log; returns the slices that they close.
+
+        `apart`: ends that leave open what began after their begin; None: none do.
+        """
+        none = np.zeros(len(self._open), np.bool_)
         all_records = join([self._open, records]) if len(self._open) else records
         events = _Events(
             all_records,
             np.concatenate([self._open_ids, ids]),
             np.ascontiguousarray(all_records[self._thread]),
             np.ascontiguousarray(all_records[self._key]),
-            np.concatenate([np.zeros(len(self._open), np.bool_), is_end]),
+            np.concatenate([none, is_end]),
+            np.concatenate([none, np.zeros(len(records), np.bool_) if apart is None else apart]),
             np.concatenate([self._open_ns, ns]),
             np.concatenate([self._open_child_ns, np.zeros(len(records), np.int64)]),
         )
@@ -94,10 +103,18 @@ class Nester:
         depth, parent_id = _stack_places(self._open[self._thread], self._open_ids)
         zeros = np.zeros(count, np.int64)
         rest = Slices(
-            self._open, self._open_ids, self._open_ns, zeros, zeros, depth, parent_id, np.ones(count, np.bool_), 0
-        )
+            self._open, self._open_ids, self._open_ns, zeros, zeros, depth, parent_id, np.ones(count, np.bool_), 0,
+            np.zeros(count, np.uint64),
+        )  # fmt: skip
         self._keep(self._open[:0], self._open_ids[:0], self._open_ns[:0], self._open_child_ns[:0])
         return rest
+
+    def _end_values(self, events: _Events, ends: NDArray[np.intp]) -> NDArray[np.uint64]:
+        """Of the ends at these places; 0 for -1."""
+        if self._of_end is None:
+            return np.zeros(len(ends), np.uint64)
+        values = np.ascontiguousarray(events.records[self._of_end])[ends]
+        return np.where(ends < 0, np.uint64(0), values)
 
     def _keep(self, records: RecordArray, ids: Int64, ns: Int64, child_ns: Int64) -> None:
         self._open, self._open_ids, self._open_ns, self._open_child_ns = records, ids, ns, child_ns
@@ -107,7 +124,10 @@ class Nester:
         count = len(events.records)
         if not count:
             none = np.zeros(0, np.int64)
-            return Slices(events.records, none, none, none, none, none.astype(np.int32), none, np.zeros(0, np.bool_), 0)
+            return Slices(
+                events.records, none, none, none, none, none.astype(np.int32), none, none.astype(np.bool_), 0,
+                none.astype(np.uint64),
+            )  # fmt: skip
         by_thread = stable_order(events.thread)
         thread = events.thread[by_thread]
         is_end = events.is_end[by_thread]
@@ -160,7 +180,7 @@ class Nester:
         self.negative += int(np.count_nonzero(negative))
         open_order = source[opens]  # thread by thread, the outermost first
         by_start = np.argsort(events.ns[begins], kind="stable")
-        begins, dur = begins[by_start], dur[by_start]
+        begins, ends, dur = begins[by_start], ends[by_start], dur[by_start]
         slices = Slices(
             gather(events.records, begins),
             events.ids[begins],
@@ -171,6 +191,7 @@ class Nester:
             parent_id[by_start],
             negative[by_start],
             len(begins),
+            self._end_values(events, ends),
         )
         self._keep(
             gather(events.records, open_order), events.ids[open_order], events.ns[open_order], child_ns[open_order]
@@ -181,10 +202,11 @@ class Nester:
         """The same one event at a time, for batches in which events are missing: a Python loop, and rare."""
         threads, keys = events.thread.tolist(), events.key.tolist()
         is_end, ns, ids = events.is_end.tolist(), events.ns.tolist(), events.ids.tolist()
-        child_ns = events.child_ns.tolist()
+        child_ns, apart = events.child_ns.tolist(), events.apart.tolist()
         stacks: dict[int, list[int]] = {}
         open_depths: dict[tuple[int, int], list[int]] = {}  # (thread, key) → depths of its open begins
-        rows: list[tuple[int, int, int, int, int, bool]] = []  # place, dur, self, depth, parent_id, unfinished
+        # place, dur, self, depth, parent_id, unfinished, place of the end
+        rows: list[tuple[int, int, int, int, int, bool, int]] = []
         merged = 0
         for place, thread in enumerate(threads):
             stack = stacks.setdefault(thread, [])
@@ -197,32 +219,38 @@ class Nester:
                 self.unmatched_ends += 1
                 continue
             depth = same_key.pop()
-            for lost_depth in range(len(stack) - 1, depth, -1):
-                open_depths[thread, keys[stack[lost_depth]]].pop()
-                rows.append((stack[lost_depth], 0, 0, lost_depth, ids[stack[lost_depth - 1]], True))
+            for above in range(len(stack) - 1, depth, -1):
+                depths = open_depths[thread, keys[stack[above]]]
+                if apart[place]:
+                    depths[depths.index(above)] -= 1
+                else:
+                    depths.pop()
+                    rows.append((stack[above], 0, 0, above, ids[stack[above - 1]], True, -1))
             begin = stack[depth]
             merged += 1
-            del stack[depth:]
+            del stack[depth : depth + 1 if apart[place] else None]
             dur = ns[place] - ns[begin]
-            parent_id = ids[stack[-1]] if stack else NO_PARENT
+            parent = stack[depth - 1] if depth else None
             if dur < 0:
                 self.negative += 1
-            elif stack:
-                child_ns[stack[-1]] = min(child_ns[stack[-1]] + dur, _INT64_MAX)
-            rows.append((begin, dur, dur - child_ns[begin], depth, parent_id, dur < 0))
+            elif parent is not None:
+                child_ns[parent] = min(child_ns[parent] + dur, _INT64_MAX)
+            parent_id = NO_PARENT if parent is None else ids[parent]
+            rows.append((begin, dur, dur - child_ns[begin], depth, parent_id, dur < 0, place))
         rows.sort(key=lambda row: ns[row[0]])
-        columns = np.array(rows, np.int64).reshape(-1, 6).T
-        begins, dur_ns, self_ns, depths, parents, unfinished = columns
+        columns = np.array(rows, np.int64).reshape(-1, 7).T
+        begins, dur_ns, self_ns, row_depths, parents, unfinished, ends = columns
         slices = Slices(
             gather(events.records, begins),
             events.ids[begins],
             events.ns[begins],
             dur_ns,
             self_ns,
-            depths.astype(np.int32),
+            row_depths.astype(np.int32),
             parents,
             unfinished.astype(np.bool_),
             merged,
+            self._end_values(events, ends),
         )
         still_open = np.array([place for _, stack in sorted(stacks.items()) for place in stack], np.intp)
         self._keep(

@@ -22,6 +22,7 @@ from traceconv.normalize.context import RunContext
 from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.rows import row_batch, rows_from_tuples
 from traceconv.normalize.spool import SpillIndex
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.wire.text import TextCollector
 
 #: Most dictionary text that is kept: it is what must fit in memory.
@@ -57,6 +58,7 @@ class RawLogNormalizer:
         self._devices: dict[int, tuple[object, ...]] = {}
         self._rows_by_task: dict[int, SpillIndex] = {}
         self._unordered: dict[int, set[int]] = {}
+        self._table_waits: dict[int, TableWaits] = {}
         self._last_ns: dict[int, dict[int, int]] = {}
         self._capture: tuple[str | None, ...] = (None, None, None, None)
 
@@ -85,8 +87,13 @@ class RawLogNormalizer:
 
     @property
     def unordered_streams(self) -> Mapping[int, frozenset[int]]:
-        """device_id → streams whose tasks did not come in the order of their start: their wait_ns is not right yet."""
+        """device_id → streams whose tasks did not come in the order of their start: their stream_wait_ns is wrong."""
         return {device_id: frozenset(streams) for device_id, streams in self._unordered.items() if streams}
+
+    @property
+    def table_waits(self) -> Mapping[int, TableWaits]:
+        """device_id → what became known of waits after the rows were handed out."""
+        return self._table_waits
 
     @property
     def last_times(self) -> Iterator[tuple[int, int, int]]:
@@ -120,6 +127,7 @@ class RawLogNormalizer:
             tasks = device_passes.TaskPass(context, device_id)
             self._rows_by_task[device_id] = tasks.rows_by_task
             self._unordered[device_id] = tasks.unordered
+            self._table_waits[device_id] = tasks.table_waits
             self._last_ns[device_id] = tasks.last_ns
             yield "task", tasks.rows(timed)
         elif kind in device_passes.METRIC_GROUPS:

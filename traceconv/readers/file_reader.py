@@ -17,13 +17,20 @@ class FileReader:
     """The part of `TraceSource` that says what was read; `blocks` is for the reader to fill."""
 
     def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+        self,
+        path: Path,
+        log: ImportLog,
+        accounts: Accounts,
+        limits: Limits,
+        advance: Callable[[int], None],
+        *,
+        is_text: bool = True,
     ) -> None:
         self._path = path
         self._log = log
         self._accounts = accounts
         self._limits = limits
-        self._source = TextSource(path, log, limits, advance)
+        self._source = TextSource(path, log, limits, advance, is_text=is_text)
         self.blocks: list[tuple[int, int, int | None, int | None]] = []
 
     @property

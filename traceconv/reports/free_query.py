@@ -15,7 +15,11 @@ from traceconv.store.documented_sql import SqlColumn
 
 def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """The one statement of `sql`. Raises UsageError when it can't be parsed, or is more than one."""
-    with _explained():
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the SQL is not UTF-8 text") from None
+    with explained():
         statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"one statement at a time, not {len(statements)}")
@@ -24,7 +28,7 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 def ask(connection: duckdb.DuckDBPyConnection, statement: str) -> Table:
     """Runs a statement. The rows come in batches. Raises UsageError with what DuckDB says against it."""
-    with _explained():
+    with explained():
         connection.execute(statement)
         columns = tuple(_column(name, kind) for name, kind, *_ in connection.description or ())
         # The first batch now, so that what goes wrong at once is said before anything is written.
@@ -36,7 +40,7 @@ def _batches(connection: duckdb.DuckDBPyConnection, first: Sequence[Row]) -> Ite
     batch = first
     while batch:
         yield batch
-        with _explained():
+        with explained():
             batch = connection.fetchmany(BATCH_ROWS)
 
 
@@ -46,7 +50,7 @@ def _column(name: str, kind: object) -> SqlColumn:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Turns what DuckDB says into one line: its first, and its hint."""
     try:
         yield

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from traceconv.errors import UsageError
+from traceconv.errors import UsageError, printable
 from traceconv.reports.values import Cell, human, json_text, msprof_cell, plain
 from traceconv.store.documented_sql import DocumentedSql, SqlColumn
 
@@ -53,7 +53,7 @@ def heading(column: SqlColumn) -> str:
             return column.name.removesuffix(ending)
     if column.unit == "percent":
         return column.name.replace("_percent", " %")
-    return column.name
+    return printable(column.name)  # a free query calls its columns what it likes
 
 
 def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:

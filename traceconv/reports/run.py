@@ -10,10 +10,12 @@ from pathlib import Path
 import duckdb
 
 from traceconv.errors import OutputError, StoreError, UsageError, printable, suggestion
-from traceconv.reports.catalog import Report, reports
+from traceconv.reports.catalog import Report, define_report, reports
 from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.render import Row
+from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text
+from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import OrderTerm, SqlColumn
 
 #: Rows that are fetched at once.
@@ -50,6 +52,8 @@ class Question:
     parameters  of the macro, by name; those left out take all
     filters     all of which a row must meet
     order       what goes before the report's own order
+    top         only the first rows of that order; where it is empty, the largest by the report's measure
+    own_order   whether the rows that `top` chose are in the report's own order
     """
 
     report: Report
@@ -58,6 +62,7 @@ class Question:
     filters: tuple[Filter, ...] = ()
     order: tuple[OrderTerm, ...] = ()
     top: int | None = None
+    own_order: bool = False
 
 
 def find_report(name: str) -> Report:
@@ -132,13 +137,17 @@ def reading() -> Iterator[None]:
     """Turns what DuckDB says when a store can't be read into a StoreError, and its interrupt into Ctrl-C's."""
     try:
         yield
-    except duckdb.CatalogException as error:
+    except (duckdb.CatalogException, duckdb.BinderException) as error:
         raise StoreError(
             f"the store was made by another version of traceconv ({_first_line(error)}); "
             "ingest its sources again into a new one"
         ) from error
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
+    except duckdb.OutOfMemoryException as error:
+        raise StoreError(f"there is not enough memory or disk space for this: {_first_line(error)}") from error
+    except duckdb.DataError as error:  # a value that is out of range, or of another type
+        raise StoreError(f"the store can't answer this: {_first_line(error)}") from error
     except duckdb.Error as error:
         raise StoreError(f"the store can't be read, it may be damaged: {_first_line(error)}") from error
 
@@ -217,9 +226,10 @@ def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int |
 def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[str, list[Value]]:
     """The one SQL statement that a question comes to, and its values."""
     report = question.report
-    order = _order(question)
+    define_report(connection, report)
+    order = _sql_order(_order(question))
     # What is asked of a report may stand in a table or a view that costs less than all of its columns.
-    place = _place_with(connection, question, report.early, {column.name for column in question.columns})
+    place = _place_with(question, report.early, {column.name for column in question.columns})
     if place is None:
         named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
         source = f"{quote_identifier(report.name)}({named})"
@@ -227,7 +237,7 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
         values = [*question.parameters.values(), *values]
     else:
         source = quote_identifier(place)
-        chosen, values = _early_conditions(question)
+        chosen, values = _early_conditions(question, place)
     picked = _picked(connection, question, order)
     if picked is not None:
         # The ids were just read from the store as integers: they can stand in the statement. A list of them stays on
@@ -236,10 +246,12 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
         bounds = f"id BETWEEN {min(picked)} AND {max(picked)}" if picked else "false"
         chosen = [*chosen, bounds, f"id IN ({ids})"]
     columns = ", ".join(quote_identifier(column.name) for column in question.columns)
-    sql = f"SELECT {columns} FROM {source}{_where(chosen)} ORDER BY {order}"  # noqa: S608 - names from our own headers
+    rows = f"FROM {source}{_where(chosen)} ORDER BY {order}"
     if question.top is not None:
-        sql += f" LIMIT {question.top:d}"
-    return sql, values
+        rows += f" LIMIT {question.top:d}"
+        if question.own_order:
+            rows = f"FROM ({rows}) ORDER BY {_sql_order(report.order)}"
+    return f"SELECT {columns} {rows}", values
 
 
 def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: str) -> list[int] | None:
@@ -252,34 +264,36 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
         return None
     if "run" not in question.parameters:
         return None  # an id is unique in its run only
-    place = _place_with(connection, question, (*question.report.early, question.report.name), set())
+    place = _place_with(question, (*question.report.early, question.report.name), set())
     if place is None:
         return None
-    chosen, values = _early_conditions(question)
-    sql = f"SELECT id FROM {quote_identifier(place)}{_where(chosen)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
+    chosen, values = _early_conditions(question, place)
+    source = quote_identifier(place) + ("()" if place == question.report.name else "")
+    sql = f"SELECT id FROM {source}{_where(chosen)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
     rows = [row for batch in fetch(connection, sql, values) for row in batch]
     return [id_ for (id_,) in rows if isinstance(id_, int)]
 
 
-def _place_with(
-    connection: duckdb.DuckDBPyConnection, question: Question, places: Sequence[str], columns: set[str]
-) -> str | None:
+def _place_with(question: Question, places: Sequence[str], columns: set[str]) -> str | None:
     """The first of some places that has these columns, and those that choose and order a question's rows."""
-    needed = columns | {term.column for term in (*question.order, *question.report.order)}
+    needed = columns | {term.column for term in _order(question)}
     needed |= {one.column.name for one in question.filters}
     needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
     for place in places:
-        rows = connection.execute(f"DESCRIBE {quote_identifier(place)}").fetchall()
-        if needed <= {row[0] for row in rows}:
+        if place in tables():
+            has = {column.name for column in tables()[place].columns}
+        else:
+            has = {column.name for column in (views().get(place) or question.report).columns}
+        if needed <= has:
             return place
     return None
 
 
-def _early_conditions(question: Question) -> tuple[list[str], list[Value]]:
-    """What chooses a question's rows in an early place, where parameters are conditions too."""
+def _early_conditions(question: Question, place: str) -> tuple[list[str], list[Value]]:
+    """What chooses a question's rows in a place that is not the macro: parameters are conditions too."""
     chosen, values = conditions(question.filters)
     chosen += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
-    if question.report.early_where:
+    if question.report.early_where and place == question.report.early[0]:
         chosen.append(question.report.early_where)
     return chosen, [*values, *question.parameters.values()]
 
@@ -288,11 +302,19 @@ def _where(chosen: Sequence[str]) -> str:
     return f" WHERE {' AND '.join(chosen)}" if chosen else ""
 
 
-def _order(question: Question) -> str:
+def _order(question: Question) -> list[OrderTerm]:
+    """What the rows are sorted by, up to a total order."""
+    report, first = question.report, question.order
+    if not first and question.top is not None and report.measure is not None:
+        first = (OrderTerm(report.measure, descending=True),)
     terms: list[OrderTerm] = []
-    for term in (*question.order, *question.report.order):
+    for term in (*first, *report.order):
         if all(term.column != known.column for known in terms):
             terms.append(term)
+    return terms
+
+
+def _sql_order(terms: Sequence[OrderTerm]) -> str:
     return ", ".join(
         f"{quote_identifier(term.column)} {'DESC' if term.descending else 'ASC'} NULLS LAST" for term in terms
     )

@@ -1,8 +1,7 @@
 """One profile of a running process: its recorder, whether it is paused, and the spans that are open in it.
 
-A span is logged in pieces where it can't be logged whole: it ends at a pause and begins again at the resume,
-and it ends and begins again where a span of its thread that began before it ends. Pieces after the first say so
-in their args: `"continues": <span_id of the piece before>`.
+A span that is open when the profile ends has no end in the log. One that is open at a pause ends there in the log, and
+begins again at the resume: pieces after the first say so in their args: `"continues": <span_id of the piece before>`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.spec import DeviceSpec
 
+#: Lines of asyncio tasks have numbers from here on: only spans are on them.
+FIRST_TASK_THREAD = 3 << 30
 WRITER = f"traceconv {__version__} reference NPU"
 
 
@@ -35,6 +36,7 @@ class OpenSpan:
     args: str
     thread_id: int
     parent_id: int
+    cut: bool
     piece_id: int
     last_piece_id: int = 0
 
@@ -74,6 +76,8 @@ class Capture:
         self._lock = threading.RLock()
         self._spans: dict[int, OpenSpan] = {}
         self._lanes: dict[int, list[OpenSpan]] = {}
+        #: When the pause began that is not over: pieces that are open in the log end there.
+        self._pause_ns = 0
         self._devices: dict[int, set[int]] = {}
         self._models: dict[int, str] = {}
         self._fused: set[int] = set()
@@ -155,41 +159,33 @@ class Capture:
 
     # Spans of the user
 
-    def span_begin(self, span_id: int, parent_id: int, name: str, args: str, thread_id: int) -> None:
-        """A span begins on a thread now; while paused it waits for the resume."""
+    def span_begin(self, span_id: int, parent_id: int, name: str, args: str, thread_id: int, cut: bool) -> None:
+        """A span begins on a thread now; while paused it waits for the resume. `cut`: its texts were too long."""
         with self._lock:
             if self.closed:
                 return
-            span = OpenSpan(span_id, name, args, thread_id, parent_id, 0)
+            span = OpenSpan(span_id, name, args, thread_id, parent_id, cut, 0)
             self._spans[span_id] = span
             self._lanes.setdefault(thread_id, []).append(span)
             if self.recording:
                 self._open(span, self._now())
 
-    def span_end(self, span_id: int) -> None:
-        """A span that began while this was recorded ends."""
+    def span_end(self, span_id: int, exception: str, thread_id: int) -> None:
+        """A span that began while this was recorded ends, by an exception of that type if there is one.
+
+        thread_id  the thread on which nothing else is open but spans; 0: none that is known
+        """
         with self._lock:
             span = self._spans.pop(span_id, None)
             if span is None:
                 return
             lane = self._lanes[span.thread_id]
-            above: list[OpenSpan] = []
-            if lane[-1] is span:
-                lane.pop()
-            else:
-                place = lane.index(span)
-                above = lane[place + 1 :]
-                del lane[place]
+            only_spans = span.thread_id == thread_id or span.thread_id >= FIRST_TASK_THREAD
+            apart = lane[-1] is not span or not only_spans
+            lane.remove(span)
             if not lane:
                 del self._lanes[span.thread_id]
-            if not span.piece_id:
-                return
-            now = self._now()
-            for other in reversed(above):
-                self._close(other, now)
-            self._close(span, now)
-            for other in above:
-                self._open(other, now)
+            self._close(span, self._pause_ns if self.paused else self._now(), exception, apart)
 
     def parent(self, span_id: int) -> int:
         """The open piece of a span of the user; 0 where it is not in this log."""
@@ -206,27 +202,26 @@ class Capture:
             span.piece_id = span.span_id
         self.recorder.range_begin(
             now, span.piece_id, self.parent(span.parent_id), 0, span.name, "annotation", args, span.thread_id,
-            NONE32, "annotation",
+            NONE32, "annotation", cut=span.cut,
         )  # fmt: skip
 
-    def _close(self, span: OpenSpan, now: int) -> None:
+    def _close(self, span: OpenSpan, now: int, exception: str = "", apart: bool = False) -> None:
         if span.piece_id:
-            self.recorder.range_end(now, span.piece_id, span.thread_id, "annotation")
+            self.recorder.range_end(now, span.piece_id, span.thread_id, "annotation", exception, apart=apart)
             span.last_piece_id, span.piece_id = span.piece_id, 0
 
-    def cut_spans(self) -> None:
-        """All open spans end in the log."""
+    def pause_spans(self) -> None:
+        """Open spans end here, if they are there at the end of the pause."""
+        with self._lock:
+            self._pause_ns = self._now()
+
+    def continue_spans(self) -> None:
+        """Open spans end where the pause began, and go on in the log."""
         with self._lock:
             now = self._now()
             for lane in self._lanes.values():
                 for span in reversed(lane):
-                    self._close(span, now)
-
-    def continue_spans(self) -> None:
-        """All open spans go on in the log."""
-        with self._lock:
-            now = self._now()
-            for lane in self._lanes.values():
+                    self._close(span, self._pause_ns)
                 for span in lane:
                     self._open(span, now)
 

@@ -8,10 +8,14 @@ from contextlib import contextmanager
 
 
 class Gate:
-    """`shared` for runs, `exclusive` for what must see no run under way. Not reentrant."""
+    """`shared` for runs, `exclusive` for what must see no run under way.
+
+    A thread that is inside does not wait for itself: code of the user runs in the midst of it all the same, when a
+    signal arrives or the garbage collector finishes a generator, and may begin or end a profile there.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()
         self._sharing: dict[int, int] = {}
         self._waiting = 0
         self._owner: int | None = None
@@ -21,7 +25,7 @@ class Gate:
         """Waits while somebody has, or waits for, the gate alone."""
         thread = threading.get_ident()
         with self._changed:
-            while self._owner is not None or self._waiting:
+            while thread not in self._sharing and self._owner != thread and (self._owner is not None or self._waiting):
                 self._changed.wait()
             self._sharing[thread] = self._sharing.get(thread, 0) + 1
         try:
@@ -33,21 +37,27 @@ class Gate:
                     del self._sharing[thread]
                 self._changed.notify_all()
 
+    def is_inside(self) -> bool:
+        """Whether this thread is inside."""
+        thread = threading.get_ident()
+        return thread in self._sharing or self._owner == thread
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Waits until nobody else is inside."""
+        thread = threading.get_ident()
         with self._changed:
             self._waiting += 1
             try:
-                while self._owner is not None or self._sharing:
+                while self._owner not in (None, thread) or self._sharing.keys() - {thread}:
                     self._changed.wait()
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
-            self._owner = threading.get_ident()
+            before, self._owner = self._owner, thread
         try:
             yield
         finally:
             with self._changed:
-                self._owner = None
+                self._owner = before
                 self._changed.notify_all()

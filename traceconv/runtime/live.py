@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceconv.errors import UsageError, printable, suggestion
-from traceconv.runtime.capture import Capture
+from traceconv.runtime.capture import FIRST_TASK_THREAD, Capture
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import NONE32, EventLog, EventStore
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from traceconv.runtime.user_session import Session
 
 _FLUSH_S = 0.2
-#: Threads that the operating system does not know: those of sessions, and one for each asyncio task at a time.
+#: Threads that the operating system does not know: those of sessions.
 _FIRST_SESSION_THREAD = 1 << 31
-_FIRST_TASK_THREAD = 3 << 30
 
 #: Number of the span that is open where the code runs, in its thread and its asyncio task.
 CURRENT_SPAN: ContextVar[int] = ContextVar("traceconv_span", default=0)
@@ -64,7 +63,7 @@ class Process:
         self._op_base = 0
         self._model_ids = itertools.count()
         self._session_threads = itertools.count(_FIRST_SESSION_THREAD)
-        self._task_threads = itertools.count(_FIRST_TASK_THREAD)
+        self._task_threads = itertools.count(FIRST_TASK_THREAD)
         self._reset()
 
     def _reset(self) -> None:
@@ -220,6 +219,7 @@ class Process:
             if capture.paused or capture.closed:
                 return
             self._stop(capture)
+            capture.pause_spans()
             capture.paused = True
             self.refresh()
 
@@ -238,6 +238,7 @@ class Process:
                     self._describe(capture, session)
                     session.read_clocks()
             capture.continue_spans()
+            self.stream_spans.cut(capture)
 
     def end(self, capture: Capture, ended: str) -> None:
         """Ends a profile. Raises OutputError when its log could not be written."""
@@ -248,6 +249,7 @@ class Process:
                 capture.write({}, self.store)
             else:
                 self._stop(capture)
+            self.stream_spans.cut(capture, for_good=True)
             self.captures = tuple(other for other in self.captures if other is not capture)
             self.refresh()
             self._set_options()
@@ -269,8 +271,6 @@ class Process:
         for session in sessions:
             if capture.knows(session.model_id):
                 capture.let_go(session.model_id, session.device_id, session.held_memory())
-        capture.cut_spans()
-        self.stream_spans.cut(capture)
         self.deliver()
 
     def _settle(self, sessions: list[Session], *, now: bool = False) -> None:
@@ -355,23 +355,28 @@ class Process:
 
     # Spans
 
-    def span_begin(self, name: str, args: str) -> int:
-        """A span begins where the caller is; 0 when nobody records."""
+    def span_begin(self, name: str, args: str, cut: bool) -> int:
+        """A span begins where the caller is; 0 when nobody records. `cut`: its texts were too long."""
         captures = self.captures
         if not captures:
             return 0
         span_id, thread_id, parent_id = self._new_id(), self.lane(), CURRENT_SPAN.get()
         for capture in captures:
-            capture.span_begin(span_id, parent_id, name, args, thread_id)
+            capture.span_begin(span_id, parent_id, name, args, thread_id, cut)
         return span_id
 
-    def span_end(self, span_id: int) -> None:
-        """It ends."""
+    def span_end(self, span_id: int, exception: str) -> None:
+        """It ends, by an exception of that type if there is one.
+
+        Something of the runtime may be open beside it on its thread when that is another, or in the midst of a run:
+        there the garbage collector may finish a generator.
+        """
+        thread_id = 0 if self.gate.is_inside() else self.thread_id()
         for capture in self.captures:
-            capture.span_end(span_id)
+            capture.span_end(span_id, exception, thread_id)
         self.leave_lane()
 
-    def stream_span_begin(self, stream: object, name: str, args: str) -> StreamSpan:
+    def stream_span_begin(self, stream: object, name: str, args: str, cut: bool) -> StreamSpan:
         """A span begins on a stream: its number, its name, or what `Session.stream` gives.
 
         Raises UsageError when it is not clear which stream is meant.
@@ -381,11 +386,11 @@ class Process:
             if len(sessions) != 1:
                 raise UsageError(f"{len(sessions)} sessions are open: name the stream as session.stream({stream!r})")
             stream = sessions[0].stream(stream)
-        return self.stream_spans.begin(stream.device_id, stream.stream_id, name, args)
+        return self.stream_spans.begin(stream.device_id, stream.stream_id, name, args, cut)
 
-    def stream_span_end(self, span: StreamSpan) -> None:
-        """It ends; what ran on the stream meanwhile is known."""
-        self.stream_spans.end(span)
+    def stream_span_end(self, span: StreamSpan, exception: str) -> None:
+        """It ends, by an exception of that type if there is one; what ran on the stream meanwhile is known."""
+        self.stream_spans.end(span, exception)
 
     # Files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from traceconv.errors import InputError, OutputError, UsageError, printable, suggestion
@@ -72,6 +72,11 @@ class ProfileOptions:
     task_trace: bool = True
     fp_point: str | None = None
     bp_point: str | None = None
+
+    def below(self, folder: Path) -> ProfileOptions:
+        """The same with the paths that are relative to `folder`."""
+        output, file = (None if path is None else folder / path for path in (self.output, self.file))
+        return replace(self, output=output, file=file)
 
     @property
     def selection(self) -> Selection:
@@ -182,7 +187,7 @@ def _checked(said: Mapping[str, object]) -> ProfileOptions:
     if not _switch(said, "profile_device"):
         resources -= {"npu", "pmu"}
     output, file, formats = _files(said)
-    return ProfileOptions(
+    options = ProfileOptions(
         output=output,
         file=file,
         formats=formats,
@@ -195,6 +200,15 @@ def _checked(said: Mapping[str, object]) -> ProfileOptions:
         fp_point=_text(said, "fp_point"),
         bp_point=_text(said, "bp_point"),
     )
+    check_formats(options)
+    return options
+
+
+def check_formats(options: ProfileOptions) -> None:
+    """Raises UsageError for a file that needs what is not recorded."""
+    if "memory_flow.svg" in options.formats and "memory" not in options.resources:
+        where = "level 1" if options.level == 1 else "resource"
+        raise UsageError(f"memory_flow.svg draws allocations, which {where} leaves out: add memory to resource")
 
 
 def _resources(given: object, level: int) -> set[str]:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,22 @@ _NONE64 = (1 << 64) - 1
 _PHASES = enum_values("op", "phase")
 _RANGE_KINDS = enum_values("range", "kind")
 _RANGE_DTYPE = dtype_of(record("range"))
+_BEGIN, _END, _END_APART, _BEGIN_CUT = (
+    enum_values("range", "event")[half] for half in ("begin", "end", "end_apart", "begin_cut")
+)
 #: A record of a range from its fields, as it is in the log.
 _CHARS = {"i8": "q", "u8": "Q", "u4": "I", "u2": "H", "u1": "B"}
 _pack_range = struct.Struct("<" + "".join(_CHARS[_RANGE_DTYPE[name].str[1:]] for name in _RANGE_DTYPE.names or ())).pack
+
+
+class RangeEvent(NamedTuple):
+    """A half of a range of a stream, as its record has it. `name`: of an end, the type of the exception if any."""
+
+    ticks: int
+    span_id: int
+    name: str
+    args: str
+    half: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +337,8 @@ class Recorder(EventLog):
         pe_index: int = NONE32,
         item_index: int = NONE32,
         execution_id: int = NONE32,
+        *,
+        cut: bool = False,
     ) -> None:
         kind_value = self._range_kinds.get(kind)
         if self._writer is None or kind_value is None:
@@ -331,23 +346,27 @@ class Recorder(EventLog):
         if thread_id not in self._threads:
             self.meet_thread(thread_id)
         hashes = self._hashes
+        step_id = step_id if self.selection.steps else NONE32
         self._ranges += _pack_range(
             host_ns, span_id, parent_span_id, trace_id, hashes[name], hashes[category], hashes[args], thread_id,
-            step_id, 0, kind_value, 0, pe_index, item_index, execution_id,
+            step_id, _BEGIN_CUT if cut else _BEGIN, kind_value, 0, pe_index, item_index, execution_id,
         )  # fmt: skip
 
-    def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
+    def range_end(
+        self, host_ns: int, span_id: int, thread_id: int, kind: str, exception: str = "", *, apart: bool = False
+    ) -> None:
         kind_value = self._range_kinds.get(kind)
         if self._writer is not None and kind_value is not None:
             self._ranges += _pack_range(
-                host_ns, span_id, 0, 0, 0, 0, 0, thread_id, NONE32, 1, kind_value, 0, NONE32, NONE32, NONE32
-            )
+                host_ns, span_id, 0, 0, self._hashes[exception], 0, 0, thread_id, NONE32,
+                _END_APART if apart else _END, kind_value, 0, NONE32, NONE32, NONE32,
+            )  # fmt: skip
 
-    def stream_ranges(self, device_id: int, stream_id: int, events: Sequence[tuple[int, int, str, str, bool]]) -> None:
-        """Ranges of a stream, as (tick, span_id, name, args, whether it ends), nested and in order."""
+    def stream_ranges(self, device_id: int, stream_id: int, events: Sequence[RangeEvent]) -> None:
+        """Begins and ends of ranges of a stream, in order."""
         rows = [
-            (ticks, span_id, 0 if ends else self.text(name), 0 if ends else self.text(args), stream_id, int(ends), 0, 0)
-            for ticks, span_id, name, args, ends in events
+            (event.ticks, event.span_id, self.text(event.name), self.text(event.args), stream_id, event.half, 0, 0)
+            for event in events
         ]
         if rows:
             with self._lock:
@@ -401,10 +420,14 @@ class Recorder(EventLog):
         numbers = known.numbers[head]
         records["thread_id"] = numbers[:, 0]
         records["op_index"] = np.where(ends, NONE32, numbers[:, 1])
-        records["step_id"] = np.where(ends, NONE32, words[row, 5])
+        records["step_id"] = np.where(ends, NONE32, self._steps(words[row, 5]))
         records["event"] = ends
         records["level"] = numbers[:, 2]
         return records
+
+    def _steps(self, step_ids: Words) -> Words | int:
+        """Steps as records name them: none where none is recorded."""
+        return step_ids if self.selection.steps else NONE32
 
     def _memory_records(self, words: Words, store: EventStore) -> RecordArray:
         head = words[:, 6]
@@ -431,7 +454,7 @@ class Recorder(EventLog):
             starts["size_bytes"], ends["size_bytes"] = words[:, 3].view(np.uint64), _NONE64
             records["context_id"] = NONE32
             starts["op_index"], ends["op_index"] = numbers[:, 0], NONE32
-            starts["step_id"], ends["step_id"] = words[:, 6], NONE32
+            starts["step_id"], ends["step_id"] = self._steps(words[:, 6]), NONE32
             starts["execution_id"], ends["execution_id"] = words[:, 7], NONE32
             starts["block_count"], starts["mix_block_count"] = numbers[:, 1], numbers[:, 2]
             starts["hf32_eligible"] = numbers[:, 4]

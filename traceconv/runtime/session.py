@@ -350,7 +350,8 @@ class Session:
                     self._read_values(op.index, run)
                 work = partial(launch, op, run)
                 first = None if modules is None else modules.enter(self._scopes[op.index])
-                dispatch(op.index, work if first is None else partial(one_by_one, first, work))
+                index = NONE32 if op.is_collective else op.index  # collectives are no ops of a model
+                dispatch(index, work if first is None else partial(one_by_one, first, work))
             last = None if modules is None else modules.enter(())
             if last is not None:
                 host.hand_over(last)

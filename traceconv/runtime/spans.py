@@ -11,10 +11,13 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from contextvars import Token
-from types import TracebackType
-from typing import TypeVar, cast
+from types import CodeType, FrameType, TracebackType
+from typing import NamedTuple, TypeVar, cast
 
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS
 from traceconv.runtime.stream_spans import StreamSpan
@@ -24,6 +27,19 @@ _F = TypeVar("_F", bound=Callable[..., object])
 #: Longest name and longest text of attributes that a log keeps whole, in characters.
 _NAME_LIMIT = 4_000
 _ARGS_LIMIT = 60_000
+
+
+class _Entry(NamedTuple):
+    """A time that a span was entered: by code in a frame, which leaves it too where a `with` statement did."""
+
+    frame: int
+    code: CodeType
+    thread: int
+    span_id: int = 0
+    token: Token[int] | None = None
+    on_stream: StreamSpan | None = None
+
+
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
@@ -34,49 +50,85 @@ class span:  # noqa: N801 - used like the functions that it stands beside
     and generators: the range is from their first step to their end.
     """
 
-    __slots__ = ("_args", "_name", "_open", "_stream")
+    __slots__ = ("_args", "_before", "_name", "_open", "_stream")
 
     def __init__(self, name: str, *, stream: object = None, **attributes: object) -> None:
         self._name = name
         self._args = attributes
         self._stream = stream
         #: One for each time that it was entered since a profile was there; None before: then it costs nothing.
-        self._open: list[tuple[int, Token[int] | None, StreamSpan | None]] | None = None
+        self._open: list[_Entry] | None = None
+        #: How often it was entered before that, and not left yet.
+        self._before = 0
 
     def __enter__(self) -> span:
         if PROCESS.captures or self._open is not None:
-            self._begin()
+            self._begin(sys._getframe(1))
+        else:
+            self._before += 1
         return self
 
-    def _begin(self) -> None:
+    def _begin(self, frame: FrameType) -> None:
         opened = self._open
         if opened is None:
             opened = self._open = []
+        place = id(frame), frame.f_code, threading.get_ident()
         if not PROCESS.captures:
-            opened.append((0, None, None))
+            opened.append(_Entry(*place))
             return
-        name = self._name if len(self._name) <= _NAME_LIMIT else self._name[: _NAME_LIMIT - 1] + "…"
-        args = args_text(self._args) if self._args else ""
+        name, long_name = _cut_name(self._name)
+        args, long_args = args_text(self._args) if self._args else ("", False)
+        cut = long_name or long_args
         if self._stream is not None:
-            opened.append((0, None, PROCESS.stream_span_begin(self._stream, name, args)))
+            on_stream = PROCESS.stream_span_begin(self._stream, name, args, cut)
+            opened.append(_Entry(*place, on_stream=on_stream))
             return
-        span_id = PROCESS.span_begin(name, args)
-        opened.append((span_id, CURRENT_SPAN.set(span_id) if span_id else None, None))
+        span_id = PROCESS.span_begin(name, args, cut)
+        opened.append(_Entry(*place, span_id, CURRENT_SPAN.set(span_id) if span_id else None))
+
+    def _leave(self, frame: FrameType) -> _Entry | None:
+        """The time that code in `frame` entered it, which may have been another thread's or generator's meanwhile.
+
+        None: that was before a profile was there. Where no `with` statement entered it, as with an ExitStack, it is
+        the latest time in this thread or task.
+        """
+        entries = list(self._open or ())  # others may come and go meanwhile
+        if not entries:
+            self._before -= 1
+            return None
+        current, thread, code = CURRENT_SPAN.get(), threading.get_ident(), frame.f_code
+
+        def nearness(place: int) -> tuple[bool, bool, bool, bool, int]:
+            entry = entries[place]
+            same_frame = entry.frame == id(frame) and entry.code is code
+            same_file = entry.code.co_filename == code.co_filename
+            return same_frame, entry.span_id == current != 0, entry.thread == thread, same_file, place
+
+        is_sure = len(entries) == 1 and not self._before
+        best = (True, 0) if is_sure else max(map(nearness, range(len(entries))))
+        if not best[0] and self._before:
+            self._before -= 1
+            return None
+        assert self._open is not None
+        self._open.remove(entries[best[-1]])
+        return entries[best[-1]]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._open:  # entered before a profile was there
+        entry = self._leave(sys._getframe(1))
+        if entry is None:
             return
-        span_id, token, on_stream = self._open.pop()
+        span_id, token, on_stream = entry[3:]
+        exception = "" if kind is None else _cut_name(kind.__name__)[0]
         if token is not None:
-            try:
-                CURRENT_SPAN.reset(token)
-            except ValueError:
-                token = None  # a generator that another context finishes: there nothing changes
-            PROCESS.span_end(span_id)
+            # Another context, which finishes a generator, and spans that do not nest: there nothing changes.
+            if CURRENT_SPAN.get() == span_id:
+                with suppress(ValueError):
+                    CURRENT_SPAN.reset(token)
+            PROCESS.span_end(span_id, exception)
         elif on_stream is not None:
-            PROCESS.stream_span_end(on_stream)
+            PROCESS.stream_span_end(on_stream, exception)
 
     def _again(self) -> span:
         """One of its own for each call: calls may overlap."""
@@ -109,27 +161,47 @@ def wrap(function: _F, enter: Callable[[], object]) -> _F:
     @functools.wraps(function)
     async def call_async_generator(*args: object, **kwargs: object) -> AsyncIterator[object]:
         with make():
-            async for value in cast("AsyncIterator[object]", plain(*args, **kwargs)):
-                yield value
+            generator = cast("AsyncGenerator[object, object]", plain(*args, **kwargs))
+            step = generator.asend(None)
+            try:
+                while True:
+                    value = await step
+                    try:
+                        step = generator.asend((yield value))
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - it is the generator's, as with `yield from`
+                        step = generator.athrow(error)
+            except StopAsyncIteration:
+                pass
+            finally:
+                await generator.aclose()
 
-    if inspect.iscoroutinefunction(function):
+    #: An object may be one of these by its `__call__`.
+    called = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called):
         return cast("_F", call_async)
-    if inspect.isasyncgenfunction(function):
+    if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(called):
         return cast("_F", call_async_generator)
-    if inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
         return cast("_F", call_generator)
     return cast("_F", call)
 
 
-def args_text(attributes: dict[str, object]) -> str:
-    """Attributes as the text of a JSON object."""
+def _cut_name(name: str) -> tuple[str, bool]:
+    """A name that a log takes, and whether it is only the beginning of one."""
+    return (name, False) if len(name) <= _NAME_LIMIT else (name[: _NAME_LIMIT - 1] + "…", True)
+
+
+def args_text(attributes: dict[str, object]) -> tuple[str, bool]:
+    """Attributes as the text of a JSON object, and whether that is only the beginning of them."""
     try:
         text = _encode(attributes)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps({str(key): _plain(value) for key, value in attributes.items()}, ensure_ascii=False)
     if len(text) > _ARGS_LIMIT:
-        return json.dumps({"cut": text[: _ARGS_LIMIT // 2]}, ensure_ascii=False)
-    return text
+        return json.dumps({"cut": text[: _ARGS_LIMIT // 2]}, ensure_ascii=False), True
+    return text, False
 
 
 def _plain(value: object) -> object:
@@ -137,5 +209,5 @@ def _plain(value: object) -> object:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        return repr(value)[:1000]
+        return repr(value)
     return value

@@ -1,18 +1,21 @@
 """Labelled ranges on a stream of a device: from the start of the first task that ends inside to the end of the last.
 
 What a range covers is known when the device is done, so it is logged at its end, once no range around it on
-its stream is open. Ranges of two threads may overlap on a stream without nesting: the later one is logged in two
-pieces then, the second with `"continues": <span_id of the first>` among its args.
+its stream is open. Ranges of two threads may overlap on a stream without nesting. One that is open when the profile
+ends has no end in the log.
 """
 
 from __future__ import annotations
 
-import heapq
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from traceconv.runtime.capture import Capture
+from traceconv.runtime.event_log import enum_values
+from traceconv.runtime.recorder import RangeEvent
+
+_HALVES = enum_values("stream_range", "event")
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +26,7 @@ class StreamSpan:
     stream_id: int
     name: str
     args: str
+    cut: bool
     bounds: dict[Capture, tuple[int, int]] = field(default_factory=dict)
     pieces: dict[Capture, int] = field(default_factory=dict)
 
@@ -32,17 +36,17 @@ class StreamSpan:
         self.bounds[capture] = min(first, start), max(last, end)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Piece:
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range as it goes into a log. `end` None: it is open when the profile ends."""
+
     start: int
-    negative_end: int
+    end: int | None
     span_id: int
-    name: str
-    args: str
-
-
-#: (tick, span_id, name, args, whether it ends)
-RangeEvent = tuple[int, int, str, str, bool]
+    name: str = ""
+    args: str = ""
+    cut: bool = False
+    exception: str = ""
 
 
 class StreamSpans:
@@ -51,21 +55,21 @@ class StreamSpans:
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id
         self.open: list[StreamSpan] = []
-        self._waiting: dict[tuple[Capture, int, int], list[_Piece]] = {}
+        self._waiting: dict[tuple[Capture, int, int], list[Piece]] = {}
 
-    def begin(self, device_id: int, stream_id: int, name: str, args: str) -> StreamSpan:
+    def begin(self, device_id: int, stream_id: int, name: str, args: str, cut: bool) -> StreamSpan:
         """A range begins on a stream."""
-        span = StreamSpan(device_id, stream_id, name, args)
+        span = StreamSpan(device_id, stream_id, name, args, cut)
         self.open.append(span)
         return span
 
-    def end(self, span: StreamSpan) -> None:
+    def end(self, span: StreamSpan, exception: str) -> None:
         """A range ends; what can be logged is."""
         if span not in self.open:
             return  # one of the parent, which a child of a fork leaves
         self.open.remove(span)
         for capture in list(span.bounds):
-            self._put_aside(span, capture)
+            self._put_aside(span, capture, exception)
         self._log(span.device_id, span.stream_id)
 
     def forget(self) -> None:
@@ -73,11 +77,11 @@ class StreamSpans:
         self.open.clear()
         self._waiting.clear()
 
-    def cut(self, capture: Capture) -> None:
-        """A profile pauses or ends: what it has seen of open ranges is logged."""
+    def cut(self, capture: Capture, *, for_good: bool = False) -> None:
+        """A profile goes on after a pause, or ends `for_good`: what it has seen of open ranges is logged."""
         for span in self.open:
             if capture in span.bounds:
-                self._put_aside(span, capture)
+                self._put_aside(span, capture, is_open=for_good)
         for waiting, device_id, stream_id in list(self._waiting):
             if waiting is capture:
                 self._write(capture, device_id, stream_id)
@@ -90,12 +94,12 @@ class StreamSpans:
                     if capture.recording and capture.options.selection.tasks:
                         span.see(capture, start, end)
 
-    def _put_aside(self, span: StreamSpan, capture: Capture) -> None:
+    def _put_aside(self, span: StreamSpan, capture: Capture, exception: str = "", *, is_open: bool = False) -> None:
         first, last = span.bounds.pop(capture)
         args = span.args if capture not in span.pieces else _continued(span.args, span.pieces[capture])
         span_id = span.pieces[capture] = self._new_id()
-        key = (capture, span.device_id, span.stream_id)
-        self._waiting.setdefault(key, []).append(_Piece(first, -last, span_id, span.name, args))
+        piece = Piece(first, None if is_open else last, span_id, span.name, args, span.cut, exception)
+        self._waiting.setdefault((capture, span.device_id, span.stream_id), []).append(piece)
 
     def _log(self, device_id: int, stream_id: int) -> None:
         if any((span.device_id, span.stream_id) == (device_id, stream_id) for span in self.open):
@@ -107,29 +111,31 @@ class StreamSpans:
     def _write(self, capture: Capture, device_id: int, stream_id: int) -> None:
         pieces = self._waiting.pop((capture, device_id, stream_id))
         if not capture.closed:
-            capture.recorder.stream_ranges(device_id, stream_id, list(nested(pieces, self._new_id)))
+            capture.recorder.stream_ranges(device_id, stream_id, range_events(pieces))
 
 
-def nested(pieces: list[_Piece], new_id: Callable[[], int]) -> Iterator[RangeEvent]:
-    """Begins and ends in the order of time, so that all nest: what does not is cut where the one around it ends."""
-    heap = list(pieces)
-    heapq.heapify(heap)
-    around: list[_Piece] = []
-    while heap or around:
-        following = heap[0] if heap else None
-        if around and (following is None or following.start >= -around[-1].negative_end):
-            done = around.pop()
-            yield -done.negative_end, done.span_id, done.name, done.args, True
-            continue
-        assert following is not None
-        heapq.heappop(heap)
-        if around and following.negative_end < around[-1].negative_end:
-            bound = -around[-1].negative_end
-            rest = _continued(following.args, following.span_id)
-            heapq.heappush(heap, _Piece(bound, following.negative_end, new_id(), following.name, rest))
-            following = _Piece(following.start, -bound, following.span_id, following.name, following.args)
-        yield following.start, following.span_id, following.name, following.args, False
-        around.append(following)
+def range_events(pieces: list[Piece]) -> list[RangeEvent]:
+    """Begins and ends in the order of time: of one tick ends come first, and the longest begins first."""
+    longest_first = sorted(pieces, key=lambda piece: (piece.start, piece.end is not None, -(piece.end or 0)))
+    halves: list[tuple[int, int, int]] = []
+    for place, piece in enumerate(longest_first):
+        halves.append((piece.start, 1, place))
+        if piece.end is not None:
+            halves.append((piece.end, 0, -place))
+    open_places: list[int] = []
+    events: list[RangeEvent] = []
+    for ticks, begins, signed_place in sorted(halves):
+        place = abs(signed_place)
+        piece = longest_first[place]
+        if begins:
+            open_places.append(place)
+            half = "begin_cut" if piece.cut else "begin"
+            events.append(RangeEvent(ticks, piece.span_id, piece.name, piece.args, _HALVES[half]))
+        else:
+            half = "end" if open_places[-1] == place else "end_apart"
+            open_places.remove(place)
+            events.append(RangeEvent(ticks, piece.span_id, piece.exception, "", _HALVES[half]))
+    return events
 
 
 def _continued(args: str, span_id: int) -> str:

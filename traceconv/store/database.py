@@ -20,7 +20,8 @@ from traceconv.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import comments, create_table, quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.documented_sql import DocumentedSql, load_folder
+from traceconv.store.catalogue import columns_of_tables, time_limit, views, wrong_in
+from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
 from traceconv.store.functions import function_statements
 
 #: Oldest storage format that can hold what a store has; read by every DuckDB from 1.2 on.
@@ -51,11 +52,6 @@ def default_store_path() -> Path:
     return Path(os.environ.get(STORE_VARIABLE) or STORE_NAME).expanduser()
 
 
-def views() -> dict[str, DocumentedSql]:
-    """The views that every store has over its tables, by name."""
-    return load_folder("traceconv.store", "views")
-
-
 def create_store(path: Path) -> duckdb.DuckDBPyConnection:
     """Makes a new, empty database file at `path` and returns a connection that has it as current database.
 
@@ -82,7 +78,8 @@ def store_statements() -> list[str]:
     for name, view in views().items():
         statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
         statements.extend(view_comments(view))
-    statements.append((resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8"))
+    perfetto = (resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8")
+    statements.append(guard_left_joins(perfetto, "perfetto"))
     writer = quote_text(f"traceconv {__version__}")
     statements.append(f"INSERT INTO store_info VALUES ({SCHEMA_VERSION}, {writer})")  # noqa: S608 - quoted
     return statements
@@ -116,11 +113,27 @@ def open_store(path: Path, *, read_only: bool = True) -> duckdb.DuckDBPyConnecti
         raise StoreError(f"{_shown(path)} is a folder or a device, not a store; name a file with --db")
     connection = _attach(path, read_only=read_only)
     try:
-        _check_version(path, connection)
+        # A cursor does not have the store as its current database: nothing in it can hide what is DuckDB's.
+        with connection.cursor() as cursor:
+            _check(path, cursor)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def open_own_file(path: Path) -> duckdb.DuckDBPyConnection:
+    """Opens a store for writing that this process has just made; what other people's files need checked is not."""
+    return _attach(path, read_only=False)
+
+
+def new_cursor(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Another connection to a store that is open: while the rows of one are read, others can be asked."""
+    cursor = connection.cursor()
+    # What a connection was told for itself, its cursors are not.
+    cursor.execute(f"USE {_ALIAS}")
+    cursor.execute("SET python_enable_replacements = false")
+    return cursor
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = None) -> None:
@@ -155,7 +168,7 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         connection.execute(f"USE {_ALIAS}")
     except duckdb.Error as error:
         connection.close()
-        raise StoreError(_why_not(path, error)) from error
+        raise StoreError(_why_not(path, error, read_only)) from error
     except BaseException:
         connection.close()
         raise
@@ -172,15 +185,25 @@ def _spill_folder(path: Path) -> str:
     return str(Path(tempfile.gettempdir()) / f"traceconv-{os.getpid()}.tmp")
 
 
-def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+def _check(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     try:
-        rows = connection.execute("SELECT schema_version, writer FROM store_info").fetchall()
-    except duckdb.CatalogException:
-        raise StoreError(
-            f"{_shown(path)} is a DuckDB file, but not one that traceconv made; name another with --db"
-        ) from None
+        with time_limit(connection):
+            found = columns_of_tables(connection, _ALIAS)
+            if "store_info" not in found:
+                raise StoreError(
+                    f"{_shown(path)} is a DuckDB file, but not one that traceconv made; name another with --db"
+                )
+            _check_version(path, connection)
+            wrong = wrong_in(connection, _ALIAS, found)
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
+    if wrong is not None:
+        raise StoreError(f"{_shown(path)} is not a sound store: {wrong}, or ingest its sources again into a new one")
+
+
+def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    info = f"{_ALIAS}.main.store_info"
+    rows = connection.execute(f"SELECT schema_version, writer FROM {info} LIMIT 2").fetchall()  # noqa: S608 - our name
     if len(rows) != 1 or type(rows[0][0]) is not int:
         raise StoreError(f"{_shown(path)} is not a whole store; ingest again into a new one")
     version, writer = rows[0]
@@ -196,12 +219,13 @@ def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _why_not(path: Path, error: duckdb.Error) -> str:
+def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
     """One line for what DuckDB says when a file can't be attached or read."""
     text = str(error)
     shown = _shown(path)
     if "lock on file" in text or "Conflicting lock" in text:
-        return f"{shown} is in use: another program is writing to it; wait for it to end, or close it"
+        does = "is writing to it" if read_only else "has it open"
+        return f"{shown} is in use: another program {does}; wait for it to end, or close it"
     if "already attached" in text or "already open" in text:
         return f"{shown} is open in this program already; close that connection first"
     if "newer version of DuckDB" in text or "older version of DuckDB" in text:

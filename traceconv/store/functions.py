@@ -13,7 +13,7 @@ _CYCLES_NS_DOC = (
 # Both branches are the same formula: 2 · 10⁹ · ⌈…⌉ · cycles + clock · blocks over 2 · clock · blocks. The
 # first is in µs and MHz, within 64 bits (its bounds see to that), and five times as fast as 128 bits are.
 _CYCLES_NS = """
-CREATE OR REPLACE MACRO cycles_ns(cycles, clock_hz, blocks, cores) AS
+cycles_ns(cycles, clock_hz, blocks, cores) AS
 CASE WHEN cycles < 34359738368 AND clock_hz % 1000000 = 0 AND blocks <= 65536 AND cores <= 65536 THEN
   (2000 * ((blocks + cores - 1) // nullif(cores, 0)) * cycles + clock_hz // 1000000 * blocks)
     // nullif(2 * (clock_hz // 1000000) * blocks, 0)
@@ -27,7 +27,7 @@ END
 
 _SHARE_DOC = "[ratio] part / whole as doubles; 0 when whole is 0, NULL when one of them is."
 _SHARE = """
-CREATE OR REPLACE MACRO share(part, whole) AS
+share(part, whole) AS
 CASE WHEN whole = 0 THEN 0 ELSE part::DOUBLE / whole::DOUBLE END
 """
 
@@ -36,7 +36,7 @@ _GIB_PER_S_DOC = (
     "0 when cycles are 0, NULL when an argument is. Cycles summed over blocks give the rate of one core."
 )
 _GIB_PER_S = """
-CREATE OR REPLACE MACRO gib_per_s(size_bytes, cycles, clock_hz) AS
+gib_per_s(size_bytes, cycles, clock_hz) AS
 CASE WHEN cycles = 0 THEN 0
      ELSE size_bytes::DOUBLE * clock_hz::DOUBLE / (cycles::DOUBLE * 1073741824) END
 """
@@ -48,10 +48,15 @@ _FUNCTIONS = (
 )
 
 
+def functions() -> dict[str, str]:
+    """What follows CREATE MACRO, by name."""
+    return {name: body for name, body, _ in _FUNCTIONS}
+
+
 def function_statements() -> list[str]:
     """The statements that create the functions and their comments."""
     return [
         statement
-        for name, create, doc in _FUNCTIONS
-        for statement in (create, f"COMMENT ON MACRO {name} IS {quote_text(doc)}")
+        for name, body, doc in _FUNCTIONS
+        for statement in (f"CREATE OR REPLACE MACRO {body}", f"COMMENT ON MACRO {name} IS {quote_text(doc)}")
     ]

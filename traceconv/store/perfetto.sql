@@ -1,13 +1,15 @@
 -- Views with the names and columns of Perfetto's trace processor, over the latest run of the store, so that queries
--- written for it can be used here: USE perfetto, or FROM perfetto.slice. Only tables of this store are read.
+-- written for it can be used here: USE perfetto, or FROM perfetto.slice. Only tables of this store are read. The latest
+-- run is chosen by IN: DuckDB 2.0.0 loses LIMITs above a join with it, and above a comparison by =.
 CREATE SCHEMA perfetto;
 
 CREATE VIEW perfetto.process AS
-WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), named AS (
+WITH named AS (
   SELECT p.process_id AS upid, coalesce(try_cast(p.pid_text AS BIGINT), p.process_id) AS pid,
          coalesce(p.name, CASE WHEN try_cast(p.pid_text AS BIGINT) IS NULL THEN p.pid_text END) AS name,
          -2 * p.process_id AS arg_set_id
-  FROM main.process AS p JOIN latest USING (run_id)
+  FROM main.process AS p
+  WHERE p.run_id IN (SELECT max(run_id) FROM main.run)
 )
 SELECT * FROM named
 UNION ALL
@@ -16,14 +18,14 @@ SELECT 0 AS upid, 0 AS pid, NULL AS name, NULL AS arg_set_id WHERE NOT EXISTS (F
 COMMENT ON VIEW perfetto.process IS 'Processes.';
 
 CREATE VIEW perfetto.thread AS
-WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), named AS (
+WITH named AS (
   SELECT t.track_id AS utid, coalesce(try_cast(t.tid_text AS BIGINT), CASE WHEN t.tid_text IS NULL THEN p.pid END,
                                       t.track_id) AS tid,
          coalesce(t.name, CASE WHEN try_cast(t.tid_text AS BIGINT) IS NULL THEN t.tid_text END) AS name,
          p.upid, -2 * t.track_id - 1 AS arg_set_id
-  FROM main.track AS t JOIN latest USING (run_id)
+  FROM main.track AS t
   LEFT JOIN perfetto.process AS p ON p.upid = coalesce(t.process_id, (SELECT upid FROM perfetto.process WHERE pid = 0))
-  WHERE t.kind IN ('thread', 'stream')
+  WHERE t.kind IN ('thread', 'stream') AND t.run_id IN (SELECT max(run_id) FROM main.run)
 )
 SELECT * FROM named
 UNION ALL
@@ -38,8 +40,8 @@ SELECT t.track_id AS id, t.name,
             WHEN t.kind = 'async' AND t.process_id IS NULL THEN 'legacy_async_global_slice'
             WHEN t.kind = 'async' THEN 'legacy_async_process_slice'
             ELSE t.kind END AS type
-FROM main.track AS t JOIN (SELECT max(run_id) AS run_id FROM main.run) USING (run_id)
-WHERE t.kind <> 'counter';
+FROM main.track AS t
+WHERE t.kind <> 'counter' AND t.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.track IS 'Tracks that slices are on.';
 
 CREATE VIEW perfetto.thread_track AS
@@ -47,12 +49,12 @@ SELECT utid AS id, utid, name FROM perfetto.thread;
 COMMENT ON VIEW perfetto.thread_track IS 'Tracks of threads.';
 
 CREATE VIEW perfetto.slice AS
-WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), every AS (
-  SELECT run_id, id, start_ns AS ts, dur_ns, track_id, task_type AS category, name, depth, parent_id, args,
+WITH every AS (
+  SELECT run_id, id, start_ns AS ts, dur_ns, track_id, category, name, depth, parent_id, args,
          NULL::BIGINT AS thread_ts, NULL::BIGINT AS thread_dur, NULL AS scope
   FROM main.task
   UNION ALL
-  SELECT run_id, id, start_ns, dur_ns, track_id, level, name, depth, parent_id, args, thread_start_ns,
+  SELECT run_id, id, start_ns, dur_ns, track_id, category, coalesce(source_name, name), depth, parent_id, args, thread_start_ns,
          thread_dur_ns, NULL
   FROM main.api
   UNION ALL
@@ -62,15 +64,17 @@ WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), every AS (
   UNION ALL
   SELECT run_id, id, ts_ns, 0, track_id, category, name, 0, NULL, args, NULL, NULL, coalesce(scope, 'thread')
   FROM main.marker
-  -- What metadata and ends of flows say beyond their columns is no slice there.
-  WHERE category IS DISTINCT FROM '__metadata'
-    AND (args IS NULL OR coalesce(json_extract_string(args, '$.trace_event.ph'), '') NOT IN ('s', 't', 'f'))
+  -- Only instants are slices there: of other events (metadata, objects, samples, marks …) the phase is in args.
+  WHERE ts_ns IS NOT NULL AND (args IS NULL OR json_extract_string(args, '$.trace_event.ph') IS NULL)
 )
 SELECT e.id, e.id AS slice_id, e.ts, coalesce(e.dur_ns, -1) AS dur, e.track_id, e.category, e.name, e.depth,
        e.parent_id, CASE WHEN e.args IS NOT NULL THEN e.id END AS arg_set_id, e.thread_ts, e.thread_dur, e.scope
-FROM every AS e JOIN latest USING (run_id)
--- A complete event without a duration is none there.
-WHERE e.args IS NULL OR e.dur_ns IS NOT NULL OR json_extract_string(e.args, '$.trace_event.ph') IS DISTINCT FROM 'X';
+FROM every AS e
+WHERE e.run_id IN (SELECT max(run_id) FROM main.run)
+  -- A complete event without a duration is none there, nor are asynchronous events of the old kind (S, T, p, F).
+  AND (e.args IS NULL OR (e.dur_ns IS NOT NULL AND e.track_id NOT IN (
+         SELECT track_id FROM main.track WHERE kind = 'async' AND run_id IN (SELECT max(run_id) FROM main.run)))
+       OR coalesce(json_extract_string(e.args, '$.trace_event.ph'), '') NOT IN ('X', 'S'));
 COMMENT ON VIEW perfetto.slice IS 'Slices; dur is -1 when a slice was not closed, 0 for moments.';
 
 CREATE VIEW perfetto.thread_or_process_slice AS
@@ -82,23 +86,61 @@ WHERE s.scope IS DISTINCT FROM 'global';
 COMMENT ON VIEW perfetto.thread_or_process_slice IS 'Slices of threads and processes, with their names.';
 
 CREATE VIEW perfetto.partial_overlap AS
-WITH ordered AS (
-  SELECT id, track_id, name, ts, ts + dur AS end_ts,
-         -- Of those before it, the one that ends last.
-         max_by(struct_pack(name := name, ts := ts, end_ts := ts + dur), ts + dur) OVER (
-           PARTITION BY track_id ORDER BY ts, dur DESC, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-         ) AS before
-  FROM perfetto.slice
-  WHERE dur > 0
+WITH timed AS (
+  SELECT id, track_id, parent_id, name, ts, dur, ts + dur AS end_ts FROM perfetto.slice WHERE dur <> 0
+), siblings AS (
+  SELECT track_id, ts, dur, max(end_ts) OVER (
+           PARTITION BY track_id, parent_id ORDER BY ts, end_ts DESC, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+         ) AS before_end
+  FROM timed
+), placed AS (
+  -- Only tracks where a slice reaches into its next sibling can have such slices (or those with open slices).
+  SELECT id, track_id, name, ts, end_ts,
+         row_number() OVER (PARTITION BY track_id ORDER BY ts, end_ts DESC, id) - 1 AS place
+  FROM timed
+  WHERE dur > 0 AND track_id IN (SELECT track_id FROM siblings WHERE before_end > ts OR dur < 0)
+), reach AS (
+  -- Of each slice, how many slices of its track begin before its end.
+  SELECT id, track_id, ts, end_ts, place + 1 AS low, begun AS high
+  FROM (
+    SELECT *, sum(is_start) OVER (PARTITION BY track_id ORDER BY moment, is_start ROWS UNBOUNDED PRECEDING) AS begun
+    FROM (
+      SELECT *, end_ts AS moment, 0 AS is_start FROM placed UNION ALL SELECT *, ts, 1 FROM placed
+    )
+  )
+  WHERE is_start = 0 AND begun > place + 1
+), node AS (
+  -- The places from low to high as nodes of a binary tree: two a level at most, so that depth costs nothing.
+  SELECT track_id, level, unnest([low, high - 1]) AS number, unnest([low % 2 = 1, high % 2 = 1]) AS used,
+         end_ts, -ts AS later, id
+  FROM (
+    SELECT track_id, end_ts, ts, id, level, (low + (1::BIGINT << level) - 1) >> level AS low, high >> level AS high
+    FROM (SELECT * EXCLUDE (high), high::BIGINT AS high FROM reach), range(0, 40) AS levels(level)
+    WHERE high - low >= 1::BIGINT << greatest(level - 1, 0)
+  )
+  WHERE low < high
+), first_end AS (
+  SELECT track_id, level, number, min(struct_pack(end_ts := end_ts, later := later, id := id)) AS slice
+  FROM node WHERE used GROUP BY track_id, level, number
+), paired AS (
+  -- Of those that go on when a slice begins, the one that ends first: when that does not end before it, none does.
+  SELECT c.id, min(f.slice) AS other
+  FROM (
+    -- Not a join with the levels: the two joins would change places.
+    SELECT id, track_id, level, place >> level AS number
+    FROM (SELECT id, track_id, place, unnest((SELECT list(DISTINCT level) FROM first_end)) AS level FROM placed)
+  ) AS c
+  JOIN first_end AS f ON f.track_id = c.track_id AND f.level = c.level AND f.number = c.number
+  GROUP BY c.id
 )
-SELECT id, track_id, name, ts AS start_ns, end_ts AS end_ns, before.name AS other_name, before.ts AS other_start,
-       before.end_ts AS other_end
-FROM ordered
-WHERE before.end_ts > ts AND before.end_ts < end_ts;
-COMMENT ON VIEW perfetto.partial_overlap IS 'Slices that begin inside of another one of their track and end after it, each with that other one.';
+SELECT c.id, c.track_id, c.name, c.ts AS start_ns, c.end_ts AS end_ns, a.name AS other_name, a.ts AS other_start,
+       a.end_ts AS other_end
+FROM paired AS p JOIN placed AS c ON c.id = p.id JOIN placed AS a ON a.id = p.other.id
+WHERE a.end_ts < c.end_ts;
+COMMENT ON VIEW perfetto.partial_overlap IS 'Slices that begin inside of another one of their track and end after it, each with the one of these that ends first.';
 
 CREATE VIEW perfetto.args AS
-WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), every AS (
+WITH every AS (
   SELECT run_id, id, args FROM main.task WHERE args IS NOT NULL
   UNION ALL
   SELECT run_id, id, args FROM main.api WHERE args IS NOT NULL
@@ -108,7 +150,7 @@ WITH latest AS (SELECT max(run_id) AS run_id FROM main.run), every AS (
   SELECT run_id, id, args FROM main.marker WHERE args IS NOT NULL
 ), leaf AS (
   SELECT e.id AS arg_set_id, 'args' || replace(substr(j.fullkey, 2), '"', '') AS key, j.type, j.atom, j.id AS place
-  FROM every AS e JOIN latest USING (run_id), json_tree(e.args) AS j
+  FROM (FROM every WHERE run_id IN (SELECT max(run_id) FROM main.run)) AS e, json_tree(e.args) AS j
   WHERE j.atom IS NOT NULL AND NOT starts_with(j.fullkey, '$.trace_event')
 )
 SELECT arg_set_id * 4096 + place AS id, arg_set_id, regexp_replace(key, '\[[0-9]+\]', '', 'g') AS flat_key, key,
@@ -121,11 +163,13 @@ FROM leaf
 UNION ALL
 SELECT -2 * p.process_id, -2 * p.process_id, 'process_sort_index_hint', 'process_sort_index_hint', NULL, p.sort_index,
        NULL, p.sort_index::VARCHAR
-FROM main.process AS p JOIN latest USING (run_id) WHERE p.sort_index IS NOT NULL
+FROM main.process AS p
+WHERE p.sort_index IS NOT NULL AND p.run_id IN (SELECT max(run_id) FROM main.run)
 UNION ALL
 SELECT -2 * t.track_id - 1, -2 * t.track_id - 1, 'thread_sort_index_hint', 'thread_sort_index_hint', NULL,
        t.sort_index, NULL, t.sort_index::VARCHAR
-FROM main.track AS t JOIN latest USING (run_id) WHERE t.sort_index IS NOT NULL AND t.kind IN ('thread', 'stream')
+FROM main.track AS t
+WHERE t.sort_index IS NOT NULL AND t.kind IN ('thread', 'stream') AND t.run_id IN (SELECT max(run_id) FROM main.run)
 UNION ALL
 SELECT l.arg_set_id, l.arg_set_id, l.key, l.key, NULL, NULL, NULL, l.display_value
 FROM (
@@ -148,20 +192,21 @@ COMMENT ON MACRO perfetto.extract_arg IS 'One value of a set of args.';
 
 CREATE VIEW perfetto.flow AS
 SELECT f.flow_id AS id, f.src_id AS slice_out, f.dst_id AS slice_in, f.flow_id AS trace_id
-FROM main.flow AS f JOIN (SELECT max(run_id) AS run_id FROM main.run) USING (run_id)
-WHERE f.src_id IS NOT NULL AND f.dst_id IS NOT NULL;
+FROM main.flow AS f
+WHERE f.src_id IS NOT NULL AND f.dst_id IS NOT NULL AND f.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.flow IS 'Arrows between slices.';
 
 CREATE VIEW perfetto.process_counter_track AS
 SELECT DISTINCT hash(c.track_id, c.series) AS id, concat_ws(' ', t.name, c.series) AS name, t.process_id AS upid,
        t.unit
 FROM main.counter AS c JOIN main.track AS t USING (run_id, track_id)
-JOIN (SELECT max(run_id) AS run_id FROM main.run) USING (run_id);
+WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.process_counter_track IS 'Counters: a track for each series.';
 
 CREATE VIEW perfetto.counter AS
 SELECT row_number() OVER (ORDER BY c.ts_ns) AS id, c.ts_ns AS ts, hash(c.track_id, c.series) AS track_id, c.value
-FROM main.counter AS c JOIN (SELECT max(run_id) AS run_id FROM main.run) USING (run_id);
+FROM main.counter AS c
+WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.counter IS 'Values of counters.';
 
 CREATE VIEW perfetto.metadata AS
@@ -182,6 +227,6 @@ UNION ALL
 SELECT 'slice_drop_overlapping_complete_event', 0
 UNION ALL
 SELECT 'json_tokenizer_failure', coalesce(sum(lost_count), 0)::BIGINT
-FROM main.import_account JOIN (SELECT max(run_id) AS run_id FROM main.run) USING (run_id)
-WHERE record = 'damaged events';
+FROM main.import_account
+WHERE record = 'damaged events' AND run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.stats IS 'Counts of oddities, under the names that they have there.';

@@ -16,7 +16,8 @@ class SmallInserts:
     """Batches by table and columns, each with its run."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[str, tuple[str, ...]], list[pa.RecordBatch]] = {}
+        #: Texts of a column are coded in one run and plain in the next: such batches can't be one.
+        self._waiting: dict[tuple[str, tuple[tuple[str, bool], ...]], list[pa.RecordBatch]] = {}
         self._bytes = 0
 
     @property
@@ -37,7 +38,8 @@ class SmallInserts:
         for batch in seen:
             run_ids = pa.array([run_id] * batch.num_rows, pa.int64())
             whole = pa.RecordBatch.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
-            self._waiting.setdefault((table, tuple(whole.schema.names)), []).append(whole)
+            columns = tuple((field.name, pa.types.is_dictionary(field.type)) for field in whole.schema)
+            self._waiting.setdefault((table, columns), []).append(whole)
         self._bytes += size
         return rows
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from traceconv.normalize.rows import rows_from_tuples
 from traceconv.store.writer import StoreWriter
 
 STEP_COLUMNS = dict.fromkeys(
@@ -13,8 +16,10 @@ FUSION_COLUMNS = {
     **dict.fromkeys(("model_name", "name", "originals"), "VARCHAR"),
 }
 MEMORY_COLUMNS = {
-    **dict.fromkeys(("id", "device_id", "size_bytes", "alloc_ns", "free_ns"), "BIGINT"),
-    "name": "VARCHAR",
+    **dict.fromkeys(
+        ("id", "device_id", "size_bytes", "alloc_ns", "free_ns", "total_bytes", "reserved_bytes"), "BIGINT"
+    ),
+    **dict.fromkeys(("name", "pool"), "VARCHAR"),
 }
 
 
@@ -52,8 +57,8 @@ def add_steps(writer: StoreWriter, run_id: int) -> tuple[int, int]:
         values,
     )
     writer.run_sql(
-        "INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns) "
-        "SELECT $run, * FROM temp.vendor_new_step",
+        "INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns, source) "
+        "SELECT $run, *, 'csv' FROM temp.vendor_new_step",
         values,
     )
     writer.run_sql(
@@ -109,24 +114,118 @@ def add_fusions(writer: StoreWriter, run_id: int) -> None:
 
 
 def add_memory(writer: StoreWriter, run_id: int) -> None:
-    """Blocks of `vendor_memory`; the operator that asked for one is an op of its own, by its name."""
+    """Blocks of `vendor_memory`; the operator that asked for one is an op of its own, by its name.
+
+    What the allocator held in all after each allocation is kept for `add_held_memory`.
+    """
     values = {"run": run_id}
     writer.run_sql(
-        "INSERT INTO op (run_id, op_id, name, op_type) SELECT $run, (SELECT coalesce(max(op_id), 0) FROM op "
-        "WHERE run_id = $run) + row_number() OVER (ORDER BY name), name, name FROM ("
+        "INSERT INTO op (run_id, op_id, name, op_type, op_type_source) SELECT $run, (SELECT coalesce(max(op_id), 0) "
+        "FROM op WHERE run_id = $run) + row_number() OVER (ORDER BY name), name, name, 'name' FROM ("
         "SELECT DISTINCT name FROM temp.vendor_memory WHERE name IS NOT NULL) AS v "
         "WHERE NOT EXISTS (FROM op AS o WHERE o.run_id = $run AND o.name = v.name AND o.op_type = v.name)",
         values,
     )
     writer.run_sql(
-        "INSERT INTO memory (run_id, block_id, device_id, kind, size_bytes, alloc_ns, free_ns, op_id) "
+        "INSERT INTO memory (run_id, block_id, device_id, pool, kind, size_bytes, alloc_ns, free_ns, op_id) "
         "SELECT $run, (SELECT coalesce(max(block_id), 0) FROM memory WHERE run_id = $run) "
-        "+ row_number() OVER (ORDER BY v.id), v.device_id, 'block', v.size_bytes, v.alloc_ns, v.free_ns, "
+        "+ row_number() OVER (ORDER BY v.id), v.device_id, v.pool, 'block', v.size_bytes, v.alloc_ns, v.free_ns, "
         "(SELECT min(o.op_id) FROM op AS o WHERE o.run_id = $run AND o.name = v.name AND o.op_type = v.name) "
         "FROM temp.vendor_memory AS v",
         values,
     )
+    writer.run_sql(
+        "CREATE TEMP TABLE IF NOT EXISTS vendor_held (device_id BIGINT, pool VARCHAR, ns BIGINT, total_bytes BIGINT, "
+        "reserved_bytes BIGINT)"
+    )
+    writer.run_sql(
+        "INSERT INTO temp.vendor_held SELECT device_id, pool, alloc_ns, total_bytes, reserved_bytes "
+        "FROM temp.vendor_memory WHERE alloc_ns IS NOT NULL"
+    )
     add_devices(writer, run_id)
+
+
+#: What each pool holds beside the blocks that are known, at each moment at which its writer said what it holds in all.
+_HELD = """
+WITH change AS (
+  SELECT device_id, pool, alloc_ns AS ns, size_bytes AS bytes, 1 AS allocs, 0 AS frees
+  FROM memory WHERE run_id = $run AND kind = 'block' AND alloc_ns IS NOT NULL
+  UNION ALL
+  SELECT device_id, pool, free_ns, -size_bytes, 0, 1
+  FROM memory WHERE run_id = $run AND kind = 'block' AND (free_ns >= alloc_ns OR alloc_ns IS NULL)
+), moment AS (
+  SELECT device_id, pool, ns, sum(bytes) AS bytes, sum(allocs) AS allocs, sum(frees) AS frees
+  FROM change WHERE ns IS NOT NULL GROUP BY ALL
+), before AS (
+  SELECT device_id, pool, sum(size_bytes) AS bytes
+  FROM memory WHERE run_id = $run AND kind = 'block' AND alloc_ns IS NULL GROUP BY ALL
+), known AS (
+  SELECT m.device_id, m.pool, m.ns, m.allocs, m.frees, coalesce(b.bytes, 0)
+         + sum(m.bytes) OVER (PARTITION BY m.device_id, m.pool ORDER BY m.ns) AS bytes
+  FROM moment AS m
+  LEFT JOIN before AS b ON b.device_id IS NOT DISTINCT FROM m.device_id AND b.pool IS NOT DISTINCT FROM m.pool
+), held AS (
+  SELECT k.device_id, k.pool, k.ns, max(h.total_bytes) - any_value(k.bytes) AS rest, max(h.reserved_bytes) AS reserved
+  FROM temp.vendor_held AS h
+  JOIN known AS k ON k.device_id IS NOT DISTINCT FROM h.device_id AND k.pool IS NOT DISTINCT FROM h.pool AND k.ns = h.ns
+  -- Where something is freed in the same moment, the order is not known.
+  WHERE k.frees = 0
+  GROUP BY k.device_id, k.pool, k.ns
+)
+SELECT device_id, pool, ns, {0}::BIGINT FROM held WHERE {0} IS NOT NULL
+QUALIFY lag({0}) OVER (PARTITION BY device_id, pool ORDER BY ns) IS DISTINCT FROM {0}
+ORDER BY device_id, pool, ns
+"""
+
+
+def add_held_memory(writer: StoreWriter, run_id: int, coarse_bytes: int) -> None:
+    """Makes blocks of what pools hold besides the blocks that are listed, and segments of what they reserve.
+
+    Both are known from the totals that stand with each allocation. A block without a time is held from before the
+    recording to behind its end; what is given up or added unseen is so at the first moment that shows it.
+    coarse_bytes  differences of totals below this come from their last digit
+    """
+    if not writer.fetch("SELECT 1 FROM duckdb_tables() WHERE table_name = 'vendor_held' AND temporary"):
+        return
+    # Both before the first is made: the new blocks would be known ones.
+    levels: dict[tuple[str, int | None, str | None], list[tuple[int, int]]] = {}
+    for column, kind in (("rest", "block"), ("reserved", "segment")):
+        for device_id, pool, ns, held in writer.fetch(_HELD.format(column), {"run": run_id}):
+            levels.setdefault((kind, device_id, pool), []).append((ns, held))
+    rows = [
+        (device_id, pool, kind, size, alloc_ns, free_ns)
+        for (kind, device_id, pool), found in levels.items()
+        for size, alloc_ns, free_ns in _parts(found, coarse_bytes)
+    ]
+    first = writer.fetch("SELECT coalesce(max(block_id), 0) + 1 FROM memory WHERE run_id = $run", {"run": run_id})[0][0]
+    names = ("block_id", "device_id", "pool", "kind", "size_bytes", "alloc_ns", "free_ns")
+    batch = rows_from_tuples("memory", names, [(int(first) + at, *row) for at, row in enumerate(rows)])
+    writer.insert("memory", run_id, iter([batch]))
+    writer.run_sql("DROP TABLE temp.vendor_held")
+
+
+def _parts(levels: Iterable[tuple[int, int]], coarse_bytes: int) -> list[tuple[int, int | None, int | None]]:
+    """(size, start, end) of parts that together are of these levels, each from its moment on; the newest ends first."""
+    open_parts: list[tuple[int, int | None]] = []
+    done: list[tuple[int, int | None, int | None]] = []
+    now: int | None = None
+    for ns, held in levels:
+        level = max(held, 0)
+        if now is not None and abs(level - now) < coarse_bytes:
+            continue
+        if now is None or level > now:
+            open_parts.append((level - (now or 0), None if now is None else ns))
+        else:
+            less = now - level
+            while less:
+                size, start = open_parts.pop()
+                taken = min(size, less)
+                done.append((taken, start, ns))
+                less -= taken
+                if taken < size:
+                    open_parts.append((size - taken, start))
+        now = level
+    return [part for part in (*done, *((size, start, None) for size, start in open_parts)) if part[0]]
 
 
 def add_devices(writer: StoreWriter, run_id: int) -> None:

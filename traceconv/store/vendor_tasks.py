@@ -1,9 +1,11 @@
 """Tasks from a vendor's CSV: matched with those of the timeline, which they complete; the others become tasks.
 
 All of it is SQL over `vendor_task`, a temporary table with one row a record of the file (`TASK_COLUMNS`). A record and
-a task belong together when they begin in the same nanosecond on the same stream and have one name; or, where the
-timeline's times are rounded, when they are alike but for less than `NEAR_NS`; or by their number in place of the
-name. Each belongs to one other at most: what could belong to several belongs to none.
+a task belong together when they begin in the same nanosecond and have one name; or, where times are rounded, when they
+begin less than `NEAR_NS` apart; or by their number in place of the name. Device, stream and number must be equal where
+both sides have them: files recorded at a low level lack them, and so do single rows. Each belongs to one other at most.
+Records that are alike in all that the file says go to tasks that are alike in it, in order. A record that could belong
+to several tasks that differ belongs to none, and is no task of its own either: the timeline has it already.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ _OP_FACTS = (
     "output_dtypes",
     "output_formats",
 )
-_PMU = tuple(column.name for column in table("task_pmu").columns if column.name not in ("run_id", "id", "metric_group"))
-_TEXTS = (*(fact for fact in _OP_FACTS if fact != "model_id"), "task_type", "args")
+_NO_COUNTERS = ("run_id", "id", "metric_group", "recorded")
+_PMU = tuple(column.name for column in table("task_pmu").columns if column.name not in _NO_COUNTERS)
+_TEXTS = (*(fact for fact in _OP_FACTS if fact != "model_id"), "task_type", "args", "recorded")
 _NUMBERS = (
     "id",
     "device_id",
@@ -52,26 +55,43 @@ TASK_COLUMNS = {
     **{f"pmu_{name}": "BIGINT" for name in _PMU},
 }
 
-_SAME_PLACE = (
-    "t.run_id = $run AND t.stream_id IS NOT DISTINCT FROM v.stream_id "
-    "AND (t.device_id IS NULL OR v.device_id IS NULL OR t.device_id = v.device_id)"
+_IDENTITY = ("device_id", "stream_id", "source_task_id")
+_SAME_STREAM, _COMPATIBLE = (
+    "t.run_id = $run AND "
+    + " AND ".join(f"(t.{name} IS NULL OR v.{name} IS NULL OR t.{name} = v.{name})" for name in names)
+    for names in (_IDENTITY[:2], _IDENTITY)
 )
-_SAME_NUMBER = "(t.source_task_id IS NULL OR v.source_task_id IS NULL OR t.source_task_id = v.source_task_id)"
 _FREE = (
     "NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
     "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.task_id = t.id)"
 )
+_ALONE = (
+    "NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
+    "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)"
+)
 _ONE_TO_ONE = "QUALIFY count(*) OVER (PARTITION BY v.id) = 1 AND count(*) OVER (PARTITION BY t.id) = 1"
+#: The same name at about the same time more often than this: pairs are not looked at, each record is unclear.
+_MAX_ALIKE = 1000
+#: Rounds of taking what fits best. One is enough but where records of one name begin less than NEAR_NS apart.
+_MAX_ROUNDS = 100
 
 #: What kind of work a task is, by the words of msprof.
 _KIND = """CASE
     WHEN regexp_matches(coalesce(v.task_type, ''), '^(HCCL|COMMUNICATION|HCCL_AI_CPU)', 'i')
       OR regexp_matches(coalesce(v.name, ''), '^hcom_', 'i') THEN 'collective'
+    WHEN regexp_matches(coalesce(v.task_type, ''), '^(AI_|AIC|AIV|MIX_|DSA|FFTS)', 'i') THEN 'compute'
     WHEN regexp_matches(coalesce(v.task_type, '') || ' ' || coalesce(v.name, ''),
                         '(memcpy|sdma|pcie_dma|reduce_async)', 'i') THEN 'copy'
     WHEN regexp_matches(coalesce(v.task_type, ''), '^(event|notify|profiling|place.holder|model|write|end.graph)', 'i')
       THEN 'sync'
     ELSE 'compute' END"""
+
+
+#: The track of a new task; a file without streams says no more than whether a task is a collective.
+_TRACK = (
+    "CASE WHEN v.stream_id IS NOT NULL THEN 'Stream ' || v.stream_id "
+    "WHEN v.kind = 'collective' THEN 'Communication' ELSE 'Stream not recorded' END"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,54 +100,132 @@ class Matched:
 
     exact      by the same start and name
     near       by a start less than NEAR_NS away
-    by_number  by the same start and the number in place of the name
+    by_number  by the same start and the number in place of the name, or under another number by all else
+    in_order   of all these, records that are alike, with tasks that are alike
     apart_ns   by how much starts that are near differ at most
-    unmatched  records without a task
+    unclear    records that could belong to several tasks that differ
+    unmatched  other records without a task
     """
 
     exact: int
     near: int
     by_number: int
+    in_order: int
     apart_ns: int
+    unclear: int
     unmatched: int
 
 
+def settle_labelled_devices(writer: StoreWriter, run_id: int) -> None:
+    """The tasks of a process whose label says which NPU it is are of that device, and so are their tracks.
+
+    `vendor_label` (process_id, device_id) is there afterwards.
+    """
+    values: dict[str, object] = {"run": run_id}
+    writer.run_sql(
+        "CREATE OR REPLACE TEMP TABLE vendor_label AS SELECT process_id, number::BIGINT AS device_id FROM ("
+        "SELECT k.process_id, min(regexp_extract(m.args->>'labels', '^NPU (\\d{1,9})$', 1)) AS number FROM marker AS m "
+        "JOIN track AS k USING (run_id, track_id) WHERE m.run_id = $run AND m.name = 'process_labels' "
+        "GROUP BY k.process_id HAVING count(DISTINCT m.args->>'labels') = 1) WHERE number <> ''",
+        values,
+    )
+    writer.run_sql(
+        "CREATE OR REPLACE TEMP TABLE vendor_device AS "
+        "SELECT k.track_id, l.device_id FROM track AS k JOIN temp.vendor_label AS l USING (process_id) "
+        "WHERE k.run_id = $run AND k.kind = 'stream' AND k.device_id IS NULL",
+        values,
+    )
+    _spread_devices(writer, values)
+
+
 def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
-    """Fills `vendor_match` (vendor_id, task_id) from `vendor_task` and the tasks of the run."""
+    """Fills `vendor_match` (vendor_id, task_id) and `vendor_unclear` from `vendor_task` and the tasks of the run."""
     run: dict[str, object] = {"run": run_id}
     writer.run_sql("UPDATE temp.vendor_task SET dur_ns = end_ns - start_ns WHERE dur_ns IS NULL AND end_ns >= start_ns")
-    writer.run_sql("DROP TABLE IF EXISTS temp.vendor_match")
-    writer.run_sql("CREATE TEMP TABLE vendor_match (vendor_id BIGINT, task_id BIGINT, apart_ns BIGINT)")
-    counts = [
-        _add_matches(writer, run, f"t.start_ns = v.start_ns AND t.name = v.name AND {_SAME_PLACE} AND {_SAME_NUMBER}"),
-        _add_matches(
-            writer,
-            run,
-            f"t.start_ns // {NEAR_NS} = v.start_ns // {NEAR_NS} + step.around "
-            f"AND abs(t.start_ns - v.start_ns) < {NEAR_NS} AND t.name = v.name AND {_SAME_PLACE} AND {_SAME_NUMBER}",
-        ),
-        _add_matches(writer, run, f"t.start_ns = v.start_ns AND t.source_task_id = v.source_task_id AND {_SAME_PLACE}"),
-    ]
-    apart, unmatched = writer.fetch(
-        "SELECT coalesce((SELECT max(apart_ns) FROM temp.vendor_match), 0), "
-        "(SELECT count(*) FROM temp.vendor_task) - (SELECT count(*) FROM temp.vendor_match)"
-    )[0]
-    return Matched(counts[0], counts[1], counts[2], int(apart), int(unmatched))
-
-
-def _add_matches(writer: StoreWriter, run: dict[str, object], condition: str) -> int:
-    before = writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0]
-    around = "CROSS JOIN (VALUES (-1), (0), (1)) AS step(around)" if "step.around" in condition else ""
+    _start_matching(writer)
     writer.run_sql(
-        "INSERT INTO temp.vendor_match SELECT v.id, t.id, abs(t.start_ns - v.start_ns) "  # noqa: S608 - our own words
-        f"FROM temp.vendor_task AS v {around} JOIN task AS t ON {condition} WHERE {_FREE} {_ONE_TO_ONE}",
+        "INSERT INTO temp.vendor_unclear SELECT v.id FROM temp.vendor_task AS v WHERE EXISTS (FROM ("  # noqa: S608
+        "SELECT name, bucket, count(*) FILTER (ours) AS tasks, count(*) FILTER (NOT ours) AS records FROM ("
+        f"SELECT name, start_ns // {NEAR_NS} AS bucket, true AS ours FROM task WHERE run_id = $run "
+        f"UNION ALL SELECT name, start_ns // {NEAR_NS}, false FROM temp.vendor_task) GROUP BY name, bucket) AS many "
+        f"WHERE tasks > 0 AND records > 0 AND greatest(tasks, records) > {_MAX_ALIKE} "
+        f"AND many.name = v.name AND many.bucket = v.start_ns // {NEAR_NS})",
         run,
     )
-    return int(writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0]) - int(before)
+    around = "CROSS JOIN (VALUES (-1), (0), (1)) AS step(around)"
+    near = (
+        f"t.start_ns // {NEAR_NS} = v.start_ns // {NEAR_NS} + step.around "
+        f"AND abs(t.start_ns - v.start_ns) < {NEAR_NS} AND t.name = v.name"
+    )
+    exact, exact_in_order = _add_matches(writer, run, "", "t.start_ns = v.start_ns AND t.name = v.name")
+    close, close_in_order = _add_matches(writer, run, around, near)
+    number, number_in_order = _add_matches(
+        writer, run, "", "t.start_ns = v.start_ns AND t.source_task_id = v.source_task_id"
+    )
+    same = "t.start_ns = v.start_ns AND t.name = v.name AND t.dur_ns = v.dur_ns"
+    renumbered, renumbered_in_order = _add_matches(writer, run, "", same, _SAME_STREAM)
+    number += renumbered
+    writer.run_sql("DELETE FROM temp.vendor_unclear WHERE vendor_id IN (SELECT vendor_id FROM temp.vendor_match)")
+    apart, unclear, records = writer.fetch(
+        "SELECT coalesce((SELECT max(apart_ns) FROM temp.vendor_match), 0), "
+        "(SELECT count(DISTINCT vendor_id) FROM temp.vendor_unclear), (SELECT count(*) FROM temp.vendor_task)"
+    )[0]
+    in_order = exact_in_order + close_in_order + number_in_order + renumbered_in_order
+    unmatched = records - exact - close - number - unclear
+    return Matched(exact, close, number, in_order, int(apart), int(unclear), int(unmatched))
 
 
-def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group: str | None, *, has_ops: bool) -> None:
-    """What the records say goes into their tasks, and into new tasks for those that have none.
+def _start_matching(writer: StoreWriter) -> None:
+    writer.run_sql("CREATE OR REPLACE TEMP TABLE vendor_match (vendor_id BIGINT, task_id BIGINT, apart_ns BIGINT)")
+    writer.run_sql("CREATE OR REPLACE TEMP TABLE vendor_unclear (vendor_id BIGINT)")
+
+
+def _add_matches(
+    writer: StoreWriter, run: dict[str, object], around: str, condition: str, place: str = _COMPATIBLE
+) -> tuple[int, int]:
+    """Matches what is free and fits best, from both sides, until nothing does; (matches, those of them in order).
+
+    The more of device, stream and number are known to be equal, the better; then the same duration; then the start.
+    """
+    equal = " + ".join(f"coalesce(t.{name} = v.{name}, false)::INTEGER" for name in _IDENTITY)
+    writer.run_sql(
+        "CREATE OR REPLACE TEMP TABLE vendor_pair AS SELECT v.id AS vendor_id, t.id AS task_id, "  # noqa: S608 - ours
+        f"abs(t.start_ns - v.start_ns) AS apart_ns, {equal} AS equal, "
+        "coalesce(abs(t.dur_ns - v.dur_ns) > 1, (t.dur_ns IS NULL) <> (v.dur_ns IS NULL)) AS differs "
+        f"FROM temp.vendor_task AS v {around} JOIN task AS t ON {condition} AND {place} WHERE {_FREE} "
+        "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)",
+        run,
+    )
+    found = in_order = 0
+    for _ in range(_MAX_ROUNDS):
+        writer.run_sql(
+            "CREATE OR REPLACE TEMP TABLE vendor_best AS SELECT *, "
+            "count(*) OVER of_record AS tasks, count(*) OVER of_task AS records, "
+            "row_number() OVER (PARTITION BY vendor_id ORDER BY task_id) AS place, "
+            "row_number() OVER (PARTITION BY task_id ORDER BY vendor_id) AS turn FROM ("
+            "SELECT * FROM temp.vendor_pair QUALIFY "
+            "rank() OVER (PARTITION BY vendor_id ORDER BY equal DESC, differs, apart_ns) = 1 "
+            "AND rank() OVER (PARTITION BY task_id ORDER BY equal DESC, differs, apart_ns) = 1) "
+            "WINDOW of_record AS (PARTITION BY vendor_id), of_task AS (PARTITION BY task_id)"
+        )
+        writer.run_sql("DELETE FROM temp.vendor_best WHERE place <> turn OR (differs AND (tasks > 1 OR records > 1))")
+        count, alike = writer.fetch(
+            "SELECT count(*), count(*) FILTER (tasks > 1 OR records > 1) FROM temp.vendor_best"
+        )[0]
+        if not count:
+            break
+        found, in_order = found + count, in_order + alike
+        writer.run_sql("INSERT INTO temp.vendor_match SELECT vendor_id, task_id, apart_ns FROM temp.vendor_best")
+        writer.run_sql(
+            "DELETE FROM temp.vendor_pair WHERE vendor_id IN (SELECT vendor_id FROM temp.vendor_best) "
+            "OR task_id IN (SELECT task_id FROM temp.vendor_best)"
+        )
+    writer.run_sql("INSERT INTO temp.vendor_unclear SELECT DISTINCT vendor_id FROM temp.vendor_pair")
+    return found, in_order
+
+
+def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group: str | None, *, has_ops: bool) -> int:
+    """What the records say goes into their tasks, and into new tasks for those that have none; returns steps made.
 
     file_key      key in args under which cells stand that no column holds
     metric_group  group of the counters
@@ -137,25 +235,26 @@ def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group
     _add_tracks(writer, values)
     writer.run_sql(
         "INSERT INTO task (run_id, id, track_id, device_id, stream_id, source_task_id, name, task_type, core_type, "  # noqa: S608
-        f"kind, start_ns, dur_ns, depth, self_ns) "
+        f"kind, kind_source, start_ns, dur_ns, depth, self_ns) "
         f"SELECT $run, v.id, k.track_id, v.device_id, v.stream_id, v.source_task_id, v.name, v.task_type, "
-        f"CASE WHEN kind = 'compute' THEN v.task_type END, kind, v.start_ns, v.dur_ns, 0, v.dur_ns "
+        f"CASE WHEN kind = 'compute' THEN v.task_type END, kind, "
+        "CASE WHEN v.task_type IS NULL THEN 'name' ELSE 'recorded' END, v.start_ns, v.dur_ns, 0, v.dur_ns "
         f"FROM (SELECT *, {_KIND} AS kind FROM temp.vendor_task AS v) AS v JOIN temp.vendor_track AS k "
         "ON k.stream_id IS NOT DISTINCT FROM v.stream_id AND k.device_id IS NOT DISTINCT FROM v.device_id "
-        "WHERE NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id)",
+        f"AND k.name = {_TRACK} WHERE {_ALONE}",
         values,
     )
     writer.run_sql(
-        "INSERT INTO temp.vendor_match SELECT v.id, v.id, NULL FROM temp.vendor_task AS v "
-        "WHERE NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id)"
+        f"INSERT INTO temp.vendor_match SELECT v.id, v.id, NULL FROM temp.vendor_task AS v WHERE {_ALONE}"  # noqa: S608
     )
     if has_ops:
         _number_ops(writer, values)
     _fill(writer, {**values, "key": file_key}, has_ops=has_ops)
+    steps = _add_steps(writer, values)
     _add_counters(writer, {**values, "grp": metric_group})
     _settle_devices(writer, values)
     writer.run_sql(
-        "UPDATE task SET wait_ns = found.wait_ns FROM ("
+        "UPDATE task SET stream_wait_ns = found.wait_ns FROM ("
         "SELECT id, CASE WHEN lag(id) OVER before IS NULL THEN 0 "
         "ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS wait_ns "
         "FROM task WHERE run_id = $run AND track_id IN (SELECT track_id FROM temp.vendor_track) "
@@ -163,70 +262,79 @@ def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group
         ") AS found WHERE task.run_id = $run AND task.id = found.id",
         values,
     )
+    return steps
 
 
 def attach(writer: StoreWriter, run_id: int, file_key: str) -> tuple[int, int]:
     """Puts the args of records into tasks with the same stream, number and name; (records found, records not)."""
-    writer.run_sql("DROP TABLE IF EXISTS temp.vendor_match")
-    writer.run_sql("CREATE TEMP TABLE vendor_match (vendor_id BIGINT, task_id BIGINT, apart_ns BIGINT)")
-    found = _add_matches(
-        writer,
+    _start_matching(writer)
+    writer.run_sql(
+        "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL FROM temp.vendor_task AS v "  # noqa: S608 - our own words
+        f"JOIN task AS t ON t.name = v.name AND t.source_task_id = v.source_task_id AND {_COMPATIBLE} {_ONE_TO_ONE}",
         {"run": run_id},
-        f"t.name = v.name AND t.source_task_id = v.source_task_id AND {_SAME_PLACE}",
     )
+    found = int(writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0])
     _fill(writer, {"run": run_id, "key": file_key}, has_ops=False)
     return found, int(writer.fetch("SELECT count(*) FROM temp.vendor_task")[0][0]) - found
 
 
 def _add_tracks(writer: StoreWriter, values: dict[str, object]) -> None:
     """`vendor_track`: the track of each stream on which there will be new tasks; made where there is none."""
-    writer.run_sql("DROP TABLE IF EXISTS temp.vendor_track")
     writer.run_sql(
-        "CREATE TEMP TABLE vendor_track AS WITH wanted AS ("
-        "SELECT DISTINCT device_id, stream_id FROM temp.vendor_task AS v "
-        "WHERE NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id)) "
-        "SELECT w.device_id, w.stream_id, (SELECT min(k.track_id) FROM track AS k WHERE k.run_id = $run "
-        "AND k.kind = 'stream' AND k.stream_id = w.stream_id "
+        "CREATE OR REPLACE TEMP TABLE vendor_track AS WITH wanted AS ("  # noqa: S608 - our own words
+        f"SELECT DISTINCT device_id, stream_id, {_TRACK} AS name FROM (SELECT *, {_KIND} AS kind "
+        f"FROM temp.vendor_task AS v) AS v WHERE {_ALONE}) "
+        "SELECT w.device_id, w.stream_id, w.name, (SELECT min(k.track_id) FROM track AS k WHERE k.run_id = $run "
+        "AND k.kind = 'stream' AND k.stream_id IS NOT DISTINCT FROM w.stream_id "
+        "AND (w.stream_id IS NOT NULL OR k.name = w.name) "
         "AND (k.device_id IS NULL OR w.device_id IS NULL OR k.device_id = w.device_id)) AS track_id, "
         "false AS made FROM wanted AS w",
         values,
     )
     writer.run_sql(
         "UPDATE temp.vendor_track SET made = true, track_id = fresh.track_id FROM ("
-        "SELECT device_id, stream_id, (SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run) "
-        "+ row_number() OVER (ORDER BY device_id, stream_id) AS track_id FROM temp.vendor_track WHERE track_id IS NULL"
-        ") AS fresh WHERE vendor_track.device_id IS NOT DISTINCT FROM fresh.device_id "
-        "AND vendor_track.stream_id IS NOT DISTINCT FROM fresh.stream_id",
+        "SELECT device_id, name, (SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run) "
+        "+ row_number() OVER (ORDER BY device_id, stream_id, name) AS track_id FROM temp.vendor_track "
+        "WHERE track_id IS NULL) AS fresh "
+        "WHERE vendor_track.device_id IS NOT DISTINCT FROM fresh.device_id AND vendor_track.name = fresh.name",
         values,
     )
     writer.run_sql(
         "INSERT INTO track (run_id, track_id, kind, device_id, stream_id, name) "
-        "SELECT $run, track_id, 'stream', device_id, stream_id, "
-        "CASE WHEN stream_id IS NULL THEN 'Communication' ELSE 'Stream ' || stream_id END "
-        "FROM temp.vendor_track WHERE made",
+        "SELECT $run, track_id, 'stream', device_id, stream_id, name FROM temp.vendor_track WHERE made",
         values,
     )
 
 
 def _number_ops(writer: StoreWriter, values: dict[str, object]) -> None:
-    """Ops are told apart by all that the records say of them; those that no row has any more are taken out."""
+    """Ops are told apart by all that is known of them; those that no row has any more are taken out.
+
+    What the records don't say, as a type at a low level, is what the timeline's op had.
+    """
     facts = ", ".join(_OP_FACTS)
+    known = ", ".join(f"coalesce(v.{fact}, o.{fact}) AS {fact}" for fact in _OP_FACTS)
     writer.run_sql("DROP TABLE IF EXISTS temp.vendor_op")
     writer.run_sql(
         f"CREATE TEMP TABLE vendor_op AS SELECT id AS vendor_id, (SELECT coalesce(max(op_id), 0) FROM op "  # noqa: S608
-        f"WHERE run_id = $run) + dense_rank() OVER (ORDER BY {facts}) AS op_id, {facts} "
-        f"FROM (SELECT *, {_KIND} AS work FROM temp.vendor_task AS v) WHERE work = 'compute'",
+        f"WHERE run_id = $run) + dense_rank() OVER (ORDER BY {facts}, op_type_source) AS op_id, {facts}, "
+        f"op_type_source FROM (SELECT v.id, {known}, "
+        "CASE WHEN v.op_type IS NULL THEN o.op_type_source ELSE 'recorded' END AS op_type_source "
+        "FROM temp.vendor_task AS v JOIN temp.vendor_match AS m ON m.vendor_id = v.id "
+        "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id "
+        "LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = t.op_id "
+        f"WHERE t.kind <> 'collective' AND {_KIND} = 'compute')",
         values,
     )
     # Ops that an earlier file of the same recording made are the same ops.
-    same = " AND ".join(f"o.{fact} IS NOT DISTINCT FROM v.{fact}" for fact in _OP_FACTS)
+    same = " AND ".join(f"o.{fact} IS NOT DISTINCT FROM v.{fact}" for fact in (*_OP_FACTS, "op_type_source"))
     writer.run_sql(
         "UPDATE temp.vendor_op AS v SET op_id = o.op_id FROM op AS o "  # noqa: S608
         f"WHERE o.run_id = $run AND o.fusion_id IS NULL AND {same}",
         values,
     )
     writer.run_sql(
-        f"INSERT INTO op (run_id, op_id, {facts}) SELECT DISTINCT $run, op_id, {facts} FROM temp.vendor_op AS v "  # noqa: S608
+        f"INSERT INTO op (run_id, op_id, {facts}, op_type_source) SELECT DISTINCT $run, op_id, "  # noqa: S608
+        f"{facts}, op_type_source FROM temp.vendor_op AS v "
         "WHERE NOT EXISTS (FROM op AS o WHERE o.run_id = $run AND o.op_id = v.op_id)",
         values,
     )
@@ -246,11 +354,17 @@ def _number_ops(writer: StoreWriter, values: dict[str, object]) -> None:
 
 
 def _fill(writer: StoreWriter, values: dict[str, object], *, has_ops: bool) -> None:
-    """The timeline's own values stay, but for the kind of core: its own say AI_CORE for every core."""
+    """The timeline's own values stay, but for the step, which it does not record, and where the records are of ops.
+
+    A timeline may say AI_CORE for every core, and its rules tell kernels from other tasks by their names.
+    """
     core = (
+        f"kind = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind ELSE {_KIND} END, "
+        "kind_source = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind_source "
+        "ELSE 'recorded' END, "
         "task_type = coalesce(v.task_type, task.task_type), "
-        "core_type = CASE WHEN task.kind = 'compute' THEN coalesce(v.task_type, task.core_type) "
-        "ELSE task.core_type END, "
+        f"core_type = CASE WHEN task.kind <> 'collective' AND {_KIND} = 'compute' "
+        "THEN coalesce(v.task_type, task.core_type) ELSE task.core_type END, "
         if has_ops
         else ""
     )
@@ -262,8 +376,7 @@ def _fill(writer: StoreWriter, values: dict[str, object], *, has_ops: bool) -> N
         "block_count = coalesce(task.block_count, v.block_count), "
         "mix_block_count = coalesce(task.mix_block_count, v.mix_block_count), "
         "hf32_eligible = coalesce(task.hf32_eligible, v.hf32_eligible), "
-        "step_id = coalesce(task.step_id, (SELECT min(s.step_id) FROM step AS s WHERE s.run_id = $run "
-        "AND s.step_id = v.step_id)), "
+        "step_id = coalesce(v.step_id, task.step_id), "
         "args = CASE WHEN v.args IS NULL THEN task.args::VARCHAR "
         "WHEN coalesce(task.args::VARCHAR, '{}') = '{}' THEN '{' || to_json($key)::VARCHAR || ':' || v.args || '}' "
         "ELSE left(task.args::VARCHAR, length(task.args::VARCHAR) - 1) || ',' || to_json($key)::VARCHAR || ':' "
@@ -274,13 +387,30 @@ def _fill(writer: StoreWriter, values: dict[str, object], *, has_ops: bool) -> N
     )
 
 
+def _add_steps(writer: StoreWriter, values: dict[str, object]) -> int:
+    """Steps that only the records know: from the start of their first task to the end of their last."""
+    before = writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)[0][0]
+    writer.run_sql(
+        "INSERT INTO step (run_id, step_id, device_id, iteration, source, start_ns, end_ns) "
+        "SELECT $run, v.step_id, t.device_id, v.step_id, 'csv', min(t.start_ns), "
+        "max(t.start_ns + coalesce(t.dur_ns, 0)) "
+        "FROM temp.vendor_task AS v JOIN temp.vendor_match AS m ON m.vendor_id = v.id "
+        "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id "
+        "WHERE v.step_id IS NOT NULL AND NOT EXISTS (FROM step AS s WHERE s.run_id = $run "
+        "AND s.step_id = v.step_id AND (s.device_id IS NULL OR t.device_id IS NULL OR s.device_id = t.device_id)) "
+        "GROUP BY v.step_id, t.device_id",
+        values,
+    )
+    return int(writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)[0][0]) - int(before)
+
+
 def _add_counters(writer: StoreWriter, values: dict[str, object]) -> None:
     counters = ", ".join(f"v.pmu_{name}" for name in _PMU)
     writer.run_sql(
-        f"INSERT INTO task_pmu (run_id, id, metric_group, {', '.join(_PMU)}) "  # noqa: S608
-        f"SELECT $run, m.task_id, $grp, {counters} FROM temp.vendor_match AS m "
-        f"JOIN temp.vendor_task AS v ON v.id = m.vendor_id WHERE coalesce({counters}) IS NOT NULL "
-        "AND NOT EXISTS (FROM task_pmu AS p WHERE p.run_id = $run AND p.id = m.task_id)",
+        f"INSERT INTO task_pmu (run_id, id, metric_group, recorded, {', '.join(_PMU)}) "  # noqa: S608
+        f"SELECT $run, m.task_id, $grp, v.recorded, {counters} FROM temp.vendor_match AS m "
+        f"JOIN temp.vendor_task AS v ON v.id = m.vendor_id WHERE (coalesce({counters}) IS NOT NULL "
+        "OR v.recorded IS NOT NULL) AND NOT EXISTS (FROM task_pmu AS p WHERE p.run_id = $run AND p.id = m.task_id)",
         values,
     )
 
@@ -293,6 +423,10 @@ def _settle_devices(writer: StoreWriter, values: dict[str, object]) -> None:
         "WHERE run_id = $run AND device_id IS NOT NULL GROUP BY track_id HAVING count(DISTINCT device_id) = 1",
         values,
     )
+    _spread_devices(writer, values)
+
+
+def _spread_devices(writer: StoreWriter, values: dict[str, object]) -> None:
     writer.run_sql(
         "UPDATE track SET device_id = d.device_id FROM temp.vendor_device AS d "
         "WHERE track.run_id = $run AND track.track_id = d.track_id AND track.device_id IS NULL",

@@ -1,6 +1,7 @@
 """Writes runs into a store: one transaction, which lands whole or leaves the store as it was.
 
-A new store is written beside its name and renamed when it is whole; an old one is appended to.
+A new store is written beside its name and takes the name when it is whole; an old one is appended to. One writer
+works on a store at a time, from before the store is made: others wait.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,11 +22,14 @@ from traceconv.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.blank import blank_store
-from traceconv.store.database import create_store, open_store, store_statements
+from traceconv.store.database import create_store, open_own_file, open_store, store_statements
+from traceconv.store.file_lock import FileLock
 from traceconv.store.small_inserts import SmallInserts
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
-_LOAD_MEMORY = "96MB"
+_LOAD_BYTES = 96_000_000
+#: Storing a text takes 5 times its size; one of 12 MiB fits into the default limit.
+_TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
 _LOAD_THREADS = 2
 #: So much of it are blocks that are taken once and used again: the system would clear each anew.
 _BLOCK_MEMORY = "64MB"
@@ -34,7 +38,7 @@ _BLOCK_MEMORY = "64MB"
 def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
     """Settings of DuckDB under which many rows are stored quickly in little memory."""
     execute = connection.execute
-    execute(f"SET memory_limit = '{_LOAD_MEMORY}'")
+    execute(f"SET memory_limit = '{_LOAD_BYTES}B'")
     execute(f"SET threads = {_LOAD_THREADS}")
     # DuckDB has it from 1.5 on.
     if execute("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'").fetchall():
@@ -49,14 +53,31 @@ def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
 class StoreWriter:
     """A store open for writing. Use as a context manager: `commit` makes the changes stay, leaving without undoes them.
 
-    Raises StoreError when the file can't be written, or is open elsewhere.
+    Raises StoreError when the file can't be written, or another program than this has it open.
     """
 
-    def __init__(self, path: Path, report_statements: Callable[[], Sequence[str]]) -> None:
-        """`report_statements` add to a new store what is not the store's own: the reports."""
+    def __init__(
+        self, path: Path, report_statements: Callable[[], Sequence[str]], on_wait: Callable[[], None] = lambda: None
+    ) -> None:
+        """Waits for other writers of the store.
+
+        report_statements  add to a new store what is not the store's own: the reports
+        on_wait            called once when another writer has to finish first
+        """
         self._path = path
+        self._target = Path(os.path.realpath(path))
         self._partial: Path | None = None
+        self._lock = FileLock(self._target, on_wait)
+        try:
+            self._open(report_statements)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, report_statements: Callable[[], Sequence[str]]) -> None:
+        path = self._path
         self._small = SmallInserts()
+        self._text_bytes = 0
         #: (run_id, label, digest) of all runs, in their order; None: not asked for yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
         is_made = True
@@ -64,7 +85,7 @@ class StoreWriter:
             self._connection = open_store(path, read_only=False)
             _remove_temporary(path)
         else:
-            self._partial = path.with_name(path.name + ".partial")
+            self._partial = self._target.with_name(self._target.name + ".partial")
             _remove_orphan(self._partial)
             try:
                 self._connection, is_made = _new_store(self._partial, report_statements())
@@ -115,6 +136,12 @@ class StoreWriter:
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
         self._runs = [run for run in self._known_runs() if run[0] != run_id]
+
+    def make_room(self, text_bytes: int) -> None:
+        """Call before inserting texts of up to `text_bytes`: DuckDB keeps a text in one piece."""
+        if text_bytes > max(_SMALL_TEXT_BYTES, self._text_bytes):
+            self._text_bytes = text_bytes
+            self._execute_at_once(f"SET memory_limit = '{_LOAD_BYTES + _TIMES_A_TEXT * text_bytes}B'", [])
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
         """Loads batches, which have all the same columns, into a table; returns the number of rows.
@@ -188,20 +215,6 @@ class StoreWriter:
         """The rows of a statement of ours; they must be few."""
         return self._fetch(statement, dict(parameters or {}))
 
-    def set_waits(self, run_id: int, device_id: int, streams: Iterable[int]) -> int:
-        """Makes task.wait_ns anew for some streams of a device; returns how many tasks overlap the one before."""
-        numbers = ", ".join(str(int(stream)) for stream in streams)
-        where = f"run_id = ? AND device_id = ? AND stream_id IN ({numbers})"
-        self._execute(
-            "UPDATE task SET wait_ns = found.wait_ns FROM ("  # noqa: S608 - whole numbers only
-            "SELECT id, CASE WHEN lag(id) OVER before IS NULL THEN 0 "
-            "ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS wait_ns "
-            f"FROM task WHERE {where} WINDOW before AS (PARTITION BY stream_id ORDER BY start_ns, id)"
-            ") AS found WHERE task.run_id = ? AND task.id = found.id",
-            [run_id, device_id, run_id],
-        )
-        return int(self._fetch(f"SELECT count(*) FROM task WHERE {where} AND wait_ns < 0", [run_id, device_id])[0][0])  # noqa: S608
-
     def commit(self) -> None:
         """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log.
 
@@ -222,15 +235,18 @@ class StoreWriter:
                 raise StoreError(message) from error
             raise
         self._connection.close()
-        if self._partial is None:
-            return
-        partial, self._partial = self._partial, None
-        try:
-            _sync(partial)
-            partial.rename(self._path)
-            _sync(self._path.absolute().parent)
-        except OSError as error:
-            raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
+        if self._partial is not None:
+            try:
+                _sync(self._partial)
+                _name(self._partial, self._target)
+                self._partial = None
+                _sync(self._target.parent)
+            except FileExistsError:
+                shown = printable(str(self._path))
+                raise StoreError(f"{shown} was made by another program meanwhile; ingest again") from None
+            except OSError as error:
+                raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
+        self._lock.release()
 
     def _known_runs(self) -> list[tuple[int, str, str | None]]:
         if self._runs is None:
@@ -283,6 +299,7 @@ class StoreWriter:
         if self._partial is not None:
             _unlink(self._partial)
             self._partial = None
+        self._lock.release()
 
     def _refused(self, error: duckdb.Error) -> StoreError:
         line = printable(str(error).splitlines()[0], 300)
@@ -297,7 +314,7 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
     try:
         with path.open("xb") as file:
             file.write(blank)
-        return open_store(path, read_only=False), True
+        return open_own_file(path), True
     except OSError as error:
         _unlink(path)
         raise StoreError(f"can't make {printable(str(path))}: {error.strerror or error}") from error
@@ -350,6 +367,20 @@ def _remove_temporary(file: Path) -> None:
         for path in folder.glob("duckdb_temp_*"):
             path.unlink(missing_ok=True)
         folder.rmdir()
+
+
+def _name(partial: Path, target: Path) -> None:
+    """Gives a file its name; FileExistsError when that is taken, which a rename would not notice."""
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if target.exists():
+            raise FileExistsError from None
+        partial.rename(target)
+    else:
+        partial.unlink()
 
 
 def _sync(path: Path) -> None:

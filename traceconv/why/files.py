@@ -13,7 +13,7 @@ from traceconv.deflate import crc32
 from traceconv.diagnostics import ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.readers.chrome_json.containers import TextSource, container_of
+from traceconv.readers.chrome_json.containers import TextSource, container_of, encoding_of
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.npulog.discover import find_captures
 from traceconv.why.rows import fetch
@@ -147,7 +147,7 @@ def _check(path: Path, row: dict[str, object], *, is_log: bool) -> str:
     shown = printable(str(path))
     known, digest = row["size_bytes"], row["digest"]
     with _opened(path) as stream:
-        head = stream.read(4)
+        head = stream.read(64)
         size = path.stat().st_size
         if isinstance(known, int):
             # A file that grew since is fine as long as its beginning is what was read.
@@ -166,6 +166,8 @@ def _check(path: Path, row: dict[str, object], *, is_log: bool) -> str:
                         f"{shown} was changed since it was ingested: its checksum is {crc:08x} and was "
                         f"{printable(digest)}; ingest it again"
                     )
+    if not is_log and encoding_of(head) != "utf-8":
+        return encoding_of(head)  # its text is another than its bytes
     return container_of(head)
 
 

@@ -27,7 +27,8 @@ from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, FileHeader, FrameDe
 
 _CHUNK = 1 << 20
 _PREFIX = "npulog "
-_END = 1
+#: Values of `event` that are ends.
+_ENDS = (1, 2)
 #: What a start and its end have in common.
 _PAIR_KEYS = {
     "api": ("thread_id", "correlation_id"),
@@ -91,7 +92,7 @@ class RawLog:
         names = start.values.dtype.names or ()
         if keys is None or not {*keys, "event"} <= set(names):
             return None
-        wanted = {key: start.values[key] for key in keys} | {"event": np.uint8(_END)}
+        wanted: dict[str, object] = {key: start.values[key] for key in keys} | {"event": np.array(_ENDS, np.uint8)}
         if dur_ns is not None and "host_ns" in names:
             wanted["host_ns"] = np.int64(int(start.values["host_ns"]) + dur_ns)
         for source_id in self._stream_from(start.source_id):
@@ -223,7 +224,7 @@ class RawLog:
             return np.zeros(0, np.intp)
         mask = np.ones(len(rows), np.bool_)
         for name, value in wanted.items():
-            mask &= rows[name] == value
+            mask &= np.isin(rows[name], value) if isinstance(value, np.ndarray) else rows[name] == value
         return np.flatnonzero(mask)
 
     def _cut(self, source_id: int, block: Block, place: int) -> RawRecord:

@@ -12,7 +12,7 @@ from traceconv.errors import UsageError, printable, suggestion
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import views
+from traceconv.store.catalogue import views
 
 #: Tables whose id is the place of an event; they share one range of ids.
 EVENT_TABLES = ("task", "api", "range", "marker")

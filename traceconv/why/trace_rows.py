@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ import msgspec
 
 from traceconv.events import ORDINAL_BITS
 from traceconv.normalize.trace_json import phases
+from traceconv.normalize.vendor_csv.spec import counter_title
 from traceconv.readers.nsys.tables import GPU_METRICS
 from traceconv.why import documents, tables_csv
 from traceconv.why.evidence import Evidence, RowRef
@@ -176,7 +178,11 @@ class TraceRows:
         if self._reader == "vendor_folder" and not found:
             name = str(track.get("name"))
             found += self._from_tables(
-                "counter", lambda one: one["ts_ns"] == row["ts_ns"] and one["track"] in (None, name)
+                "counter",
+                lambda one: (
+                    one["ts_ns"] == row["ts_ns"]
+                    and counter_title(one["track"] or one["kind"], one["kind"], one["stream_text"]) == name
+                ),
             )
         return found
 
@@ -245,9 +251,18 @@ class TraceRows:
 
     def _is_block(self, row: Mapping[str, Any]) -> tables_csv.Test:
         name = self._row("op", "op_id", row["op_id"]).get("name")
+        if name is None:
+            # Made of the totals beside allocations: that which showed it, else the first.
+            shown_ns = row["alloc_ns"] if row["alloc_ns"] is not None else row["free_ns"]
+            if shown_ns is None:
+                where = "run_id = ? AND pool IS NOT DISTINCT FROM ? AND op_id IS NOT NULL"
+                sql = f"SELECT min(alloc_ns) AS ns FROM memory WHERE {where}"  # noqa: S608 - of ours
+                shown_ns = fetch(self._connection, sql, [self._sources.run_id, row["pool"]])[0]["ns"]
+            return lambda one: one["alloc_ns"] == shown_ns
 
         def same(one: Mapping[str, Any]) -> bool:
-            return (one["alloc_ns"], one["size_bytes"], one["name"]) == (row["alloc_ns"], row["size_bytes"], name)
+            size = None if one["size_bytes"] is None else abs(one["size_bytes"])
+            return (one["alloc_ns"], size, one["name"]) == (row["alloc_ns"], row["size_bytes"], name)
 
         return same
 
@@ -260,7 +275,7 @@ class TraceRows:
             source = self._sources.file(source_id)
             kind = tables_csv.kind_of(source)
             if kind is not None and kind.becomes == becomes:
-                found += tables_csv.matching(source, "its record", test)
+                found += tables_csv.matching(source, "its record", partial(_of_kind, kind.kind, test))
         return found
 
     def _row(self, table: str, key: str, value: object) -> dict[str, Any]:
@@ -278,6 +293,11 @@ class TraceRows:
         return [
             RowRef(table, int(one["id"]), role) for one in fetch(self._connection, sql, [self._sources.run_id, *values])
         ]
+
+
+def _of_kind(kind: str, test: tables_csv.Test, one: Mapping[str, Any]) -> bool:
+    """The test of a record, with the kind of its file."""
+    return test({**one, "kind": kind})
 
 
 def _may_begin(found: list[Evidence], source: SourceFile) -> bool:

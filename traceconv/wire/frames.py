@@ -17,10 +17,11 @@ together), so that a gap tells exactly how many records are missing.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from traceconv.deflate import crc32
 from traceconv.diagnostics import Code
@@ -84,7 +85,7 @@ class Block:
 class Damage:
     """Bytes that could not be used, or records that sequence numbers show to be missing.
 
-    `event_count` is how many records were lost; None when nothing tells.
+    `event_count` is how many records were lost, the first of them `sequence`; None when nothing tells.
     """
 
     code: Code
@@ -92,10 +93,13 @@ class Damage:
     byte_count: int
     event_count: int | None
     message: str
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockHeader:
+class BlockHeader:
+    """What a block's header says: its CRC-32 was right, and its numbers can be."""
+
     tag: int
     record_size: int
     record_count: int
@@ -104,10 +108,12 @@ class _BlockHeader:
 
     @property
     def payload_size(self) -> int:
+        """Bytes behind the header."""
         return self.record_size * self.record_count
 
     @property
     def end_sequence(self) -> int:
+        """Sequence number after the block's last record."""
         return self.sequence + self.record_count
 
 
@@ -145,10 +151,13 @@ class FrameDecoder:
 
     The output does not depend on how the bytes are split. `header` is None until the file header was read,
     and stays None when it is damaged: the blocks that follow come out all the same.
+
+    any_order  blocks come out too whose records stand before those of the block before; else they are damage
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_order: bool = False) -> None:
         self.header: FileHeader | None = None
+        self._any_order = any_order
         self._header_done = False
         self._pending: list[bytes] = []
         self._pending_size = 0
@@ -196,7 +205,7 @@ class FrameDecoder:
             if len(data) - position < BLOCK_HEADER_BYTES:
                 self._need = BLOCK_HEADER_BYTES
                 break
-            head = _read_block_header(data, position)
+            head = read_block_header(data, position)
             if head is None or not self._may_try(head, position):
                 self._begin_damage(position, Code.DAMAGED_BLOCK)
                 position += 1
@@ -224,12 +233,12 @@ class FrameDecoder:
             yield self._end_damage(len(data), max(0, seen - (self._next_sequence or 0)) if known else None)
         return len(data)
 
-    def _may_try(self, head: _BlockHeader, position: int) -> bool:
+    def _may_try(self, head: BlockHeader, position: int) -> bool:
         """Whether a payload may be waited for and checked: always, but in a file made of false blocks."""
         allowed = _FREE_WASTE_BYTES + _WASTE_FACTOR * (self._offset + position)
         return self._wasted_bytes + head.payload_size <= allowed
 
-    def _accept(self, head: _BlockHeader, payload: memoryview, position: int) -> Iterator[Block | Damage]:
+    def _accept(self, head: BlockHeader, payload: memoryview, position: int) -> Iterator[Block | Damage]:
         """A whole block: first what its sequence number tells of the records before it, then the block."""
         missing = None if self._next_sequence is None else head.sequence - self._next_sequence
         offset = self._offset + position
@@ -238,8 +247,9 @@ class FrameDecoder:
                 self._damage_code = Code.DAMAGED_BLOCK  # it was not the end: bytes are gone from the middle
             yield self._end_damage(position, None if missing is None else max(missing, 0))
         elif missing is not None and missing > 0:
-            yield Damage(Code.MISSING_RECORDS, offset, 0, missing, f"{missing} records are missing before this block")
-        if missing is not None and missing < 0:
+            message = f"{missing} records are missing before this block"
+            yield Damage(Code.MISSING_RECORDS, offset, 0, missing, message, self._next_sequence)
+        if missing is not None and missing < 0 and not self._any_order:
             size = BLOCK_HEADER_BYTES + head.payload_size
             message = f"repeats records from {head.sequence} on, which were read already"
             yield Damage(Code.REPEATED_RECORDS, offset, size, head.record_count, message)
@@ -266,7 +276,7 @@ class FrameDecoder:
         assert self._damage_start is not None
         start, self._damage_start = self._damage_start, None
         size = self._offset + position - start
-        return Damage(self._damage_code, start, size, event_count, _DAMAGE_TEXT[self._damage_code])
+        return Damage(self._damage_code, start, size, event_count, _DAMAGE_TEXT[self._damage_code], self._next_sequence)
 
     def _read_file_header(self, data: bytes, final: bool) -> int:
         """Reads the file header when all of it is there; returns how many bytes it took."""
@@ -335,22 +345,61 @@ def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | Non
     )
 
 
-def _read_block_header(data: bytes, position: int) -> _BlockHeader | None:
+def read_block_header(data: bytes, position: int = 0) -> BlockHeader | None:
     """The block header at `position`, of which all bytes are there; None when it is not a sound one."""
     magic, tag, record_size, count, payload_crc, sequence, _, header_crc = _BLOCK_HEADER.unpack_from(data, position)
     if magic != BLOCK_MAGIC:
         return None
     if crc32(data[position : position + BLOCK_HEADER_BYTES - _CRC.size]) != header_crc:
         return None
-    head = _BlockHeader(tag, record_size, count, payload_crc, sequence)
+    head = BlockHeader(tag, record_size, count, payload_crc, sequence)
     sound = 0 < head.payload_size <= MAX_PAYLOAD_BYTES and head.end_sequence >> ORDINAL_BITS == 0
     return head if sound else None
+
+
+def first_block_header(data: bytes) -> BlockHeader | None:
+    """The first sound header of a block in `data`."""
+    found = _find_block_header(data, 0)
+    return read_block_header(data, found) if found + BLOCK_HEADER_BYTES <= len(data) else None
+
+
+def chained_records(file: BinaryIO, size: int) -> tuple[int, int] | None:
+    """(first, end) sequence number of a file of `size` bytes in which each block follows right after the one before.
+
+    None when it is not so; the last block may be cut off. Reads headers only: a payload may still be damaged.
+    """
+    head = file.read(_FILE_HEADER.size)
+    position = _FILE_HEADER.unpack(head)[3] if len(head) == _FILE_HEADER.size else size
+    first: BlockHeader | None = None
+    end = 0
+    while position + BLOCK_HEADER_BYTES <= size:
+        block = os.pread(file.fileno(), BLOCK_HEADER_BYTES, position)
+        found = read_block_header(block) if len(block) == BLOCK_HEADER_BYTES else None
+        if found is None or (first is not None and (found.sequence, found.tag) != (end, first.tag)):
+            return None
+        position += BLOCK_HEADER_BYTES + found.payload_size
+        first = first or found
+        end = found.end_sequence
+    return None if first is None else (first.sequence, end)
+
+
+def read_block(file: BinaryIO, byte_offset: int) -> Block | None:
+    """The block that begins at `byte_offset`; None when it is not whole."""
+    file.seek(byte_offset)
+    data = file.read(BLOCK_HEADER_BYTES)
+    head = read_block_header(data) if len(data) == BLOCK_HEADER_BYTES else None
+    payload = b"" if head is None else file.read(head.payload_size)
+    if head is None or len(payload) < head.payload_size or crc32(payload) != head.payload_crc:
+        return None
+    size = BLOCK_HEADER_BYTES + head.payload_size
+    shape = (head.tag, head.record_size, head.record_count, head.sequence)
+    return Block(*shape, memoryview(payload), byte_offset, size, head.payload_crc)
 
 
 def _find_block_header(data: bytes, position: int) -> int:
     """Where the next sound block header begins at or after `position`; else where it may still begin."""
     while (found := data.find(BLOCK_MAGIC, position)) >= 0 and found + BLOCK_HEADER_BYTES <= len(data):
-        if _read_block_header(data, found) is not None:
+        if read_block_header(data, found) is not None:
             return found
         position = found + 1
     return max(position, len(data) - BLOCK_HEADER_BYTES + 1)

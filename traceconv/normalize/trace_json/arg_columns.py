@@ -40,7 +40,8 @@ class ArgColumns:
             if column in self._numbers:
                 yield column, _first_numbers([_as_numbers(said[key]) for key in keys])
             else:
-                yield column, _first_values([value for key in keys if isinstance(value := said[key], Values)])
+                values = _first_values([value for key in keys if isinstance(value := said[key], Values)])
+                yield column, _without_zeros(values) if column == "parent_span_id" else values
 
     def _at_once(self, args: pa.Array, rows: Rows) -> dict[str, Numbers | Values] | None:
         """By the compiled reader; None when some args are beyond it."""
@@ -95,6 +96,14 @@ def _first_values(said: Sequence[Values]) -> Values:
         codes = np.where(codes < 0, later, codes)
         distinct += other.distinct
     return Values(codes, distinct)
+
+
+def _without_zeros(said: Values) -> Values:
+    """Numbers of spans where they mean one: all zeros is OpenTelemetry's word for none, which roots have as parent."""
+    none = np.array([isinstance(text, str) and text != "" and not text.strip("0") for text in said.distinct], np.bool_)
+    if not none.any():
+        return said
+    return Values(np.where(none[said.codes] & (said.codes >= 0), np.int32(-1), said.codes), said.distinct)
 
 
 def _decoded(texts: list[bytes]) -> list[object]:

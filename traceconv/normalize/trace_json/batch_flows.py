@@ -13,7 +13,7 @@ from traceconv.normalize.trace_json.args import args_column
 from traceconv.normalize.trace_json.batch_markers import markers
 from traceconv.normalize.trace_json.binary import whole_numbers
 from traceconv.normalize.trace_json.distinct import distinct_of
-from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, json_text, unquoted
+from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Places, unquoted
 from traceconv.normalize.trace_json.lanes import FLOW_SCHEMA
 from traceconv.whole import whole_number
 
@@ -113,10 +113,9 @@ def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
     if not said.any():
         return
     for place in at[said].tolist():
-        ph = events.ph[place]
-        events.beside.setdefault(place, {})["ph"] = json_text(ph)
+        letter = events.ph[place][0]
         counts = events.first.flow_markers
-        counts[ph[0]] = counts.get(ph[0], 0) + 1
+        counts[letter] = counts.get(letter, 0) + 1
     markers(events, at[said], tracks[said])
 
 

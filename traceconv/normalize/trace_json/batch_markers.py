@@ -50,7 +50,7 @@ def markers(events: EventBatch, at: Places, track: Int64) -> None:
         (
             pa.array(events.ids[at]),
             pa.array(track),
-            pa.array(events.ts.ns[at], mask=~events.ts.valid[at]),
+            pa.array(events.ts.ns[at], mask=~events.ts.valid[at] | (events.kind[at] == phases.METADATA)),
             Coded(scopes.codes, [SCOPES.get(scope) for scope in scopes.distinct]).text(at),
             categories.text(at),
             events.names.text(at),

@@ -24,6 +24,7 @@ def slices(events: EventBatch) -> None:
     at = events.places(phases.COMPLETE, phases.BEGIN, phases.END)
     events.track[at] = events.thread_tracks(at)
     dur_known = _complete(events, events.places(phases.COMPLETE))
+    _say_of_ends(events, events.places(phases.END, phases.ASYNC_END))
     _points(events, events.places(phases.BEGIN), events.places(phases.END))
     thread_markers(events, events.places(phases.INSTANT, phases.OTHER))
     _asyncs(events)
@@ -62,8 +63,6 @@ def _complete(events: EventBatch, at: Places) -> Mask:
 def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     if not len(begins) and not len(ends):
         return
-    if len(ends):
-        _say_of_ends(events, ends)
     names, ph = events.names, events.ph
     points = np.zeros(len(begins) + len(ends), POINT_DTYPE)
     at = np.concatenate([begins, ends])
@@ -90,7 +89,9 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
 
 
 def _say_of_ends(events: EventBatch, at: Places) -> None:
-    """What ends say is put aside for the rows of their begins."""
+    """What ends say is put aside for the rows of their begins: of all ends at once, since ids are to rise."""
+    if not len(at):
+        return
     tts = events.times("tts")
     args = events.args_of(at)
     keep = np.flatnonzero(args.is_valid().to_numpy(zero_copy_only=False) | tts.valid[at])

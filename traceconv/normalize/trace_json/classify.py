@@ -9,11 +9,17 @@ writer is known: keys around the events, categories, names of processes and thre
     categories = ["kernel"]                  # any of them, exactly; left out: any category
     process = "GPU .*"                       # patterns of whole names; left out: any
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
-    name = "…"
+    name = "…"                               # a group `name` is the name of the row: source_name keeps the event's own
     table = "task"                           # task, api or range
     set = { kind = "compute" }               # columns with one value
     args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
-    op = true                                # the task executes an op: its name, and its type unless op_type says
+    op = true                                # the task executes an op: its name, and its type (see op_types)
+    step = true                              # a step, whose number is the group `step` of the name
+    moments = { end_ns = ["End", "@end"] }   # of a vendor's slice: what of a step its start, end and args are
+    signature = "args_string"                # the key of its types: "inputs|outputs", as T<2x3xf32>,|T<2xf16>
+
+Where no arg says the type of an op, it is taken from the op's name: by the first of the file's `op_types`, patterns of
+whole names with a group `op_type`, that fits; else it is the name. `op.op_type_source` says which.
 
 A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`; and
 which arrows it draws from a call to the task that it launched: `launch_flows`, a list of categories.
@@ -36,6 +42,7 @@ from numpy.typing import NDArray
 
 from traceconv.errors import InputError, printable, regular_expression, suggestion
 from traceconv.normalize.trace_json.distinct import distinct_of
+from traceconv.normalize.trace_json.steps import MOMENTS
 from traceconv.schema import table as table_schema
 
 TABLES = ("task", "api", "range")
@@ -71,6 +78,7 @@ _FILE_KEYS = {
     "flow_chains": _TRUTH,
     "launch_flows": _TEXTS,
     "memory": _TABLE,
+    "op_types": _TEXTS,
 }
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
@@ -84,8 +92,12 @@ _RULE_KEYS = {
     "args": _TABLE,
     "op": _TRUTH,
     "step": _TRUTH,
+    "signature": _TEXT,
+    "moments": _TABLE,
 }
-_NOT_SETTABLE = frozenset(("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "args"))
+_NOT_SETTABLE = frozenset(
+    ("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "kind_source", "args")
+)
 
 
 class _NotAsTold(ValueError):
@@ -105,6 +117,19 @@ class Rule:
     args: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     op: bool = False
     step: bool = False
+    signature: str | None = None
+    moments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def name_groups(self) -> frozenset[str]:
+        """Columns that the event's name says."""
+        return frozenset(self.name.groupindex if self.name is not None else ()) - {"step"}
+
+    @property
+    def track_groups(self) -> frozenset[str]:
+        """Columns that the names of the process and the thread say; the model of a step is no column of its slice."""
+        groups = {group for one in (self.process, self.thread) if one is not None for group in one.groupindex}
+        return frozenset(groups - {"model_id"} if self.moments else groups)
 
     def fits_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
         """Whether the rule fits, but for the event's own name."""
@@ -147,6 +172,7 @@ class RuleSet:
 
     flow_chains   ids of flows are not used again: all ends of an id are one chain, a second start too
     launch_flows  categories of flows that lead from a call to the task that it launched
+    op_types      patterns of op names with a group `op_type`, for ops whose type nothing else says
     """
 
     title: str
@@ -157,6 +183,15 @@ class RuleSet:
     flow_chains: bool = False
     launch_flows: frozenset[str] = frozenset()
     memory: MemoryMarkers | None = None
+    op_types: tuple[re.Pattern[str], ...] = ()
+
+    def type_in(self, name: str) -> str:
+        """The type of an op, by its name."""
+        for pattern in self.op_types:
+            match = pattern.fullmatch(name)
+            if match is not None and match["op_type"]:
+                return match["op_type"]
+        return name
 
     def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
         """Whether a trace with these words is this writer's: `keys` around its events, `categories` …"""
@@ -215,6 +250,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
             raw.get("flow_chains", False),
             frozenset(raw.get("launch_flows", ())),
             _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
+            tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
         )
     except tomli.TOMLDecodeError as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
@@ -222,6 +258,13 @@ def parse_rules(text: str, where: str) -> RuleSet:
         raise InputError(printable(str(error), 400)) from error
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _op_type(text: str, where: str) -> re.Pattern[str]:
+    pattern = regular_expression(text)
+    if "op_type" not in pattern.groupindex:
+        raise _NotAsTold(f"{where}: op_types need a group for the type: '(?P<op_type>[a-z]+)_[0-9]+'")
+    return pattern
 
 
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
@@ -240,9 +283,17 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         columns |= dict.fromkeys(OP_COLUMNS, _TEXT)
     patterns = {key: regular_expression(entry[key]) for key in ("process", "thread", "name") if key in entry}
     named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
+    moments = entry.get("moments", {})
+    if moments:
+        named -= {"model_id"}
+        if not entry.get("step"):
+            raise _NotAsTold(f"{where}: only a rule with step = true has moments")
+        _check(moments, dict.fromkeys(MOMENTS, _TEXTS), f"{where}: moments")
     if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
         raise _NotAsTold(f"{where}: a step needs a name with its number: name = 'step (?P<step>\\d+)'")
     values, args = entry.get("set", {}), entry.get("args", {})
+    if "signature" in entry and not entry.get("op"):
+        raise _NotAsTold(f"{where}: only a rule with op = true has a signature")
     for name in sorted({*values, *named, *args} - columns.keys()):
         raise _NotAsTold(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
     _check(values, columns, f"{where}: set")
@@ -257,6 +308,8 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         {column: tuple(keys) for column, keys in args.items()},
         entry.get("op", False),
         entry.get("step", False),
+        entry.get("signature"),
+        {column: tuple(words) for column, words in moments.items()},
     )
 
 

@@ -29,6 +29,8 @@ Places = NDArray[np.intp]
 
 #: Scopes of an instant.
 SCOPES = {"g": "global", "p": "process", "t": "thread"}
+#: Phases that a row shows by its table and columns; those of others are kept in args.
+_SHOWN_PHASES = frozenset("XBEbeFCiIRn")
 #: Kinds of events beside which ids and scopes are used up; elsewhere they are kept in args.
 _HAS_ID = np.zeros(phases.MISSING + 1, np.bool_)
 _HAS_ID[[phases.COUNTER, phases.FLOW, phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT]] = True
@@ -133,7 +135,7 @@ class EventBatch:
             absent = timeless & self.ts.absent
             self.lose(absent, Code.NO_TIME, "an event without ts")
             self.lose(timeless & ~absent, Code.NO_TIME, "an event whose ts can't be read")
-        self.first.note_times(self.ts.ns[self.ts.valid & (self.kind < phases.METADATA)])
+        self.first.note_times(self.ts.ns[self.ts.valid & (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)])
 
     def _pass_over_empty(self) -> None:
         """Events without any key: some writers, such as JAX's, end the list of events with one."""
@@ -171,6 +173,12 @@ class EventBatch:
             said = pc.binary_length(ids).to_numpy(zero_copy_only=False) > 0
             rows = np.flatnonzero(said & ~_HAS_ID[kinds])
             found.append(Beside(rows, pc.binary_join_element_wise('"id":', as_text(taken(ids, rows)), "")))
+        found.append(self._phases_of(places))
+        times = self.raw("ts", places)
+        if times is not None and pa.types.is_binary(times.type):
+            # Metadata has no time: what stands there is only kept.
+            rows = np.flatnonzero((kinds == phases.METADATA) & ~self.ts.absent[places])
+            found.append(Beside(rows, pc.binary_join_element_wise('"ts":', as_text(taken(times, rows)), "")))
         for field in ("bp", "s", "scope"):
             if field not in self.batch.columns.labels:
                 continue
@@ -190,6 +198,16 @@ class EventBatch:
             own = {int(row_of[place]): keys for place, keys in self.beside.items() if row_of[place] >= 0}
             found.append(members_of(sorted(own), [own[row] for row in sorted(own)]))
         return [one for one in found if len(one.rows)]
+
+    def _phases_of(self, places: Places) -> Beside:
+        """The ph of those whose row does not show it."""
+        texts = [
+            "" if not isinstance(ph, str) or ph[:1] in _SHOWN_PHASES else f'"ph":{json_text(ph).decode()}'
+            for ph in self.ph.distinct
+        ]
+        codes = self.ph.codes[places]
+        rows = np.flatnonzero(np.array([bool(text) for text in texts], np.bool_)[codes])
+        return Beside(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows])))
 
     def _row_of(self, places: Places) -> Places:
         """Of each event its row among `places`; -1 for those that are not there."""

@@ -31,6 +31,8 @@ from traceconv.normalize.trace_json.tracks import TraceTracks
 Int64 = NDArray[np.int64]
 #: Each group of slices has rows that wait to be written.
 _MOST_GROUPS = 6
+#: Tracks with a quick look-up; the others are found by what makes them.
+_MOST_CACHED = 1 << 16
 
 
 class FirstPass:
@@ -119,6 +121,8 @@ class FirstPass:
         key = (pid, tid)
         found = self._threads.get(key)
         if found is None:
+            if len(self._threads) == _MOST_CACHED:
+                self._threads.clear()
             found = self._threads[key] = self.tracks.thread_of(pid, tid)  # type: ignore[arg-type] # as decoded
         return found
 
@@ -127,6 +131,8 @@ class FirstPass:
         key = (pid, category, id_text, scope)
         found = self._asyncs.get(key)
         if found is None:
+            if len(self._asyncs) == _MOST_CACHED:
+                self._asyncs.clear()
             found = self.tracks.async_of(pid, category, id_text, scope, name)  # type: ignore[arg-type] # as decoded
             self._asyncs[key] = found
         return found

@@ -1,6 +1,7 @@
 """Ends of flows → arrows: per (category, name, id), each step and end with the last start or step before it in time.
 
-Where an id has one start, it comes first whatever its time says: clocks of hosts and devices may disagree.
+Where an id has one start, it comes first whatever its time says: clocks of hosts and devices may disagree. All others
+are in the order of their times; of one time, starts come before steps, and steps before ends.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Flows:
         first[1:] = key[1:] != key[:-1]
         segment = np.cumsum(first) - 1
         single = np.bincount(segment[step == START], minlength=int(first.sum()))[segment] == 1
-        rank = np.where(single, step, 0)
+        rank = (single & (step != START)).astype(np.int64)
         order = _order(segment, rank, points["ts_ns"], step, points["row"])
         points, frees = gather(points, order), frees[order]
         step = points["step"]

@@ -16,23 +16,25 @@ from traceconv.schema.arrow import arrow_schema
 from traceconv.schema.model import Column
 
 #: `otherData.form` of the files that can be read back.
-FORM = 1
+FORM = 2
 #: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
 NO_NAME = "(no name)"
 #: Columns of an op that its tasks show; they are read from the op itself.
 OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
 #: Tables whose rows are metadata events.
 ROW_TABLES = ("op", "fusion")
+#: The name of a metadata event that is a marker without a time.
+TIMELESS = "marker"
 #: Tables whose rows are in `otherData`.
 HEADER_TABLES = ("run", "device", "process", "track")
-#: Column of the category (`cat`) of an event.
-CATEGORY = {"task": "task_type", "api": "level", "range": "category", "marker": "category"}
+#: Column that `cat` shows of a row without a category; its args then have `"category":null`.
+SHOWN_CATEGORY = {"task": "task_type", "api": "level"}
 
 SLICES = ("range", "api", "task")
 LANES = (*SLICES, "marker", "step", "counter", "memory", "flow", *ROW_TABLES)
 #: Columns that have a place elsewhere in an event than its args.
 _PLACED = {
-    **{name: {"track_id", "name", "start_ns", "dur_ns", CATEGORY[name]} for name in SLICES},
+    **{name: {"track_id", "name", "start_ns", "dur_ns", "category"} for name in SLICES},
     "marker": {"track_id", "ts_ns", "name", "category"},
     "step": {"device_id"},
     "memory": {"device_id", "alloc_ns"},
@@ -41,7 +43,7 @@ _PLACED = {
     "fusion": set[str](),
 }
 #: Columns that may be null in args, to say that what stands elsewhere is not the column's value.
-_NULLED = ("name", "ts_ns", "src_ns")
+_NULLED = ("name", "category", "ts_ns", "src_ns")
 #: Columns that hold an id of task, api, range or marker.
 REFERENCES = {"parent_id", "src_id", "dst_id"}
 _TYPES: dict[str, Any] = {
@@ -59,15 +61,17 @@ class NotAsWritten(Exception):
     """The file says that it is an export of ours, and something in it is not as we write it."""
 
 
-def _args_type(name: str) -> type[msgspec.Struct]:
+def _args_type(name: str, placed: frozenset[str] | set[str]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
     for column in table(name).columns:
-        if column.name in _PLACED[name]:
+        if column.name in placed:
             if column.name in _NULLED:
                 fields.append((column.name, None | UnsetType, UNSET))
         else:
             fields.append((column.name, _TYPES[column.type], ABSENT if column.type == "json" else None))
     taken = {one[0] for one in fields}
+    if name == "flow":
+        fields.append(("reversed", bool, False))
     fields += [(one, str | None, None) for one in OP_MEMBERS if name in ("task", "api") and one not in taken]
     return msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, gc=False)
 
@@ -80,7 +84,8 @@ class _ThreadArgs(msgspec.Struct):
 
 
 THREAD = msgspec.json.Decoder(list[_ThreadArgs])
-DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name)]) for name in _PLACED}  # type: ignore[misc] # made above
+DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name, _PLACED[name])]) for name in _PLACED}  # type: ignore[misc] # made above
+TIMELESS_ROW: Any = msgspec.json.Decoder(list[_args_type(TIMELESS, frozenset())])  # type: ignore[misc] # made above
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 NUMBER = msgspec.json.Decoder(int | float | str | None)
 

@@ -24,7 +24,6 @@ from traceconv.normalize.spool import SpillIndex
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.lanes import Lane
 from traceconv.normalize.trace_json.own_columns import (
-    CATEGORY,
     DECODERS,
     FORM,
     HEADER_TABLES,
@@ -35,6 +34,8 @@ from traceconv.normalize.trace_json.own_columns import (
     ROW_TABLES,
     SLICES,
     THREAD,
+    TIMELESS,
+    TIMELESS_ROW,
     NotAsWritten,
     arrays,
     decoded,
@@ -162,6 +163,18 @@ class OwnExport:
         elif name in ROW_TABLES:
             rows = decoded(DECODERS[name], events.args([place]))
             self._lanes[name].append(arrays(name, rows, {}))
+        elif name == TIMELESS:
+            rows = decoded(TIMELESS_ROW, events.args([place]))
+            ids = pa.array(events.ids[[place]])
+            self._note_ids(rows, ids)
+            self._lanes[TIMELESS].append(arrays(TIMELESS, rows, {"id": ids}))
+
+    def _note_ids(self, rows: Sequence[Any], ids: pa.Array) -> None:
+        """Which ids of this file rows have that had others."""
+        old = ints([one.id for one in rows], pa.int64())
+        if old.null_count:
+            raise NotAsWritten("a row without an id")
+        self._ids.add(old.to_numpy().view(np.uint64), ids.to_numpy())
 
     def _rows(self, name: str, ph: str, events: _Events, places: Places) -> None:
         """The rows of the events of one kind on threads of one table."""
@@ -190,19 +203,17 @@ class OwnExport:
 
     def _titled(self, name: str, events: _Events, places: Places, args: Sequence[Any]) -> dict[str, pa.Array]:
         """The columns that slices and markers have in common."""
-        ids = events.ids[places]
-        old = ints([one.id for one in args], pa.int64())
-        if old.null_count:
-            raise NotAsWritten("a row without an id")
-        self._ids.add(old.to_numpy().view(np.uint64), ids)
+        ids = pa.array(events.ids[places])
+        self._note_ids(args, ids)
         names, cats = events.label("name"), events.label("cat")
         listed = places.tolist()
         titles = [names[place] if one.name is UNSET else None for place, one in zip(listed, args, strict=True)]
+        categories = [cats[place] if one.category is UNSET else None for place, one in zip(listed, args, strict=True)]
         return {
-            "id": pa.array(ids),
+            "id": ids,
             "track_id": self._owners(events, places),
             "name": pa.array(titles, pa.string()),
-            CATEGORY[name]: pa.array([cats[place] for place in listed], pa.string()),
+            "category": pa.array(categories, pa.string()),
         }
 
     def _slices(self, name: str, events: _Events, places: Places) -> None:
@@ -215,8 +226,7 @@ class OwnExport:
     def _markers(self, events: _Events, places: Places) -> None:
         args = decoded(DECODERS["marker"], events.args(places))
         columns = self._titled("marker", events, places, args)
-        timeless = np.array([one.ts_ns is None for one in args], np.bool_)
-        columns["ts_ns"] = pa.array(events.times(places), mask=timeless)
+        columns["ts_ns"] = pa.array(events.times(places))
         self._lanes["marker"].append(arrays("marker", args, columns))
 
     def _memory(self, events: _Events, places: Places) -> None:
@@ -295,9 +305,12 @@ class OwnExport:
             return
         args = flows.args[:count]
         nameless = np.array([one.src_ns is None for one in args], np.bool_)
+        ends = zip(args, flows.src_ns[:count], flows.dst_ns[:count], strict=True)
+        # The start of an arrow that leads back in time stands where it ends.
+        turned = [(finish, start) if one.reversed else (start, finish) for one, start, finish in ends]
         columns = {
-            "src_ns": pa.array(np.array(flows.src_ns[:count], np.int64), mask=nameless),
-            "dst_ns": pa.array(flows.dst_ns[:count], pa.int64()),
+            "src_ns": pa.array([start for start, _ in turned], pa.int64(), mask=nameless),
+            "dst_ns": pa.array([finish for _, finish in turned], pa.int64()),
         }
         self._lanes["flow"].append(arrays("flow", args, columns))
         self._flows = _Flows(flows.args[count:], flows.keys[count:], flows.src_ns[count:], flows.dst_ns[count:])

@@ -17,11 +17,14 @@ from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.args import merged
 from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, RuleSet
 from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
-from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Values, new_column, same
+from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Rows, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.normalize.trace_json.signature import SIGNATURE_COLUMNS, signature
+from traceconv.normalize.trace_json.steps import Mark, Steps
 from traceconv.normalize.trace_json.task_waits import UNKNOWN_GAP, TaskWaits
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
+from traceconv.whole import whole_number
 
 Int64 = NDArray[np.int64]
 #: A step number of more digits fits no column: such a slice is no step.
@@ -48,14 +51,13 @@ class SliceRows:
         self._codes = codes
         self._fills = {name: _filled(name, self._rules) for name in TABLES}
         self._launches = SpillIndex(("id", "start_ns", "step_id"))
-        self._steps: list[tuple[int, int, int, int | None]] = []  # start, end, step_id, track
-        self._step_starts = np.zeros(0, np.int64)
-        self._step_ends = np.zeros(0, np.int64)
-        self._step_ids = np.zeros(0, np.int64)
+        self._steps = Steps()
+        self._processes = first.tracks.processes()
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops: dict[tuple[str | None, ...], int] = {}
         self._devices: set[int] = set()
         self._arg_readers: dict[int, ArgColumns] = {}
+        self._signature_readers: dict[str, ArgColumns] = {}
 
     def close(self) -> None:
         """Frees the disk space."""
@@ -70,33 +72,35 @@ class SliceRows:
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
             return
-        found: list[tuple[int, tuple[int, int, int, int | None]]] = []
+        marks: list[Mark] = []
         for first_row, count, read in self._first.slices.parts():
             codes = self._rule_codes(first_row, count)
             rows = np.flatnonzero(np.isin(codes, numbers)).tolist()
-            if not rows:
-                continue
-            batch = read()
-            for row in rows:
-                pattern = self._rules[codes[row]].name
-                name = batch.column("name")[row].as_py() or ""
-                match = pattern.fullmatch(name) if pattern is not None else None
-                dur = batch.column("dur_ns")[row].as_py()
-                if dur is None:
-                    nested = self._nested.read(batch.column("row")[row].as_py(), 1)[0]
-                    dur = None if nested["kind"] == UNFINISHED else int(nested["dur_ns"])
-                if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
-                    continue
-                start, place = batch.column("start_ns")[row].as_py(), batch.column("row")[row].as_py()
-                found.append((place, (start, start + dur, int(match["step"]), batch.column("track_id")[row].as_py())))
-        # The same step may stand on a host's and a device's track: the first in the source counts.
-        seen: dict[int, tuple[int, int, int, int | None]] = {}
-        for _, step in sorted(found):
-            seen.setdefault(step[2], step)
-        self._steps = sorted(seen.values())
-        self._step_starts = np.array([step[0] for step in self._steps], np.int64)
-        self._step_ends = np.array([step[1] for step in self._steps], np.int64)
-        self._step_ids = np.array([step[2] for step in self._steps], np.int64)
+            if rows:
+                batch = read()
+                marks += [mark for row in rows if (mark := self._mark(batch, row, int(codes[row]))) is not None]
+        self._steps = Steps(marks, self._first.time_places)
+
+    def _mark(self, batch: pa.RecordBatch, row: int, number: int) -> Mark | None:
+        """What a slice says of a step; None when its end or the number is not known."""
+        rule = self._rules[number]
+        match = rule.name.fullmatch(batch.column("name")[row].as_py() or "") if rule.name is not None else None
+        place = batch.column("row")[row].as_py()
+        dur = batch.column("dur_ns")[row].as_py()
+        args = batch.column("args")[row].as_py()
+        if dur is None:
+            nested = self._nested.read(place, 1)[0]
+            dur = int(nested["dur_ns"]) if nested["link"] >= 0 else None  # the end of its begin
+            if dur is not None and rule.moments:
+                args = self._with_ends(batch.slice(row, 1), self._nested.read(place, 1)).column("args")[0].as_py()
+        if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
+            return None
+        track = batch.column("track_id")[row].as_py()
+        start = batch.column("start_ns")[row].as_py()
+        named = rule.named(*self._names[track]) or {}
+        model = whole_number(named.get("model_id"))
+        process = self._processes.get(track)
+        return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.moments, args)
 
     def correct_waits(self, shared: Collection[int]) -> None:
         """Makes the gaps of tasks anew, on tracks that they share with other slices."""
@@ -109,14 +113,6 @@ class SliceRows:
                 )
                 waits.add(row, ids, track, start, *_durations(batch, self._nested.take(row)))
             waits.put(self._nested)
-
-    def _step_of(self, ns: Int64) -> Nullable:
-        """The step in which each moment lies."""
-        if not len(self._step_starts):
-            return Nullable(np.zeros(len(ns), np.int64), np.ones(len(ns), np.bool_))
-        place = np.searchsorted(self._step_starts, ns, side="right") - 1
-        outside = (place < 0) | (ns >= self._step_ends[np.maximum(place, 0)])
-        return Nullable(np.where(outside, 0, self._step_ids[np.maximum(place, 0)]), outside)
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         """The rows of one table."""
@@ -152,6 +148,7 @@ class SliceRows:
             "track_id": batch.column("track_id").cast(pa.int64()),
             "parent_id": Nullable(parent, parent == NO_PARENT),
             "depth": np.ascontiguousarray(nested["depth"]),
+            "category": batch.column("category"),
             "name": batch.column("name"),
             "start_ns": start,
             "dur_ns": Nullable(dur_ns, no_dur),
@@ -161,14 +158,12 @@ class SliceRows:
         if table != "task":
             columns["thread_start_ns"] = batch.column("thread_start_ns")
             columns["thread_dur_ns"] = batch.column("thread_dur_ns")
-        if table == "range":
-            columns["category"] = batch.column("category")
         said = self._said(table, batch, codes)
         columns.update({name: column for name, column in said.items() if name not in OP_COLUMNS})
         if table == "range":
-            columns["step_id"] = self._step_of(start)
+            columns["step_id"], _ = self._steps_at(batch, start, tasks=False)
         elif table == "api":
-            steps = self._step_of(start)
+            steps, _ = self._steps_at(batch, start, tasks=False)
             columns["step_id"] = steps
             self._put_aside(said.get("correlation_id"), batch.column("id").to_numpy(), start, steps)
         else:
@@ -207,6 +202,10 @@ class SliceRows:
         count = batch.num_rows
         # All batches of a table have the same columns, whichever rules they meet.
         columns = {name: new_column(types[name], count) for name in self._fills[table]}
+        if "name" in columns:
+            names = _dictionary(batch.column("name"))
+            own_names = names.indices.fill_null(-1).to_numpy().astype(np.int32)
+            columns["name"].put(None, Values(own_names, names.dictionary.to_pylist()))
         tracks = batch.column("track_id").to_numpy()
         for number in np.unique(codes).tolist():
             rule = self._rules[number]
@@ -214,8 +213,15 @@ class SliceRows:
             own = None if len(rows) == count else rows
             for column, value in rule.set.items():
                 columns[column].put(own, same(value, len(rows)))
+            if table == "task":
+                columns["kind_source"].put(own, same("name" if rule.name else "recorded", len(rows)))
             for column, values in self._from_names(rule, tracks[rows]):
                 columns[column].put(own, values)
+            for column, values in _from_own_names(rule, batch.column("name"), rows):
+                columns[column].put(own, values)
+            if rule.signature is not None:
+                for column, values in self._signatures(rule.signature, batch.column("args"), own):
+                    columns[column].put(own, values)
             if rule.args:
                 for column, said in self._arg_columns(number, types).read(batch.column("args"), own):
                     columns[column].put(own, said)
@@ -223,7 +229,7 @@ class SliceRows:
 
     def _from_names(self, rule: Rule, tracks: NDArray[np.int32]) -> Iterator[tuple[str, Values]]:
         """What the names of the tracks' processes and threads say, a value a row."""
-        groups = [group for pattern in (rule.process, rule.thread) if pattern for group in pattern.groupindex]
+        groups = rule.track_groups
         if not groups:
             return
         distinct, codes = np.unique(tracks, return_inverse=True)
@@ -239,6 +245,18 @@ class SliceRows:
             numbers = {column for column in fields if types[column] in NUMBER_TYPES}
             found = self._arg_readers[number] = ArgColumns(fields, numbers)
         return found
+
+    def _signatures(self, key: str, args: pa.Array, rows: Rows) -> Iterator[tuple[str, Values]]:
+        """Shapes and types of inputs and outputs."""
+        reader = self._signature_readers.setdefault(key, ArgColumns({key: (key,)}, ()))
+        for _, texts in reader.read(args, rows):
+            assert isinstance(texts, Values)  # asked for as no number
+            found = [signature(text) if isinstance(text, str) else {} for text in texts.distinct]
+            for column in SIGNATURE_COLUMNS:
+                yield column, Values(texts.codes, [one.get(column) for one in found])
+
+    def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, NDArray[np.bool_]]:
+        return self._steps.at(batch.column("track_id").to_numpy(), start, self._processes, tasks=tasks)
 
     # -- tasks --
 
@@ -260,7 +278,7 @@ class SliceRows:
         count: int,
     ) -> None:
         correlation = said.get("correlation_id")
-        steps = self._step_of(start)
+        steps, of_device = self._steps_at(batch, start, tasks=True)
         columns["submit_ns"] = Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_))
         if isinstance(correlation, Nullable):
             keys = correlation.values.astype(np.uint64)
@@ -268,7 +286,8 @@ class SliceRows:
             if correlation.null is not None:
                 found &= ~correlation.null
             columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
-            # A task belongs to the step in which it was launched.
+            # A task belongs to the step of the program in which it was launched.
+            found &= ~of_device
             known = found & (launched["step_id"] >= 0)
             null = _null(steps)
             steps = Nullable(
@@ -276,7 +295,7 @@ class SliceRows:
             )
         columns["step_id"] = steps
         gap = np.ascontiguousarray(nested["gap_ns"])
-        columns["wait_ns"] = Nullable(gap, gap <= UNKNOWN_GAP)
+        columns["stream_wait_ns"] = Nullable(gap, gap <= UNKNOWN_GAP)
         columns["op_id"] = self._op_ids(batch, codes, said)
         self._note_devices(batch, said, steps)
 
@@ -324,10 +343,15 @@ class SliceRows:
     def op_rows(self) -> pa.RecordBatch:
         """The table op."""
         rows = [
-            (op_id, name, op_type if op_type is not None else name, *rest)
-            for (name, op_type, *rest), op_id in self._ops.items()
+            (op_id, name, *self._type_of(name, op_type), *rest) for (name, op_type, *rest), op_id in self._ops.items()
         ]
-        return rows_from_tuples("op", ("op_id", "name", *OP_COLUMNS), rows)
+        return rows_from_tuples("op", ("op_id", "name", "op_type_source", *OP_COLUMNS), rows)
+
+    def _type_of(self, name: str | None, op_type: str | None) -> tuple[str | None, str | None]:
+        """How the type of an op is known, and the type."""
+        if op_type is not None:
+            return "recorded", op_type
+        return ("name", self._set.type_in(name)) if name is not None else (None, None)
 
     def step_rows(self) -> pa.RecordBatch:
         """The table step: a step on each device that ran some of it."""
@@ -335,16 +359,28 @@ class SliceRows:
         for step, device in self._step_devices:
             if device is not None:
                 devices.setdefault(step, []).append(device)
-        rows: list[tuple[object, ...]] = []
-        for start, end, step_id, _ in self._steps:
-            ran: list[int] | list[None] = sorted(devices.get(step_id, ())) or [None]
-            rows += [(step_id, device, step_id, start, end) for device in ran]
-        return rows_from_tuples("step", ("step_id", "device_id", "iteration", "start_ns", "end_ns"), rows)
+        return self._steps.rows(devices)
 
     def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
         """The table device."""
         rows = [(device, self._set.device_kind, names.get(device) or None) for device in sorted(self._devices)]
         return rows_from_tuples("device", ("device_id", "kind", "name"), rows)
+
+
+def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iterator[tuple[str, Values]]:
+    """What the names of events say, a value a row; where that is their name, their own is kept too."""
+    groups = rule.name_groups
+    if rule.name is None or not groups:
+        return
+    coded = _dictionary(names)
+    texts = coded.dictionary.to_pylist()
+    used, codes = np.unique(coded.indices.fill_null(len(texts)).to_numpy()[rows], return_inverse=True)
+    own = [*texts, None]
+    found = [rule.name.fullmatch(own[code] or "") for code in used.tolist()]
+    for group in groups:
+        yield group, Values(codes.astype(np.int32), [match and match[group] for match in found])
+    if "name" in groups:
+        yield "source_name", Values(codes.astype(np.int32), [own[code] for code in used.tolist()])
 
 
 def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, NDArray[np.bool_]]:
@@ -360,8 +396,11 @@ def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
     found: set[str] = set(OP_COLUMNS) if table == "task" else set()
     for rule in rules:
         if rule.table == table:
-            patterns = [pattern for pattern in (rule.process, rule.thread) if pattern is not None]
-            found |= rule.set.keys() | rule.args.keys() | {group for one in patterns for group in one.groupindex}
+            found |= rule.set.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
+            if "name" in rule.name_groups:
+                found.add("source_name")
+            if table == "task":
+                found.add("kind_source")
     return tuple(sorted(found))
 
 

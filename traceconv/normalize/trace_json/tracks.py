@@ -99,14 +99,21 @@ class TraceTracks(Tracks):
             track.stream_id = stream_id
 
     def names(self) -> dict[int, tuple[str | None, str | None]]:
-        """Of each track the names of its process and its thread; the source's word for the thread where it has none."""
+        """Of each track the names of its process and its thread; the source's word for the thread where it has none.
+
+        The id of an asynchronous track is no such word: it tells the track from others, and says nothing of it.
+        """
         return {
             track.track_id: (
                 self._names.get(track.process_id) if track.process_id is not None else None,
-                track.name or track.tid_text,
+                track.name or (track.tid_text if track.kind != "async" else None),
             )
             for track in self._in_order
         }
+
+    def processes(self) -> dict[int, int | None]:
+        """The process of each track."""
+        return {track.track_id: track.process_id for track in self._in_order}
 
     def process_rows(self) -> pa.RecordBatch:
         """The table process."""

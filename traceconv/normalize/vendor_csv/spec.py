@@ -11,7 +11,8 @@ from typing import Any
 
 import tomli
 
-COLUMN_TYPES = frozenset(("text", "shapes", "int", "flag", "us", "kb"))
+COLUMN_TYPES = frozenset(("number", "text", "shapes", "int", "flag", "us", "size"))
+_UNIT = re.compile(r"\(\s*(B|[KMGT]i?B|Bytes?)\s*\)\s*$", re.IGNORECASE)
 BECOMES = frozenset(("task", "attach", "counter", "memory", "step", "fusion", "nothing"))
 
 
@@ -41,9 +42,11 @@ class Layout:
     """Where the columns of a kind are in one file.
 
     places   our column → index of the cell
+    units    our column → bytes that a unit of its heading is: 1024 of "Size(KB)"
     others   (header, index) of the columns that are none of ours, in order
     missing  columns that the kind needs and the file lacks
     group    group of hardware counters that was recorded; None when the header does not tell
+    recorded (column of op_summary, index) of cells that are made of such counters
     """
 
     kind: FileKind
@@ -51,6 +54,8 @@ class Layout:
     others: tuple[tuple[str, int], ...]
     missing: tuple[str, ...]
     group: str | None = None
+    units: Mapping[str, int] = field(default_factory=dict)
+    recorded: tuple[tuple[Column, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Spec:
 
     kinds: tuple[FileKind, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    recorded: tuple[Column, ...] = ()
 
     def kind_of(self, file_name: str) -> FileKind | None:
         """The kind of a file by its name; None for one that is not known."""
@@ -74,10 +80,28 @@ class Spec:
             at = next((found[name] for name in column.headers if name in found), None)
             if at is not None:
                 places[column.name] = at
-        used = set(places.values())
-        others = tuple((text, place) for place, text in enumerate(header) if place not in used and text)
         group = next((name for name, words in self.groups.items() if found.keys() & set(words)), None)
-        return Layout(kind, places, others, tuple(name for name in kind.needs if name not in places), group)
+        recorded: list[tuple[Column, int]] = []
+        for column in self.recorded if kind.becomes == "task" and group is not None else ():
+            at = next((found[name] for name in column.headers if name in found), None)
+            if at is not None:
+                recorded.append((column, at))
+        used = {*places.values(), *(place for _, place in recorded)}
+        others = tuple((text, place) for place, text in enumerate(header) if place not in used and text)
+        missing = tuple(name for name in kind.needs if name not in places)
+        units = {name: _unit(header[place]) for name, place in places.items()}
+        return Layout(kind, places, others, missing, group, units, tuple(recorded))
+
+
+def counter_title(name: str, kind: str, stream: str | None) -> str:
+    """Name of a counter's track: several kinds of files count components of the same names."""
+    return f"{name} ({kind})" if stream is None else f"{name} ({kind}, stream {stream})"
+
+
+def _unit(header: str) -> int:
+    """Bytes in the unit that a heading names; 1 where it names none."""
+    match = _UNIT.search(header)
+    return 1024 ** "bkmgt".index(match[1][0].casefold()) if match else 1
 
 
 def plain(header: str) -> str:
@@ -103,7 +127,7 @@ def spec() -> Spec:
         names = re.compile(entry["names"], re.IGNORECASE)
         kinds.append(FileKind(entry["kind"], names, becomes, entry["doc"], needs, own))
     groups = {name: tuple(map(plain, words)) for name, words in raw["pmu_groups"].items()}
-    return Spec(tuple(kinds), groups)
+    return Spec(tuple(kinds), groups, tuple(_column(ours, entry) for ours, entry in raw["pmu_recorded"].items()))
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -29,7 +30,7 @@ TYPES = {
     "int": pa.int64(),
     "flag": pa.bool_(),
     "us": pa.int64(),
-    "kb": pa.int64(),
+    "size": pa.int64(),
 }
 
 
@@ -40,26 +41,44 @@ class Odd:
     unreadable  no value of the column's type
     rounded     times finer than a nanosecond: rounded
     negative    durations below 0
+    coarse      of sizes whose digits are no whole bytes: how many bytes their last digit is worth
     """
 
     unreadable: dict[str, int] = field(default_factory=dict)
     rounded: dict[str, int] = field(default_factory=dict)
     negative: int = 0
+    coarse: dict[str, int] = field(default_factory=dict)
+
+    def note_fractions(self, name: str, cells: Sequence[str], unit: int) -> None:
+        """Takes note of the digits of sizes: rounded ones are known to their last digit alone."""
+        for cell in cells:
+            value = exact_number(cell)
+            if value is None or (value * unit) % 1 == 0:
+                continue
+            exponent = value.as_tuple().exponent
+            digit = math.ceil(unit * Decimal(1).scaleb(exponent)) if isinstance(exponent, int) else 1
+            self.coarse[name] = min(digit, self.coarse.get(name, digit))
 
 
 def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], odd: Odd) -> pa.RecordBatch:
     """A batch with `id`, every column of the kind (NULL where the file has it not) and `args`.
 
-    args  the text of a JSON object of the cells that are in no column, numbers as they stand; NULL when there are none
+    args      the text of a JSON object of the cells in no column, numbers as they stand; NULL when there are none
+    recorded  the same of the cells that are made of counters, times in ns
     """
     cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
     names, arrays = ["id"], [pa.array(ids, pa.int64())]
     for column in layout.kind.columns:
         place = layout.places.get(column.name)
         names.append(column.name)
-        arrays.append(pa.nulls(len(rows), TYPES[column.type]) if place is None else _values(column, cells[place], odd))
+        if place is None:
+            arrays.append(pa.nulls(len(rows), TYPES[column.type]))
+        else:
+            arrays.append(_values(column, cells[place], odd, layout.units[column.name]))
     names.append("args")
     arrays.append(pa.array(_args(layout, cells, len(rows)), pa.string()))
+    names.append("recorded")
+    arrays.append(pa.array(_recorded(layout, cells, len(rows)), pa.string()))
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -69,7 +88,7 @@ def series(layout: Layout, rows: Sequence[Sequence[str]]) -> list[tuple[str, lis
     return [(header, ["" if c in _NOTHING else c for c in cells[place]]) for header, place in layout.others]
 
 
-def _values(column: Column, cells: Sequence[str], odd: Odd) -> pa.Array:
+def _values(column: Column, cells: Sequence[str], odd: Odd, unit: int) -> pa.Array:
     if column.type == "us":
         return _times(column.name, cells, odd)
     known = [None if cell in _NOTHING else cell for cell in cells]
@@ -77,7 +96,14 @@ def _values(column: Column, cells: Sequence[str], odd: Odd) -> pa.Array:
         return pa.array(known, pa.string())
     if column.type == "shapes":
         return pa.array([None if cell is None else cell.replace('"', "").strip() for cell in known], pa.string())
-    read = {"int": _whole, "flag": lambda cell: _FLAGS.get(cell.casefold()), "kb": _bytes}[column.type]
+    readers: dict[str, Callable[[str], int | None]] = {
+        "int": _whole,
+        "flag": lambda cell: _FLAGS.get(cell.casefold()),
+        "size": lambda cell: _bytes(cell, unit),
+    }
+    read = readers[column.type]
+    if column.type == "size":
+        odd.note_fractions(column.name, [cell for cell in known if cell is not None], unit)
     values = [None if cell is None else read(cell) for cell in known]
     wrong = sum(1 for cell, value in zip(known, values, strict=True) if cell is not None and value is None)
     if wrong:
@@ -110,12 +136,27 @@ def _whole(cell: str) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
-def _bytes(cell: str) -> int | None:
-    """KB of 1024 bytes → bytes; of a size with a fraction of a byte the whole ones, half to even."""
+def _bytes(cell: str, unit: int) -> int | None:
+    """A size in units of so many bytes → bytes; of one with a fraction of a byte the whole ones, half to even."""
     value = exact_number(cell)
-    if value is None or abs(value) >= Decimal(2) ** 52:
+    if value is None or abs(value * unit) >= Decimal(2) ** 62:
         return None
-    return int((value * 1024).to_integral_value())
+    return int((value * unit).to_integral_value())
+
+
+def _recorded(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:
+    parts: list[list[str]] = [[] for _ in range(count)]
+    for column, place in layout.recorded:
+        key = json.dumps(column.name) + ":"
+        for row, cell in enumerate(cells[place]):
+            value = None if cell in _NOTHING else exact_number(cell)
+            if value is None or abs(value) >= Decimal(2) ** 52:
+                continue
+            if column.type == "us":
+                parts[row].append(f"{key}{int((value * 1000).to_integral_value())}")
+            elif _JSON_NUMBER.fullmatch(cell):
+                parts[row].append(key + cell)
+    return ["{" + ",".join(part) + "}" if part else None for part in parts]
 
 
 def _args(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:

@@ -1,25 +1,49 @@
-"""A file or standard input → the decompressed text in chunks: plain, gzip (any number of members) or zstd."""
+"""A file or standard input → its text in chunks: decompressed (gzip of any number of members, zstd), and in UTF-8."""
 
 from __future__ import annotations
 
+import codecs
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from traceconv.deflate import GZIP, DeflateError, Inflater, crc32, inflater
+from traceconv.deflate import GZIP, Damaged, DeflateError, Inflater, crc32, inflater, unfolded
 from traceconv.diagnostics import Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.readers.chrome_json.limits import FREE_BYTES, Limits
+from traceconv.zstd_frames import MAGIC as _ZSTD
+from traceconv.zstd_frames import ZstdFrames
 
 #: The path that stands for standard input.
 STDIN = Path("-")
 
 _READ_BYTES = 1 << 20
-_ZSTD_PIECE = 16 << 10
+#: Packed data is unfolded in pieces of this size: what a damaged one gives is looked for piece by piece.
+_PACKED_PIECE = 32 << 10
 _GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+#: A member of gzip seems to begin: deflate, and no flags that there are none of.
+_MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
+#: A member is taken for one when so much of it can be unfolded; in so many places of a file that is tried.
+_PROBED_BYTES, _MOST_PROBES = 4 << 10, 1 << 12
+#: Bytes that identify an encoding.
+_HEAD_BYTES = 64
+#: Damaged members or frames per file; each is followed by a search for the next.
+_MOST_DAMAGED = 64
+#: Text begins so in each encoding: by its mark, or by a bracket and blanks before it. UTF-32 comes before UTF-16.
+_ENCODINGS = (
+    ("utf-32-le", re.compile(rb"\xff\xfe\0\0|(?:[ \t\r\n]\0\0\0)*[\[{]\0\0\0")),
+    ("utf-32-be", re.compile(rb"\0\0\xfe\xff|(?:\0\0\0[ \t\r\n])*\0\0\0[\[{]")),
+    ("utf-16-le", re.compile(rb"\xff\xfe|(?:[ \t\r\n]\0)*[\[{]\0[^\0]\0")),
+    ("utf-16-be", re.compile(rb"\xfe\xff|(?:\0[ \t\r\n])*\0[\[{]\0[^\0]")),
+)
+
+
+def encoding_of(head: bytes) -> str:
+    """The encoding of a text with these first bytes: UTF-8, unless they can't be."""
+    return next((name for name, opening in _ENCODINGS if opening.match(head)), "utf-8")
 
 
 def container_of(head: bytes) -> str:
@@ -30,25 +54,27 @@ def container_of(head: bytes) -> str:
 
 
 def head_of(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of the decompressed text, as many as come out of the first `size` of the file.
+    """The first bytes of the text, as many as come out of the first `size` of the file.
 
     Raises InputError when the file can't be read.
     """
     with opened(path) as stream:
         head = stream.read(size)
-    if container_of(head) == "gzip":
+    container = container_of(head)
+    if container != "plain":
+        texts = unfolded(inflater(GZIP), head, size) if container == "gzip" else _zstd_texts(head)
+        head = b""
         try:
-            return inflater(GZIP).decompress(head, size)
-        except DeflateError:
-            return b""
-    if container_of(head) == "zstd":
-        import zstandard
-
-        try:
-            return zstandard.ZstdDecompressor().decompressobj().decompress(head)[:size]
-        except zstandard.ZstdError:
-            return b""
-    return head
+            for text in texts:
+                head += text
+                if len(head) >= size:
+                    break
+        except Damaged:
+            pass
+    encoding = encoding_of(head)
+    if encoding != "utf-8":
+        head = codecs.getincrementaldecoder(encoding)("replace").decode(head).encode()
+    return head[:size]
 
 
 @contextmanager
@@ -65,13 +91,19 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 class TextSource:
-    """The decompressed text of one file, chunk by chunk. `crc` is that of the bytes of the file as read."""
+    """The text of one file, chunk by chunk. `crc` is that of the bytes of the file as read.
 
-    def __init__(self, path: Path, log: ImportLog, limits: Limits, advance: Callable[[int], None]) -> None:
+    is_text  text in UTF-16 or UTF-32 is made UTF-8: all offsets are in that
+    """
+
+    def __init__(
+        self, path: Path, log: ImportLog, limits: Limits, advance: Callable[[int], None], *, is_text: bool = True
+    ) -> None:
         self._path = path
         self._log = log
         self._limits = limits
         self._advance = advance
+        self._is_text = is_text
         self.container = "plain"
         self.size_bytes = 0
         self.crc = 0
@@ -84,18 +116,49 @@ class TextSource:
             first = next(raw, b"")
             self.container = container_of(first)
             self._name_against_content()
-            if self.container == "plain":
-                texts = _chain(first, raw)
-            elif self.container == "gzip":
-                texts = self._gzip(_chain(first, raw))
-            else:
-                texts = self._zstd(_chain(first, raw))
-            for text in texts:
+            raw = _chain(first, raw)
+            if self.container == "gzip":
+                raw = self._gzip(raw)
+            elif self.container == "zstd":
+                raw = self._zstd(raw)
+            for text in self._in_utf8(raw) if self._is_text else raw:
                 self._text_bytes += len(text)
                 yield text
                 if self._text_bytes > max(FREE_BYTES, self._limits.ratio * self.size_bytes):
                     self._lost("unfolds to more than the limit; raise it with --max-ratio")
                     return
+
+    def _in_utf8(self, texts: Iterator[bytes]) -> Iterator[bytes]:
+        first = b""
+        while len(first) < _HEAD_BYTES and (text := next(texts, b"")):
+            first += text
+        encoding = encoding_of(first)
+        texts = _chain(first, texts)
+        if encoding == "utf-8":
+            yield from texts
+            return
+        self.container += f" {encoding}"
+        message = f"the text is {encoding.upper()}; all byte offsets are in its UTF-8 form"
+        self._log.add(Code.ENCODING, message, source_id=1, byte_offset=0)
+        decoder = codecs.getincrementaldecoder(encoding)("strict")
+        for text in _chain_end(texts):
+            state = decoder.getstate()
+            try:
+                shown = decoder.decode(text, not text)
+            except UnicodeDecodeError as error:
+                self._log.add(
+                    Code.BAD_BYTES,
+                    f"bytes that are not {encoding.upper()}",
+                    source_id=1,
+                    byte_offset=self._text_bytes,
+                    byte_count=error.end - error.start,
+                )
+                decoder.setstate(state)
+                decoder.errors = "replace"
+                shown = decoder.decode(text, not text)
+                decoder.errors = "strict"
+            if shown:
+                yield shown.encode()
 
     def _name_against_content(self) -> None:
         suffix = {".gz": "gzip", ".zst": "zstd"}.get(self._path.suffix, "plain")
@@ -115,55 +178,92 @@ class TextSource:
 
     def _gzip(self, raw: Iterator[bytes]) -> Iterator[bytes]:
         member: Inflater | None = None
-        for data in raw:
+        damaged, resumes, probes = 0, False, iter(range(_MOST_PROBES))
+        for data in _pieces(raw):
             rest = data
             while rest:
+                if member is None and resumes:
+                    begin = _next_member(rest, probes)
+                    if begin is None:
+                        break
+                    rest = rest[begin:]
+                    resumes = False
                 if member is None:
                     rest = rest.lstrip(b"\0")  # padding between members
                     if not rest:
                         break
                     member = inflater(GZIP)
                 try:
-                    text = member.decompress(rest, _READ_BYTES)
-                except DeflateError as error:
-                    self._lost(f"the gzip data is damaged here ({printable(str(error))}); nothing behind it was read")
-                    return
-                rest = member.unconsumed_tail
-                if text:
-                    yield text
+                    yield from unfolded(member, rest, _READ_BYTES)
+                except Damaged as error:
+                    damaged += 1
+                    self._damaged("gzip", "member", error, damaged)
+                    if damaged == _MOST_DAMAGED:
+                        return
+                    rest, member, resumes = error.rest, None, True
+                    continue
+                rest = b""
                 if member.eof:
                     rest, member = member.unused_data, None
         if member is not None:
-            yield member.flush()
-            if not member.eof:
-                self._lost("the gzip data ends before its end mark")
+            self._lost("the gzip data ends before its end mark")
 
     def _zstd(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        import zstandard
-
-        frame, inside = zstandard.ZstdDecompressor().decompressobj(), False
-        for data in raw:
+        frames = ZstdFrames()
+        damaged, resumes = 0, False
+        for data in _pieces(raw):
             rest = data
             while rest:
-                # Little at a time: a small piece may unfold to much.
-                piece, rest = rest[:_ZSTD_PIECE], rest[_ZSTD_PIECE:]
+                if resumes:
+                    begin = rest.find(_ZSTD)
+                    if begin < 0:
+                        break
+                    rest, resumes = rest[begin:], False
                 try:
-                    text = frame.decompress(piece)
-                except zstandard.ZstdError as error:
-                    self._lost(f"the zstd data is damaged here ({printable(str(error))}); nothing behind it was read")
-                    return
-                if text:
-                    yield text
-                if frame.eof:
-                    rest = frame.unused_data + rest
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                    if not rest.strip(b"\0"):
-                        rest = b""
-                    inside = False
-                else:
-                    inside = True
-        if inside:
+                    yield from frames.feed(rest)
+                    break
+                except Damaged as error:
+                    damaged += 1
+                    self._damaged("zstd", "frame", error, damaged)
+                    if damaged == _MOST_DAMAGED:
+                        return
+                    rest, resumes = error.rest, True
+        if frames.inside:
+            yield frames.finish()
             self._lost("the zstd data ends before its end mark")
+
+    def _damaged(self, packing: str, part: str, error: Damaged, count: int) -> None:
+        behind = "nothing behind it was read" if count == _MOST_DAMAGED else f"read on at the next {part}, if any"
+        self._lost(f"the {packing} data is damaged here ({printable(str(error))}); {behind}")
+
+
+def _next_member(data: bytes, probes: Iterator[int]) -> int | None:
+    """Where a member of gzip begins that can be unfolded as far as it goes here; None when none does."""
+    for match, _ in zip(_MEMBER.finditer(data), probes, strict=False):
+        try:
+            inflater(GZIP).decompress(data[match.start() : match.start() + _PROBED_BYTES], _READ_BYTES)
+        except DeflateError:
+            continue
+        return match.start()
+    return None
+
+
+def _zstd_texts(head: bytes) -> Iterator[bytes]:
+    frames = ZstdFrames()
+    yield from frames.feed(head)
+    yield frames.finish()
+
+
+def _pieces(raw: Iterator[bytes]) -> Iterator[bytes]:
+    for data in raw:
+        for at in range(0, len(data), _PACKED_PIECE):
+            yield data[at : at + _PACKED_PIECE]
+
+
+def _chain_end(texts: Iterator[bytes]) -> Iterator[bytes]:
+    """The same, and an empty text at the end."""
+    yield from texts
+    yield b""
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

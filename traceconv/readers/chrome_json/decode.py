@@ -69,10 +69,10 @@ def _place(error: Exception) -> int | None:
     return int(named[1]) - 1 if named else None  # the bracket before the events counts
 
 
-def goes_on(text: bytes) -> bool:
+def goes_on(text: bytes | memoryview) -> bool:
     """Whether the text is the beginning of sound JSON, and ends too early."""
     try:
-        _VALUE.decode(text)
+        _WHOLE.decode(text)
     except msgspec.DecodeError as error:
         return "truncated" in str(error)
     except (UnicodeDecodeError, RecursionError):

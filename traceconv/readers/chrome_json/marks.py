@@ -18,6 +18,7 @@ _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _STEP = np.zeros(256, np.int8)
 _STEP[[ord("{"), ord("[")]] = 1
 _STEP[[ord("}"), ord("]")]] = -1
+_BLOCK_BYTES = 1 << 20
 _MARKS = bytes(chr(byte) in '"{}[]' for byte in range(256))
 
 
@@ -38,11 +39,26 @@ def structure(text: bytes, data: Bytes) -> tuple[Places, Mask, NDArray[np.int8]]
     return marks, is_quote, _STEP.take(kind)
 
 
-def end_of_bracketed(text: bytes) -> int | None:
-    """The end of the object or array that the text begins with; None when it does not end in it."""
-    places, is_quote, step = structure(text, np.frombuffer(text, np.uint8))
-    ends = np.flatnonzero((np.cumsum(step, dtype=np.int32) <= 0) & ~is_quote)
-    return int(places[ends[0]]) + 1 if len(ends) else None
+def end_of_bracketed(text: bytes, at: int, stop: int) -> int | None:
+    """The end of the object or array that begins at `at`; None when it does not end before `stop`.
+
+    Block by block, so that the places of a block are all that is in memory.
+    """
+    depth, is_inside = 0, False
+    while at < stop:
+        lead = b'"' if is_inside else b""
+        block = lead + text[at : min(stop, at + _BLOCK_BYTES)]
+        places, is_quote, step = structure(block, np.frombuffer(block, np.uint8))
+        level = np.cumsum(step, dtype=np.int32) + depth
+        ends = np.flatnonzero((level <= 0) & ~is_quote)
+        if len(ends):
+            return at + int(places[ends[0]]) + 1 - len(lead)
+        depth = int(level[-1]) if len(level) else depth
+        is_inside = bool(np.count_nonzero(is_quote) & 1)
+        at += len(block) - len(lead)
+        # A byte behind an odd number of backslashes is no mark.
+        at += (len(block) - len(block.rstrip(b"\\"))) & 1
+    return None
 
 
 def _escaped(data: Bytes) -> Mask:

@@ -8,14 +8,21 @@ at once; what then fails is taken apart (salvage.py). The same text gives the sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import EventColumns, Segment, TraceBatch, join_columns
 from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
-from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.chrome_json.salvage import MANY_FAILURES, Piece, Salvage
-from traceconv.readers.chrome_json.scan import end_of_string, end_of_value, last_event_starts, skip_space
+from traceconv.readers.chrome_json.limits import LARGE_BYTES, Limits
+from traceconv.readers.chrome_json.salvage import MANY_FAILURES, Lookahead, Piece, Salvage
+from traceconv.readers.chrome_json.scan import (
+    end_of_bracketed,
+    end_of_string,
+    end_of_value,
+    last_event_starts,
+    skip_space,
+)
 
 #: Text that is decoded at once, and that of a batch, about.
 CHUNK_BYTES = 4 << 20
@@ -23,6 +30,12 @@ _BATCH_BYTES = 2 << 20
 #: Keys that an event has and the object around the events has not.
 _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
+#: A key beside the events takes so much memory with nothing in it.
+_KEY_BYTES = 256
+#: So much text at least is looked at for the events of one array.
+_LEAST_REACH = 4 << 10
+_BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
+_NUL_RUN = re.compile(rb"[\0 \t\r\n]*")
 
 
 class TraceParser:
@@ -32,6 +45,7 @@ class TraceParser:
         self._log = log
         self._limits = limits or Limits()
         self._text = b""
+        self._at = 0  # what lies before it in _text is done with
         self._base = 0  # offset of _text in the whole text
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -45,6 +59,12 @@ class TraceParser:
         self._pending: list[Piece] = []
         self._pending_bytes = 0
         self._failures = 0  # events of the last chunk that did not decode
+        self._lookahead = Lookahead()
+        self._reach = CHUNK_BYTES * 64
+        self._padding: int | None = None  # where NUL bytes began that have not ended
+        self._keys_bytes = 0
+        self._large_bytes = 0
+        self._in_large = False  # an event was given up for its size, and its end was not seen
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
         self.lost_events = 0
@@ -55,16 +75,28 @@ class TraceParser:
         self._waiting_bytes += len(chunk)
         # In steps of a fixed size, so that the batches do not depend on how the text comes.
         while self._waiting_bytes >= self._need:
-            waiting = b"".join(self._waiting)
-            step, rest = waiting[: self._need], waiting[self._need :]
-            self._waiting, self._waiting_bytes = [rest] if rest else [], len(rest)
-            yield from self._take(step, final=False)
+            yield from self._take(self._step_of(self._need), final=False)
+
+    def _step_of(self, size: int) -> list[bytes]:
+        """The next `size` bytes of what waits."""
+        step: list[bytes] = []
+        self._waiting_bytes -= size
+        for number, part in enumerate(self._waiting):
+            if len(part) >= size:
+                step.append(part[:size])
+                self._waiting = (
+                    [part[size:], *self._waiting[number + 1 :]] if len(part) > size else self._waiting[number + 1 :]
+                )
+                break
+            step.append(part)
+            size -= len(part)
+        return step
 
     def finish(self) -> Iterator[TraceBatch]:
         """Takes what is left when there is no more text."""
-        rest = b"".join(self._waiting)
+        rest = self._waiting
         self._waiting, self._waiting_bytes = [], 0
-        comma = (rest or self._last).rstrip(b" \t\r\n").endswith(b",")
+        comma = (b"".join(rest)[-64:] or self._last).rstrip(b" \t\r\n").endswith(b",")
         yield from self._take(rest, final=True)
         if self._state in ("start", "trailer") and not self._open:
             return
@@ -80,18 +112,26 @@ class TraceParser:
         """Whether the text has a place for events, even if there is none in it."""
         return self._arrays > 0
 
-    def _take(self, chunk: bytes, *, final: bool) -> Iterator[TraceBatch]:
-        self._last = chunk[-64:] or self._last
-        before = len(self._text) + len(chunk)
-        if final or not self._whole_events(chunk):
-            self._text = self._text + chunk if self._text else chunk
+    def _take(self, parts: list[bytes], *, final: bool) -> Iterator[TraceBatch]:
+        left = len(self._text) - self._at
+        before = left + sum(map(len, parts))
+        if final or left >= CHUNK_BYTES or not self._whole_events(parts):
+            self._text, self._at, self._base = (
+                b"".join((memoryview(self._text)[self._at :], *parts)),
+                0,
+                self._base + self._at,
+            )
+        self._last = self._text[-64:] or self._last
+        del parts
         while self._step(final):
             if self._pending_bytes >= _BATCH_BYTES:
                 yield from self._emit()
         if final or self._pending_bytes >= _BATCH_BYTES:
             yield from self._emit()
         # When nothing could be used, more is asked for each time, so that the work stays linear.
-        self._need = CHUNK_BYTES if len(self._text) < before else max(CHUNK_BYTES, len(self._text))
+        left = len(self._text) - self._at
+        more = min(left, self._limits.event_bytes + CHUNK_BYTES - left) if left >= before else 0
+        self._need = max(CHUNK_BYTES, more)
 
     def _step(self, final: bool) -> bool:
         """One step forward; False when there is nothing more to do with the text that is there."""
@@ -103,196 +143,222 @@ class TraceParser:
             return self._events(final)
         return self._trailer(final)
 
-    def _drop(self, count: int) -> None:
-        self._text = self._text[count:]
-        self._base += count
-
     def _info(self, code: Code, message: str, at: int, count: int | None = None) -> None:
         self._log.add(code, message, source_id=1, byte_offset=self._base + at, byte_count=count)
+
+    def _give_up(self, message: str, at: int, end: int) -> None:
+        """Text beside the events that can't be used: reading goes on behind it."""
+        self._info(Code.DAMAGED_TEXT, message, at, end - at)
+        self._at = end
+
+    def _too_long(self, at: int) -> bool:
+        """Whether what begins at `at`, and has not ended, is larger than anything may be."""
+        return len(self._text) - at > self._limits.event_bytes
 
     # -- what stands around the events --
 
     def _start(self, final: bool) -> bool:
-        if self._base == 0 and self._text.startswith(b"\xef\xbb\xbf"):
-            self._drop(3)
-        self._drop(skip_space(self._text, 0))
-        first = self._text[:1]
+        if self._base + self._at == 0 and self._text.startswith(b"\xef\xbb\xbf"):
+            self._at = 3
+        self._at = skip_space(self._text, self._at)
+        first = self._text[self._at : self._at + 1]
         if first == b"[":
-            self._drop(1)
+            self._at += 1
             self._begin_events(in_object=False)
             return True
         if first == b"{":
-            if self._looks_like_event(final) is None:
+            is_event = self._looks_like_event(final)
+            if is_event is None:
                 return False
-            if self._looks_like_event(final):
+            if is_event:
                 self._lines, self._open = True, False
                 self._begin_events(in_object=False, opened=False)
                 return True
-            self._drop(1)
+            self._at += 1
             self._open, self._in_object, self._state = True, True, "keys"
             return True
         if first and self._arrays:
             self._state = "trailer"
             return True
+        if first == b"\0":
+            return self._nul(final)
+        self._at = len(self._text)  # this is no trace: nothing of it is kept
         return False
 
     def _looks_like_event(self, final: bool) -> bool | None:
         """Whether the object that the text begins with is an event, and not what stands around them; None: unclear."""
-        at = 1
+        text, at = self._text, self._at + 1
+        unclear = False if final or self._too_long(self._at) else None
         while True:
-            at = skip_space(self._text, at)
-            if self._text[at : at + 1] == b",":
-                at = skip_space(self._text, at + 1)
-            if self._text[at : at + 1] != b'"':
-                return False if final or at < len(self._text) else None
-            end = end_of_string(self._text, at)
+            at = skip_space(text, at)
+            if text[at : at + 1] == b",":
+                at = skip_space(text, at + 1)
+            if text[at : at + 1] != b'"':
+                return False if at < len(text) else unclear
+            end = end_of_string(text, at)
             if end is None:
-                return False if final else None
-            key = self._text[at + 1 : end - 1].decode("utf-8", "replace")
+                return unclear
+            key = text[at + 1 : end - 1].decode("utf-8", "replace")
             if key in _EVENT_KEYS or key == _EVENTS_KEY:
                 return key in _EVENT_KEYS
-            at = skip_space(self._text, end)
-            if self._text[at : at + 1] != b":":
-                return False if final or at < len(self._text) else None
-            at = skip_space(self._text, at + 1)
-            value_end = end_of_value(self._text, at, final)
+            at = skip_space(text, end)
+            if text[at : at + 1] != b":":
+                return False if at < len(text) else unclear
+            at = skip_space(text, at + 1)
+            value_end = end_of_value(text, at, final)
             if value_end is None:
-                return False if final or len(self._text) > self._limits.event_bytes else None
+                return unclear
             at = value_end
 
     def _begin_events(self, *, in_object: bool, opened: bool = True) -> None:
         self._state, self._in_object, self._open = "events", in_object, opened
         self._arrays += 1
         if self._arrays == 2:
-            self._info(Code.SEVERAL_ARRAYS, "events stand in more than one array; all of them are read", 0)
+            self._info(Code.SEVERAL_ARRAYS, "events stand in more than one array; all of them are read", self._at)
 
     def _next_key(self, final: bool) -> bool:
-        at = skip_space(self._text, 0)
-        while self._text[at : at + 1] == b",":
-            at = skip_space(self._text, at + 1)
-        first = self._text[at : at + 1]
+        text = self._text
+        match = _BLANK_RUN.match(text, self._at)
+        at = self._at = match.end() if match is not None else self._at
+        first = text[at : at + 1]
         if not first:
             return False
         if first == b"}":
-            self._drop(at + 1)
+            self._at = at + 1
             self._open, self._state = False, "trailer"
             return True
-        end = end_of_string(self._text, at) if first == b'"' else None
+        waits = not final and not self._too_long(at)
+        end = end_of_string(text, at) if first == b'"' else None
         if end is None:
-            if first == b'"' and not final:
+            if first == b'"' and waits:
                 return False
             return self._bad_key(at)
-        colon = skip_space(self._text, end)
-        value = skip_space(self._text, colon + 1)
-        if value >= len(self._text) and not final:
+        colon = skip_space(text, end)
+        value = skip_space(text, colon + 1)
+        if value >= len(text) and waits:
             return False
-        if self._text[colon : colon + 1] != b":" or value >= len(self._text):
+        if text[colon : colon + 1] != b":" or value >= len(text):
             return self._bad_key(at)
-        key = self._text[at + 1 : end - 1].decode("utf-8", "replace")
-        if key == _EVENTS_KEY and self._text[value : value + 1] == b"[":
-            self._drop(at)
+        key = text[at + 1 : end - 1].decode("utf-8", "replace")
+        if key == _EVENTS_KEY and text[value : value + 1] == b"[":
             self._begin_events(in_object=True)
-            self._drop(value - at + 1)
+            self._at = value + 1
             return True
-        value_end = end_of_value(self._text, value, final)
+        value_end = end_of_value(text, value, final)
         if value_end is None:
-            if final or len(self._text) > self._limits.event_bytes:
-                return self._bad_key(at)
-            return False
-        self.keys[key] = self._text[value:value_end]
-        self._drop(value_end)
+            return False if waits else self._bad_key(at)
+        self._keep_key(key, at, value, value_end)
         return True
+
+    def _keep_key(self, key: str, at: int, value: int, end: int) -> None:
+        self._keys_bytes += end - at + _KEY_BYTES
+        if self._keys_bytes > self._limits.event_bytes:
+            self._give_up("a key beside the events; all of them are larger than the limit", at, end)
+            return
+        self.keys[key] = self._text[value:end]
+        self._at = end
 
     def _bad_key(self, at: int) -> bool:
         """Something that is no key and value: read on where an array of events begins, if one does."""
         found = self._text.find(b'"' + _EVENTS_KEY.encode() + b'"', at + 1)
-        end = found if found >= 0 else len(self._text)
-        self._log.add(
-            Code.DAMAGED_TEXT,
-            "text beside the events that is no JSON",
-            source_id=1,
-            byte_offset=self._base + at,
-            byte_count=end - at,
-        )
-        self._drop(end)
+        self._give_up("text beside the events that is no JSON", at, found if found >= 0 else len(self._text))
         return found >= 0
 
+    def _nul(self, final: bool) -> bool:
+        """NUL bytes and blanks, however many; what they are is said behind the last of them."""
+        match = _NUL_RUN.match(self._text, self._at)
+        end = match.end() if match is not None else self._at
+        if self._padding is None:
+            self._padding = self._base + self._at
+        self._at = end
+        if end == len(self._text) and not final:
+            return False
+        size = self._base + end - self._padding
+        where = "behind the end" if self._arrays else "before the beginning"
+        self._log.add(Code.PADDING, f"NUL bytes {where}", source_id=1, byte_offset=self._padding, byte_count=size)
+        self._padding = None
+        return end < len(self._text)
+
     def _trailer(self, final: bool) -> bool:
-        at = skip_space(self._text, 0)
-        if at == len(self._text):
-            self._drop(at)
+        if self._padding is not None:
+            return self._nul(final)
+        at = self._at = skip_space(self._text, self._at)
+        first = self._text[at : at + 1]
+        if not first:
             return False
-        if self._text[at : at + 1] == b"\0":
-            rest = self._text[at:].lstrip(b"\0 \t\r\n")
-            if rest or final:
-                self._info(Code.PADDING, "NUL bytes behind the end", at, len(self._text) - at - len(rest))
-                self._drop(len(self._text) - len(rest))
-                return bool(rest)
-            return False
-        if self._text[at : at + 1] in (b"{", b"["):
-            self._drop(at)
+        if first == b"\0":
+            return self._nul(final)
+        if first in (b"{", b"["):
             self._state = "start"
-            self._info(Code.SEVERAL_ARRAYS, "another document follows; it is read too", 0)
+            self._info(Code.SEVERAL_ARRAYS, "another document follows; it is read too", at)
             self._arrays += 1
             return True
         end = self._text.find(b"{", at)
-        end = len(self._text) if end < 0 else end
-        self._log.add(
-            Code.DAMAGED_TEXT,
-            "text behind the end of the document",
-            source_id=1,
-            byte_offset=self._base + at,
-            byte_count=end - at,
-        )
-        self._drop(end)
-        return bool(self._text)
+        self._give_up("text behind the end of the document", at, end if end >= 0 else len(self._text))
+        return end >= 0
 
     # -- the events --
 
     def _events(self, final: bool) -> bool:
-        text = self._text
-        at = 0
-        while at < len(text) and text[at] in BLANKS:
-            at += 1
-        if at == len(text):
-            self._drop(at)
+        match = _BLANK_RUN.match(self._text, self._at)
+        self._at = match.end() if match is not None else self._at
+        if self._at == len(self._text):
             return False
-        if text[at] == ord("]"):
-            return self._end_of_events(at, final)
-        if not final and len(text) - at < CHUNK_BYTES // 2:
+        if self._text[self._at] == ord("]"):
+            self._end_of_events()
+            return True
+        if not final and len(self._text) - self._at < CHUNK_BYTES // 2:
             return False
-        cut = self._cut(text, at)
+        while True:
+            # Behind a small document another may follow: no more text is looked at than is likely to be of one.
+            stop = min(len(self._text), self._at + self._reach)
+            is_all = stop == len(self._text)
+            begin = self._at
+            went_on, ended = self._events_until(stop, final and is_all)
+            taken = self._at - begin
+            self._reach = max(_LEAST_REACH, 4 * taken) if ended else self._reach * 8
+            if is_all or taken or ended:
+                return went_on or not is_all
+
+    def _events_until(self, stop: int, final: bool) -> tuple[bool, bool]:
+        """Takes events of the text before `stop`; whether there may be more to do, and whether the array ended."""
+        is_whole = self._at == 0 and stop == len(self._text)
+        text = self._text if is_whole else self._text[self._at : stop]
+        base = self._base + self._at
+        may_wait = not final and len(text) < self._limits.event_bytes
+        cut = self._cut(text, 0)
         if cut is not None:
             # Where most events before were wrong, they are put right before they are decoded.
             end = cut
             while text[end - 1] in BLANKS:
                 end -= 1
-            events = text[at:end]
+            events = text[:end]
             decoded = self._decode(events) if self._failures <= MANY_FAILURES else None
             if decoded is not None:
                 self._failures = 0
-                self._add(decoded, at, events)
-                self._drop(cut)
-                return True
-        elif not final and len(text) < self._limits.event_bytes:
-            return False
-        may_wait = not final and len(text) < self._limits.event_bytes
-        salvage = Salvage(self._log, self._base, text, at, final, may_wait, self._lines, self._failures, cut)
+                self._put(Piece(decoded, Segment(base, events, decoded.columns.count)))
+                self._at += cut
+                return True, False
+        elif may_wait:
+            return False, False
+        salvage = Salvage(
+            self._log, base, text, 0, final, may_wait, self._lines, self._failures, cut, self._lookahead, self._in_large
+        )
         pieces, at, ended = salvage.run()
-        self._lines, self._failures = salvage.lines, salvage.failures
+        self._lines, self._failures, self._in_large = salvage.lines, salvage.failures, salvage.in_large
         self.lost_events += salvage.lost_events
         for piece in pieces:
             self._put(piece)
-        self._drop(at)
-        if ended:
-            return True
-        return bool(at) and not (final and not self._text)
+        self._at += at
+        return ended or (bool(at) and not (final and self._at == len(self._text))), ended
 
-    def _whole_events(self, chunk: bytes) -> bool:
-        """Takes events up to near the end of `chunk`, as `_events` would, when nothing is wrong with them.
+    def _whole_events(self, parts: list[bytes]) -> bool:
+        """Takes events up to near the end of `parts`, as `_events` would, when nothing is wrong with them.
 
         That is most text: it is copied but once.
         """
+        chunk = b"".join(parts)
+        parts[:] = [chunk]  # the pieces are free, and are not joined again
         if self._state != "events" or self._failures or len(chunk) < CHUNK_BYTES // 2:
             return False
         cut = self._cut(chunk, 0)
@@ -301,13 +367,14 @@ class TraceParser:
         end = cut
         while end and chunk[end - 1] in BLANKS:
             end -= 1
-        events = b"".join((self._text, memoryview(chunk)[:end]))
+        events = b"".join((memoryview(self._text)[self._at :], memoryview(chunk)[:end]))
         decoded = self._decode(events) if events.startswith(b"{") else None
         if decoded is None:
             return False
-        self._add(decoded, 0, events)
-        self._base += len(self._text) + cut
-        self._text = chunk[cut:]
+        left = len(self._text) - self._at
+        self._put(Piece(decoded, Segment(self._base + self._at, events, decoded.columns.count)))
+        self._base += self._at + left + cut
+        self._text, self._at = chunk[cut:], 0
         return True
 
     def _cut(self, text: bytes, at: int) -> int | None:
@@ -330,21 +397,44 @@ class TraceParser:
             return decoded
         return None
 
-    def _add(self, decoded: Decoded, at: int, text: bytes) -> None:
-        segment = Segment(self._base + at, text, decoded.columns.count)
-        self._put(Piece(decoded, segment))
-
     def _put(self, piece: Piece) -> None:
+        if len(piece.segment.text) > LARGE_BYTES:
+            self._large_bytes += len(piece.segment.text)
+            if self._large_bytes > self._limits.large_events_bytes:
+                self._put_without_large(piece.segment)
+                return
+        self._put_all(piece)
+
+    def _put_without_large(self, segment: Segment) -> None:
+        """Gives up the large event that a stretch begins with, and keeps what follows it."""
+        text = segment.text
+        end = end_of_bracketed(text, 0) or len(text)
+        rest = text[end:].lstrip(BLANKS) if end > LARGE_BYTES else b""
+        decoded = self._decode(rest) if rest else None
+        kept = 0 if decoded is None else decoded.columns.count
+        size = len(text) - len(rest) if kept else len(text)
+        self._log.add(
+            Code.TOO_LARGE,
+            f"large events of this file take more than {self._limits.large_events_bytes >> 20} MB: one is left out",
+            source_id=1,
+            byte_offset=segment.byte_offset,
+            byte_count=size,
+            event_count=segment.count - kept,
+        )
+        self.lost_events += segment.count - kept
+        if decoded is not None:
+            self._put_all(Piece(decoded, Segment(segment.byte_offset + size, rest, kept)))
+
+    def _put_all(self, piece: Piece) -> None:
         self._pending.append(piece)
         self._pending_bytes += len(piece.segment.text)
 
-    def _end_of_events(self, at: int, final: bool) -> bool:
-        self._drop(at + 1)
+    def _end_of_events(self) -> None:
+        self._at += 1
         if self._in_object:
             self._state = "keys"
         else:
             self._open, self._state = False, "trailer"
-        return True
 
     def _emit(self) -> Iterator[TraceBatch]:
         if not self._pending:

@@ -29,10 +29,14 @@ _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HIGH_LOW = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 #: What is bare stands behind a blank, a colon, a comma or a bracket, and before one.
-_BARE = re.compile(
-    rb"(?:[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined|\+[0-9][^\s,\]}\"]*"
-    rb"|-?0[0-9][^\s,\]}\"]*|-?\.[0-9][^\s,\]}\"]*|-?[0-9]+\.)(?=[\s,\]}]|$)"
-)
+_BARE = re.compile(rb"[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined")
+_LONGEST_BARE = 10
+#: What a number begins with that JSON does not have, whatever follows; and one that ends in its point.
+_WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
+_POINTED = re.compile(rb"-?[0-9]+\.")
+_BARE_END = re.compile(rb"[\s,\]}\"]|\Z")
+#: Larger texts are not put right in arrays: those take many times its memory.
+_MOST_BYTES = 4 << 20
 
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -89,20 +93,30 @@ def patch(text: bytes) -> Patched:
         made, count, *places = found
         wrong = {what: place for what, place in zip((_COMMA, _WORD, _CONTROL), places, strict=True) if place >= 0}
         return Patched(made, min(wrong.values(), default=None), tuple(wrong), 0, count)
+    if len(text) > _MOST_BYTES:
+        return Patched(text, None, (), 0, 0)
     return _patched_in_arrays(text)
 
 
 def is_utf8(text: bytes) -> bool:
     """Whether all of the text is UTF-8."""
+    return _first_bad_byte(text) == len(text)
+
+
+def _first_bad_byte(text: bytes) -> int:
+    """Where the text is no UTF-8 any more; its length when all of it is."""
     try:
-        return text.isascii() or bool(text.decode())
-    except UnicodeDecodeError:
-        return False
+        if not text.isascii():
+            text.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(text)
 
 
 def _patched_in_arrays(text: bytes) -> Patched:
     """The same with numpy, for whatever is wrong."""
     wrong: dict[str, int] = {}
+    bad_at = _first_bad_byte(text)
     data = np.frombuffer(text, np.uint8)
     inside = _inside_strings(data)
     flat = _flatten(text, data, inside, wrong)
@@ -115,9 +129,14 @@ def _patched_in_arrays(text: bytes) -> Patched:
         *_control_characters(data, inside, wrong),
         *_escapes(text, data, inside, wrong),
     ]
-    bad_bytes, lost = _bad_bytes(text, inside, wrong)
-    edits += bad_bytes
-    return Patched(_edited(text, edits), min(wrong.values(), default=None), tuple(wrong), lost, len(edits))
+    made, count, lost = _edited(text, edits), len(edits), 0
+    try:
+        made.decode()
+    except UnicodeDecodeError:
+        wrong["bytes that are not UTF-8"] = bad_at
+        made, lost = _in_utf8(made)
+        count += lost
+    return Patched(made, min(wrong.values(), default=None), tuple(wrong), lost, count)
 
 
 def _inside_strings(data: Bytes) -> Mask:
@@ -162,11 +181,24 @@ def _bare_words(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -
         first -= bool(first and data[first - 1] == ord("-"))
         starts[first] = first > 0 and bool(_BEFORE[data[first - 1]])
     edits: list[_Edit] = []
+    stop = done = 0
     for place in np.flatnonzero(starts & ~inside).tolist():
-        match = _BARE.match(text, place)
-        if match:
+        if place < done:
+            continue
+        if stop < place:  # else what ended the word before ends this one too
+            end = _BARE_END.search(text, place)
+            stop = end.start() if end is not None else len(text)
+        if stop == place or text[stop : stop + 1] == b'"':
+            continue
+        pointed = _POINTED.match(text, place)
+        if (
+            (stop - place <= _LONGEST_BARE and _BARE.fullmatch(text, place, stop))
+            or _WRONG_NUMBER.match(text, place)
+            or (pointed is not None and pointed.end() == stop)
+        ):
             wrong.setdefault(_WORD, place)
-            edits.append((place, len(match[0]), b'"' + match[0] + b'"'))
+            edits.append((place, stop - place, b'"' + text[place:stop] + b'"'))
+            done = stop
     return edits
 
 
@@ -195,21 +227,12 @@ def _escapes(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> l
     return edits
 
 
-def _bad_bytes(text: bytes, inside: Mask, wrong: dict[str, int]) -> tuple[list[_Edit], int]:
-    edits: list[_Edit] = []
-    lost, at = 0, 0
-    while not text.isascii():
-        try:
-            text[at:].decode()
-            break
-        except UnicodeDecodeError as error:
-            start, end = at + error.start, at + error.end
-            if inside[start]:
-                wrong.setdefault("bytes that are not UTF-8", start)
-                lost += end - start
-                edits.append((start, end - start, "\ufffd".encode()))
-            at = end
-    return edits, lost
+def _in_utf8(text: bytes) -> tuple[bytes, int]:
+    """The text with U+FFFD for what is not UTF-8, and how many bytes that were."""
+    made = text.decode("utf-8", "replace").encode()
+    mark = "\ufffd".encode()
+    marks = made.count(mark) - text.count(mark)
+    return made, len(text) - len(made) + marks * len(mark)
 
 
 def _edited(text: bytes, edits: list[_Edit]) -> bytes:

@@ -7,6 +7,7 @@ of them, and given up where it can't be done.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from traceconv.diagnostics import Code, ImportLog
 from traceconv.json_events import Segment
 from traceconv.readers.chrome_json.compiled import scanned_prefix
 from traceconv.readers.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events, goes_on
+from traceconv.readers.chrome_json.limits import LARGE_BYTES
 from traceconv.readers.chrome_json.patch import SURROGATE, is_utf8, patch
 from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, next_event_start, skip_space
 
@@ -22,6 +24,27 @@ from traceconv.readers.chrome_json.scan import end_of_bracketed, event_starts, n
 MANY_FAILURES = 64
 #: So far an event is followed that has something wrong.
 _NEAR_BYTES = 64 << 10
+_FIRST_BYTES = 1 << 10
+#: Text is looked at ahead of what is taken so many times as long as that in all, and so much more: however the text is
+#: damaged, the work stays in proportion to its length.
+_AHEAD_TIMES, _AHEAD_BYTES = 16, 4 << 20
+_BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
+
+
+class Lookahead:
+    """How far ahead of the text that was taken may still be looked."""
+
+    def __init__(self) -> None:
+        self._left = _AHEAD_BYTES
+
+    def taken(self, size: int) -> None:
+        """`size` more bytes were taken or skipped."""
+        self._left = min(_AHEAD_BYTES, self._left + _AHEAD_TIMES * size)
+
+    def spend(self, size: int) -> bool:
+        """Whether `size` bytes may be scanned."""
+        self._left -= size
+        return self._left >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,7 @@ class Salvage:
     final     nothing comes behind the text
     may_wait  an event that is sound as far as the text goes is left for when there is more of it
     failures  how many events of the text before this one did not decode
+    in_large  the text may begin inside of an event that was given up for its size
     cut       where an event is likely to begin, behind most of the text; None when that is not known
     """
 
@@ -52,7 +76,10 @@ class Salvage:
         lines: bool,
         failures: int,
         cut: int | None,
+        lookahead: Lookahead,
+        in_large: bool,
     ) -> None:
+        self._lookahead = lookahead
         self._log = log
         self._base = base
         self._text = text
@@ -65,10 +92,12 @@ class Salvage:
         self._pieces: list[Piece] = []
         self._before = failures
         self._failures = 0
+        self._splits = 0  # stretches that were cut at the event that is wrong
         self._ended = False
         self._waits = False
         self._wrong_at: int | None = None  # where the text that was tried last is not sound
         self.lines = lines
+        self.in_large = in_large
         self.lost_events = 0
 
     def run(self) -> tuple[list[Piece], int, bool]:
@@ -101,7 +130,8 @@ class Salvage:
                 self._at = start
                 self._single(end)
                 continue
-            if self._before + self._failures <= MANY_FAILURES:
+            if self._before + self._failures + self._splits <= MANY_FAILURES:
+                self._splits += 1
                 stack += self._parts(low, high)
             elif not self._take_patched(start, end):
                 middle = (low + high) // 2
@@ -141,7 +171,8 @@ class Salvage:
         return [part for part in ((wrong + 1, high), (wrong, wrong + 1), (low, wrong)) if part[0] < part[1]]
 
     def _blank(self, start: int, end: int) -> bool:
-        return not self._text[start:end].strip(BLANKS)
+        match = _BLANK_RUN.match(self._text, start, end)
+        return match is not None and match.end() == end
 
     def _take(self, start: int, end: int) -> bool:
         """Decodes `text[start:end]` as it is."""
@@ -160,7 +191,9 @@ class Salvage:
 
     def _add(self, decoded: Decoded, start: int, end: int) -> None:
         self._pieces.append(Piece(decoded, Segment(self._base + start, self._text[start:end], decoded.columns.count)))
+        self._lookahead.taken(end - start)
         self._at = end
+        self.in_large = False
 
     def _take_patched(self, start: int, end: int) -> bool:
         patched = patch(self._text[start:end])
@@ -192,8 +225,13 @@ class Salvage:
                 self._lose(at, at + 1, "a bracket that closes nothing", events=0)
             return
         if text[at] == ord("{"):
-            end = self._end_of_event(at, next_start)
-            if end is None and self._may_wait and goes_on(text[at:]):
+            goes_on = self._may_wait and self._goes_on(at)
+            # What is the beginning of sound JSON has no end in it, and is not searched for one; but half of a surrogate
+            # pair passes for such a beginning too.
+            end = None
+            if not goes_on or SURROGATE.search(self._text, at):
+                end = self._end_of_event(at, next_start)
+            if end is None and goes_on:
                 self._waits = True
                 return
             if end is not None and (self._take_one(at, end) or (end > next_start and self._take_patched(at, end))):
@@ -201,22 +239,33 @@ class Salvage:
         elif self._stranger(at, next_start):
             return
         self._failures += 1
-        self._lose(at, next_start, "an event that can't be read", events=1)
+        if self.in_large:
+            self._lose(at, next_start, "the rest of an event larger than the limit", events=0)
+        else:
+            self._lose(at, next_start, "an event that can't be read", events=1)
+
+    def _goes_on(self, at: int) -> bool:
+        """Whether the text from `at` on is the beginning of a sound event, which needs more text."""
+        size = _FIRST_BYTES
+        while at + size < self._end:
+            if not goes_on(memoryview(self._text)[at : at + size]):
+                return False
+            size *= 4
+        return goes_on(memoryview(self._text)[at:])
 
     def _end_of_event(self, at: int, next_start: int) -> int | None:
-        """Where the object at `at` ends. What is not sound so far is not looked at far beyond the next event.
-
-        What is the beginning of sound JSON has no end in it, and need not be searched for one, which takes long; but
-        half of a surrogate pair passes for such a beginning too.
-        """
-        limit = max(next_start, at + _NEAR_BYTES)
-        while limit < self._end:
-            if not goes_on(self._text[at:limit]):
-                return end_of_bracketed(self._text, at, limit)
-            limit = at + (limit - at) * 4
-        if goes_on(self._text[at:]) and not SURROGATE.search(self._text, at):
-            return None
-        return end_of_bracketed(self._text, at, self._end)
+        """Where the object at `at` ends. What is not sound so far is not looked at far beyond the next event."""
+        size = _FIRST_BYTES
+        while True:
+            limit = min(at + size, self._end)
+            if not self._lookahead.spend(limit - at):
+                return end_of_bracketed(self._text, at, next_start)
+            end = end_of_bracketed(self._text, at, limit)
+            if end is not None or limit == self._end:
+                return end
+            if size >= _NEAR_BYTES and limit >= next_start and not goes_on(memoryview(self._text)[at:limit]):
+                return None
+            size *= 4
 
     def _take_one(self, start: int, end: int) -> bool:
         """The element `text[start:end]`, as it is or put right, if behind it there is what may stand behind one."""
@@ -239,24 +288,29 @@ class Salvage:
 
     def _stranger(self, start: int, end: int) -> bool:
         """Something among the events that is no object, such as null."""
-        text = self._text[start:end]
-        for stop in sorted({place for mark in (b",", b"]") if (place := text.find(mark)) > 0} | {len(text)}):
+        if not self._lookahead.spend(end - start):
+            return False
+        text = self._text
+        for stop in sorted({place for mark in (b",", b"]") if (place := text.find(mark, start, end)) > start} | {end}):
             try:
-                decoded = decode_events(text[:stop], False)
+                decoded = decode_events(text[start:stop], False)
             except NotWhole:
                 continue
-            self._add(decoded, start, start + stop)
+            self._add(decoded, start, stop)
             return True
         return False
 
     def _lose(self, start: int, end: int, message: str, events: int) -> None:
         """Books `text[start:end]` as lost, separators behind it aside; the end of the text may cut an event off."""
         size = len(self._text[start:end].rstrip(BLANKS if end < len(self._text) else b""))
-        cut = self._final and end == len(self._text)
-        if cut:
-            message = "the text ends inside an event"
+        code = Code.DAMAGED_EVENT
+        if self._final and end == len(self._text):
+            code, message = Code.CUT_EVENT, "the text ends inside an event"
+        elif not self._final and not self._may_wait and end - start > LARGE_BYTES:
+            code, message = Code.TOO_LARGE, "an event larger than the limit; raise it with --max-event-mb"
+            self.in_large = True
         self._log.add(
-            Code.CUT_EVENT if cut else Code.DAMAGED_EVENT,
+            code,
             message,
             source_id=1,
             byte_offset=self._base + start,
@@ -264,4 +318,5 @@ class Salvage:
             event_count=events,
         )
         self.lost_events += events
+        self._lookahead.taken(end - start)
         self._at = end

@@ -12,7 +12,7 @@ _KEYS = rb"ph|name|cat|pid|tid|ts|id|dur|args|tts|tdur|bp|s|scope|bind_id|id2"
 EVENT_START = re.compile(rb'\{(?<=[\s,\[}\x00]\{)\s*"(?:' + _KEYS + rb')"\s*:')
 #: A string that nothing ends goes on to the end: else each quote in it is tried as the beginning of another.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?\Z)|[{}\[\]]')
-_STRING = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*"')
+_STRING = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:(")|\\?\Z)')
 _SCALAR_END = re.compile(rb"[,}\]\s]")
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _BACK_BYTES = 1 << 12
@@ -41,8 +41,7 @@ def end_of_bracketed(text: bytes, at: int, limit: int | None = None) -> int | No
                 return match.end()
     if stop - at <= _SHORT_BYTES:
         return None
-    end = marks.end_of_bracketed(text[at:stop])
-    return None if end is None else at + end
+    return marks.end_of_bracketed(text, at, stop)
 
 
 def end_of_value(text: bytes, at: int, final: bool) -> int | None:
@@ -59,7 +58,7 @@ def end_of_value(text: bytes, at: int, final: bool) -> int | None:
 def end_of_string(text: bytes, at: int) -> int | None:
     """The end of the string that begins at `at`; None when the text ends before it does."""
     match = _STRING.match(text, at)
-    return match.end() if match else None
+    return match.end() if match and match[1] else None
 
 
 def event_starts(text: bytes, at: int, end: int) -> list[int]:

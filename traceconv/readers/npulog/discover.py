@@ -247,10 +247,14 @@ def _add_file(files: list[LogFile], path: Path, relative_path: str) -> None:
     except OSError:
         return  # gone since it was listed; the manifest, if any, will show it as missing
     name = _LOG_NAME.fullmatch(path.name)
-    owner = _OWNER.fullmatch(relative_path.split("/")[0])
-    device_id = int(owner[1]) if owner and owner[1] else None
     record, slice_index = (name[1], int(name[2])) if name else (path.stem, 0)
-    files.append(LogFile(path, relative_path, record, device_id, slice_index, size_bytes))
+    files.append(LogFile(path, relative_path, record, owner_of(relative_path), slice_index, size_bytes))
+
+
+def owner_of(relative_path: str) -> int | None:
+    """The device in whose folder a file of a capture lies; None: the host's."""
+    owner = _OWNER.fullmatch(relative_path.split("/")[0])
+    return int(owner[1]) if owner and owner[1] else None
 
 
 def _place_in_capture(path: Path) -> str | None:

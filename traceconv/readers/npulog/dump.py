@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.errors import InputError, printable
 from traceconv.readers.npulog.discover import CaptureFolder, LogFile, find_captures
+from traceconv.readers.npulog.stream import Ranges, part_of, unseen
 from traceconv.schema import Field, RecordSchema, record, record_by_tag
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.codec import decode_block
@@ -58,8 +59,9 @@ def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple
         return
     for problem in problems_of(capture):
         options.on_damage(problem)
+    seen: dict[tuple[int | None, int], Ranges] = {}
     for file in capture.files:
-        for count, text in _dump_file(file, options, texts, left):
+        for count, text in _dump_file(file, options, texts, left, seen):
             yield count, text
             left = None if left is None else left - count
         if left == 0:
@@ -117,10 +119,14 @@ def describe_damage(damage: Damage) -> str:
 
 
 def _dump_file(
-    file: LogFile, options: DumpOptions, texts: Mapping[int, str], limit: int | None
+    file: LogFile,
+    options: DumpOptions,
+    texts: Mapping[int, str],
+    limit: int | None,
+    seen: dict[tuple[int | None, int], Ranges],
 ) -> Iterator[tuple[int, str]]:
-    """(number of records, their lines) for each block."""
-    decoder = FrameDecoder()
+    """(number of records, their lines) for each block. `seen`: what is new, by device and tag."""
+    decoder = FrameDecoder(any_order=True)
     columns: _Columns | None = None
     name = printable(file.relative_path)
     try:
@@ -131,7 +137,14 @@ def _dump_file(
             schema = schema_of(item, decoder.header)
             if options.record is not None and schema.name != options.record:
                 continue
-            for part in _parts(item, limit):
+            device_id = decoder.header.device_id if decoder.header else file.device_id
+            end = item.sequence + item.record_count
+            fresh = seen.setdefault((device_id, item.tag), unseen()).cut(item.sequence, end)
+            repeated = item.record_count - sum(stop - first for first, stop in fresh)
+            if repeated:
+                message = f"repeats {repeated:,} records that were shown already (byte {item.byte_offset:,})"
+                options.on_damage(f"{name}: {message}")
+            for part in _parts(item, fresh, limit):
                 rows = np.frombuffer(part.payload, dtype_of(schema, part.record_size))
                 if options.as_json:
                     yield len(rows), _json_lines(rows, schema, part, file, texts)
@@ -152,18 +165,17 @@ def _dump_file(
         options.on_damage(f"{name}: {error}")
 
 
-def _parts(block: Block, limit: int | None) -> Iterator[Block]:
-    """The first `limit` records of a block, as blocks of at most `_PART_RECORDS`: text takes more room than records."""
-    count = block.record_count if limit is None else min(limit, block.record_count)
-    for first in range(0, count, _PART_RECORDS):
-        end = min(first + _PART_RECORDS, count)
-        yield replace(
-            block,
-            record_count=end - first,
-            sequence=block.sequence + first,
-            payload=block.payload[first * block.record_size : end * block.record_size],
-            byte_offset=block.byte_offset + first * block.record_size,
-        )
+def _parts(block: Block, ranges: Iterable[tuple[int, int]], limit: int | None) -> Iterator[Block]:
+    """The first `limit` records of a block that lie in `ranges`, as blocks of at most `_PART_RECORDS`.
+
+    Text takes more room than records.
+    """
+    for first, end in ranges:
+        end = end if limit is None else min(end, first + limit)
+        limit = None if limit is None else limit - (end - first)
+        for start in range(first, end, _PART_RECORDS):
+            part = part_of(block, start, min(start + _PART_RECORDS, end))
+            yield replace(part, byte_offset=block.byte_offset + (start - block.sequence) * block.record_size)
 
 
 def schema_of(block: Block, header: FileHeader | None) -> RecordSchema:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from traceconv.diagnostics import Code
 from traceconv.errors import InputError, printable
 from traceconv.readers.npulog.discover import CaptureFolder, LogFile
 from traceconv.readers.npulog.dump import (
@@ -19,6 +18,7 @@ from traceconv.readers.npulog.dump import (
     schema_of,
 )
 from traceconv.readers.npulog.manifest import ManifestFile
+from traceconv.readers.npulog.stream import Ranges, unseen
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.codec import decode_block
@@ -28,6 +28,9 @@ from traceconv.wire.frames import Block, Damage, FileHeader, FrameDecoder
 SHOWN_DAMAGES = 10
 #: Fields that hold host time; what lies between the first and the last is how long was recorded.
 _HOST_TIMES = ("host_ns", "host_before_ns", "host_after_ns")
+
+#: Sequence numbers that no file had so far, by device and tag.
+_Seen = dict[tuple[int | None, int], Ranges]
 
 
 @dataclass(slots=True)
@@ -113,11 +116,12 @@ def inspect_capture(capture: CaptureFolder, *, scan: bool = True) -> CaptureStat
     state = CaptureState(capture, scan)
     state.problems.extend(problems_of(capture))
     counted = {file.path: file for file in capture.manifest.files} if capture.manifest else {}
+    seen: _Seen = {}
     for file in capture.files:
         entry = counted.get(file.relative_path)
         if capture.manifest is not None and entry is None:
             state.problems.append(f"{printable(file.relative_path)} is not in the manifest")
-        state.files.append(inspect_file(file, entry, scan=scan))
+        state.files.append(inspect_file(file, entry, scan=scan, seen=seen))
     _check_writers(state)
     _describe(state)
     times = [time for file in state.files for time in (file.first_ns, file.last_ns) if time is not None]
@@ -125,8 +129,10 @@ def inspect_capture(capture: CaptureFolder, *, scan: bool = True) -> CaptureStat
     return state
 
 
-def inspect_file(file: LogFile, counted: ManifestFile | None, *, scan: bool = True) -> FileState:
-    """Looks at one file; `counted` is what the manifest says of it."""
+def inspect_file(
+    file: LogFile, counted: ManifestFile | None, *, scan: bool = True, seen: _Seen | None = None
+) -> FileState:
+    """Looks at one file; `counted` is what the manifest says of it, `seen` what files before it had."""
     state = FileState(file, read_header(file), counted, scan)
     if counted is not None and counted.size_bytes != file.size_bytes:
         state.note(f"has {file.size_bytes:,} bytes where the manifest says {counted.size_bytes:,}")
@@ -134,7 +140,7 @@ def inspect_file(file: LogFile, counted: ManifestFile | None, *, scan: bool = Tr
         owner = "the host" if state.header.device_id is None else f"device {state.header.device_id}"
         state.note(f"lies in another folder than that of {owner}, whose file it is by its header")
     if scan:
-        _scan(state)
+        _scan(state, {} if seen is None else seen)
         expected = counted.record_count if counted else None
         if expected is not None and state.total + state.lost_count != expected:
             state.note(f"has {state.total:,} records where the manifest says {expected:,}")
@@ -146,23 +152,39 @@ def inspect_file(file: LogFile, counted: ManifestFile | None, *, scan: bool = Tr
     return state
 
 
-def _scan(state: FileState) -> None:
-    decoder = FrameDecoder()
+def _scan(state: FileState, seen: _Seen) -> None:
+    decoder = FrameDecoder(any_order=True)
+    damages: list[Damage] = []
+    there: list[tuple[int, int]] = []
+    repeated = 0
     try:
         for item in blocks_of(state.file, decoder):
             if isinstance(item, Damage):
-                state.note(describe_damage(item))
-                if item.code is not Code.REPEATED_RECORDS:
-                    state.lost_count += item.event_count or 0
+                damages.append(item)
                 continue
+            end = item.sequence + item.record_count
+            there.append((item.sequence, end))
+            device_id = decoder.header.device_id if decoder.header else state.file.device_id
+            fresh = seen.setdefault((device_id, item.tag), unseen()).take(item.sequence, end)
+            repeated += item.record_count - fresh
             state.block_count += 1
             schema = schema_of(item, decoder.header)
-            state.record_count[schema.name] = state.record_count.get(schema.name, 0) + item.record_count
+            state.record_count[schema.name] = state.record_count.get(schema.name, 0) + fresh
             _note_times(state, np.frombuffer(item.payload, dtype_of(schema, item.record_size)))
     except OSError as error:
         state.note(f"can't be read: {error.strerror or error}")
     except InputError as error:
         state.note(str(error))
+    if repeated:
+        state.note(f"repeats {repeated:,} records that are there already")
+    missing = unseen().without(Ranges(there))
+    for damage in damages:
+        count = damage.event_count
+        if damage.sequence is not None and count is not None:
+            count = missing.take(damage.sequence, damage.sequence + count)
+        if damage.byte_count or count:  # else a gap whose records come later in the file
+            state.note(describe_damage(replace(damage, event_count=count)))
+            state.lost_count += count or 0
 
 
 def _note_times(state: FileState, rows: RecordArray) -> None:

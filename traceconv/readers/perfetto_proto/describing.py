@@ -1,4 +1,4 @@
-"""Which packets may describe tracks, threads or clocks, or hold others: told by their bytes, not by their fields."""
+"""Which packets may describe tracks, threads, clocks or the trace, or hold others: told by their bytes, not fields."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ for _number in (
 #: Tags of one byte, and the tags that such a message begins with; any byte may be such a tag.
 _ONE = {
     names.CLOCK_SNAPSHOT << 3 | LEN: (1 << 3 | LEN, 2 << 3),
+    names.CHROME_EVENTS << 3 | LEN: (2 << 3 | LEN,),
     names.PROCESS_TREE << 3 | LEN: (1 << 3 | LEN, 2 << 3 | LEN, 3 << 3),
 }
 

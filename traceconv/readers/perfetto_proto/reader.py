@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traceconv.deflate import DeflateError, inflater
+from traceconv.deflate import Damaged, inflater, unfolded
 from traceconv.diagnostics import Accounts, Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
@@ -27,10 +27,12 @@ from traceconv.readers.perfetto_proto.clocks import NAMES, Clocks, parse_snapsho
 from traceconv.readers.perfetto_proto.describing import describing
 from traceconv.readers.perfetto_proto.framing import PacketFramer, Window
 from traceconv.readers.perfetto_proto.losses import Losses
+from traceconv.readers.perfetto_proto.own_export import shift_of, undone
 from traceconv.readers.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequences, Texts
 from traceconv.readers.perfetto_proto.tracks import Descriptors
 from traceconv.readers.perfetto_proto.translate import Table, Translator
 from traceconv.wire.protobuf import LEN, WireError
+from traceconv.zstd_frames import ZstdFrames
 
 SOURCE_ID = 1
 _PIECE = 1 << 20
@@ -48,7 +50,7 @@ class PerfettoReader(FileReader):
     ) -> None:
         if path == STDIN:
             raise InputError("a Perfetto trace in protobuf can't be read from standard input: give its path")
-        super().__init__(path, log, accounts, limits, advance)
+        super().__init__(path, log, accounts, limits, advance, is_text=False)
         self._texts = Texts()
         self._clocks = Clocks()
         self._tracks = Descriptors(self._texts)
@@ -61,6 +63,8 @@ class PerfettoReader(FileReader):
         self._unfolded = 0
         self._chrome: dict[str, object] = {}
         self._chrome_bytes = 0
+        #: Of an export of ours: what was added to its times.
+        self._shift_ns: int | None = None
         self.found_events = False
         self.keys: dict[str, bytes] = {}
 
@@ -83,7 +87,7 @@ class PerfettoReader(FileReader):
     # -- what stands anywhere in the file: descriptors, clocks --
 
     def _describe(self) -> None:
-        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
+        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None, is_text=False)
         framer = PacketFramer(max_bytes=self._limits.event_bytes, only=describing)
         for chunk in quiet.chunks():
             for window in framer.feed(chunk):
@@ -104,6 +108,7 @@ class PerfettoReader(FileReader):
             names.THREAD_DESCRIPTOR: self._tracks.take_thread,
             names.PROCESS_TREE: self._tracks.take_process_tree,
             names.CLOCK_SNAPSHOT: self._take_clocks,
+            names.CHROME_EVENTS: self._take_shift,
         }
         found = window.fields
         wanted = np.isin(found.number, [*takers, names.PACKED, names.PACKED_ZSTD]) & (found.kind == LEN)
@@ -127,6 +132,10 @@ class PerfettoReader(FileReader):
 
     def _take_clocks(self, data: bytes, start: int, end: int) -> None:
         self._clocks.add(parse_snapshot(data, start, end))
+
+    def _take_shift(self, data: bytes, start: int, end: int) -> None:
+        if self._shift_ns is None and end - start <= _MAX_METADATA_BYTES:
+            self._shift_ns = shift_of(read_metadata(data, start, end) or {})
 
     # -- events --
 
@@ -177,6 +186,8 @@ class PerfettoReader(FileReader):
             stop = window.byte_count if last == len(window.starts) else int(window.ends[last - 1])
             offset, size = window.byte_offset + begin, stop - begin
         batch = told.batch(self._ordinal, offset, size, self._said)
+        if self._shift_ns is not None and count:
+            batch = undone(batch, self._shift_ns)
         self._said = ()
         if count:
             self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + self._ordinal, count, offset, size))
@@ -296,33 +307,21 @@ class PerfettoReader(FileReader):
 def _inflate(packed: bytes) -> Iterator[bytes]:
     """zlib data, piece by piece. Raises ValueError where it is damaged or cut off."""
     stream = inflater()
-    rest = packed
     try:
-        while rest and not stream.eof:
-            piece, rest = rest[:_PIECE], rest[_PIECE:]
-            while piece and not stream.eof:
-                text = stream.decompress(piece, _PIECE)
-                piece = stream.unconsumed_tail
-                if text:
-                    yield text
-        yield stream.flush()
-    except DeflateError as error:
+        for at in range(0, len(packed), _PIECE):
+            yield from unfolded(stream, packed[at : at + _PIECE], _PIECE)
+            if stream.eof:
+                return
+    except Damaged as error:
         raise ValueError(str(error)) from error
-    if not stream.eof:
-        raise ValueError("it is cut off")
+    raise ValueError("it is cut off")
 
 
 def _zstd(packed: bytes) -> Iterator[bytes]:
-    import zstandard
-
-    stream = zstandard.ZstdDecompressor().decompressobj()
+    frames = ZstdFrames()
     try:
-        for at in range(0, len(packed), 1 << 14):
-            text = stream.decompress(packed[at : at + (1 << 14)])
-            if text:
-                yield text
-            if stream.eof:
-                return
-    except zstandard.ZstdError as error:
+        yield from frames.feed(packed)
+    except Damaged as error:
         raise ValueError(str(error)) from error
-    raise ValueError("it is cut off")
+    if frames.inside:
+        raise ValueError("it is cut off")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.columns import integers
 from traceconv.readers.file_reader import FileReader, keys_object
 from traceconv.readers.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
-from traceconv.readers.speedscope.stacks import SampledStacks
+from traceconv.readers.speedscope.stacks import SampledStacks, rounded
 
 SOURCE_ID = 1
 #: Nanoseconds of a unit; what is not here is no time.
@@ -167,6 +167,11 @@ class SpeedscopeReader(FileReader):
         return _UNITS.get(profile.unit, 1) if profile is not None else 1
 
     def _ns(self, text: bytes, factor: int) -> int | None:
+        """A number in units of `factor` ns, rounded to whole ones; None when it is none, or beyond all times."""
+        exact = self._exact_ns(text, factor)
+        return None if exact is None else rounded(exact)
+
+    def _exact_ns(self, text: bytes, factor: int) -> int | Decimal | None:
         """A number in units of `factor` ns, exactly; None when it is none, or beyond all times."""
         try:
             return int(text) * factor
@@ -176,11 +181,13 @@ class SpeedscopeReader(FileReader):
             exact = Decimal(text.decode().strip('" ')) * factor
             if not -_FAR < exact < _FAR:
                 return None
-            whole = exact.to_integral_value(ROUND_HALF_EVEN)
+            whole = exact.to_integral_value()
         except (ArithmeticError, ValueError):  # no number, or one with an exponent beyond all
             return None
-        self._rounded += exact != whole
-        return int(whole)
+        if exact == whole:
+            return int(whole)
+        self._rounded += 1
+        return exact
 
     def _name(self, frame: int) -> str:
         if 0 <= frame < len(self._names):
@@ -227,7 +234,7 @@ class SpeedscopeReader(FileReader):
     def _take_weights(self, number: int, stacks: SampledStacks, texts: Sequence[Raw]) -> None:
         factor, bad = self._factor(number), 0
         for text in texts:
-            ns = self._ns(bytes(text), factor)
+            ns = self._exact_ns(bytes(text), factor)
             usable = ns is not None and 0 <= ns < 1 << 62
             bad += not usable
             stacks.add_weight(ns if usable and ns is not None else 0)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from decimal import ROUND_HALF_EVEN, Decimal
 
 #: start and duration in ns, frame
 Slice = tuple[int, int, int]
+
+
+def rounded(ns: int | Decimal) -> int:
+    """Whole nanoseconds: half to even."""
+    return ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_EVEN))
 
 
 class SampledStacks:
@@ -19,14 +25,19 @@ class SampledStacks:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._samples = array("q")
         self._weights = array("q")
+        self._exact: int | Decimal = 0
+        self._whole = 0
 
     def add_sample(self, stack: tuple[int, ...]) -> None:
         """The next sample: frames from the outermost in."""
         self._samples.append(self._numbers.setdefault(stack, len(self._numbers)))
 
-    def add_weight(self, dur_ns: int) -> None:
-        """The next weight: how long its sample stands for."""
-        self._weights.append(dur_ns)
+    def add_weight(self, dur_ns: int | Decimal) -> None:
+        """The next weight: how long its sample stands for. Sums are rounded, not weights: errors don't add up."""
+        self._exact += dur_ns
+        whole = rounded(self._exact)
+        self._weights.append(whole - self._whole)
+        self._whole = whole
 
     @property
     def sample_count(self) -> int:

@@ -3,6 +3,7 @@
 -- needs = ["api"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): the host's calls are logged."
 -- order = ["run_id", "total_ns DESC", "level", "name"]
+-- measure = "total_ns"
 -- shown = ["level", "name", "total_ns", "count", "avg_ns", "min_ns", "max_ns"]
 -- [msprof_constants]
 -- Device_id = "host"

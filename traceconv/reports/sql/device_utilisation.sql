@@ -3,6 +3,7 @@
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
 -- order = ["run_id", "device_id"]
+-- measure = "busy_ns"
 -- shown = ["device_id", "window_ns", "busy_ns", "utilisation_percent", "compute_ns", "copy_ns", "collective_ns", "exposed_collective_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

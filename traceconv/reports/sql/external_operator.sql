@@ -3,6 +3,7 @@
 -- needs = ["range"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): the host's work on its inputs and outputs is logged; Furiosa's traces hold it too."
 -- order = ["run_id", "start_ns", "id"]
+-- measure = "dur_ns"
 -- shown = ["trace_id", "span_id", "thread", "name", "operator_index", "dur_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

@@ -4,6 +4,7 @@
 -- when_empty = "Record a model that has ops to fuse, such as a convolution with its activation (traceconv record MODEL -o DIR)."
 -- when_single = "A model of a single operator has nothing to fuse."
 -- order = ["run_id", "device_id", "model_id", "op_id"]
+-- measure = "total_bytes"
 -- shown = ["device_id", "fusion_op", "original_ops", "total_bytes"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

@@ -3,6 +3,7 @@
 -- needs = ["range"]
 -- when_empty = "Record inferences: traceconv record MODEL -o DIR logs one for each run of the model, and Furiosa's traces hold them too."
 -- order = ["run_id", "start_ns", "id"]
+-- measure = "dur_ns"
 -- shown = ["trace_id", "span_id", "thread", "start_ns", "dur_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

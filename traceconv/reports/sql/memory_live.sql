@@ -3,6 +3,7 @@
 -- needs = ["memory"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
 -- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
+-- measure = "size_bytes"
 -- shown = ["device_id", "tensor_name", "op_name", "alloc_by", "pool", "size_bytes", "share_percent"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

@@ -1,9 +1,10 @@
 -- title = "Peaks of memory"
--- doc = "How much memory was used and reserved at most, when, for which op, and what was in it? One row for each device (pool NULL) and one for each of its pools. A peak of use far below what is reserved points to fragmentation."
+-- doc = "How much memory was used and reserved at most, when, for which op, and what was in it? One row for each device (pool NULL) and one for each of its pools, where the source names pools. A peak of use far below what is reserved points to fragmentation."
 -- needs = ["memory"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
 -- order = ["run_id", "device_id", "level", "pool"]
--- shown = ["device_id", "pool", "peak_used_bytes", "peak_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op"]
+-- measure = "peak_used_bytes"
+-- shown = ["device_id", "level", "pool", "peak_used_bytes", "peak_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
 -- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
@@ -11,7 +12,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools together; pool: one of them." }
--- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and where it is not known." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and for blocks whose pool is not known." }
 -- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in blocks at a time." }
 -- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that the allocator held then; NULL where the source has no segments." }
@@ -26,9 +27,14 @@ WITH usage AS (
   FROM memory_usage AS u
   WHERE (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
 ), most AS (
-  SELECT run_id, device_id, level, pool, max(used_bytes) AS used, max(reserved_bytes) AS reserved
-  FROM usage
-  GROUP BY run_id, device_id, level, pool
+  SELECT u.run_id, u.device_id, u.level, u.pool, max(u.used_bytes) AS used, max(u.reserved_bytes) AS reserved
+  FROM usage AS u
+  -- Where no pool is known, a row of all blocks without one would be the device's once more.
+  WHERE u.level = 'device' OR EXISTS (
+    SELECT 1 FROM usage AS n
+    WHERE n.run_id = u.run_id AND n.device_id IS NOT DISTINCT FROM u.device_id AND n.pool IS NOT NULL
+  )
+  GROUP BY u.run_id, u.device_id, u.level, u.pool
 ), peak AS (
   SELECT m.run_id, m.device_id, m.level, m.pool, m.used, m.reserved,
          min(u.ts_ns) FILTER (WHERE u.used_bytes = m.used) AS used_ns,

@@ -3,6 +3,7 @@
 -- needs = ["task", "memory"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): tasks, allocations and frees are logged."
 -- order = ["run_id", "device_id", "at_ns", "id"]
+-- measure = "used_bytes"
 -- shown = ["device_id", "op_name", "op_type", "at_ns", "used_bytes", "reserved_bytes", "used_change_bytes"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

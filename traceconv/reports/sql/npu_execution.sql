@@ -3,6 +3,7 @@
 -- needs = ["range", "task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): each inference has one execution or more; Furiosa's traces hold them too."
 -- order = ["run_id", "start_ns", "pe_index", "id"]
+-- measure = "npu_total_ns"
 -- shown = ["trace_id", "span_id", "pe_index", "execution_index", "npu_total_ns", "npu_run_ns", "npu_io_wait_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

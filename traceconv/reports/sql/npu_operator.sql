@@ -3,6 +3,7 @@
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
 -- order = ["run_id", "average_elapsed_ns DESC", "name"]
+-- measure = "average_elapsed_ns"
 -- shown = ["name", "average_elapsed_ns", "count"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

@@ -3,6 +3,7 @@
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
 -- order = ["run_id", "device_id", "self_ns DESC", "op_id"]
+-- measure = "self_ns"
 -- shown = ["op_name", "op_type", "count", "self_ns", "cumulative_percent", "total_flops", "flops_per_s", "memory_bytes", "bytes_per_s", "input_shapes", "output_shapes"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

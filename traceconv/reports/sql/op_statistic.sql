@@ -3,6 +3,7 @@
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
 -- order = ["run_id", "device_id", "total_ns DESC", "op_type", "core_type"]
+-- measure = "total_ns"
 -- shown = ["device_id", "op_type", "core_type", "count", "total_ns", "avg_ns", "max_ns", "ratio_percent"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
@@ -12,6 +13,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that the operators ran on." }
 -- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Type of the operators, such as Conv2D; NULL when not known." }
+-- op_type_source = { type = "VARCHAR", unit = "enum", doc = "How the type is known: recorded, or name (taken from the name of one of the ops, or of all); NULL without a type." }
 -- core_type = { type = "VARCHAR", unit = "text", msprof = "Core Type", doc = "Kind of core that they ran on; NULL when not known." }
 -- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended: those that the times are of." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
@@ -29,8 +31,8 @@ WITH by_op AS (
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
   GROUP BY t.run_id, t.device_id, t.op_id, t.core_type
 ), by_type AS (
-  SELECT b.run_id, b.device_id, o.op_type, b.core_type, sum(b.started) AS started, sum(b.ended) AS ended,
-         coalesce(sum(b.total), 0) AS total, min(b.shortest) AS shortest, max(b.longest) AS longest
+  SELECT b.run_id, b.device_id, o.op_type, min(o.op_type_source) AS op_type_source, b.core_type,
+         sum(b.started) AS started, sum(b.ended) AS ended, coalesce(sum(b.total), 0) AS total, min(b.shortest) AS shortest, max(b.longest) AS longest
   FROM by_op AS b
   LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   GROUP BY b.run_id, b.device_id, o.op_type, b.core_type
@@ -39,7 +41,7 @@ WITH by_op AS (
   SELECT *, sum(total) OVER (PARTITION BY run_id, device_id) AS device_total
   FROM by_type
 )
-SELECT run_id, device_id, op_type, core_type,
+SELECT run_id, device_id, op_type, op_type_source, core_type,
        ended::BIGINT AS count,
        (started - ended)::BIGINT AS unfinished_count,
        total::BIGINT AS total_ns,

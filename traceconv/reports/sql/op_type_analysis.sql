@@ -3,6 +3,7 @@
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
 -- order = ["run_id", "device_id", "self_ns DESC", "op_type"]
+-- measure = "self_ns"
 -- shown = ["op_type", "op_count", "count", "self_ns", "cumulative_percent", "avg_ns", "total_flops", "flops_per_s", "total_bytes", "bytes_per_s"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
@@ -12,6 +13,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device that the ops ran on." }
 -- op_type = { type = "VARCHAR", unit = "text", doc = "Type of the ops, such as Conv2D; NULL when not known." }
+-- op_type_source = { type = "VARCHAR", unit = "enum", doc = "How the type is known: recorded, or name (taken from the name of one of the ops, or of all); NULL without a type." }
 -- op_count = { type = "BIGINT", unit = "count", doc = "Ops of the type." }
 -- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
@@ -39,7 +41,8 @@ WITH by_op AS (
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
   GROUP BY t.run_id, t.device_id, t.op_id
 ), by_type AS (
-  SELECT b.run_id, b.device_id, o.op_type, count(*) AS ops, sum(b.started) AS started, sum(b.ended) AS ended,
+  SELECT b.run_id, b.device_id, o.op_type, min(o.op_type_source) AS op_type_source, count(*) AS ops,
+         sum(b.started) AS started, sum(b.ended) AS ended,
          coalesce(sum(b.total), 0) AS total, coalesce(sum(b.own), 0) AS own, min(b.shortest) AS shortest,
          max(b.longest) AS longest,
          CASE WHEN count(w.flops) = count(*) THEN sum(w.flops::HUGEINT * b.ended) END AS all_flops,
@@ -58,7 +61,7 @@ WITH by_op AS (
          all_bytes * 1000000000 // nullif(total, 0) AS bytes_rate
   FROM by_type
 )
-SELECT r.run_id, r.device_id, r.op_type, r.ops AS op_count,
+SELECT r.run_id, r.device_id, r.op_type, r.op_type_source, r.ops AS op_count,
        r.ended::BIGINT AS count,
        (r.started - r.ended)::BIGINT AS unfinished_count,
        r.own::BIGINT AS self_ns,

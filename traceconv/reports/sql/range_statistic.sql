@@ -3,6 +3,7 @@
 -- needs = ["range"]
 -- when_empty = "Ranges are what a framework or a program marks: operators of PyTorch, record_function, NVTX, the marks of traceconv.profile."
 -- order = ["run_id", "self_ns DESC", "kind", "category", "name"]
+-- measure = "self_ns"
 -- shown = ["kind", "name", "count", "self_ns", "total_ns", "avg_ns", "max_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

@@ -4,6 +4,7 @@
 -- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged."
 -- when_single = "A model of a single operator has no iterations, and so no step trace."
 -- order = ["run_id", "device_id", "model_id", "iteration", "step_id"]
+-- measure = "iteration_time_ns"
 -- shown = ["device_id", "model_id", "iteration", "start_ns", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
@@ -14,6 +15,7 @@
 -- step_id = { type = "BIGINT", unit = "id", doc = "The step (step.step_id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that it ran on." }
 -- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration of the model, as the source numbers it." }
+-- source = { type = "VARCHAR", unit = "enum", doc = "How the step was found: record (marks of the device's log), slice (the vendor's own slice of an iteration), csv (a table of the vendor's), annotation (a range of the program whose name numbers it)." }
 -- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it started; NULL when not recorded." }
 -- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
 -- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
@@ -23,27 +25,41 @@
 -- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL when one is." }
 -- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the step before it of the same model and device; negative when they overlap; NULL for the first." }
 -- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model that it ran; NULL when not known." }
--- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, in the order of their starts; NULL when there are none." }
+-- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, as the vendor marks them where it does, in the order of their starts; NULL when there are none." }
 -- reduce_dur_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Duration(us)", msprof_as = "us", doc = "Durations of the same collectives, in the same order." }
 -- get_next_start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When its batch of data began to come to the device; NULL when not recorded." }
 -- get_next_ns = { type = "BIGINT", unit = "ns", doc = "How long its batch took to be on the device; NULL when not recorded." }
 WITH ordered AS (
-  SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.start_ns, s.fp_start_ns, s.bp_end_ns,
+  SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.source, s.start_ns, s.fp_start_ns, s.bp_end_ns,
          s.end_ns, s.get_next_start_ns, s.get_next_end_ns, lag(s.end_ns) OVER (
            PARTITION BY s.run_id, s.device_id, s.model_id
            ORDER BY coalesce(s.start_ns, s.fp_start_ns), s.iteration, s.step_id
          ) AS previous_end_ns
   FROM step AS s
   WHERE (run IS NULL OR s.run_id = run) AND (device IS NULL OR s.device_id = device)
-), reduce AS (
-  SELECT t.run_id, t.device_id, t.step_id, list(t.start_ns ORDER BY t.start_ns, t.id) AS starts,
-         list(t.dur_ns ORDER BY t.start_ns, t.id) AS durations
+), marked AS (
+  -- A vendor's own marks of reduces; the collectives that ran are tasks all the same.
+  SELECT r.run_id, r.step_id, r.id, r.start_ns, r.dur_ns
+  FROM "range" AS r
+  WHERE r.kind = 'reduce' AND r.step_id IS NOT NULL AND (run IS NULL OR r.run_id = run)
+    AND (step IS NULL OR r.step_id = step)
+), collective AS (
+  SELECT o.run_id, o.device_id, o.step_id, m.id, m.start_ns, m.dur_ns
+  FROM ordered AS o
+  JOIN marked AS m ON m.run_id = o.run_id AND m.step_id = o.step_id
+  UNION ALL
+  SELECT t.run_id, t.device_id, t.step_id, t.id, t.start_ns, t.dur_ns
   FROM task AS t
   WHERE t.kind = 'collective' AND t.step_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-  GROUP BY t.run_id, t.device_id, t.step_id
+    AND NOT EXISTS (SELECT 1 FROM marked AS m WHERE m.run_id = t.run_id AND m.step_id = t.step_id)
+), reduce AS (
+  SELECT c.run_id, c.device_id, c.step_id, list(c.start_ns ORDER BY c.start_ns, c.id) AS starts,
+         list(c.dur_ns ORDER BY c.start_ns, c.id) AS durations
+  FROM collective AS c
+  GROUP BY c.run_id, c.device_id, c.step_id
 )
-SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
+SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.source, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
        o.end_ns - CASE WHEN o.fp_start_ns IS NULL AND o.bp_end_ns IS NULL THEN o.start_ns ELSE o.fp_start_ns END
          AS iteration_time_ns,
        o.bp_end_ns - o.fp_start_ns AS fp_to_bp_ns,
@@ -52,6 +68,6 @@ SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.start_ns, o.fp_start_ns,
        o.model_id, r.starts AS reduce_start_ns, r.durations AS reduce_dur_ns,
        o.get_next_start_ns, o.get_next_end_ns - o.get_next_start_ns AS get_next_ns
 FROM ordered AS o
-LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id = o.device_id AND r.step_id = o.step_id
+LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id IS NOT DISTINCT FROM o.device_id AND r.step_id = o.step_id
 WHERE step IS NULL OR o.step_id = step
 ORDER BY o.run_id, o.device_id, o.model_id, o.iteration, o.step_id

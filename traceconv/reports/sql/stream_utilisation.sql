@@ -3,6 +3,7 @@
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
 -- order = ["run_id", "device_id", "stream_id"]
+-- measure = "busy_ns"
 -- shown = ["device_id", "stream_id", "task_count", "busy_ns", "idle_ns", "host_wait_ns", "start_wait_ns", "other_wait_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }

@@ -3,7 +3,8 @@
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
 -- order = ["run_id", "device_id", "start_ns", "id"]
--- shown = ["device_id", "stream_id", "name", "task_type", "start_ns", "dur_ns", "wait_ns"]
+-- measure = "dur_ns"
+-- shown = ["device_id", "stream_id", "name", "task_type", "start_ns", "dur_ns", "stream_wait_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
 -- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
@@ -22,9 +23,9 @@
 -- dur_ns = { type = "BIGINT", unit = "ns", msprof = "task_time(us)", msprof_as = "us", doc = "How long it ran; NULL when its end is not in the source." }
 -- start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "task_start(us)", msprof_as = "us", doc = "When it started." }
 -- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "task_stop(us)", msprof_as = "us", doc = "When it ended; NULL when that is not in the source." }
--- wait_ns = { type = "BIGINT", unit = "ns", doc = "Start less the end of the task before it on its stream, 0 for the first; negative when they overlap; NULL when that end is not known." }
+-- stream_wait_ns = { type = "BIGINT", unit = "ns", doc = "Start minus the end of the task before it on its stream, 0 for the first; negative when they overlap; NULL when that end is not known." }
 SELECT t.run_id, t.id, t.device_id, t.name, t.task_type, t.kind, t.stream_id, t.source_task_id, t.op_id,
-       t.step_id, t.dur_ns, t.start_ns, t.start_ns + t.dur_ns AS end_ns, t.wait_ns
+       t.step_id, t.dur_ns, t.start_ns, t.start_ns + t.dur_ns AS end_ns, t.stream_wait_ns
 FROM task AS t
 WHERE (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
   AND (step IS NULL OR t.step_id = step)

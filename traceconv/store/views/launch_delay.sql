@@ -14,7 +14,7 @@
 -- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the task started, by the device's clock, aligned with the host's." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long the task ran; NULL when its end is not in the source." }
 -- delay_ns = { type = "BIGINT", unit = "ns", doc = "start_ns less submit_ns." }
--- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns less the end of the call; negative when the task started before its call returned; NULL when that end is not known." }
+-- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus the end of the call; negative when the task started before its call returned; NULL when that end is not known." }
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Bound of the error of the device's times against the host's; NULL when not known." }
 -- certain = { type = "BOOLEAN", unit = "flag", doc = "Whether delay_ns is more than the clocks can be wrong by; NULL when that is not known." }
 WITH launch AS (

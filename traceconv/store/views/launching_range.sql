@@ -1,13 +1,16 @@
 -- title = "Which range each task was launched in"
--- doc = "Each task whose launch is known, with the range that launched it: the innermost around the call, such as an operator of the framework; where there is none, that from which an arrow leads to the task. Summed over its tasks, it is a range's own time on the device."
+-- doc = "Each task whose launch is known, with the range that launched it: the innermost operator of the framework (kind host_op) around the call, or that from which an arrow leads to the task; where there is none, the innermost other range, but no function of the program: that is the frame. Summed over its tasks, it is a range's own time on the device."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
 -- id = { type = "BIGINT", unit = "id", doc = "The task (task.id)." }
--- api_id = { type = "BIGINT", unit = "id", doc = "The call that launched it (api.id)." }
+-- api_id = { type = "BIGINT", unit = "id", doc = "The call that launched it (api.id); NULL when only an arrow tells." }
 -- range_id = { type = "BIGINT", unit = "id", doc = "The range (range.id); NULL when there is none." }
 -- range_kind = { type = "VARCHAR", unit = "enum", doc = "What the range is (range.kind)." }
 -- range_name = { type = "VARCHAR", unit = "text", doc = "Name of the range, such as aten::mm." }
+-- frame_id = { type = "BIGINT", unit = "id", doc = "Innermost function of the program around it (range.id, of kind frame or module); NULL when there is none." }
+-- frame_name = { type = "VARCHAR", unit = "text", doc = "Name of that function." }
+-- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it is around the call that launched the task), graph (around the launch of a graph that the task is part of), arrow (an arrow of the source leads from it to the task)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device that the task ran on." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream that it ran on." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync: waits and events, which some profilers tie to their calls too." }
@@ -15,35 +18,72 @@
 -- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the task started." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long it ran; NULL when its end is not in the source." }
 WITH RECURSIVE call AS (
-  SELECT d.run_id, d.id, d.api_id, d.device_id, d.stream_id, d.kind, d.name, d.start_ns, d.dur_ns, a.parent_id
+  SELECT d.run_id, d.id, d.api_id, a.parent_id,
+         regexp_matches(coalesce(a.name, ''), '^(cuda|cu|hip)GraphLaunch') AS of_graph
   FROM launch_delay AS d
   JOIN api AS a ON a.run_id = d.run_id AND a.id = d.api_id
-), climb AS (
-  -- A call may lie in another call: up to the first slice that is none.
-  SELECT DISTINCT run_id, parent_id, parent_id AS above_id
-  FROM call
-  WHERE parent_id IS NOT NULL
-  UNION ALL
-  SELECT c.run_id, c.parent_id, a.parent_id AS above_id
-  FROM climb AS c
-  JOIN api AS a ON a.run_id = c.run_id AND a.id = c.above_id
-  WHERE a.parent_id IS NOT NULL
-), around AS (
-  SELECT c.run_id, c.parent_id, r.id AS range_id, r.kind AS range_kind, r.name AS range_name
-  FROM climb AS c
-  JOIN "range" AS r ON r.run_id = c.run_id AND r.id = c.above_id
-), drawn AS (
+), arrow AS (
   -- torch_npu queues its work: the call is another thread's, and an arrow leads from the operator to the task.
-  SELECT f.run_id, f.dst_id, min(r.id) AS range_id, min_by(r.kind, r.id) AS range_kind,
-         min_by(r.name, r.id) AS range_name
+  SELECT f.run_id, f.dst_id AS id, min(r.id) AS range_id
   FROM flow AS f
   JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
+  JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
   GROUP BY f.run_id, f.dst_id
+), above AS (
+  SELECT r.run_id, r.id, r.parent_id, CASE WHEN r.kind = 'host_op' THEN r.id END AS op_id,
+         CASE WHEN r.kind NOT IN ('host_op', 'frame') THEN r.id END AS other_id,
+         CASE WHEN r.kind IN ('frame', 'module') THEN r.id END AS frame_id
+  FROM "range" AS r
+  UNION ALL
+  SELECT a.run_id, a.id, a.parent_id, NULL, NULL, NULL
+  FROM api AS a
+), climb AS (
+  SELECT b.run_id, b.from_id, b.from_id AS next_id, NULL::BIGINT AS op_id, NULL::BIGINT AS other_id,
+         NULL::BIGINT AS frame_id
+  FROM (
+    SELECT c.run_id, c.parent_id AS from_id FROM call AS c WHERE c.parent_id IS NOT NULL
+    UNION
+    SELECT f.run_id, f.range_id FROM arrow AS f
+  ) AS b
+  UNION ALL
+  SELECT c.run_id, c.from_id, u.parent_id, coalesce(c.op_id, u.op_id), coalesce(c.other_id, u.other_id),
+         coalesce(c.frame_id, u.frame_id)
+  FROM climb AS c
+  JOIN above AS u ON u.run_id = c.run_id AND u.id = c.next_id
+  WHERE c.op_id IS NULL OR c.frame_id IS NULL
+), around AS (
+  -- What was found stays, so that the largest is the only one.
+  SELECT c.run_id, c.from_id, max(c.op_id) AS op_id, max(c.other_id) AS other_id, max(c.frame_id) AS frame_id
+  FROM climb AS c
+  GROUP BY c.run_id, c.from_id
+), launched AS (
+  SELECT c.run_id, c.id, c.api_id, c.of_graph, o.op_id, o.other_id, o.frame_id, NULL::BIGINT AS arrow_op_id,
+         NULL::BIGINT AS arrow_other_id, NULL::BIGINT AS arrow_frame_id
+  FROM call AS c
+  LEFT JOIN around AS o ON o.run_id = c.run_id AND o.from_id = c.parent_id
+  UNION ALL
+  SELECT f.run_id, f.id, NULL, NULL, NULL, NULL, NULL, o.op_id, o.other_id, o.frame_id
+  FROM arrow AS f
+  JOIN around AS o ON o.run_id = f.run_id AND o.from_id = f.range_id
+), told AS (
+  SELECT l.run_id, l.id, max(l.api_id) AS api_id, bool_or(l.of_graph) AS of_graph, max(l.op_id) AS op_id,
+         max(l.other_id) AS other_id, max(l.frame_id) AS frame_id, max(l.arrow_op_id) AS arrow_op_id,
+         max(l.arrow_other_id) AS arrow_other_id, max(l.arrow_frame_id) AS arrow_frame_id
+  FROM launched AS l
+  GROUP BY l.run_id, l.id
+), chosen AS (
+  SELECT d.run_id, d.id, d.api_id, coalesce(d.op_id, d.arrow_op_id, d.other_id, d.arrow_other_id) AS range_id,
+         CASE WHEN d.op_id IS NULL AND d.arrow_op_id IS NOT NULL THEN 'arrow'
+              WHEN d.op_id IS NULL AND d.other_id IS NULL AND d.arrow_other_id IS NOT NULL THEN 'arrow'
+              WHEN d.of_graph THEN 'graph'
+              WHEN d.api_id IS NOT NULL THEN 'call' ELSE 'arrow' END AS found_by,
+         CASE WHEN d.op_id IS NULL AND d.arrow_op_id IS NOT NULL THEN coalesce(d.arrow_frame_id, d.frame_id)
+              ELSE coalesce(d.frame_id, d.arrow_frame_id) END AS frame_id
+  FROM told AS d
 )
-SELECT c.run_id, c.id, c.api_id, coalesce(o.range_id, d.range_id) AS range_id,
-       CASE WHEN o.range_id IS NULL THEN d.range_kind ELSE o.range_kind END AS range_kind,
-       CASE WHEN o.range_id IS NULL THEN d.range_name ELSE o.range_name END AS range_name,
-       c.device_id, c.stream_id, c.kind, c.name, c.start_ns, c.dur_ns
-FROM call AS c
-LEFT JOIN around AS o ON o.run_id = c.run_id AND o.parent_id = c.parent_id
-LEFT JOIN drawn AS d ON d.run_id = c.run_id AND d.dst_id = c.id
+SELECT t.run_id, t.id, c.api_id, c.range_id, r.kind AS range_kind, r.name AS range_name, c.frame_id,
+       k.name AS frame_name, c.found_by, t.device_id, t.stream_id, t.kind, t.name, t.start_ns, t.dur_ns
+FROM chosen AS c
+JOIN task AS t ON t.run_id = c.run_id AND t.id = c.id
+LEFT JOIN "range" AS r ON r.run_id = c.run_id AND r.id = c.range_id
+LEFT JOIN "range" AS k ON k.run_id = c.run_id AND k.id = c.frame_id

@@ -8,16 +8,16 @@
 -- track_id = { type = "BIGINT", unit = "id", doc = "Track that it is on." }
 -- parent_id = { type = "BIGINT", unit = "id", doc = "Innermost slice of its track that encloses it; NULL at depth 0." }
 -- depth = { type = "INTEGER", unit = "count", doc = "Slices of its track that enclose it." }
--- category = { type = "VARCHAR", unit = "text", doc = "task_type of a task, level of a call, category of a range." }
+-- category = { type = "VARCHAR", unit = "text", doc = "Category as the source gives it; NULL when there is none." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the slice." }
 -- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it began." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long it took; NULL when its end is not in the source." }
 -- self_ns = { type = "BIGINT", unit = "ns", doc = "dur_ns less the durations of its children; NULL when dur_ns is." }
-SELECT run_id, id, 'task' AS table_name, track_id, parent_id, depth, task_type AS category, name,
+SELECT run_id, id, 'task' AS table_name, track_id, parent_id, depth, category, name,
        start_ns, dur_ns, self_ns
 FROM task
 UNION ALL
-SELECT run_id, id, 'api' AS table_name, track_id, parent_id, depth, level AS category, name,
+SELECT run_id, id, 'api' AS table_name, track_id, parent_id, depth, category, name,
        start_ns, dur_ns, self_ns
 FROM api
 UNION ALL

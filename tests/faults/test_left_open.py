@@ -1,0 +1,77 @@
+"""Files whose writer was killed, or whose brackets it never closes: `info` and `ingest` say the same of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ingest_checks import query
+
+from traceconv.cli.app import run
+
+SPAN = (
+    '{"ph":"X","name":"Execute","cat":"NPU","pid":1,"tid":1,"ts":1.5,"dur":2,'
+    '"args":{"start_ts":"1500","end_ts":"3500","trace_id":"a","span_id":"b"}}'
+)
+SPEEDSCOPE = (
+    '{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"a"}]},'
+    '"profiles":[{"type":"evented","name":"p","unit":"nanoseconds","startValue":0,"endValue":9,'
+    '"events":[{"type":"O","frame":0,"at":1},{"type":"C","frame":0,"at":4}'
+)
+TEXTS = {
+    "array": (f"[{SPAN},\n{SPAN}", 0),
+    "array behind a comma": (f"[\n{SPAN},\n{SPAN},\n", 0),
+    "object": (f'{{"traceEvents":[{SPAN},{SPAN}]', 0),
+    "array in an object": (f'{{"traceEvents":[{SPAN},{SPAN}', 0),
+    "behind a comma in an object": (f'{{"traceEvents":[{SPAN},', 3),
+    "in an event": (f"[{SPAN},{SPAN[:40]}", 3),
+    "speedscope": (SPEEDSCOPE, 0),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_what_is_left_open_is_said_by_both(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text, code = TEXTS[kind]
+    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    path.write_text(text)
+    assert run(["info", str(path)]) == code
+    shown = capfd.readouterr().out
+    assert ("intact, but left open" in shown) == (code == 0)
+    assert ": whole" not in shown
+    assert run(["info", str(path), "--json"]) == code
+    assert json.loads(capfd.readouterr().out)[0]["whole"] is False
+    assert run(["ingest", str(path), "--db", str(store)]) == code
+    said = capfd.readouterr().err
+    ends = "the text ends"
+    assert ends in said
+    assert ends in shown
+    assert query(store, "SELECT complete FROM run") == [(False,)]
+    assert query(store, "SELECT count(*) FROM slice") >= [(1,)]
+
+
+@pytest.mark.parametrize("text", [f"[{SPAN}]", f'{{"traceEvents":[{SPAN}]}}', f"{SPAN}\n{SPAN}\n", f"[\n{SPAN}\n]\n"])
+def test_nothing_is_said_of_what_is_closed(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    assert run(["info", str(path)]) == 0
+    assert ": whole" in capfd.readouterr().out
+    assert run(["ingest", str(path), "--db", str(tmp_path / "t.duckdb")]) == 0
+    assert "the text ends" not in capfd.readouterr().err
+
+
+def test_too_little_address_space_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(f"[{SPAN}]")
+    program = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))\n"
+        "from traceconv.cli.app import main\nmain()"
+    )
+    command = [sys.executable, "-c", program, "ingest", str(path), "--db", str(tmp_path / "t.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("traceconv: the address space of the process is limited to 300 MB")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "t.duckdb").exists()

@@ -1,0 +1,109 @@
+"""Packed and encoded files: what can be had of damaged ones, and what is said."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from traceconv.diagnostics import Code, ImportLog
+from traceconv.pipeline import ingest
+from traceconv.readers.chrome_json.containers import TextSource, head_of
+from traceconv.readers.chrome_json.limits import Limits
+from traceconv.store.database import open_store
+from traceconv.why.find import why
+
+EVENTS = [{"ph": "X", "name": f"n{i}", "cat": "層", "pid": 1, "tid": 1, "ts": i * 3, "dur": 2} for i in range(3000)]
+TEXT = json.dumps(EVENTS, ensure_ascii=False).encode()
+
+
+def zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+def read(packed: bytes, folder: Path) -> tuple[bytes, list[str]]:
+    path, log = folder / "trace.json", ImportLog()
+    path.write_bytes(packed)
+    text = b"".join(TextSource(path, log, Limits(), lambda _: None).chunks())
+    return text, [entry.message for entry in log if entry.code is Code.BAD_CONTAINER]
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("text", [TEXT, TEXT[:40]], ids=["large", "small"])
+def test_a_wrong_bit_in_a_trailer_costs_nothing(packed: Callable[[bytes], bytes], text: bytes, tmp_path: Path) -> None:
+    whole = packed(text)
+    trailer = 8 if packed is gzip.compress else 4
+    for bit in range((len(whole) - trailer) * 8, len(whole) * 8, 3):
+        found, said = read(flipped(whole, bit), tmp_path)
+        assert found == text
+        assert len(said) == 1
+        assert head_of(tmp_path / "trace.json")[:30] == text[:30]
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
+def test_a_wrong_byte_anywhere_gives_what_stands_before_and_the_parts_behind(
+    packed: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    parts = [TEXT[:50_000], TEXT[50_000:120_000], TEXT[120_000:]]
+    random.seed(5)
+    for _ in range(30):
+        two = bytearray(packed(parts[1]))
+        at = random.randrange(len(two))
+        two[at] ^= random.randrange(1, 256)
+        found, said = read(packed(parts[0]) + bytes(two) + packed(parts[2]), tmp_path)
+        assert found.startswith(parts[0])
+        assert said
+        if at > 30:  # the head of a frame of zstd may say that all that follows is one block
+            assert found.endswith(parts[2])
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("behind", [b"garbage behind", b"\0" * 600, b"\1" * 20], ids=["words", "padding", "bytes"])
+def test_what_follows_packed_data_takes_nothing_of_it(
+    packed: Callable[[bytes], bytes], behind: bytes, tmp_path: Path
+) -> None:
+    found, said = read(packed(TEXT) + behind, tmp_path)
+    assert found == TEXT
+    assert bool(said) == bool(behind.strip(b"\0"))
+
+
+def test_a_cut_gives_all_that_it_has(tmp_path: Path) -> None:
+    for size in (40, 3000, len(gzip.compress(TEXT)) - 3):
+        cut = gzip.compress(TEXT)[:size]
+        expected = io.BytesIO()
+        with pytest.raises(EOFError), gzip.GzipFile(fileobj=io.BytesIO(cut)) as stream:
+            while piece := stream.read1(50):
+                expected.write(piece)
+        found, said = read(cut, tmp_path)
+        assert found.startswith(expected.getvalue())
+        assert TEXT.startswith(found)
+        assert said
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_other_encodings_are_named_and_read(
+    packed: Callable[[bytes], bytes], encoding: str, mark: str, tmp_path: Path
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    path.write_bytes(packed((mark + "\n" + TEXT.decode()).encode(encoding)))
+    (run,) = ingest([path], store)
+    assert run.record_count == len(EVENTS)
+    assert not run.lossy
+    (entry,) = [entry for entry in run.log if entry.code is Code.ENCODING]
+    assert encoding.upper() in entry.message
+    # The bytes of a row are those of the text in UTF-8.
+    with open_store(store, read_only=True) as connection:
+        answer = why(connection, store, "range", str((1 << 40) + 2000))
+    assert json.loads(answer.evidence[0].data) == EVENTS[2000]

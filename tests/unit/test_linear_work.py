@@ -1,0 +1,127 @@
+"""Hostile trace JSON costs work in proportion to its length, wherever in a document a construct is repeated."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from traceconv import native
+from traceconv.diagnostics import ImportLog
+from traceconv.readers.chrome_json import parser, patch, salvage
+from traceconv.readers.chrome_json.limits import Limits
+from traceconv.readers.chrome_json.parser import TraceParser
+
+EVENT = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'
+CONSTRUCTS = (
+    *(b"+1:", b"N:", b"NaN:", b"-", b"1.:", b"1", b"\\", b'"', b'\\"', b"\xff", b"\xf0\x9f", b"\0", b"\t", b" ", b"["),
+    *(
+        b"{",
+        b"]",
+        b"}",
+        b",",
+        b":",
+        b'{"a":',
+        b'{"ph":',
+        b',{"ph":"X",',
+        b'{"ph":"X"}',
+        b'{"ph":X},',
+        b'"k":1,',
+        b"[],",
+    ),
+    *(b"/*", b"\\ud800", b"\\x", b"null,", b'"traceEvents":[', b'"traceEvents":[],', b'",{"ph":"', b"}]", b'],"a":['),
+    *(b"[]", b"{}", b'{"a":1}', b'{"name":"', b'{"name":"x",', b'{"ph":"X","args":[', b'{"ph":"X","ph":"X"},', b"],"),
+    *(b'{"ph":"X","name":"\xff"},', b'{"ph":"X","name":"\t"},', b"[" + EVENT + b"]", b"\xef\xbb\xbf", b"# ", b'\\"]'),
+)
+PLACES: dict[str, Callable[[bytes], bytes]] = {
+    "alone": lambda text: text,
+    "among events": lambda text: b"[" + EVENT + b"," + text + b"," + EVENT + b"]",
+    "in args": lambda text: b"[" + EVENT + b',{"ph":"X","ts":1,"args":{' + text + b"}}," + EVENT + b"]",
+    "in a name": lambda text: b"[" + EVENT + b',{"ph":"X","name":"' + text + b'","ts":1},' + EVENT + b"]",
+    "in a name that is cut": lambda text: b"[" + EVENT + b',{"ph":"X","name":"' + text,
+    "as a time": lambda text: b"[" + EVENT + b',{"ph":"X","name":"x","ts":' + text + b"}," + EVENT + b"]",
+    "as keys": lambda text: b"{" + text + b',"traceEvents":[' + EVENT + b"]}",
+    "as a value": lambda text: b'{"x":' + text + b',"traceEvents":[' + EVENT + b"]}",
+    "behind": lambda text: b"[" + EVENT + b"]" + text,
+    "as lines": lambda text: EVENT + b"\n" + text + b"\n" + EVENT + b"\n",
+}
+#: What looks at all of a text that it is given, by its name and that of the text.
+READS_ALL = {
+    ("decode_events", "text"),
+    ("goes_on", "text"),
+    ("structure", "text"),
+    ("patch", "text"),
+    ("_first_bad_byte", "text"),
+    ("_in_utf8", "text"),
+    ("scanned_columns", "text"),
+    ("scanned_prefix", "text"),
+    ("__init__", "text"),
+}
+OF_A_STRETCH = {"event_starts", "next_event_start"}
+SIZE = 12_000
+
+
+def work(text: bytes) -> int:
+    """Calls, and the bytes of what they are given to look at."""
+    total = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal total
+        total += 1
+        if event != "call":
+            return
+        name, given = frame.f_code.co_name, frame.f_locals
+        if (name, "text") in READS_ALL and "text" in given:
+            total += len(given["text"])
+        elif name in OF_A_STRETCH:
+            total += given["end"] - given["at"]
+        elif name == "_drop":
+            total += len(given["self"]._text)
+
+    one = TraceParser(ImportLog(), Limits(event_bytes=1 << 24))
+    sys.setprofile(count)
+    try:
+        for _ in one.feed(text):
+            pass
+        for _ in one.finish():
+            pass
+    finally:
+        sys.setprofile(None)
+    return total
+
+
+def slow_constructs(place: str, monkeypatch: pytest.MonkeyPatch) -> dict[bytes, tuple[int, int]]:
+    monkeypatch.setattr(salvage, "_AHEAD_BYTES", 1 << 12)
+    monkeypatch.setattr(salvage, "MANY_FAILURES", 4)
+    monkeypatch.setattr(parser, "MANY_FAILURES", 4)
+    slow = {}
+    for construct in CONSTRUCTS:
+        one, two = (work(PLACES[place](construct * (size // len(construct)))) for size in (SIZE, 2 * SIZE))
+        if two > 2.6 * one + 40_000:
+            slow[construct] = (one, two)
+    return slow
+
+
+@pytest.mark.parametrize("place", ["among events", "as keys", "behind"])
+def test_twice_the_text_is_twice_the_work(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not slow_constructs(place, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("with_c", [True, False], ids=["c", "python"])
+@pytest.mark.parametrize("place", PLACES)
+def test_twice_the_text_is_twice_the_work_everywhere(place: str, with_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and with_c)
+    assert not slow_constructs(place, monkeypatch)
+
+
+@pytest.mark.parametrize("construct", [b"N:", b"+1:", b"NaN:", b"1.:", b"00:", b"\xff", b"\\x", b"-", b",", b"\\ud800"])
+@pytest.mark.parametrize("lead", [b'{"a":', b'{"a":"'])
+def test_text_that_is_nearly_right(construct: bytes, lead: bytes) -> None:
+    # With work that grew with the square of the length, each of these would take hours.
+    text = lead + construct * ((2 << 20) // len(construct)) + b'"}'
+    patch.patch(text)
+    found = patch._patched_in_arrays(text)
+    assert len(found.text) < 8 * len(text)

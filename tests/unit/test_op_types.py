@@ -1,0 +1,148 @@
+"""Types of ops whose writer gives none, from their names; and the shapes that RAF writes as one text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from traceconv.normalize.trace_json.classify import built_in
+from traceconv.normalize.trace_json.signature import signature
+from traceconv.pipeline import ingest
+
+RAF = next(rules for rules in built_in() if rules.title == "RAF")
+ASCEND = next(rules for rules in built_in() if rules.title.startswith("Ascend"))
+KINETO = next(rules for rules in built_in() if rules.title.startswith("PyTorch"))
+
+
+@pytest.mark.parametrize(
+    ("name", "op_type"),
+    [
+        ("raf_op_tvm_cast_76", "cast"),
+        ("raf_op_tvm_broadcast_to_12", "broadcast_to"),
+        ("raf_op_cudnn_conv2d_3", "conv2d"),
+        ("raf_op_cudnn_conv2d", "conv2d"),
+        ("raf_op_tvm_log2_5", "log2"),
+        ("raf_op_tvm_cast_int8", "cast_int8"),
+        ("raf_op_nccl__allreduce_9", "allreduce"),
+        ("raf_op__allgather_1", "allgather"),
+        ("a stream called 1", "a stream called 1"),
+    ],
+)
+def test_types_in_the_names_of_raf(name: str, op_type: str) -> None:
+    assert RAF.type_in(name) == op_type
+
+
+@pytest.mark.parametrize(
+    ("name", "op_type"),
+    [
+        ("Default/network-WithLossCell/_backbone-AlexNet/conv1-Conv2d/Cast-op240", "Cast"),
+        ("Default/FusionOp_BiasAdd_ReluV2-op532", "FusionOp_BiasAdd_ReluV2"),
+        ("aclnnMm_MatMulCommon_MatMulV2", "MatMulV2"),
+        ("trans_Cast_12", "Cast"),
+        ("trans_TransData_16_MemSet", "MemSet"),
+        ("ReduceSum7_MemSet", "MemSet"),
+        ("Conv2D3", "Conv2D"),
+        ("Conv2D", "Conv2D"),
+        ("MatMulV2", "MatMulV2"),
+        ("MaxPoolGradWithArgmaxV14", "MaxPoolGradWithArgmaxV1"),
+        ("Atan2", "Atan2"),
+        ("Atan25", "Atan2"),
+        ("MatMul_8", "MatMul"),
+        ("hcom_allReduce__586_0_1", "hcom_allReduce_"),
+        ("scope/res2a_relu_4", "res2a_relu"),
+        ("log2", "log2"),
+    ],
+)
+def test_types_in_the_names_of_ascend(name: str, op_type: str) -> None:
+    assert ASCEND.type_in(name) == op_type
+
+
+def test_a_kernel_of_a_gpu_is_its_own_type() -> None:
+    assert KINETO.type_in("void gemm<float, 3>(float*)_12") == "void gemm<float, 3>(float*)_12"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("T<768xf32>,|T<768xf16>", ("768", "f32", "768", "f16")),
+        (
+            "T<16x3x5xf32>,T<3x3xi64>,|T<16xbool>;padding: [0, 0]|x",
+            ("16,3,5;3,3", "f32;i64", "16", "bool"),
+        ),
+        ("(T<2xf32>,T<f32>),|(T<2xbf16>,T<i8>),", ("2;", "f32;f32", "2;", "bf16;i8")),
+        ("T<f32>,|T<?x3xf32>", ("", "f32", "?,3", "f32")),
+        ("|T<3xf32>", (None, None, "3", "f32")),
+        ("", (None,) * 4),
+        ("T<768xf32>", (None,) * 4),
+        ("T<768xf32>,|T<768f16", (None,) * 4),
+        ("T<-1xf32>,|T<1xf32>", (None,) * 4),
+        ("(T<1xf32>,|T<1xf32>)", (None,) * 4),
+        ("float x,|T<1xf32>", (None,) * 4),
+    ],
+)
+def test_signatures(text: str, columns: tuple[str | None, ...]) -> None:
+    found = signature(text)
+    assert (
+        tuple(found.get(f"{side}_{what}") for side in ("input", "output") for what in ("shapes", "dtypes")) == columns
+    )
+
+
+def test_raf_streams_collectives_and_shapes(tmp_path: Path) -> None:
+    tasks = [
+        ("Default Stream", "raf_op_tvm_cast_76", "T<768xf32>,|T<768xf16>"),
+        ("Default Stream", "raf_op_tvm_cast_77", "T<768xf32>,|T<768xf16>"),
+        ("Stream 1", "raf_op_tvm_broadcast_to_3", "T<1xf32>,|T<768xf32>"),
+        ("Stream 2", "raf_op_nccl__allreduce_9", "no types"),
+        ("1", "custom", ""),
+    ]
+    events = []
+    for number, (stream, name, args) in enumerate(tasks):
+        for ph, ts in (("B", 10 * number), ("E", 10 * number + 4)):
+            where = {"cat": stream, "tid": stream, "pid": 1, "ts": ts}
+            events.append({"ph": ph, "name": name, **where, "args": {"args_string": args}})
+    (tmp_path / "raf.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "raf.json"], tmp_path / "raf.duckdb")
+    with duckdb.connect(str(tmp_path / "raf.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT t.stream_id, t.kind, t.kind_source, o.op_type, o.op_type_source, o.input_shapes, o.output_dtypes, "
+            "json_extract_string(t.args, 'args_string') FROM task AS t JOIN op AS o USING (run_id, op_id) "
+            "ORDER BY t.start_ns"
+        ).fetchall()
+        streams = store.execute("SELECT stream_id, busy_ns FROM stream_utilisation").fetchall()
+        types = store.execute("SELECT op_type, count, op_type_source FROM op_statistic WHERE count > 1").fetchall()
+    assert rows == [
+        (0, "compute", "recorded", "cast", "name", "768", "f16", tasks[0][2]),
+        (0, "compute", "recorded", "cast", "name", "768", "f16", tasks[1][2]),
+        (1, "compute", "recorded", "broadcast_to", "name", "1", "f32", tasks[2][2]),
+        (2, "collective", "name", "allreduce", "name", None, None, tasks[3][2]),
+        (None, "compute", "recorded", "custom", "name", None, None, tasks[4][2]),
+    ]
+    assert streams == [(0, 8000), (1, 4000), (2, 4000), (None, 4000)]
+    assert types == [("cast", 2, "name")]
+
+
+CALLS = [
+    ("AscendCL@aclrtSynchronizeStream", {"level": "acl"}, "acl", "aclrtSynchronizeStream"),
+    ("Node@launch", {"level": "node"}, "node", "launch"),
+    ("Runtime@KernelLaunch", {}, "runtime", "KernelLaunch"),
+    ("GE@Infer", {}, "model", "Infer"),
+    ("Hccl@Launch_Ffts", {"level": "hccl"}, "hccl", "Launch_Ffts"),
+    ("Other@a@b", {}, None, "a@b"),
+    ("no layer", {}, None, "no layer"),
+]
+
+
+def test_calls_of_cann_are_named_without_their_layer(tmp_path: Path) -> None:
+    events: list[object] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "CANN"}}]
+    for ts, (name, args, _, _) in enumerate(CALLS):
+        events.append({"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": ts * 10, "dur": 5, "args": args})
+    (tmp_path / "msprof.json").write_text(json.dumps(events))
+    ingest([tmp_path / "msprof.json"], tmp_path / "msprof.duckdb")
+    with duckdb.connect(str(tmp_path / "msprof.duckdb"), read_only=True) as store:
+        rows = store.execute("SELECT level, name, source_name FROM api ORDER BY start_ns").fetchall()
+        names = store.execute("SELECT name FROM api_statistic ORDER BY name").fetchall()
+    assert rows == [(level, name, None if own == name else own) for own, _, level, name in CALLS]
+    assert names == sorted((name,) for _, _, _, name in CALLS)

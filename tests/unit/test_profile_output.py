@@ -1,0 +1,442 @@
+"""Where profiles go when nothing says so, when nothing happens in them, and when the program is in a bad way."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import traceconv
+from traceconv import profiler as module
+from traceconv.errors import OutputError, UsageError
+from traceconv.pipeline import ingest
+
+
+def run(folder: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+
+
+def spans(folder: Path, db: Path) -> list[str]:
+    """Names of the spans of all captures below a folder, by time, as ingest stores them."""
+    ingest([folder], db)
+    with traceconv.open_store(db) as store:
+        return [
+            name
+            for (name,) in store.query("SELECT name FROM range WHERE kind = 'annotation' ORDER BY start_ns").fetchall()
+        ]
+
+
+# Without an output
+
+
+def test_a_decorated_function_without_a_path_keeps_its_profiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda *_: "traceconv-20260102-030405")
+
+    @traceconv.profile()
+    def one(number: int) -> int:
+        with traceconv.span(f"one {number}"):
+            return number
+
+    @traceconv.profile
+    def two() -> None:
+        with traceconv.span("two"):
+            pass
+
+    assert capsys.readouterr().err == ""
+    monkeypatch.chdir("/")
+    assert [one(1), one(2)] == [1, 2]
+    two()  # type: ignore[operator]  # a function, as decorators give it
+    first, second = tmp_path / "traceconv-20260102-030405", tmp_path / "traceconv-20260102-030405-2"
+    told = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" go to ")[2] for line in told] == [str(first), str(second)]
+    assert "one" in told[0] and "two" in told[1]
+    assert spans(first, tmp_path / "a.duckdb") == ["one 1", "one 2"]
+    assert spans(second, tmp_path / "b.duckdb") == ["two"]
+    # The function leads to its latest profile.
+    profiler = one.profiler  # type: ignore[attr-defined]  # functions take any attribute
+    assert [row["name"] for row in profiler.report("range-statistic")] == ["one 2"]
+
+
+def test_a_block_without_an_output_is_thrown_away_only_when_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def taken() -> traceconv.Profiler:
+        p = traceconv.Profiler()
+        for name in ("first", "second"):
+            with p, traceconv.span(name):
+                pass
+        return p
+
+    for read in (
+        lambda p: list(p.report("range-statistic")),
+        lambda p: p.arrow("range"),
+        lambda p: p.export("chrome", tmp_path / "x.json"),
+        lambda p: p.captures,
+        lambda p: p.clear(),
+    ):
+        read(taken())
+        gc.collect()
+    assert capsys.readouterr().err == ""
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "x.json"]
+    assert taken() is not None
+    gc.collect()
+    [kept] = tmp_path.glob("traceconv-*")
+    assert capsys.readouterr().err == f"traceconv: nothing was asked of 2 profiles: kept in {kept}\n"
+    assert spans(kept, tmp_path / "t.duckdb") == ["first", "second"]
+    p = traceconv.profile(format="pandas")
+    with p:
+        pass
+    del p
+    gc.collect()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_open_when_the_program_ends_is_written(tmp_path: Path) -> None:
+    program = """
+import os, traceconv
+started = traceconv.profile("started.json")
+started.start()
+traceconv.profile("dropped").start()
+forgotten = traceconv.Profiler()
+with forgotten, traceconv.span("in a block"):
+    pass
+os.chdir("/")
+with traceconv.span("until the end"):
+    pass
+"""
+    done = run(tmp_path, program)
+    assert (done.returncode, done.stdout) == (0, "")
+    [kept] = tmp_path.glob("traceconv-*")
+    assert done.stderr == f"traceconv: nothing was asked of a profile: kept in {kept}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["dropped", "started.json", kept.name])
+    assert "until the end" in (tmp_path / "started.json").read_text()
+    assert "until the end" in spans(tmp_path / "dropped", tmp_path / "t.duckdb")
+
+
+def test_two_programs_of_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "strftime", lambda *_: "traceconv-same")
+    assert [module._new_folder(tmp_path).name for _ in range(3)] == [
+        "traceconv-same", "traceconv-same-2", "traceconv-same-3",
+    ]  # fmt: skip
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"can't write .* give an output"):
+        module._new_folder(tmp_path / "file")
+
+
+def test_a_profiler_takes_what_profile_takes(tmp_path: Path) -> None:
+    for make in (traceconv.Profiler, traceconv.profile):
+        p = make(tmp_path / "out", level=1, aic_metrics="Memory", profiling_options={"sample_rate": 5})
+        assert isinstance(p, traceconv.Profiler)
+        assert (p.options.level, p.options.aic_metrics, p.options.sample_rate) == (1, "Memory", 5)
+        with pytest.raises(UsageError, match="Did you mean 'memory'"):
+            make(resource="memroy")
+
+
+def test_a_relative_output_is_meant_from_where_the_profiler_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    folder, file = traceconv.profile("out", formats=["raw", "chrome"]), traceconv.profile("t.json")
+    monkeypatch.chdir(tmp_path)
+    with folder, file:
+        monkeypatch.chdir(tmp_path / "there")
+    assert list((tmp_path / "there").iterdir()) == []
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["out", "t.json"]
+    assert len(list((tmp_path / "here" / "out").iterdir())) == 2
+
+
+# Into a file object
+
+
+@pytest.mark.parametrize("mode", ["w", "wb"])
+def test_a_file_object_gets_a_chrome_trace(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "trace.out"
+    with path.open(mode) as output, traceconv.profile(file=output) as profiler:
+        with profiler.record("warm up"), profiler.record("ä"):
+            pass
+        assert [folder.name for folder in tmp_path.iterdir() if folder.is_dir()] == ["trace.out.raw"]
+    names = [event["name"] for event in json.loads(path.read_text("utf-8"))["traceEvents"] if event["ph"] == "X"]
+    assert sorted(names) == ["warm up", "ä"]
+    assert list(tmp_path.iterdir()) == [path]
+    assert len(list(profiler.report("range-statistic"))) == 2
+    with pytest.raises(UsageError, match="takes one profile"):
+        profiler.start()
+
+
+def test_file_objects_without_a_file_and_those_that_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for output in (io.StringIO(), io.BytesIO()):
+        with traceconv.profile(file=output):
+            pass
+        assert json.loads(output.getvalue())["traceEvents"] is not None
+    picture = io.StringIO()
+    with traceconv.profile(file=picture, format="memory_flow.svg"):
+        pass
+    assert "<svg" in picture.getvalue()
+    (tmp_path / "t").write_text("")
+    with (tmp_path / "t").open() as readable, pytest.raises(OutputError, match="not open for writing"):
+        traceconv.profile(file=readable)
+    with pytest.raises(OutputError, match="give a path or a file object"):
+        traceconv.profile(file=5)  # type: ignore[arg-type]  # what a user may write
+    closed = io.StringIO()
+    refused = pytest.raises(OutputError, match=r"can't write to the file object: .*; the log is in")
+    with refused, traceconv.profile(file=closed):
+        closed.close()
+    with pytest.raises(UsageError, match="mean the same"):
+        traceconv.profile("a", file=io.StringIO())
+    with pytest.raises(UsageError, match="end its name in"):
+        traceconv.profile(file="trace.out")
+    assert traceconv.profile(file=tmp_path / "t.json").options.file == tmp_path / "t.json"
+
+
+# Without content
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_profile_in_which_nothing_happened_is_empty_in_each_format(tmp_path: Path, paused: bool) -> None:
+    formats = ["raw", "chrome_timeline.json", "memory_flow.svg", "store"]
+    with traceconv.Session("mini_resnet", compute=False) as session:
+        with traceconv.profile(tmp_path / "all", formats=formats) as p:
+            if paused:
+                p.pause()
+                with traceconv.span("unseen"):
+                    session.run(session.random_inputs())
+        for name in ("one.json", "one.svg", "one.duckdb"):
+            with traceconv.profile(tmp_path / name) as one:
+                one.pause()
+    with pytest.warns(UserWarning):
+        assert list(p.report("op-statistic")) == []
+    assert p.arrow("task").num_rows == 0
+    content: Any = p.get()
+    assert [event for event in content["traceEvents"] if event["ph"] != "M"] == []
+    written = {path.name.partition(".")[2]: path for path in (tmp_path / "all").iterdir()}
+    for path in (written["chrome_timeline.json"], tmp_path / "one.json"):
+        events = json.loads(path.read_text())["traceEvents"]
+        assert [event for event in events if event["ph"] != "M"] == []
+    for path in (written["memory_flow.svg"], tmp_path / "one.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    for path in (written["duckdb"], tmp_path / "one.duckdb"):
+        with traceconv.open_store(path) as store:
+            assert store.query("SELECT count(*), bool_and(complete) FROM run").fetchall() == [(1, True)]
+    assert spans(tmp_path / "all", tmp_path / "again.duckdb") == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"level": 1}, {"resource": "npu"}, {"level": 1, "resource": "all"}, {"resource": ["host", "npu"]}]
+)
+def test_a_picture_of_what_is_not_recorded_is_refused_first(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"memory_flow\.svg draws allocations, which .*: add memory to resource"):
+        traceconv.profile(tmp_path / "x", formats=["raw", "memory_flow.svg"], **options)
+    with pytest.raises(UsageError, match=r"memory_flow\.svg"):
+        traceconv.profile(tmp_path / "x.svg", **options)
+    with pytest.raises(UsageError, match=r"memory_flow\.svg"):
+        traceconv.profile(tmp_path / "x.svg").start(level=1)
+    traceconv.profile(tmp_path / "x.svg", level=1, resource="memory")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_can_not_be_written_leaves_the_log_and_says_where(tmp_path: Path) -> None:
+    p = traceconv.profile(tmp_path / "t.json")
+    with pytest.raises(OutputError, match="the log is in") as raised, p, traceconv.span("kept"):
+        (tmp_path / "t.json").mkdir()
+    log = Path(str(raised.value).rpartition(" the log is in ")[2])
+    assert log.parent == tmp_path / "t.json.raw"
+    assert spans(log, tmp_path / "t.duckdb") == ["kept"]
+
+
+# By the environment
+
+LATE = """
+import threading
+import traceconv
+
+def work():
+    threading.main_thread().join()
+    with traceconv.span("late"):
+        print("worked")
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.parametrize("output", ["out", "t.json", "t.duckdb"])
+def test_a_thread_that_outlives_the_main_thread_is_profiled(tmp_path: Path, output: str) -> None:
+    done = run(tmp_path, LATE, TRACECONV_OUTPUT=output)
+    assert (done.returncode, done.stdout) == (0, "worked\n")
+    assert "Traceback" not in done.stderr
+    if output == "out" or not (tmp_path / output).exists():
+        folder = tmp_path / ("out" if output == "out" else f"{output}.raw")
+        assert output == "out" or f"the log is in {folder}" in done.stderr
+        assert spans(folder, tmp_path / "s.duckdb") == ["late"]
+
+
+def test_a_relative_output_of_the_environment_is_meant_from_the_start(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "options.json").write_text('{"level": 1}')
+    program = """
+import os, traceconv
+os.chdir("elsewhere")
+with traceconv.span("moved"):
+    os.chdir("/")
+"""
+    done = run(tmp_path, program, TRACECONV_OUTPUT="out", TRACECONV_OPTIONS="options.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert spans(tmp_path / "out", tmp_path / "t.duckdb") == ["moved"]
+
+
+@pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGTERM)", "os.abort()"])
+def test_a_process_that_is_cut_off_leaves_its_log_beside_the_file(tmp_path: Path, end: str) -> None:
+    program = f"""
+import os, signal, time, traceconv
+with traceconv.span("done"):
+    pass
+traceconv.profiler.PROCESS.deliver()
+{end}
+"""
+    done = run(tmp_path, f"import traceconv.profiler\n{program}", TRACECONV_OUTPUT="t.json")
+    assert done.returncode in (5, -signal.SIGTERM, -signal.SIGABRT)
+    log = tmp_path / "t.json.raw"
+    assert f"until then its log is in {log}" in done.stderr
+    assert not (tmp_path / "t.json").exists()
+    assert spans(log, tmp_path / "t.duckdb") == ["done"]
+
+
+def test_a_handler_of_the_program_still_decides_what_a_signal_does(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, traceconv
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+with traceconv.span("ends by a handler"):
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = run(tmp_path, program, TRACECONV_OUTPUT="t.json")
+    assert done.returncode == 7
+    assert "ends by a handler" in (tmp_path / "t.json").read_text()
+    assert not (tmp_path / "t.json.raw").exists()
+
+
+def test_processes_that_a_program_starts_have_files_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("""
+import multiprocessing, os
+import traceconv
+
+def work(number):
+    with traceconv.span(f"child {number}"):
+        return os.getpid()
+
+if __name__ == "__main__":
+    with traceconv.span("parent"):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.apply(work, (0,)))
+            pool.close()
+            pool.join()
+        child = os.fork()
+        if not child:
+            with traceconv.span("forked"):
+                os._exit(0)
+        os.waitpid(child, 0)
+""")
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, env={**os.environ, "TRACECONV_OUTPUT": "t.json"},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    texts = {path.name: path.read_text() for path in tmp_path.glob("t*.json")}
+    found = {name: set(re.findall(r"parent|child \d|forked", text)) for name, text in texts.items()}
+    assert found == {"t.json": {"parent"}, f"t.{done.stdout.strip()}.json": {"child 0"}}
+    assert not list(tmp_path.glob("*.raw"))
+
+
+# As the documents of other systems write it
+
+EXAMPLES = """
+import json
+import numpy as np
+from traceconv import Profiler, Session, TrainingSession, profile
+
+x, y = np.zeros((2, 3, 64, 64), np.float32), np.arange(2)
+learning = TrainingSession("mini_resnet", {"input": x}, y)
+
+@profile()
+def train_step(data, label):
+    return learning.train_step(data, label)
+
+train_step({"input": x}, y)
+train_step({"input": x}, y)
+
+profiler = Profiler()
+
+def train_step(data, label):
+    with profiler:
+        return learning.train_step(data, label)
+
+train_step({"input": x}, y)
+train_step({"input": x}, y)
+
+with open("mobilenet_v1_trace.json", "w") as output:
+    with profile(file=output) as profiler_of_inferences:
+        with Session("mini_resnet") as runner:
+            with profiler_of_inferences.record("warm up") as record:
+                for _ in range(0, 2):
+                    runner.run(runner.random_inputs())
+            with profiler_of_inferences.record("trace") as record:
+                for _ in range(0, 2):
+                    runner.run(runner.random_inputs())
+
+with Session("mini_resnet") as executor:
+    of_latency = Profiler()
+    of_latency.clear()
+    of_latency.start()
+    executor.run(executor.random_inputs())
+    of_latency.stop()
+    result = of_latency.get()
+    with open("profile.json", "w") as filep:
+        json.dump(result, filep, indent=4)
+    of_latency.dump("dumped.json")
+    of_latency.clear()
+
+options = '{"output":"profiling_output","training_trace":"on","task_trace":"on","fp_point":"","bp_point":"",'
+options += '"aic_metrics":"PipeUtilization"}'
+with profile(profiling_options=options):
+    learning.train_step({"input": x}, y)
+"""
+
+
+def test_examples_of_other_systems_documents_run(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES)
+    assert done.returncode == 0, done.stderr
+    decorated, block = (Path(line.rpartition(" ")[2]) for line in done.stderr.splitlines())
+    assert [len(list(folder.iterdir())) for folder in (decorated, block)] == [2, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["mobilenet_v1_trace.json", "profile.json", "dumped.json", "profiling_output", decorated.name, block.name]
+    )
+    ingest([decorated, block, tmp_path / "profiling_output"], tmp_path / "t.duckdb")
+    with traceconv.open_store(tmp_path / "t.duckdb") as store:
+        assert store.query("SELECT count(*), count(DISTINCT run_id) FROM step").fetchall() == [(5, 5)]
+    traces = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("profile", "dumped")}
+    assert traces["profile"] == traces["dumped"] and traces["profile"]["traceEvents"]
+    names = [event["name"] for event in json.loads((tmp_path / "mobilenet_v1_trace.json").read_text())["traceEvents"]]
+    assert (names.count("warm up"), names.count("trace"), names.count("Inference")) == (1, 1, 4)

@@ -1,0 +1,151 @@
+"""Steps that a vendor marks with slices of its own: several models, devices, spellings, and parts that are missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from traceconv.normalize.trace_json.steps import Mark, Steps
+from traceconv.pipeline import ingest
+
+FULL = ("Iteration Time", "FP_BP Time", "Iteration Refresh")
+
+
+def meta(pid: int, tid: int | None, name: str) -> dict[str, Any]:
+    what = "process_name" if tid is None else "thread_name"
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid or 0, "args": {"name": name}}
+
+
+def slices(pid: int, tid: int, number: int, fp: int, *, parts: tuple[str, ...] = FULL, **args: Any) -> list[Any]:
+    """One iteration: data from fp − 10 µs on, forward at fp, backward until fp + 50, its end at fp + 80."""
+    spans = {
+        "Iteration Time": (f"Iteration {number}", fp - 10, 90),
+        "FP_BP Time": (f"FP_BP Time {number}", fp, 50),
+        "Iteration Refresh": (f"Iteration Refresh {number}", fp + 50, 30),
+    }
+    where = {"ph": "X", "pid": pid, "tid": tid}
+    found = [
+        {**where, "cat": cat, "name": name, "ts": ts, "dur": dur, "args": args if cat == "Iteration Time" else {}}
+        for cat, (name, ts, dur) in spans.items()
+        if cat in parts
+    ]
+    reduce = {"cat": "Reduce", "name": f"Reduce_{number}_0", "ts": fp + 55, "dur": 7}
+    return [*found, {**where, **reduce}] if parts == FULL else found
+
+
+def stored(events: list[Any], tmp_path: Path) -> duckdb.DuckDBPyConnection:
+    (tmp_path / "msprof.json").write_text(json.dumps(events))
+    ingest([tmp_path / "msprof.json"], tmp_path / "s.duckdb")
+    return duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True)
+
+
+@pytest.mark.parametrize(
+    ("thread", "model"),
+    [
+        ("Step Trace(Model ID:2)", 2),
+        ("Model ID:17", 17),
+        ("Step Trace (Model ID: 4294967294)", 4294967294),
+        ("x", None),
+    ],
+)
+@pytest.mark.parametrize(
+    ("parts", "args", "moments"),
+    [
+        (FULL, {}, (90_000, 100_000, 150_000, 180_000)),
+        (("Iteration Time",), {}, (90_000, None, None, 180_000)),
+        (("FP_BP Time",), {}, (None, 100_000, 150_000, None)),
+        (("FP_BP Time", "Iteration Refresh"), {}, (None, 100_000, 150_000, 180_000)),
+        # Args say it more exactly; as text, or in nanoseconds, as some versions write them.
+        (FULL, {"FP Start": 100.001, "BP End": "149.999"}, (90_000, 100_001, 149_999, 180_000)),
+        (("Iteration Time",), {"FP Start": 100_003, "BP End": 149_997}, (90_000, 100_003, 149_997, 180_000)),
+        # An inference has neither; and what lies outside of the iteration is none of its moments.
+        (("Iteration Time",), {"FP Start": "N/A", "BP End": 0}, (90_000, None, None, 180_000)),
+        (("Iteration Time",), {"FP Start": True, "BP End": [1], "Iteration End": 9e99}, (90_000, None, None, 180_000)),
+    ],
+)
+def test_what_the_slices_of_an_iteration_say(
+    thread: str, model: int | None, parts: tuple[str, ...], args: dict[str, Any], moments: tuple[object], tmp_path: Path
+) -> None:
+    events = [meta(3, None, "Ascend Hardware"), meta(3, 9, thread), *slices(3, 9, 4, 100, parts=parts, **args)]
+    with stored(events, tmp_path) as store:
+        rows = store.execute(
+            "SELECT iteration, source, model_id, start_ns, fp_start_ns, bp_end_ns, end_ns FROM step"
+        ).fetchall()
+    assert rows == [(4, "slice", model, *moments)]
+
+
+def test_models_and_devices_have_steps_of_their_own(tmp_path: Path) -> None:
+    events: list[Any] = []
+    kernel = {"ph": "X", "tid": 1, "dur": 2, "args": {"Task Type": "AI_CORE"}}
+    for pid in (3, 4):
+        events += [meta(pid, None, "Ascend Hardware"), meta(pid, 1, "Stream 1")]
+        events += [meta(pid, 10 + model, f"Step Trace(Model ID:{model})") for model in (5, 6)]
+        events += [*slices(pid, 15, 1, 100 * pid), *slices(pid, 15, 2, 100 * pid + 200)]
+        # Of the other model, its first iteration overlaps the second of this one.
+        events += slices(pid, 16, 1, 100 * pid + 240)
+        events += [{**kernel, "pid": pid, "name": "Mul1", "ts": 100 * pid + at} for at in (20, 150, 260, 300)]
+    events += [meta(9, None, "CANN"), {"ph": "X", "pid": 9, "tid": 1, "name": "Node@launch", "ts": 320, "dur": 1}]
+    with stored(events, tmp_path) as store:
+        steps = store.execute("SELECT step_id, iteration, model_id, fp_start_ns FROM step ORDER BY step_id").fetchall()
+        tasks = store.execute("SELECT start_ns, step_id FROM task ORDER BY start_ns, id").fetchall()
+        reduces = store.execute("SELECT step_id, reduce_start_ns FROM step_trace ORDER BY step_id").fetchall()
+        bounds = store.execute(
+            "SELECT step_id, data_aug_bound_ns FROM step_trace WHERE model_id = 5 ORDER BY 1"
+        ).fetchall()
+        assert store.execute("SELECT step_id FROM api").fetchall() == [(None,)]
+    wanted = sorted((100_000 * pid + more, number, model) for pid in (3, 4) for model, number, more in
+                    [(5, 1, 0), (5, 2, 200_000), (6, 1, 240_000)])  # fmt: skip
+    assert steps == [(place, number, model, fp) for place, (fp, number, model) in enumerate(wanted, 1)]
+    ids = {(fp, model): place for place, (fp, _, model) in enumerate(wanted, 1)}
+    assert tasks == sorted(
+        (1000 * (100 * pid + at), step)
+        for pid in (3, 4)
+        for at, step in [(20, ids[100_000 * pid, 5]), (150, None), (260, None), (300, ids[100_000 * pid + 240_000, 6])]
+    )
+    assert reduces == [(place, [fp + 55_000]) for place, (fp, _, _) in enumerate(wanted, 1)]
+    assert len(bounds) == 4
+
+
+def test_a_step_inside_a_step_ends_before_the_outer_one() -> None:
+    marks = [Mark(n, low, high, 1, None, None, (0, n), {}, None) for n, low, high in [(1, 0, 100), (2, 10, 20)]]
+    moments = np.array([-1, 0, 10, 19, 20, 99, 100])
+    found, _ = Steps(marks).at(np.ones(len(moments), np.int32), moments, {1: None}, tasks=False)
+    assert found.null is not None
+    assert [None if null else int(v) for v, null in zip(found.values, found.null, strict=True)] == [
+        None, 1, 2, 2, 1, 1, None
+    ]  # fmt: skip
+
+
+def test_each_process_of_a_merged_trace_has_its_own_steps(tmp_path: Path) -> None:
+    def step(pid: int, number: int, ts: int, dur: int) -> dict[str, Any]:
+        name = f"ProfilerStep#{number}"
+        return {"ph": "X", "cat": "user_annotation", "name": name, "pid": pid, "tid": pid, "ts": ts, "dur": dur}
+
+    def op(pid: int, ts: int) -> dict[str, Any]:
+        return {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": pid, "tid": pid, "ts": ts, "dur": 1}
+
+    def kernel(device: int, ts: int) -> dict[str, Any]:
+        args = {"device": device, "stream": 7}
+        return {"ph": "X", "cat": "kernel", "name": "k", "pid": device, "tid": 7, "ts": ts, "dur": 1, "args": args}
+
+    events = [step(11, 1, 10, 100), step(12, 1, 20, 200), step(12, 2, 220, 50)]
+    # Kernels without a launch: at 30 both processes are in a step, at 150 one is.
+    events += [op(11, 30), op(12, 30), op(12, 250), op(13, 30), kernel(0, 30), kernel(1, 150)]
+    with stored(events, tmp_path) as store:
+        steps = store.execute(
+            "SELECT DISTINCT step_id, iteration, start_ns, end_ns, source FROM step ORDER BY 1"
+        ).fetchall()
+        ops = store.execute("SELECT step_id FROM range WHERE kind = 'host_op' ORDER BY id").fetchall()
+        kernels = store.execute("SELECT step_id FROM task ORDER BY id").fetchall()
+    assert steps == [
+        (1, 1, 10_000, 110_000, "annotation"),
+        (2, 1, 20_000, 220_000, "annotation"),
+        (3, 2, 220_000, 270_000, "annotation"),
+    ]
+    assert ops == [(1,), (2,), (3,), (None,)]
+    assert kernels == [(None,), (2,)]

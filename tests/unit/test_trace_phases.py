@@ -1,0 +1,57 @@
+"""Which events are slices for Perfetto, and what has a time: events of every phase, those of metadata among them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ingest_checks import query
+
+from traceconv.pipeline import ingest
+
+
+def stored(tmp_path: Path, *events: dict[str, Any]) -> Path:
+    (tmp_path / "trace.json").write_text(json.dumps([{"pid": 1, "tid": 1, **event} for event in events]))
+    [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return tmp_path / "trace.duckdb"
+
+
+@pytest.mark.parametrize("ph", "NDOPvVcarmul(),=ATpsSFtf")
+def test_what_is_no_instant_is_a_marker_that_says_its_phase(tmp_path: Path, ph: str) -> None:
+    odd = {"ph": ph, "ts": 5, "name": "odd", "id": "0x1", "cat": "c", "args": {"a": 1}}
+    store = stored(tmp_path, odd, {"ph": "i", "ts": 7, "name": "shown"}, {"ph": "n", "ts": 8, "name": "too", "id": 2})
+    assert query(store, "SELECT name FROM perfetto.slice ORDER BY ts") == [("shown",), ("too",)]
+    said = "SELECT args FROM marker WHERE name = 'odd' UNION ALL SELECT args FROM range WHERE name = 'odd'"
+    rows = [json.loads(args) for (args,) in query(store, said)]
+    assert [row["trace_event"]["ph"] for row in rows] == ([ph] if ph != "F" else [])  # an end without a begin is none
+    assert all(row["a"] == 1 for row in rows)
+
+
+def test_asynchronous_events_of_the_old_kind_are_ranges(tmp_path: Path) -> None:
+    old = {"cat": "c", "id": 1, "name": "old"}
+    store = stored(tmp_path, {"ph": "S", "ts": 5, **old}, {"ph": "F", "ts": 9, "args": {"end": 1}, **old})
+    [(dur, args)] = query(store, "SELECT dur_ns, args FROM range")
+    assert (dur, json.loads(args)) == (4000, {"end": 1, "trace_event": {"ph": "S"}})
+    assert query(store, "FROM perfetto.slice") == []
+
+
+def test_metadata_has_no_time(tmp_path: Path) -> None:
+    store = stored(
+        tmp_path,
+        {"ph": "M", "ts": 0, "name": "process_uptime_seconds", "args": {"uptime": 3}},
+        {"ph": "M", "name": "no_ts", "cat": "mine"},
+        {"ph": "X", "ts": 500, "dur": 5, "name": "a"},
+        {"ph": "P", "ts": 510, "name": "sample"},
+    )
+    markers = query(store, "SELECT name, ts_ns, category, args FROM marker ORDER BY id")
+    assert [row[:3] for row in markers] == [
+        ("process_uptime_seconds", None, "__metadata"),
+        ("no_ts", None, "mine"),
+        ("sample", 510_000, None),
+    ]
+    assert json.loads(markers[0][3]) == {"uptime": 3, "trace_event": {"ph": "M", "ts": 0}}
+    assert query(store, "SELECT start_ns, end_ns FROM run") == [(500_000, 510_000)]
+    assert query(store, "SELECT name FROM perfetto.slice") == [("a",)]

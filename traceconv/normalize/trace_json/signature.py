@@ -1,0 +1,30 @@
+"""Types of an op's tensors in one text, `T<768x3xf32>,|T<768xf16>` → shapes and data types of inputs and outputs."""
+
+from __future__ import annotations
+
+import re
+
+SIGNATURE_COLUMNS = ("input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+_TENSOR = re.compile(r"T<((?:[0-9?]+x)*)([a-z]+[0-9]*)>")
+#: What may stand between tensors: commas, and the brackets of tuples.
+_BETWEEN = re.compile(r"[\s,()]*")
+
+
+def signature(text: str) -> dict[str, str]:
+    """The columns that `text` says; empty unless all of it is as above. What follows a `;` is no type.
+
+    A scalar is `T<f32>`: its shape is empty. A side without tensors has no columns; tuples count as their parts.
+    """
+    sides = text.split(";", 1)[0].split("|")
+    if len(sides) != 2:
+        return {}
+    found: dict[str, str] = {}
+    for side, words in zip(("input", "output"), sides, strict=True):
+        tensors = list(_TENSOR.finditer(words))
+        if not _BETWEEN.fullmatch(_TENSOR.sub("", words)) or words.count("(") != words.count(")"):
+            return {}
+        if tensors:
+            shapes = [tensor[1].rstrip("x").replace("x", ",") for tensor in tensors]
+            found[f"{side}_shapes"] = ";".join(shapes)
+            found[f"{side}_dtypes"] = ";".join(tensor[2] for tensor in tensors)
+    return found

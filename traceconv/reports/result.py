@@ -1,0 +1,163 @@
+"""The answer to a report as Python code and notebooks take it: rows, data frames, and a table to look at."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from traceconv.errors import TraceconvError, UsageError
+from traceconv.reports.columns import find_columns
+from traceconv.reports.render import Row, Table, heading, human_rows, is_number
+from traceconv.reports.run import Question, answer, reading, run_origins, statement
+from traceconv.reports.values import Cell
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+#: Rows that a table to look at has.
+_SHOWN_ROWS = 20
+
+
+class ReportRows:
+    """The rows of a report: `for row in rows`, as often as wanted, or `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
+
+    Each of them asks the store anew, on a connection of its own: several can be read in turns, and none has to be
+    read to its end.
+    """
+
+    def __init__(
+        self, question: Question, cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+    ) -> None:
+        self._question = question
+        self._cursor = cursor
+
+    @property
+    def name(self) -> str:
+        """Name of the report, as the command line has it."""
+        return self._question.report.name.replace("_", "-")
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return [column.name for column in self._question.columns]
+
+    def __iter__(self) -> Iterator[dict[str, Cell]]:
+        names = self.columns
+        with self._cursor() as cursor:
+            for batch in answer(cursor, self._question):
+                for row in batch:
+                    yield dict(zip(names, row, strict=True))
+
+    def fetchall(self) -> list[tuple[Cell, ...]]:
+        """All rows, as tuples."""
+        with self._cursor() as cursor:
+            return [tuple(row) for batch in answer(cursor, self._question) for row in batch]
+
+    def arrow(self) -> pyarrow.Table:
+        """All rows as an Arrow table."""
+        with self._cursor() as cursor, reading():
+            sql, values = statement(cursor, self._question)
+            return cursor.sql(sql, params=values).to_arrow_table()
+
+    def df(self) -> pandas.DataFrame:
+        """All rows as a pandas data frame: integers stay integers, `Int64` in columns with NULLs; decimals are floats.
+
+        Raises UsageError when pandas is not installed.
+        """
+        return arrow_to_pandas(self.arrow())
+
+    def pl(self) -> polars.DataFrame:
+        """All rows as a polars data frame. Raises UsageError when polars is not installed."""
+        try:
+            import polars
+        except ImportError as error:
+            raise UsageError("pl() needs polars: pip install polars; or use arrow() or fetchall()") from error
+        found = polars.from_arrow(self.arrow())
+        assert isinstance(found, polars.DataFrame)  # a table is never a series
+        return found
+
+    def __repr__(self) -> str:
+        try:
+            columns, cells, more = self._peek()
+        except TraceconvError as error:
+            return f"<report {self.name}: {error}>"
+        return f"{self.name}\n{text_table(columns, cells)}" + ("\n…" if more else "")
+
+    def _repr_html_(self) -> str:
+        try:
+            columns, cells, more = self._peek()
+        except TraceconvError as error:
+            return f"<p>{html.escape(self.name)}: {html.escape(str(error))}</p>"
+        after = f"<p>The first {len(cells)} rows.</p>" if more else ""
+        return html_table(self.name, columns, cells) + after
+
+    def _peek(self) -> tuple[dict[str, bool], list[list[str]], bool]:
+        """The first rows as a person reads them: headings, with whether they stand over numbers, cells, and if more."""
+        report, columns = self._question.report, self._question.columns
+        if columns == report.columns:
+            # All of them: a terminal shows those that matter most, and so does a notebook.
+            shown = [*(["run_id"] if "run" not in self._question.parameters else []), *report.shown]
+            columns = find_columns(report, list(dict.fromkeys(shown)))
+        places = [self._question.columns.index(column) for column in columns]
+        with self._cursor() as cursor, reading():
+            origins = run_origins(cursor)
+            rows = [row for batch in islice(answer(cursor, self._question), 1) for row in batch[: _SHOWN_ROWS + 1]]
+        if (run := self._question.parameters.get("run")) is not None:
+            origins = {run_id: start for run_id, start in origins.items() if run_id == run}
+        kept: list[Row] = [[row[place] for place in places] for row in rows[:_SHOWN_ROWS]]
+        cells = human_rows(Table(columns, (), origins), kept)
+        return {heading(column): is_number(column) for column in columns}, cells, len(rows) > _SHOWN_ROWS
+
+
+def arrow_to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
+    """An Arrow table as a data frame in which no integer went through a float, NULLs or not."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise UsageError("df() needs pandas: pip install pandas; or use arrow() or fetchall()") from error
+    import pyarrow
+
+    nullable: Mapping[pyarrow.DataType, Any] = {
+        pyarrow.int64(): pandas.Int64Dtype(),
+        pyarrow.uint64(): pandas.UInt64Dtype(),
+        pyarrow.int32(): pandas.Int32Dtype(),
+        pyarrow.bool_(): pandas.BooleanDtype(),
+    }
+    frame = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pyarrow.types.is_decimal(column.type):
+            column = column.cast(pyarrow.float64())
+        frame[name] = column.to_pandas(types_mapper=nullable.get if column.null_count else None)
+    return pandas.DataFrame(frame)
+
+
+def text_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
+    """Cells in columns of equal width; `columns`: the headings, and whether they stand over numbers."""
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    lines = []
+    for row in (list(columns), *cells):
+        padded = zip(row, widths, columns.values(), strict=True)
+        lines.append("  ".join(cell.rjust(width) if number else cell.ljust(width) for cell, width, number in padded))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(title: str, columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
+    """The same in HTML; nothing in a name is taken for markup."""
+
+    def line(tag: str, row: Sequence[str]) -> str:
+        styles = ("right" if number else "left" for number in columns.values())
+        made = (
+            f'<{tag} style="text-align: {style}">{html.escape(cell)}</{tag}>'
+            for cell, style in zip(row, styles, strict=True)
+        )
+        return f"<tr>{''.join(made)}</tr>"
+
+    body = "".join(line("td", row) for row in cells)
+    caption = f"<caption>{html.escape(title)}</caption>"
+    return f"<table>{caption}<thead>{line('th', list(columns))}</thead><tbody>{body}</tbody></table>"
