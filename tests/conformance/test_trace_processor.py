@@ -1,0 +1,266 @@
+"""What Perfetto's trace_processor says of real files, in full: each difference is one that its page lists, and counted.
+
+The page is docs/reference/perfetto-differences.md; `trace_processor_differences.json` has the number of differences
+of each kind by file. What none of them explains is a failure.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from shared_data import shared
+
+from traceconv.pipeline import ingest
+
+ANSWERS, REAL = shared("trace_processor"), shared("real")
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "perfetto-differences.md"
+COUNTS = Path(__file__).with_name("trace_processor_differences.json")
+FILES = sorted({path.name.rsplit(".", 3)[0] for path in ANSWERS.glob("*.csv.gz")})
+
+#: A double of microseconds since 1970 is off by up to this much.
+DOUBLE_NS = 256
+Row = dict[str, Any]
+
+_SLICES = """
+SELECT s.ts, s.dur, coalesce(nullif(s.name, ''), '[No name]') AS name, s.category, s.depth, p.name AS parent, s.id,
+       s.track_id, s.scope, t.tid, r.pid
+FROM slice AS s LEFT JOIN slice AS p ON p.id = s.parent_id
+LEFT JOIN thread AS t ON t.utid = s.track_id LEFT JOIN process AS r USING (upid)
+"""
+_FLOWS = """
+SELECT a.name AS src, b.name AS dst, a.ts AS src_start, b.ts AS dst_start, m.src_ns, m.dst_ns, a.dur AS src_dur,
+       a.track_id AS src_track, b.track_id AS dst_track
+FROM flow AS f JOIN main.flow AS m ON m.flow_id = f.id JOIN slice AS a ON a.id = f.slice_out
+JOIN slice AS b ON b.id = f.slice_in
+"""
+_COUNTERS = """
+SELECT c.ts, t.name, c.value FROM counter AS c JOIN process_counter_track AS t ON t.id = c.track_id
+"""
+
+
+def answers(name: str, kind: str) -> list[list[str | None]]:
+    path = ANSWERS / f"{name}.{kind}.csv.gz"
+    if not path.exists():
+        return []
+    lines = list(csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))[1:]
+    return [[None if value == "[NULL]" else value for value in line] for line in lines]
+
+
+def grouped(rows: list[Any], key: Callable[[Any], Any], order: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[key(row)].append(row)
+    return {one: sorted(of, key=order) for one, of in found.items()}
+
+
+def paired(ours: list[Row], theirs: list[list[Any]]) -> Iterator[tuple[Row, list[Any]]]:
+    """Slices of one name, in the order of their times: of one thread and duration, of one duration, all others."""
+
+    def order(row: Row) -> tuple[int, int]:
+        return row["ts"], row["depth"]
+
+    def order_there(row: list[Any]) -> tuple[int, int]:
+        return int(row[0]), int(row[4])
+
+    for mine, other in (
+        (lambda r: (str(r["tid"]), str(r["dur"])), lambda r: (r[7], r[1])),
+        (lambda r: str(r["dur"]), lambda r: r[1]),
+        (lambda r: None, lambda r: None),
+    ):
+        left, right = grouped(ours, mine, order), grouped(theirs, other, order_there)
+        ours, theirs = [], []
+        for key in left.keys() | right.keys():
+            rows, answers_ = left.get(key, []), right.get(key, [])
+            if len(rows) == len(answers_):
+                yield from zip(rows, answers_, strict=True)
+            else:
+                ours += rows
+                theirs += answers_
+
+
+class Compared:
+    """One file: `counts` are the differences by their entry of the page, `unexplained` all others."""
+
+    def __init__(self, name: str, store: duckdb.DuckDBPyConnection) -> None:
+        self.counts: Counter[str] = Counter()
+        self.unexplained: list[object] = []
+        self._name, self._store = name, store
+        self._stats = {str(row[0]): int(row[2] or 0) for row in answers(name, "stats")}
+        self._crossed = {row["track_id"] for row in self._rows("SELECT DISTINCT track_id FROM partial_overlap")}
+        log = self._rows("SELECT code FROM main.import_log WHERE code IN ('unfinished', 'end_without_begin')")
+        self._unbalanced = bool(log) or "misplaced_end_event" in self._stats
+        #: Tracks of ours that there are one with another, or have times that doubles move.
+        self._folded: set[int] = set()
+        self._split: set[int] = set()
+        self._moved: set[int] = set()
+        self._slices()
+        self._flows()
+        self._counters()
+        self._compare_stats()
+
+    def _rows(self, query: str) -> list[Row]:
+        found = self._store.execute(query)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def _slices(self) -> None:
+        rows = self._rows(_SLICES)
+        ours = [row for row in rows if row["ts"] >= 0]
+        self.counts["negative times"] += len(rows) - len(ours)
+        theirs = answers(self._name, "slice")
+        mine = grouped(ours, lambda r: (r["name"], r["category"]), lambda r: r["ts"])
+        other = grouped(theirs, lambda r: (r[2], r[3]), lambda r: int(r[0]))
+        if {key: len(of) for key, of in mine.items()} != {key: len(of) for key, of in other.items()}:
+            self.unexplained.append(("slices", mine.keys() ^ other.keys()))
+            return
+        pairs = [pair for key in mine for pair in paired(mine[key], other[key])]
+        threads: dict[int, set[tuple[str | None, str | None]]] = defaultdict(set)
+        for row, answer in pairs:
+            threads[row["track_id"]].add((answer[7], answer[8]))
+        shared_by = Counter(thread for one in threads.values() for thread in one)
+        self._folded = {track for track, one in threads.items() if any(shared_by[thread] > 1 for thread in one)}
+        alone = {thread for thread, tracks in shared_by.items() if tracks == 1}
+        self._split = {track for track, one in threads.items() if len(one & alone - {(None, None)}) > 1}
+        for row, answer in pairs:
+            self._times(row, answer)
+            self._thread(row, answer, alone)
+        for row, answer in pairs:
+            if (row["depth"], row["parent"]) != (int(answer[4]), answer[6]):
+                self._depth(row, answer)
+
+    def _times(self, row: Row, answer: list[Any]) -> None:
+        start, length = int(answer[0]) - row["ts"], int(answer[1]) - row["dur"]
+        if start or length:
+            self._moved.add(row["track_id"])
+            if abs(start) <= DOUBLE_NS and abs(length) <= DOUBLE_NS:
+                self.counts["exact times"] += 1
+            elif not start and self._unbalanced:
+                self.counts["unbalanced ends"] += 1
+            else:
+                self.unexplained.append((row, answer))
+
+    def _thread(self, row: Row, answer: list[Any], alone: set[tuple[str | None, str | None]]) -> None:
+        own = tuple(None if value is None else str(value) for value in (row["tid"], row["pid"]))
+        if own == (answer[7], answer[8]):
+            return
+        if row["scope"] in ("process", "global"):
+            self.counts["scope of instants"] += 1
+        elif str(row["tid"]).startswith("-") or str(row["pid"]).startswith("-"):
+            self.counts["negative ids"] += 1
+        elif row["tid"] == 0:
+            self.counts["tid 0"] += 1
+        elif (answer[7], answer[8]) in alone:  # their thread is ours, or a part of it, under a number of its own
+            self.counts["quoted ids"] += 1
+        else:
+            self.unexplained.append((row, answer))
+
+    def _depth(self, row: Row, answer: list[Any]) -> None:
+        track = row["track_id"]
+        for entry, holds in (
+            ("instants have no depth", row["scope"] is not None),
+            ("overlapping slices", track in self._crossed),
+            ("negative ids", str(row["tid"]).startswith("-")),
+            ("tid 0", track in self._folded),
+            ("quoted ids", track in self._split),
+            ("exact times", track in self._moved),
+            ("unbalanced ends", self._unbalanced),
+        ):
+            if holds:
+                self.counts[entry] += 1
+                return
+        self.unexplained.append((row, answer))
+
+    def _flows(self) -> None:
+        theirs = Counter((row[1], row[3]) for row in answers(self._name, "flow"))
+        alone = []
+        for row in self._rows(_FLOWS):
+            key = (row["src"], row["dst"])
+            if theirs[key] > 0:
+                theirs[key] -= 1
+            else:
+                alone.append(row)
+        for row in alone:
+            tracks = {row["src_track"], row["dst_track"]}
+            for entry, holds in (
+                ("flows that lead back", row["src_ns"] > row["dst_ns"]),
+                ("ends of flows at one time", row["src_ns"] in (row["src_start"], row["src_start"] + row["src_dur"])),
+                ("ends of flows at one time", row["dst_ns"] == row["dst_start"]),
+                ("tid 0", bool(tracks & self._folded)),
+                ("exact times", bool(tracks & self._moved)),
+            ):
+                if holds:
+                    self.counts[entry] += 1
+                    break
+            else:
+                self.unexplained.append(row)
+        # An arrow that is bound to another slice there.
+        if sum(theirs.values()) > len(alone):
+            self.unexplained.append(("flows only there", +theirs))
+
+    def _counters(self) -> None:
+        theirs = Counter((row[0], row[1], f"{float(row[2] or 0):.6f}") for row in answers(self._name, "counter"))
+        ours = self._rows(_COUNTERS)
+        same = Counter((str(row["ts"]), row["name"], f"{row['value']:.6f}") for row in ours)
+        left = sorted((theirs - same).elements(), key=lambda row: (row[1], row[2], row[0]))
+        right = sorted((same - theirs).elements(), key=lambda row: (row[1], row[2], row[0]))
+        for row, answer in zip(right, left, strict=False):
+            near = abs(int(row[0]) - int(answer[0] or 0)) <= DOUBLE_NS
+            if row[1:] == answer[1:] and near:
+                self.counts["exact times"] += 1
+            else:
+                self.unexplained.append((row, answer))
+        if len(left) != len(right):
+            self.unexplained.append(("counters", len(left), len(right)))
+
+    def _compare_stats(self) -> None:
+        ours = {row["name"]: row["value"] for row in self._rows("SELECT name, value FROM stats")}
+        entries = {
+            "slice_spill_overlapping_complete_event": "overlapping slices",
+            "trace_sorter_negative_timestamp_dropped": "negative times",
+            "misplaced_end_event": "unbalanced ends",
+            "json_parser_failure": "metadata without use",
+            "flow_invalid_id": "flows that lead back",
+            "flow_duplicate_id": "ends of flows at one time",
+            "flow_no_enclosing_slice": "ends of flows at one time",
+        }
+        for name in ours.keys() | self._stats.keys():
+            if ours.get(name, 0) != self._stats.get(name, 0):
+                if name in entries:
+                    self.counts[entries[name]] += 1
+                else:
+                    self.unexplained.append((name, ours.get(name), self._stats.get(name)))
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Compared]]:
+    folder = tmp_path_factory.mktemp("answers")
+
+    def of(name: str) -> Compared:
+        store = folder / f"{name}.duckdb"
+        ingest([REAL / name.replace("__", "/")], store)
+        with duckdb.connect(str(store), read_only=True) as connection:
+            connection.execute("USE perfetto")
+            return Compared(name, connection)
+
+    yield of
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_difference_is_on_the_page(name: str, compared: Callable[[str], Compared]) -> None:
+    found = compared(name)
+    assert found.unexplained[:5] == []
+    assert +found.counts == json.loads(COUNTS.read_text()).get(name, {})
+
+
+def test_the_page_says_why() -> None:
+    listed = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
+    assert {entry for counts in json.loads(COUNTS.read_text()).values() for entry in counts} <= listed

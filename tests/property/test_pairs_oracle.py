@@ -1,0 +1,95 @@
+"""Overlaps, the slices of moments and arrows, against oracles that look at all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from traceconv import native
+from traceconv.normalize.complete_nesting import (
+    MOMENT,
+    NO_PARENT,
+    SLICE,
+    SPAN_DTYPE,
+    CompleteNester,
+    StackNester,
+    VectorNester,
+)
+from traceconv.normalize.trace_json.flows import _POINT_DTYPE as POINT_DTYPE
+from traceconv.normalize.trace_json.flows import END, START, STEP, Flows
+
+#: Slices as (start, duration), moments as a start: few different times, so that they meet.
+SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), max_size=9)
+NESTERS = [VectorNester, *([StackNester] if native.AVAILABLE else [])]
+
+
+def complete(
+    nester: CompleteNester, slices: list[tuple[int, int]], moments: list[int], cut: int
+) -> tuple[set[int], dict[int, int]]:
+    """The slices that overlap another, and the slice of each moment, by their places; two windows, cut at a time."""
+    rows = [(start, dur, at, -1, 0, SLICE) for at, (start, dur) in enumerate(slices)]
+    rows += [(ts, 0, len(slices) + at, -1, 0, MOMENT) for at, ts in enumerate(moments)]
+    spans = np.array(sorted(rows), SPAN_DTYPE)
+    edge = int(np.searchsorted(spans["start_ns"], cut))
+    parts = [nester.feed(spans[:edge], cut), nester.feed(spans[edge:], None), nester.finish()]
+    overlaps = {int(row["id"]) for nested, _ in parts for row in nested if row["overlap"]}
+    assert nester.overlaps == len(overlaps)
+    return overlaps, {int(row["id"]) - len(slices): int(row["slice_id"]) for _, found in parts for row in found}
+
+
+@given(SLICES, st.integers(0, 12))
+@example([(0, 100), (10, 40), (40, 20)], 30)
+@example([(0, 10), (5, 15), (8, 4)], 6)
+def test_slices_overlap_when_they_begin_in_an_earlier_one_and_end_after_it(
+    slices: list[tuple[int, int]], cut: int
+) -> None:
+    wanted = {
+        at
+        for at, (start, dur) in enumerate(slices)
+        if any(other < start < other + length < start + dur for other, length in slices)
+    }
+    for nester in NESTERS:
+        assert complete(nester(), slices, [], cut)[0] == wanted
+
+
+@given(SLICES, st.lists(st.integers(0, 20), max_size=4), st.integers(0, 12))
+@example([(0, 10)], [10], 10)
+@example([(0, 10), (2, 8)], [10], 4)
+def test_a_moment_is_in_the_slice_that_goes_on_else_in_one_that_ends_there(
+    slices: list[tuple[int, int]], moments: list[int], cut: int
+) -> None:
+    for nester in NESTERS:
+        found = complete(nester(), slices, moments, cut)[1]
+        for at, ts in enumerate(moments):
+            going_on = {n for n, (start, dur) in enumerate(slices) if start <= ts < start + dur or start == ts}
+            ending = {n for n, (start, dur) in enumerate(slices) if start + dur == ts}
+            assert found[at] in (going_on or ending or {NO_PARENT})
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2), st.integers(0, 6), st.sampled_from([START, STEP, END])), min_size=1, max_size=9
+    ),
+    st.booleans(),
+)
+@example([(1, 10, START), (1, 30, END), (1, 50, STEP), (1, 55, END)], False)
+def test_arrows_lead_from_the_last_start_or_step_in_time(points: list[tuple[int, int, int]], chains: bool) -> None:
+    rows = np.array([(key, ts, row, row, step, 0) for row, (key, ts, step) in enumerate(points)], POINT_DTYPE)
+    flows = Flows()
+    arrows = flows._match(rows[np.argsort(rows["key"], kind="stable")], chains)
+    flows.close()
+    wanted = []
+    for key in {key for key, *_ in points}:
+        own = [(ts, step, row) for row, (of, ts, step) in enumerate(points) if of == key]
+        starts = [one for one in own if one[1] == START]
+        own.sort()
+        if len(starts) == 1:  # it is the first, whatever its time
+            own.remove(starts[0])
+            own.insert(0, starts[0])
+        source = None
+        for _, step, row in own:
+            if source is not None and (chains or step != START):
+                wanted.append((source, row))
+            source = row if step != END else source
+    assert sorted(zip(arrows["src_id"].tolist(), arrows["dst_id"].tolist(), strict=True)) == sorted(wanted)

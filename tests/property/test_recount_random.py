@@ -1,0 +1,56 @@
+"""Random traces, as odd as those in the wild: the store says what plain code adds up, to the nanosecond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recount import chrome, nsys, random_reports, random_traces, speedscope, torch_npu
+from recount.compare import disagreements, statistic, sums
+from recount.stored import runs_by_path, tallies
+from recount.tally import differences
+from vendor_recording import made_up, write_folder
+
+from traceconv.pipeline import ingest
+
+
+@pytest.mark.parametrize("first", range(0, 160, 80))
+def test_chrome_traces(tmp_path: Path, first: int) -> None:
+    traces = [random_traces.write(tmp_path, seed) for seed in range(first, first + 80)]
+    store = tmp_path / "trace.duckdb"
+    ingest([path for path, *_ in traces], store)
+    counted = {
+        path: chrome.add_up(chrome.events_of(chrome.read(path)), classify, chains=chains)
+        for path, classify, chains in traces
+    }
+    assert disagreements(store, counted, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_torch_npu_folders(tmp_path: Path, seed: int) -> None:
+    devices = (0, 3) if seed % 2 else (0,)
+    recording = made_up(seed, devices=devices, kernels=30)
+    out = write_folder(tmp_path, recording, seed % 3, device_id=len(devices) > 1, old=seed > 2)
+    store = tmp_path / "trace.duckdb"
+    ingest([out], store)
+    counted = torch_npu.add_up(out)
+    assert differences(counted.tally, tallies(store)[1].without_devices()) == []
+    assert statistic(store, "op_type, core_type", "op_statistic") == sums(counted.kernels)
+
+
+def test_reports_of_nsys(tmp_path: Path) -> None:
+    reports = [random_reports.write_nsys(tmp_path / f"{seed}.sqlite", seed) for seed in range(10)]
+    store = tmp_path / "trace.duckdb"
+    ingest(reports, store)
+    stored = tallies(store)
+    for path, run in runs_by_path(store).items():
+        counted = nsys.without_titles(nsys.add_up(Path(path)))
+        assert differences(counted, nsys.without_titles(stored[run])) == [], path
+    assert len(stored) == len(reports)
+
+
+def test_profiles_of_speedscope(tmp_path: Path) -> None:
+    profiles = [random_reports.write_speedscope(tmp_path / f"{seed}.json", seed) for seed in range(40)]
+    store = tmp_path / "trace.duckdb"
+    ingest(profiles, store)
+    assert disagreements(store, {path: speedscope.add_up(path) for path in profiles}, tmp_path) == []

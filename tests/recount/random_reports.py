@@ -1,0 +1,104 @@
+"""Small reports of Nsight Systems and profiles of speedscope, each another one by its seed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from nsys_builder import call, global_tid, insert, kernel, new_report
+
+
+def write_nsys(path: Path, seed: int) -> Path:
+    """Two processes that use the same correlation ids, two devices, a few streams; rows in no order."""
+    random = Random(seed)
+    base = random.choice([0, 5, 10**9, 4_000_000_000_000_000_001])
+    db = new_report(path)
+
+    def times(most: int = 1000) -> dict[str, int]:
+        start = base + random.randrange(100_000)
+        return {"start": start, "end": start + random.choice([0, random.randrange(most)])}
+
+    kernels, calls, copies, fills, waits, ranges, reads = [], [], [], [], [], [], []
+    thread = global_tid(100, 100)
+    for number in range(random.choice([1, 5, 60])):
+        pid, correlation = random.choice([100, 100, 200]), 2 * number + random.randrange(2)
+        when = times()
+        place = {"deviceId": random.randrange(2), "contextId": 1, "streamId": random.choice([7, 13])}
+        own = {**place, "correlationId": correlation, "globalPid": global_tid(pid, 0)}
+        kind = random.randrange(4)
+        if kind < 2:
+            kernels.append(kernel(when["start"], when["end"], random.choice([1, 3]), correlation, pid, **place))
+        elif kind == 2:
+            copy = {"bytes": random.randrange(10**12), "copyKind": random.choice([1, 2, 8])}
+            copies.append({**when, **own, **copy, "srcKind": 0, "dstKind": 2})
+        else:
+            fills.append({**when, **own, "value": 0, "bytes": random.randrange(10**6)})
+        if random.random() < 0.9:
+            name = random.choice([10, 11, 12])
+            one = times()
+            calls.append(call(one["start"], one["end"], name, correlation, pid, random.choice([pid, pid + 1])))
+        if number % 4 == 0:
+            waits.append({**times(), **own, "correlationId": 10_000 + number, "syncType": 3, "eventId": 0})
+            reads.append(
+                {**times(), "eventClass": 27, "globalTid": thread, "nameId": 13, "returnValue": 1, "callchainId": 0}
+            )
+            text = random.choice([f"step {number}", "forward", None])
+            nvtx = {
+                **times(),
+                "eventType": random.choice([59, 60, 34]),
+                "text": text,
+                "textId": 20,
+                "globalTid": thread,
+            }
+            nvtx["end"] = None if nvtx["eventType"] == 34 or random.random() < 0.1 else nvtx["end"]
+            ranges.append({**nvtx, "globalTid": thread, "rangeId": number})
+    tables = {
+        "CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
+        "CUPTI_ACTIVITY_KIND_MEMCPY": copies, "CUPTI_ACTIVITY_KIND_MEMSET": fills,
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits, "OSRT_API": reads,
+        "NVTX_EVENTS": ranges,
+    }  # fmt: skip
+    for table, rows in tables.items():
+        if rows:
+            random.shuffle(rows)
+            insert(db, table, rows)
+    db.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 0, 'GPU', 3, 'SM Active [%]')")
+    db.execute("INSERT INTO GPU_METRICS VALUES (?, 256, 3, 87)", (base + 150,))
+    db.commit()
+    db.close()
+    return path
+
+
+def write_speedscope(path: Path, seed: int) -> Path:
+    """Evented and sampled profiles, in a unit each."""
+    random = Random(seed)
+    frames = [{"name": random.choice(["main", "load", "f", "é<T>"])} for _ in range(4)]
+    profiles: list[dict[str, Any]] = []
+    for number in range(random.choice([1, 2, 4])):
+        unit = random.choice(["nanoseconds", "microseconds", "milliseconds", "seconds"])
+        start = random.choice([0, 10, 1_720_000_000])
+        head = {"name": f"thread {number}", "unit": unit, "startValue": start}
+        if random.random() < 0.5:
+            events, stack, at = [], [], start
+            for _ in range(random.choice([0, 4, 30])):
+                at = round(at + random.choice([0, 1, 0.5, 0.125]), 3)
+                if stack and random.random() < 0.5:
+                    events.append({"type": "C", "frame": stack.pop(), "at": at})
+                else:
+                    stack.append(random.randrange(len(frames)))
+                    events.append({"type": "O", "frame": stack[-1], "at": at})
+            events += [{"type": "C", "frame": frame, "at": at} for frame in reversed(stack)]
+            profiles.append({**head, "type": "evented", "endValue": at, "events": events})
+        else:
+            count = random.choice([0, 5, 30])
+            samples = [[random.randrange(len(frames)) for _ in range(random.randrange(4))] for _ in range(count)]
+            weights = [random.choice([1, 2, 0.5, 0]) for _ in samples]
+            ends = {"endValue": start + sum(weights)}
+            profiles.append({**head, **ends, "type": "sampled", "samples": samples, "weights": weights})
+    schema = "https://www.speedscope.app/file-format-schema.json"
+    path.write_text(
+        json.dumps({"$schema": schema, "shared": {"frames": frames}, "profiles": profiles}), encoding="utf-8"
+    )
+    return path

@@ -1,0 +1,52 @@
+"""Which files are counted, and as what: the writer of each, by where it lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recount import chrome, writers
+from recount.chrome import Classify
+from recount.tally import Tally
+
+#: Folders and files of shared/conformance with Chrome traces, and what their slices are.
+CHROME: dict[str, Classify] = {
+    "real/ascend/msprof_analyze_trace_view.json": writers.ascend,
+    "real/ascend/torch_npu_level1_rank1/trace_view.json": writers.ascend,
+    "real/bazel": writers.ranges,
+    "real/chrome": writers.ranges,
+    "real/clang": writers.ranges,
+    "real/dftracer": writers.dftracer,
+    "real/mindspore": writers.ascend,
+    "real/onnxruntime": writers.onnxruntime,
+    "real/speedscope_trace_event": writers.ranges,
+    "real/tensorflow": writers.tensorflow,
+    "real/torch": writers.kineto,
+    "real/viztracer": writers.ranges,
+    "perfetto_json": writers.ranges,
+    "seed_systems/furiosa": writers.furiosa,
+    "seed_systems/megengine": writers.megengine,
+    "seed_systems/raf": writers.raf,
+}
+#: Among them, files that are no traces.
+_OTHERS = (
+    "dynamic_shape_info_0.json",
+    "seed_tables.json",
+    "synthetic_expected.json",
+    "profiling.json",
+)
+
+
+def chrome_traces(shared: Path) -> dict[Path, Classify]:
+    """Every Chrome trace of shared/conformance."""
+    return {
+        path: classify
+        for name, classify in CHROME.items()
+        for path in ([shared / name] if (shared / name).is_file() else sorted((shared / name).rglob("*")))
+        if path.name.endswith((".json", ".json.gz", ".pfw", ".pfw.gz")) and not path.name.endswith(_OTHERS)
+    }
+
+
+def count(path: Path, classify: Classify) -> Tally:
+    """What a Chrome trace adds up to. MegEngine doesn't use an id of an arrow again."""
+    events = chrome.events_of(chrome.read(path))
+    return chrome.add_up(events, classify, chains=classify is writers.megengine)

@@ -1,0 +1,91 @@
+"""Every id of a store leads to a row that exists: which columns lead where, and what in a store does not."""
+
+from __future__ import annotations
+
+import duckdb
+
+from traceconv.schema import tables
+
+#: Tables that share one sequence of ids in a run.
+EVENTS = ("task", "api", "range", "marker")
+SLICES = ("task", "api", "range")
+
+#: (table, column) → the columns that it leads to, of the same run; NULL leads nowhere.
+REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    **{(table, "track_id"): (("track", "track_id"),) for table in (*EVENTS, "counter")},
+    **{(table, "op_id"): (("op", "op_id"),) for table in (*SLICES, "memory", "fusion")},
+    **{(table, "step_id"): (("step", "step_id"),) for table in SLICES},
+    **{(table, "device_id"): (("device", "device_id"),) for table in ("task", "memory", "step", "track")},
+    **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
+    ("task_pmu", "id"): (("task", "id"),),
+    ("track", "process_id"): (("process", "process_id"),),
+    ("op", "fusion_id"): (("fusion", "fusion_id"),),
+    ("fusion", "fusion_id"): (("op", "fusion_id"),),
+    ("flow", "src_id"): tuple((other, "id") for other in EVENTS),
+    ("flow", "dst_id"): tuple((other, "id") for other in EVENTS),
+    ("range", "parent_span_id"): (("range", "span_id"),),
+    ("source_block", "source_id"): (("source", "source_id"),),
+    ("import_log", "source_id"): (("source", "source_id"),),
+}
+#: Keys of a table in a run: no value twice.
+KEYS = {
+    "run": "run_id", "device": "run_id, device_id", "process": "run_id, process_id", "track": "run_id, track_id",
+    "op": "run_id, op_id", "source": "run_id, source_id", "step": "run_id, device_id, step_id",
+    "task_pmu": "run_id, id, metric_group",
+}  # fmt: skip
+#: Numbers of the source's own, for which the store has no table, or which tie rows to each other.
+NO_REFERENCES = {
+    *((table, "id") for table in EVENTS),
+    *((table, column) for table in SLICES for column in ("correlation_id",)),
+    ("flow", "flow_id"), ("flow", "external_id"), ("memory", "block_id"), ("op", "model_id"), ("step", "model_id"),
+    ("range", "trace_id"), ("range", "span_id"), ("source_block", "first_id"), ("task", "stream_id"),
+    ("task", "execution_id"), ("task", "source_task_id"), ("task", "context_id"), ("track", "stream_id"),
+}  # fmt: skip
+
+
+def unclassified() -> set[tuple[str, str]]:
+    """Columns of ids of which nobody has said where they lead."""
+    columns = {
+        (table.name, column.name)
+        for table in tables().values()
+        for column in table.columns
+        if column.name != "run_id" and (column.name == "id" or column.name.endswith("_id"))
+    }
+    own = {(table, key.rpartition(", ")[2]) for table, key in KEYS.items()}
+    return columns - set(REFERENCES) - NO_REFERENCES - own
+
+
+def dangling(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """What is wrong, a line each: `run LABEL: TABLE.COLUMN: N rows lead to no TABLE.COLUMN, such as X`."""
+    problems: list[str] = []
+    for table in tables():
+        if table != "run":
+            problems += _without_run(connection, table)
+    for (table, column), targets in REFERENCES.items():
+        there = " UNION ALL ".join(f'SELECT run_id, {key} AS key FROM "{other}"' for other, key in targets)
+        rows = connection.execute(
+            f'SELECT run_id, count(*), min({column}) FROM "{table}" AS t WHERE {column} IS NOT NULL AND NOT EXISTS '
+            f"(FROM ({there}) AS o WHERE o.run_id = t.run_id AND o.key = t.{column}) GROUP BY run_id ORDER BY run_id"
+        ).fetchall()
+        names = " or ".join(f"{other}.{key}" for other, key in targets)
+        problems += [
+            f"run {run_id}: {table}.{column}: {count} rows lead to no {names}, such as {one}"
+            for run_id, count, one in rows
+        ]
+    for table, key in KEYS.items():
+        problems += _twice(connection, table, f'SELECT ({key}) AS "key" FROM "{table}"')
+    every = " UNION ALL ".join(f'SELECT (run_id, id) AS "key" FROM "{table}"' for table in EVENTS)
+    problems += _twice(connection, "task, api, range, marker", every)
+    return problems
+
+
+def _without_run(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
+    [(count,)] = connection.execute(
+        f'SELECT count(*) FROM "{table}" WHERE run_id IS NULL OR run_id NOT IN (SELECT run_id FROM run)'
+    ).fetchall()
+    return [f"{table}: {count} rows of no run"] if count else []
+
+
+def _twice(connection: duckdb.DuckDBPyConnection, table: str, keys: str) -> list[str]:
+    rows = connection.execute(f'SELECT "key", count(*) FROM ({keys}) GROUP BY 1 HAVING count(*) > 1 LIMIT 3').fetchall()
+    return [f"{table}: key {key} is there {count} times" for key, count in rows]
