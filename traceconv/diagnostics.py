@@ -69,7 +69,7 @@ class Code(Enum):
     NO_END = (
         "no_end",
         Severity.INFO,
-        "The text ends before its brackets close: its writer was killed, or never closes them.",
+        "The text ends before its brackets close, or inside its last line: its writer was killed, or never ends them.",
     )
     PADDING = ("padding", Severity.INFO, "NUL bytes that hold nothing.")
     SEVERAL_ARRAYS = ("several_arrays", Severity.INFO, "Events stand in more than one array or document.")

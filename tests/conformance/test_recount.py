@@ -127,3 +127,10 @@ def test_rocprofv3(tmp_path: Path) -> None:
     path = SHARED / "real" / "rocm" / "rocprofv3_908_results.json.gz"
     ingest([path], tmp_path / "trace.duckdb")
     assert disagreements(tmp_path / "trace.duckdb", {path: rocprofv3.add_up(path)}, SHARED) == []
+
+
+def test_other_formats(tmp_path: Path) -> None:
+    counted = {path: add_up(path) for path, add_up in sources.others(SHARED).items()}
+    for run in ingest(list(counted), tmp_path / "trace.duckdb"):
+        assert not run.lossy, run.label
+    assert disagreements(tmp_path / "trace.duckdb", counted, SHARED) == []

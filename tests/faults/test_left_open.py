@@ -21,6 +21,10 @@ SPEEDSCOPE = (
     '"profiles":[{"type":"evented","name":"p","unit":"nanoseconds","startValue":0,"endValue":9,'
     '"events":[{"type":"O","frame":0,"at":1},{"type":"C","frame":0,"at":4}'
 )
+SPANS = (
+    "trace_id,parent_span_id,span_id,start,end,cat,name,thread.id,operator_index\n"
+    "a,0,1,1000,2000,Runtime,Inference,7,\na,1,2,1100,1200,Runtime,Quantize,7,12"
+)
 TEXTS = {
     "array": (f"[{SPAN},\n{SPAN}", 0),
     "array behind a comma": (f"[\n{SPAN},\n{SPAN},\n", 0),
@@ -29,6 +33,8 @@ TEXTS = {
     "behind a comma in an object": (f'{{"traceEvents":[{SPAN},', 3),
     "in an event": (f"[{SPAN},{SPAN[:40]}", 3),
     "speedscope": (SPEEDSCOPE, 0),
+    "spans in a table": (SPANS, 0),
+    "spans in a table, cut before the last cell": (SPANS[:-3], 3),
 }
 
 
@@ -52,7 +58,9 @@ def test_what_is_left_open_is_said_by_both(kind: str, tmp_path: Path, capfd: pyt
     assert query(store, "SELECT count(*) FROM slice") >= [(1,)]
 
 
-@pytest.mark.parametrize("text", [f"[{SPAN}]", f'{{"traceEvents":[{SPAN}]}}', f"{SPAN}\n{SPAN}\n", f"[\n{SPAN}\n]\n"])
+@pytest.mark.parametrize(
+    "text", [f"[{SPAN}]", f'{{"traceEvents":[{SPAN}]}}', f"{SPAN}\n{SPAN}\n", f"[\n{SPAN}\n]\n", f"{SPANS}\n"]
+)
 def test_nothing_is_said_of_what_is_closed(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)

@@ -49,7 +49,7 @@ CASES = {
     "BOM": Case(b"\xef\xbb\xbf" + WHOLE, NAMES),
     "CRLF": Case(WHOLE.replace(b"\n", b"\r\n"), NAMES),
     "blank lines": Case(WHOLE.replace(b"\n", b"\n\n"), NAMES),
-    "no newline at the end": Case(WHOLE[:-1], NAMES),
+    "no newline at the end": Case(WHOLE[:-1], NAMES, 0, ("no_end",)),
     "gzip by content": Case(gzip.compress(WHOLE), NAMES, 0, ("odd_container",)),
     "comma in quotes": Case(with_row(b'"op,2",Add,' + GOOD), renamed("op,2")),
     "line's end in quotes": Case(with_row(b'"op\n2",Add,' + GOOD), renamed("op\n2")),
@@ -57,7 +57,7 @@ CASES = {
     "quote inside of a cell": Case(with_row(b'op"2,Add,' + GOOD), renamed('op"2')),
     "empty cells too many": Case(with_row(b"op2,Add," + GOOD.replace(b"\n", b",,\n")), NAMES),
     "cut row": Case(WHOLE[:-20], without(5), 1, ("damaged_event",)),
-    "cut in the last cell": Case(WHOLE[:-2], [*NAMES[:5], "op5"], 0, ()),
+    "cut in the last cell": Case(WHOLE[:-2], [*NAMES[:5], "op5"], 0, ("no_end",)),
     "cell too many": Case(with_row(b"op2,Add,120.5,2.25,AI_VECTOR_CORE,1,9\n"), without(2), 1, ("damaged_event",)),
     "cells too few": Case(with_row(b"op2,Add,120.5\n"), without(2), 1, ("damaged_event",)),
     "open quote": Case(with_row(b'"op2,Add,' + GOOD), without(2), 1, ("damaged_event",)),
@@ -77,7 +77,7 @@ CASES = {
     "long line": Case(with_row(b"x" * (2 << 20) + b"\n"), without(2), 1, ("damaged_event",)),
     "the header once more": Case(with_row(HEAD.encode()), without(2), 1, ("damaged_event", "bad_number")),
 }
-INFO = {"odd_container", "padding"}
+INFO = {"odd_container", "padding", "no_end"}
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recount import chrome, nsys, random_reports, random_traces, speedscope, torch_npu
+from recount import chrome, furiosa_csv, megengine_static, nsys, random_reports, random_traces, speedscope, torch_npu
 from recount.compare import disagreements, statistic, sums
 from recount.stored import runs_by_path, tallies
 from recount.tally import differences
@@ -54,3 +54,16 @@ def test_profiles_of_speedscope(tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     ingest(profiles, store)
     assert disagreements(store, {path: speedscope.add_up(path) for path in profiles}, tmp_path) == []
+
+
+def test_tables_of_furiosa_and_profiles_of_megengine(tmp_path: Path) -> None:
+    """Names with commas, quotes and line feeds that nobody quoted; last lines that are cut."""
+    tables = [random_reports.write_furiosa(tmp_path / f"{seed}.csv", seed) for seed in range(40)]
+    graphs = [random_reports.write_megengine(tmp_path / f"{seed}.json", seed) for seed in range(10)]
+    counted = {path: furiosa_csv.add_up(path) for path in tables}
+    counted |= {path: megengine_static.add_up(path) for path in graphs}
+    store = tmp_path / "trace.duckdb"
+    for run in ingest([*tables, *graphs], store):
+        is_cut = any(entry.code.text in ("no_end", "damaged_event") for entry in run.log)
+        assert run.complete != is_cut
+    assert disagreements(store, counted, tmp_path) == []

@@ -102,3 +102,59 @@ def write_speedscope(path: Path, seed: int) -> Path:
         json.dumps({"$schema": schema, "shared": {"frames": frames}, "profiles": profiles}), encoding="utf-8"
     )
     return path
+
+
+_FURIOSA_HEAD = "trace_id,parent_span_id,span_id,start,end,cat,name,thread.id,dram_base,pe_index,execution_index"
+_FURIOSA_NAMES = (
+    *(
+        "Inference",
+        "Execution",
+        "Load",
+        "Conv, 1",
+        "a\nb",
+        'say "hi"',
+        'it is 5"',
+        '"',
+        "\n",
+        ",",
+        "",
+        'x,\n"y,9',
+        "层",
+    ),
+    "Quantize",
+)
+
+
+def write_furiosa(path: Path, seed: int) -> Path:
+    """A table as the native writer leaves it, which quotes nothing; every third one is cut in its last line."""
+    rng = Random(seed)
+    start = 1_700_000_000_000_000_000
+    lines = [_FURIOSA_HEAD]
+    for number in range(rng.randint(1, 40)):
+        start += rng.randrange(10**6)
+        end = start + rng.randrange(10**5)
+        category = rng.choice(["NPU", "Runtime", "Nux", ""])
+        name = rng.choice(_FURIOSA_NAMES)
+        element = rng.choice(["", "0", "1"])
+        lines.append(f"feed,0,{number:x},{start},{end},{category},{name},{rng.choice([1, 2**32 - 1])},,{element},3")
+    text = "\n".join(lines) + "\n"
+    path.write_text(text[: len(text) - rng.randrange(30)] if seed % 3 == 0 else text, "utf-8", newline="")
+    return path
+
+
+def write_megengine(path: Path, seed: int) -> Path:
+    """A profile of a static graph; some operators never ran, some are of another node too."""
+    rng = Random(seed)
+    operators = {str(one): {"name": f"op{one % 4}", "type": "Elemwise"} for one in range(12)}
+    sides: dict[str, dict[str, object]] = {"device": {}, "host": {}}
+    for nodes in sides.values():
+        for one in rng.sample(range(14), 9):
+            times = {}
+            for node in rng.sample(['CompNode("gpu0:0" from "gpux:0")', 'CompNode("cpu1:0" from "cpu1:0")'], 1):
+                start = rng.randrange(10**6)
+                seconds = [round((start + more) / 10**7, 7) for more in sorted(rng.sample(range(500), 2))]
+                times[node] = {"start": seconds[0], "kern": seconds[0], "end": seconds[1]}
+            nodes[str(one)] = times
+    document = {"profiler": {**sides, "opr_footprint": {}}, "graph_exec": {"operator": operators, "var": {}}}
+    path.write_text(json.dumps(document), "utf-8")
+    return path

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from recount import chrome, writers
+from recount import chrome, furiosa_csv, megengine_static, writers
 from recount.chrome import Classify
 from recount.tally import Tally
 
@@ -50,3 +51,15 @@ def count(path: Path, classify: Classify) -> Tally:
     """What a Chrome trace adds up to. MegEngine doesn't use an id of an arrow again."""
     events = chrome.events_of(chrome.read(path))
     return chrome.add_up(events, classify, chains=classify is writers.megengine)
+
+
+#: Files of other formats, and what adds them up.
+OTHERS: dict[str, Callable[[Path], Tally]] = {
+    "seed_systems/furiosa/*.csv": furiosa_csv.add_up,
+    "seed_systems/megengine/*.profiling.json": megengine_static.add_up,
+}
+
+
+def others(shared: Path) -> dict[Path, Callable[[Path], Tally]]:
+    """Every file of these formats in shared/conformance."""
+    return {path: add_up for pattern, add_up in OTHERS.items() for path in sorted(shared.glob(pattern))}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
 from traceconv import native
-from traceconv.diagnostics import ImportLog
+from traceconv.diagnostics import Accounts, ImportLog
 from traceconv.readers.chrome_json import parser, patch, salvage
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.chrome_json.parser import TraceParser
+from traceconv.readers.furiosa_csv.reader import FuriosaCsvReader
+from traceconv.readers.furiosa_csv.sniff import HEAD
 
 EVENT = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'
 CONSTRUCTS = (
@@ -125,3 +128,15 @@ def test_text_that_is_nearly_right(construct: bytes, lead: bytes) -> None:
     patch.patch(text)
     found = patch._patched_in_arrays(text)
     assert len(found.text) < 8 * len(text)
+
+
+@pytest.mark.parametrize(("count", "lost"), [(520_000, 0), (1_000_000, 1 + 1_000_000 - 524_288)])
+def test_a_name_of_many_lines(count: int, lost: int, tmp_path: Path) -> None:
+    """A name in Furiosa's table that line feeds cut all the time; one that is too long is given up, not kept."""
+    path = tmp_path / "spans.csv"
+    path.write_text(",".join((*HEAD, "thread.id")) + "\n1,0,1,5,7,cat," + "a\n" * count + "b,9\n1,0,1,8,9,cat,c,9\n")
+    accounts = Accounts()
+    reader = FuriosaCsvReader(path, ImportLog(), accounts, Limits(), lambda _: None)
+    # With work that grew with the square of the number of lines, this would take minutes.
+    assert sum(batch.columns.count for batch in reader.batches()) == (1 if lost else 2)
+    assert sum(account.lost for account in accounts.by_record.values()) == lost

@@ -15,6 +15,7 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.normalize.vendor_csv.spec import FileKind, spec
 from traceconv.normalize.vendor_csv.typed import Odd, typed
+from traceconv.readers.furiosa_csv.sniff import BEGINS
 from traceconv.readers.vendor_csv.records import CsvRecords, RecordBatch
 from traceconv.store.vendor_tasks import NEAR_NS
 from traceconv.why.evidence import MAX_BYTES, Evidence
@@ -107,7 +108,7 @@ def furiosa_record(sources: Sources, row: Mapping[str, Any], role: str) -> list[
         return []
     header = _header(source)
     text = source.text(block.byte_offset, block.byte_count)
-    batches = list(CsvRecords([text], ImportLog(), Account(), source.name, ragged=True).batches())
+    batches = list(CsvRecords([text], ImportLog(), Account(), source.name, ragged=BEGINS).batches())
     end = None if row["dur_ns"] is None else str(row["start_ns"] + row["dur_ns"])
     # A name with a line feed makes a record of several lines, of which only the first has times.
     rows = [(offset, cells) for batch in batches for offset, cells in zip(batch.offsets, batch.rows, strict=True)]
@@ -144,7 +145,7 @@ def _typed(source: SourceFile, kind: FileKind) -> Iterator[tuple[tuple[str, ...]
 
 
 def _header(source: SourceFile) -> tuple[str, ...]:
-    return CsvRecords(source.source_text().chunks(), ImportLog(), Account(), source.name, ragged=True).open()
+    return CsvRecords(source.source_text().chunks(), ImportLog(), Account(), source.name, ragged=BEGINS).open()
 
 
 def _line(cells: tuple[str, ...]) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,14 +21,29 @@ from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_colu
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.columns import integers
 from traceconv.readers.file_reader import FileReader
-from traceconv.readers.furiosa_csv.sniff import HEAD
-from traceconv.readers.vendor_csv.records import CsvRecords, RecordBatch
+from traceconv.readers.furiosa_csv.sniff import BEGINS, HEAD
+from traceconv.readers.vendor_csv.records import MAX_RECORD_BYTES, CsvRecords, RecordBatch
 
 SOURCE_ID = 1
 _NAME = HEAD.index("name")
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 #: Its own Chrome export puts the tracks of processing elements behind all threads.
 _NPU_TID = 10_000_000
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A record whose name was cut by a line feed: its cells so far.
+
+    lines  texts of the lines of the name
+    size   how long they are
+    """
+
+    offset: int
+    line: int
+    row: list[str]
+    lines: list[str]
+    size: int
 
 
 class FuriosaCsvReader(FileReader):
@@ -38,10 +54,10 @@ class FuriosaCsvReader(FileReader):
     ) -> None:
         super().__init__(path, log, accounts, limits, advance)
         self._damaged = Account()
-        self._records = CsvRecords(self._source.chunks(), log, self._damaged, path.name, ragged=True)
+        self._records = CsvRecords(self._source.chunks(), log, self._damaged, path.name, ragged=BEGINS)
         self._right: tuple[str, ...] = ()
         self._tids: set[int] = set()
-        self._short: tuple[int, int, list[str]] | None = None
+        self._cut: _Cut | None = None
 
     def batches(self) -> Iterator[TraceBatch]:
         """All spans, in the order of the file, and names of the tracks of processing elements."""
@@ -56,8 +72,8 @@ class FuriosaCsvReader(FileReader):
             if spans:
                 yield self._batch(ordinal, batch.byte_offset, batch.byte_count, spans)
                 ordinal += len(spans)
-        if self._short is not None:
-            self._lose(*self._short, "ends before its thread")
+        if self._cut is not None:
+            self._lose_cut("ends before its thread")
         if self._damaged.records:
             self._accounts.by_record["damaged records"] = self._damaged
         if self._tids:
@@ -69,31 +85,47 @@ class FuriosaCsvReader(FileReader):
         spans: list[tuple[list[str], str | None]] = []
         for row, offset, line in zip(batch.rows, batch.offsets, batch.lines, strict=True):
             begins = len(row) > _NAME and _WHOLE.fullmatch(row[3]) and _WHOLE.fullmatch(row[4])
-            if not begins and self._short is not None:
-                # The rest of a name that a line feed cut: what was read so far is the first line of it.
-                before = self._short[2]
-                row = [*before[:_NAME], ",".join(before[_NAME:]) + "\n" + row[0], *row[1:]]
-                lines = self._accounts["lines inside of names"]
-                lines.records += 1
-                lines.merged += 1
-                if len(row) < width:
-                    self._short = (*self._short[:2], row)
-                    continue
-                self._short = None
-            elif self._short is not None:
-                self._lose(*self._short, "has fewer cells than the header")
-                self._short = None
-            elif not begins:
+            if self._cut is not None and begins:
+                self._lose_cut("has fewer cells than the header")
+            elif self._cut is None and not begins:
                 self._lose(offset, line, row, "has no start and end")
                 continue
-            if len(row) < width:
-                self._short = (offset, line, row)
-                continue
+            if self._cut is None:
+                if len(row) < width:
+                    name = ",".join(row[_NAME:])
+                    self._cut = _Cut(offset, line, row, [name], len(name))
+                    continue
+            else:
+                cut, self._cut = self._cut, None
+                row = self._goes_on(cut, row)
+                if not row:
+                    continue
             behind = len(row) - len(self._right)
             full = ",".join(row[_NAME:behind])
             first = re.split(r"[,\n]", full, maxsplit=1)[0] if behind > _NAME + 1 or "\n" in full else full
             spans.append(([*row[:_NAME], first, *row[behind:]], None if first == full else full))
         return spans
+
+    def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
+        """The cells of a record with the next line of its name; none as long as that is not the last one."""
+        lines = self._accounts["lines inside of names"]
+        lines.records += 1
+        lines.merged += 1
+        last = len(row) - len(self._right)
+        text = ",".join(row if last < 1 else row[:last])
+        cut.lines.append(text)
+        cut.size += len(text) + 1
+        if last >= 1:
+            return [*cut.row[:_NAME], "\n".join(cut.lines), *row[last:]]
+        self._cut = cut
+        if cut.size > MAX_RECORD_BYTES:
+            self._lose_cut(f"has a name of more than {MAX_RECORD_BYTES} bytes")
+        return []
+
+    def _lose_cut(self, why: str) -> None:
+        if self._cut is not None:
+            self._lose(self._cut.offset, self._cut.line, self._cut.row, why)
+            self._cut = None
 
     def _lose(self, offset: int, line: int, row: Sequence[str], why: str) -> None:
         self._damaged.records += 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 name = "furiosa_csv"
 
 #: The first cells of the header, in this order, in every version.
 HEAD = ("trace_id", "parent_span_id", "span_id", "start", "end", "cat", "name")
+#: How a line begins that begins a record: three ids, start and end.
+BEGINS = re.compile(rb"(?:[^,\n]*,){3}-?[0-9]{1,19},-?[0-9]{1,19},")
 _SIGNATURE = ",".join((*HEAD, "thread.id")).encode()
 
 

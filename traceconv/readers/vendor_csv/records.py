@@ -7,6 +7,7 @@ on after a quote that nobody closed. What it costs is little beside the rest: a 
 from __future__ import annotations
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -49,9 +50,19 @@ class CsvRecords:
     """
 
     def __init__(
-        self, chunks: Iterable[bytes], log: ImportLog, account: Account, name: str, *, ragged: bool = False
+        self,
+        chunks: Iterable[bytes],
+        log: ImportLog,
+        account: Account,
+        name: str,
+        *,
+        ragged: re.Pattern[bytes] | None = None,
     ) -> None:
-        """`name`: of the file, for the log. `ragged`: records may have any number of cells."""
+        """`name`: of the file, for the log.
+
+        `ragged`: how the lines begin that begin a record. Then records may have any number of cells, and quotes need
+        not mean anything.
+        """
         csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
         self._log = log
         self._account = account
@@ -111,7 +122,6 @@ class CsvRecords:
                 return
             offset, number, text = first
             if text.count(b'"') % 2 == 0:
-                self._end = offset + len(text)
                 yield from self._parsed(first, text)
                 continue
             parts = [first]
@@ -119,6 +129,9 @@ class CsvRecords:
             while size <= MAX_RECORD_BYTES:
                 line = pending.popleft() if pending else next(lines, None)
                 if line is None:
+                    break
+                if self._ragged and self._ragged.match(line[2]):  # the quote was no more than a part of a name
+                    pending.appendleft(line)
                     break
                 parts.append(line)
                 size += len(line[2])
@@ -128,12 +141,16 @@ class CsvRecords:
             whole = b"".join(part[2] for part in parts)
             row = _cells(self._decoded(whole, offset)) if closed else None
             if row is not None and (self._width is None or self._fits(row)):
-                self._end = offset + len(whole)
+                self._keep(offset, whole)
                 yield offset, number, self._trimmed(row)
                 continue
-            single = _cells(self._decoded(text, offset)) if self._width is not None else None
-            if single is not None and self._fits(single):  # a quote inside a cell that is not quoted
-                self._end = offset + len(text)
+            single: list[str] | None
+            if self._ragged:
+                single = self._decoded(text, offset).rstrip("\r\n").split(",")
+            else:
+                single = _cells(self._decoded(text, offset)) if self._width is not None else None
+            if single is not None and (self._width is None or self._fits(single)):  # a quote that begins no cell
+                self._keep(offset, text)
                 yield offset, number, self._trimmed(single)
             else:
                 self._lose(first, len(text), "a quote that is not closed")
@@ -150,7 +167,15 @@ class CsvRecords:
         elif self._width is not None and not self._fits(row):
             self._lose(line, len(text), f"{len(row)} cells where the header has {self._width}")
         else:
+            self._keep(offset, text)
             yield offset, number, self._trimmed(row)
+
+    def _keep(self, offset: int, text: bytes) -> None:
+        """Notes how far the records go, and when the last of them has no end: it may be cut, with all its cells."""
+        self._end = offset + len(text)
+        if not text.endswith(b"\n"):
+            message = f"{self._name}: the text ends inside its last line, whose last cell may be cut"
+            self._log.add(Code.NO_END, message, byte_offset=self._end)
 
     def _fits(self, row: list[str]) -> bool:
         width = self._width or 0
