@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recount import chrome, furiosa_csv, megengine_static, nsys, random_reports, random_traces, speedscope, torch_npu
+from recount import (
+    chrome,
+    furiosa_csv,
+    megengine_static,
+    nsys,
+    perfetto,
+    random_perfetto,
+    random_reports,
+    random_traces,
+    speedscope,
+    torch_npu,
+)
 from recount.compare import disagreements, statistic, sums
 from recount.stored import runs_by_path, tallies
 from recount.tally import differences
@@ -67,3 +78,11 @@ def test_tables_of_furiosa_and_profiles_of_megengine(tmp_path: Path) -> None:
         is_cut = any(entry.code.text in ("no_end", "damaged_event") for entry in run.log)
         assert run.complete != is_cut
     assert disagreements(store, counted, tmp_path) == []
+
+
+def test_perfetto_traces(tmp_path: Path) -> None:
+    """Interned texts, clocks that drift or count differences, lost state, compressed packets, the old form."""
+    traces = [random_perfetto.write(tmp_path / f"{seed}.pftrace", seed) for seed in range(40)]
+    store = tmp_path / "trace.duckdb"
+    ingest(traces, store)
+    assert disagreements(store, {path: perfetto.add_up(path) for path in traces}, tmp_path) == []

@@ -82,7 +82,7 @@ def _events(random: Random, slices: Callable[[Random], Members]) -> list[Members
                 timed.append((last, {**closing, "ph": end, "ts": time(last)}))
         elif what < 0.83:
             series = {
-                key: random.choice(["1", "2.5", '"7"', "1e3", "-3", "9007199254740993"])
+                key: random.choice(["1", "2.5", '"7"', "1e3", "-3", "9007199254740993", "1e300", "-1.5E-300"])
                 for key in "ab"[: 1 + _bit(random)]
             }
             values = ",".join(f'"{key}":{value}' for key, value in series.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isinf
 
 import msgspec
 import numpy as np
@@ -17,6 +18,8 @@ from traceconv.json_events import Coded, coded
 from traceconv.normalize.trace_json.binary import as_text, offsets_of
 from traceconv.normalize.trace_json.times import exact_number
 
+#: Powers of ten of all doubles, and of those that are too small for one.
+_MOST_EXPONENT = 400
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 #: Numbers that are not whole, and those that are, of a spelling that most writers use.
 _FRACTION = r"^-?(0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]$"
@@ -103,8 +106,8 @@ def _match(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
 
 def _number(text: bytes) -> tuple[float, int | None] | None:
     """A value as a number, and exactly where it is a whole one of 64 bits; None when it is no number."""
-    value = exact_number(text.decode("utf-8", "replace"))
-    if value is None:
+    value = exact_number(text.decode("utf-8", "replace"), _MOST_EXPONENT)
+    if value is None or isinf(float(value)):
         return None
     whole = int(value) if value == value.to_integral_value() else None
     if whole is not None and not -(2**63) <= whole < 2**63:

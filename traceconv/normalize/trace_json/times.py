@@ -127,8 +127,11 @@ def _one_by_one(texts: pa.Array, absent: Mask, places: int) -> Times:
     return Times(ns, valid, missing, rounded)
 
 
-def exact_number(text: str) -> Decimal | None:
-    """A number that stands in JSON, quoted or not, exactly; None when it is no finite number of a sane size."""
+def exact_number(text: str, most: int = _MAX_EXPONENT) -> Decimal | None:
+    """A number that stands in JSON, quoted or not, exactly; None when it is no finite number of a sane size.
+
+    `most`: the largest power of ten, up and down.
+    """
     plain = text.strip().strip('"').strip()
     if len(plain) > 400 or not NUMBER.fullmatch(plain):
         return None
@@ -136,4 +139,4 @@ def exact_number(text: str) -> Decimal | None:
         value = Decimal(plain)
     except InvalidOperation:  # an exponent that no decimal has
         return None
-    return value if value == 0 or abs(value.adjusted()) <= _MAX_EXPONENT else None
+    return value if value == 0 or abs(value.adjusted()) <= most else None
