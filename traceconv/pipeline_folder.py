@@ -24,6 +24,7 @@ from traceconv.readers.identity import EPOCH_RANGE, Naming, RunNames, epoch_offs
 from traceconv.readers.vendor_folder.discover import VendorFolder
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.collective_sizes import size_collectives
+from traceconv.store.step_reduces import settle_reduces
 from traceconv.store.task_waits import set_table_waits
 from traceconv.store.vendor_tables import add_held_memory, settle_one_device
 from traceconv.store.vendor_tasks import settle_labelled_devices
@@ -88,6 +89,7 @@ def ingest_folder(
     _tables(folder, writer, run_id, run, observer, options)
     run.log.current = None
     settle_one_device(writer, run_id)
+    settle_reduces(writer, run_id)
     set_table_waits(writer, run_id)
     size_collectives(writer, run_id)
     facts = _facts(folder, run)

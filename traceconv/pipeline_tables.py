@@ -113,7 +113,9 @@ class TableIngest:
         becomes = self._kind.becomes
         if becomes == "task":
             self._writer.stage(
-                "vendor_task", _only(self._typed(layout, records, ("name", "start_ns")), TASK_COLUMNS), TASK_COLUMNS
+                "vendor_task",
+                _only(self._typed(layout, records, ("name|task_type", "start_ns")), TASK_COLUMNS),
+                TASK_COLUMNS,
             )
             self._tasks(layout, has_timeline)
         elif becomes == "attach":
@@ -178,7 +180,7 @@ class TableIngest:
 
     def _tasks(self, layout: Layout, has_timeline: bool) -> None:
         found = match_tasks(self._writer, self._run_id)
-        matched = found.exact + found.near + found.by_number
+        matched = found.exact + found.near + found.by_number + found.spanning
         has_ops = "op_type" in layout.places
         steps = complete_tasks(self._writer, self._run_id, self._kind.kind, layout.group, has_ops=has_ops)
         self._account.records += matched + found.unclear + found.unmatched
@@ -201,6 +203,9 @@ class TableIngest:
         if found.by_number:
             message = f"{self._name}: of these, by the number of the task under another name, or by all but the number"
             self._log.add(Code.COMPLETED, message, event_count=found.by_number)
+        if found.spanning:
+            message = f"{self._name}: of these, by a task of their name and number that begins and ends inside of them"
+            self._log.add(Code.COMPLETED, message, event_count=found.spanning)
         if found.in_order:
             message = f"{self._name}: of these, records that are alike: with tasks that are alike, in order"
             self._log.add(Code.COMPLETED, message, event_count=found.in_order)

@@ -39,6 +39,7 @@ from traceconv.readers.sources import open_source
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.collective_sizes import size_collectives
 from traceconv.store.recorded_identity import host_and_rank
+from traceconv.store.step_reduces import settle_reduces
 from traceconv.store.task_waits import set_table_waits
 from traceconv.store.writer import StoreWriter
 
@@ -89,6 +90,7 @@ def ingest_trace(
     log, accounts, reader = read.log, read.accounts, read.reader
     if read.derived is not None:
         read.derived.insert(writer, run_id)
+        settle_reduces(writer, run_id)
         set_table_waits(writer, run_id)
         size_collectives(writer, run_id)
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)

@@ -53,6 +53,8 @@ from traceconv.store.writer import StoreWriter
 
 _Spans: TypeAlias = "dict[str, list[tuple[int, int]]]"
 
+#: The number of a part of a task, where a slice of the timeline is all of it.
+_NO_SUBTASK = 2**32 - 1
 #: Files that can't be checked, and why.
 _LIMITS_OF_CHECKS = {
     "l2_cache": "no other file tells of what it holds",
@@ -189,16 +191,23 @@ class _FolderCheck:
     # -- tasks --
 
     def _tasks(self, tally: Tally, rows: _Rows) -> None:
-        """The rows with their tasks of the timeline, which are found anew, as ingest found them."""
+        """The rows with their tasks of the timeline, which are found anew, as ingest found them.
+
+        task_time has whole tasks. Where the timeline shows a part of one, which it numbers, the row may span that part.
+        """
         self.writer.stage("vendor_task", rows.typed(), TASK_COLUMNS)
         match_tasks(self.writer, self.run_id)
         last = len(self.folder.timelines) + 1 << ORDINAL_BITS
+        whole = rows.layout.kind.kind == "task_time"
         found = {
-            vendor_id: Evidence(name, start_ns, dur_ns, source_task_id)
-            for vendor_id, name, start_ns, dur_ns, source_task_id in self.writer.fetch(
-                "SELECT m.vendor_id, t.name, t.start_ns, t.dur_ns, t.source_task_id FROM temp.vendor_match AS m "
+            vendor_id: Evidence(name, None if spans else start_ns, None if spans else dur_ns, source_task_id)
+            for vendor_id, name, start_ns, dur_ns, source_task_id, spans in self.writer.fetch(
+                "SELECT m.vendor_id, t.name, t.start_ns, t.dur_ns, t.source_task_id, coalesce($whole "
+                "AND TRY_CAST(t.args->>'Subtask Id' AS BIGINT) <> $no_subtask AND v.start_ns <= t.start_ns "
+                "AND v.start_ns + v.dur_ns >= t.start_ns + t.dur_ns, false) FROM temp.vendor_match AS m "
+                "JOIN temp.vendor_task AS v ON v.id = m.vendor_id "
                 "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id WHERE t.id < $last",
-                {"run": self.run_id, "last": last},
+                {"run": self.run_id, "last": last, "whole": whole, "no_subtask": _NO_SUBTASK},
             )
         }
         heading = rows.heading

@@ -178,8 +178,11 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
                 arrows[key].append((ts_ns, 1 if comes and goes else 2 if comes else 0, place))
     for track, begun in points.items():
         _pair(begun, ends[track])
-    for one in slices:
-        row = classify(one)
+    rows = [classify(one) for one in slices]
+    talks = any(row.kind == "collective" for row in rows)
+    for one, row in zip(slices, rows, strict=True):
+        if row.kind == "reduce" and not talks:  # nothing but the step trace tells of the collectives
+            row = Row("task", "collective", step=row.step)
         name = one.name if row.name is None else row.name
         tally.slice((row.table, row.kind, row.device, row.stream, name), one.start_ns, one.dur_ns)
         if row.step is not None and one.dur_ns is not None:

@@ -7,6 +7,12 @@ import re
 from recount.chrome import Row, Slice, whole
 
 _COLLECTIVE = ("nccl", "rccl", "Nccl", "ncclDev", "mscclpp")
+#: What Ascend calls tasks that compute nothing, with "_" for blanks.
+_NO_WORK = frozenset(
+    ("EVENT_RECORD", "EVENT_WAIT", "EVENT_RESET", "NOTIFY_RECORD", "NOTIFY_WAIT", "CAPTURE_RECORD", "CAPTURE_WAIT",
+     "WRITE_VALUE", "PLACE_HOLDER", "MODEL_EXECUTE", "MODEL_MAINTAINCE", "END_GRAPH", "PROFILING_ENABLE",
+     "PROFILING_DISABLE", "TASK_TIMEOUT_SET", "FFTS_PLUS")
+)  # fmt: skip
 _ANNOTATION = Row("range", "annotation")
 
 
@@ -27,7 +33,9 @@ def kineto(one: Slice) -> Row:
     if (category == "mtia_ccp_events" and _any_case(name, "dma")) or (category == "kernel" and name == "dma_request"):
         return Row("task", "copy", device, stream)
     if category in ("kernel", "Kernel"):
-        return Row("task", "collective" if _starts(name, *_COLLECTIVE) else "compute", device, stream)
+        function = re.sub(r"^void |\(anonymous namespace\)::|[<(].*", "", name or "").split("::")[-1]
+        exchanges = "all_reduce" in function and not function.startswith("triton_")
+        return Row("task", "collective" if exchanges or _starts(name, *_COLLECTIVE) else "compute", device, stream)
     if category in ("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"):
         return Row("task", "copy", device, stream)
     if category == "cuda_sync":
@@ -62,10 +70,9 @@ def ascend(one: Slice) -> Row:
     stream = re.fullmatch(r"Stream (\d+)( .*)?", thread)
     if process == "Ascend Hardware" and stream:
         number = int(stream[1])
-        if re.match(r"(?i)memcpy|sdma|reduce.async", name):
+        if re.match(r"(?i)memcpy|sdma|pcie_dma|reduce.async", name):
             return Row("task", "copy", None, number)
-        no_work = "event|notify|profiling|place.holder|model|stars|capture|write|end.graph"
-        if re.match(rf"(?i)({no_work})[ _]", name) or re.fullmatch("[A-Z_]+_SQE", name):
+        if name.upper().replace(" ", "_") in _NO_WORK or re.fullmatch("[A-Z_]+_SQE", name):
             return Row("task", "sync", None, number)
         return Row("task", "compute", None, number)
     if process in ("HCCL", "Communication"):

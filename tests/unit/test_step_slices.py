@@ -92,7 +92,7 @@ def test_models_and_devices_have_steps_of_their_own(tmp_path: Path) -> None:
     events += [meta(9, None, "CANN"), {"ph": "X", "pid": 9, "tid": 1, "name": "Node@launch", "ts": 320, "dur": 1}]
     with stored(events, tmp_path) as store:
         steps = store.execute("SELECT step_id, iteration, model_id, fp_start_ns FROM step ORDER BY step_id").fetchall()
-        tasks = store.execute("SELECT start_ns, step_id FROM task ORDER BY start_ns, id").fetchall()
+        tasks = store.execute("SELECT start_ns, step_id FROM task WHERE kind = 'compute' ORDER BY ALL").fetchall()
         reduces = store.execute("SELECT step_id, reduce_start_ns FROM step_trace ORDER BY step_id").fetchall()
         bounds = store.execute(
             "SELECT step_id, data_aug_bound_ns FROM step_trace WHERE model_id = 5 ORDER BY 1"
@@ -109,6 +109,29 @@ def test_models_and_devices_have_steps_of_their_own(tmp_path: Path) -> None:
     )
     assert reduces == [(place, [fp + 55_000]) for place, (fp, _, _) in enumerate(wanted, 1)]
     assert len(bounds) == 4
+
+
+@pytest.mark.parametrize("timeline", [True, False])
+def test_reduces_are_collectives_where_nothing_else_tells_of_them(timeline: bool, tmp_path: Path) -> None:
+    """Each counts once as communication: 7 µs from 55 µs after the forward start on, of which a kernel hides 2."""
+    events = [meta(3, None, "Ascend Hardware"), meta(3, 1, "Stream 1"), meta(4, None, "Step Trace")]
+    events += [meta(4, 70, "Model ID:5"), *slices(4, 70, 1, 100), *slices(4, 70, 2, 300)]
+    kernel = {"ph": "X", "pid": 3, "tid": 1, "name": "Mul1", "dur": 42, "args": {"Task Type": "AI_CORE"}}
+    events += [{**kernel, "ts": 115}, {**kernel, "ts": 315}]
+    if timeline:
+        events += [meta(8, None, "HCCL"), meta(8, 0, "Group 0 Communication")]
+        call = {"ph": "X", "pid": 8, "tid": 0, "name": "hcom_allReduce__1_0_1", "dur": 7}
+        events += [{**call, "ts": 155}, {**call, "ts": 355}]
+    with stored(events, tmp_path) as store:
+        found = store.execute("SELECT name, start_ns, dur_ns, step_id FROM task WHERE kind = 'collective' ORDER BY 2")
+        names = ["hcom_allReduce__1_0_1"] * 2 if timeline else ["Reduce_1_0", "Reduce_2_0"]
+        assert found.fetchall() == [(names[0], 155_000, 7_000, 1), (names[1], 355_000, 7_000, 2)]
+        busy = "SELECT collective_ns, exposed_collective_ns, compute_ns FROM device_utilisation"
+        assert store.execute(busy).fetchall() == [(14_000, 10_000, 84_000)]
+        marks = store.execute("SELECT reduce_start_ns, reduce_dur_ns FROM step_trace ORDER BY step_id").fetchall()
+        assert marks == [([155_000], [7_000]), ([355_000], [7_000])]
+        (ranges,) = store.execute("SELECT count(*) FROM range WHERE kind = 'reduce'").fetchall()
+        assert ranges == (2 if timeline else 0,)
 
 
 def test_a_step_inside_a_step_ends_before_the_outer_one() -> None:

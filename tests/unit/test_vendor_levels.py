@@ -131,7 +131,10 @@ def test_very_many_records_of_one_moment_are_not_paired_one_by_one(tmp_path: Pat
 
 def test_what_a_low_level_does_not_say_stays_as_the_timeline_has_it(tmp_path: Path) -> None:
     """A type that is N/A takes nothing from the op, and a name like an event's does not make a kernel an event."""
-    rows = [Task("model_x_Add", "N/A", "N/A", T0, 500, 2, 7), Task("write_y", "Write", "AI_CORE", T0 + 900, 500, 2, 8)]
+    rows = [
+        Task("MEM_WAIT_VALUE", "N/A", "N/A", T0, 500, 2, 7),
+        Task("write_y", "Write", "AI_CORE", T0 + 900, 500, 2, 8),
+    ]
     out = write_folder(tmp_path, Recording(rows), 0)
     _, store = stored(tmp_path, out)
     with store:
@@ -140,7 +143,7 @@ def test_what_a_low_level_does_not_say_stays_as_the_timeline_has_it(tmp_path: Pa
             "LEFT JOIN op USING (run_id, op_id) ORDER BY start_ns"
         )
         first, second = store.execute(query).fetchall()
-    assert first[:3] == ("model_x_Add", "sync", "name")
+    assert first[:3] == ("MEM_WAIT_VALUE", "sync", "name")
     assert second == ("write_y", "compute", "recorded", "Write", "recorded")
 
 

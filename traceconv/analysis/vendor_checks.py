@@ -28,7 +28,7 @@ class Evidence:
     """What the timeline says of a task that a row tells of."""
 
     name: str | None
-    start_ns: int
+    start_ns: int | None
     dur_ns: int | None
     source_task_id: int | None
 

@@ -6,12 +6,13 @@ from traceconv.store.writer import StoreWriter
 
 #: Keys in args: elements, their type. Ascend (HCCL), and PyTorch (NCCL).
 _KEYS = (("count", "data_type"), ("In msg nelems", "dtype"))
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 _ELEMENT_BYTES = {
-    1: ("int8", "uint8", "byte", "char", "bool", "fp8", "hif8", "fp8e4m3", "fp8e5m2"),
+    1: ("int8", "uint8", "byte", "char", "bool", "fp8", "hif8", "fp8e4m3", "fp8e5m2", "fp8e8m0", *_FLOAT8),
     2: ("fp16", "float16", "half", "bfp16", "bf16", "bfloat16", "int16", "uint16", "short"),
-    4: ("fp32", "float32", "float", "int32", "uint32", "int"),
-    8: ("fp64", "float64", "double", "int64", "uint64", "long"),
-    16: ("int128",),
+    4: ("fp32", "float32", "float", "int32", "uint32", "int", "complexhalf"),
+    8: ("fp64", "float64", "double", "int64", "uint64", "long", "complexfloat"),
+    16: ("int128", "complexdouble"),
 }
 
 

@@ -75,14 +75,16 @@ _MAX_ALIKE = 1000
 #: Rounds of taking what fits best. One is enough but where records of one name begin less than NEAR_NS apart.
 _MAX_ROUNDS = 100
 
-#: What kind of work a task is, by the words of msprof.
+#: What kind of work a task is, by the words of msprof. A task that is named by its type executes no op.
 _KIND = """CASE
     WHEN regexp_matches(coalesce(v.task_type, ''), '^(HCCL|COMMUNICATION|HCCL_AI_CPU)', 'i')
       OR regexp_matches(coalesce(v.name, ''), '^hcom_', 'i') THEN 'collective'
-    WHEN regexp_matches(coalesce(v.task_type, ''), '^(AI_|AIC|AIV|MIX_|DSA|FFTS)', 'i') THEN 'compute'
+    WHEN regexp_matches(coalesce(v.task_type, ''), '^(AI[_ ]|AI(C|V|CORE|CPU)$|MIX_|DSA|KERNEL_|DVPP|VPC|JPEG)', 'i')
+      THEN 'compute'
     WHEN regexp_matches(coalesce(v.task_type, '') || ' ' || coalesce(v.name, ''),
-                        '(memcpy|sdma|pcie_dma|reduce_async)', 'i') THEN 'copy'
-    WHEN regexp_matches(coalesce(v.task_type, ''), '^(event|notify|profiling|place.holder|model|write|end.graph)', 'i')
+                        '(memcpy|sdma|pcie_dma|reduce_async|rdma_send)', 'i') THEN 'copy'
+    WHEN v.name = v.task_type
+      OR regexp_matches(coalesce(v.task_type, ''), '^(event|notify|profiling|place.holder|model|write|end.graph)', 'i')
       THEN 'sync'
     ELSE 'compute' END"""
 
@@ -101,6 +103,7 @@ class Matched:
     exact      by the same start and name
     near       by a start less than NEAR_NS away
     by_number  by the same start and the number in place of the name, or under another number by all else
+    spanning   by the same name, stream and number, where the record begins before the task and ends after it
     in_order   of all these, records that are alike, with tasks that are alike
     apart_ns   by how much starts that are near differ at most
     unclear    records that could belong to several tasks that differ
@@ -110,6 +113,7 @@ class Matched:
     exact: int
     near: int
     by_number: int
+    spanning: int
     in_order: int
     apart_ns: int
     unclear: int
@@ -139,9 +143,13 @@ def settle_labelled_devices(writer: StoreWriter, run_id: int) -> None:
 
 
 def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
-    """Fills `vendor_match` (vendor_id, task_id) and `vendor_unclear` from `vendor_task` and the tasks of the run."""
+    """Fills `vendor_match` (vendor_id, task_id) and `vendor_unclear` from `vendor_task` and the tasks of the run.
+
+    A record without a name is named by its type, as such tasks are in timelines.
+    """
     run: dict[str, object] = {"run": run_id}
     writer.run_sql("UPDATE temp.vendor_task SET dur_ns = end_ns - start_ns WHERE dur_ns IS NULL AND end_ns >= start_ns")
+    writer.run_sql("UPDATE temp.vendor_task SET name = task_type WHERE name IS NULL")
     _start_matching(writer)
     writer.run_sql(
         "INSERT INTO temp.vendor_unclear SELECT v.id FROM temp.vendor_task AS v WHERE EXISTS (FROM ("  # noqa: S608
@@ -165,14 +173,15 @@ def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
     same = "t.start_ns = v.start_ns AND t.name = v.name AND t.dur_ns = v.dur_ns"
     renumbered, renumbered_in_order = _add_matches(writer, run, "", same, _SAME_STREAM)
     number += renumbered
+    spanning = _add_spanning(writer, run)
     writer.run_sql("DELETE FROM temp.vendor_unclear WHERE vendor_id IN (SELECT vendor_id FROM temp.vendor_match)")
     apart, unclear, records = writer.fetch(
         "SELECT coalesce((SELECT max(apart_ns) FROM temp.vendor_match), 0), "
         "(SELECT count(DISTINCT vendor_id) FROM temp.vendor_unclear), (SELECT count(*) FROM temp.vendor_task)"
     )[0]
     in_order = exact_in_order + close_in_order + number_in_order + renumbered_in_order
-    unmatched = records - exact - close - number - unclear
-    return Matched(exact, close, number, in_order, int(apart), int(unclear), int(unmatched))
+    unmatched = records - exact - close - number - spanning - unclear
+    return Matched(exact, close, number, spanning, in_order, int(apart), int(unclear), int(unmatched))
 
 
 def _start_matching(writer: StoreWriter) -> None:
@@ -222,6 +231,29 @@ def _add_matches(
         )
     writer.run_sql("INSERT INTO temp.vendor_unclear SELECT DISTINCT vendor_id FROM temp.vendor_pair")
     return found, in_order
+
+
+def _add_spanning(writer: StoreWriter, run: dict[str, object]) -> int:
+    """Matches records with the first free task of their name, stream and number that lies inside of them."""
+    before = writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0]
+    same = "t.name = v.name AND t.stream_id = v.stream_id AND t.source_task_id = v.source_task_id"
+    for on, of_record, of_task in (
+        (f"{same} AND t.device_id = v.device_id", "true", "true"),
+        (same, "v.device_id IS NULL", "true"),
+        (same, "true", "t.device_id IS NULL"),
+    ):
+        writer.run_sql(
+            "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL "  # noqa: S608 - our own words
+            f"FROM (FROM temp.vendor_task AS v WHERE {of_record} "
+            "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
+            "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)) AS v "
+            f"ASOF JOIN (FROM task AS t WHERE t.run_id = $run AND {of_task} "
+            "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.task_id = t.id)) AS t "
+            f"ON {on} AND t.start_ns >= v.start_ns WHERE t.start_ns + t.dur_ns <= v.start_ns + v.dur_ns "
+            "QUALIFY row_number() OVER (PARTITION BY t.id ORDER BY v.start_ns DESC, v.id) = 1",
+            run,
+        )
+    return int(writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0]) - int(before)
 
 
 def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group: str | None, *, has_ops: bool) -> int:

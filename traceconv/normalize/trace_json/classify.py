@@ -9,7 +9,8 @@ writer is known: keys around the events, categories, names of processes and thre
     categories = ["kernel"]                  # any of them, exactly; left out: any category
     process = "GPU .*"                       # patterns of whole names; left out: any
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
-    name = "…"                               # a group `name` is the name of the row: source_name keeps the event's own
+    name = "…"                               # a group `name` is the name of the row: source_name keeps the event's own;
+                                             # "@collective" stands for the names of collectives' kernels
     table = "task"                           # task, api or range
     set = { kind = "compute" }               # columns with one value
     args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
@@ -42,6 +43,7 @@ from numpy.typing import NDArray
 
 from traceconv.errors import InputError, printable, regular_expression, suggestion
 from traceconv.normalize.trace_json.distinct import distinct_of
+from traceconv.normalize.trace_json.kernel_names import SHARED
 from traceconv.normalize.trace_json.steps import MOMENTS
 from traceconv.schema import table as table_schema
 
@@ -281,7 +283,8 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     columns = {name: kind for name, kind in columns.items() if kind and name not in _NOT_SETTABLE}
     if entry.get("op"):
         columns |= dict.fromkeys(OP_COLUMNS, _TEXT)
-    patterns = {key: regular_expression(entry[key]) for key in ("process", "thread", "name") if key in entry}
+    texts = {key: entry[key] for key in ("process", "thread", "name") if key in entry}
+    patterns = {key: regular_expression(SHARED.get(text, text)) for key, text in texts.items()}
     named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
     moments = entry.get("moments", {})
     if moments:

@@ -115,14 +115,9 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         left += [(file, "the timeline has the same events") for file in parts]
     else:
         timelines = parts
-    newest = max((match[1] for file in files if (match := _EXPORT_TIME.search(file.name))), default=None)
-    read = []
-    for file in (*timelines, *tables):
-        match = _EXPORT_TIME.search(file.name)
-        if match is not None and match[1] != newest:
-            left.append((file, "there is a newer export of the same recording beside it"))
-        else:
-            read.append(file)
+    older = _of_older_exports((*timelines, *tables))
+    left += [(file, "there is a newer export of the same recording beside it") for file in sorted(older)]
+    read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     known = {*timelines, *tables, *facts, *(file for file, _ in left)}
     left += [
@@ -138,6 +133,30 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         tuple(facts),
         tuple(left),
     )
+
+
+def _of_older_exports(files: Iterable[Path]) -> set[Path]:
+    """The files of which a later export has another of the same kind.
+
+    Each file is named after the second in which it was written, which differ within one export: a new one begins with
+    the second in which a file, or a slice of one, comes again.
+    """
+    by_second: dict[str, list[tuple[Path, str, str]]] = {}
+    for file in files:
+        if match := _EXPORT_TIME.search(file.name):
+            kind, _, number = _EXPORT_TIME.sub(".", file.name).partition("_slice_")
+            by_second.setdefault(match[1], []).append((file, kind.partition(".")[0], number))
+    exports: list[dict[str, dict[str, Path]]] = []
+    for _, written in sorted(by_second.items()):
+        last = exports[-1] if exports else {}
+        again = any(number in last[kind] or "" in (number, *last[kind]) for _, kind, number in written if kind in last)
+        if again or not exports:
+            exports.append({})
+        for file, kind, number in written:
+            exports[-1].setdefault(kind, {})[number] = file
+    newest = {kind: slices for export in exports for kind, slices in export.items()}
+    read = {file for slices in newest.values() for file in slices.values()}
+    return {file for written in by_second.values() for file, _, _ in written} - read
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -1,0 +1,87 @@
+"""Which kernels are collectives, by their names: each with the kind that a reader of its source would give it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from traceconv.normalize.trace_json.classify import built_in
+from traceconv.normalize.trace_json.kernel_names import COLLECTIVE
+
+COLLECTIVES = """
+ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)
+ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)
+ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)
+ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)
+ncclSymkDevKernel_AllGather_LL(ncclSymkDevWorkArgs4K)
+void ncclKernel_Generic<1, false>(ncclDevComm*, ncclWork*)
+mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)
+void mscclpp::allreduce::kernel<float>(float*, int)
+void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)
+void vllm::cross_device_reduce_2stage<__half, 4>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)
+void sglang::cross_device_reduce_1stage<__half, 8>(sglang::RankData*, sglang::RankSignals, sglang::Signal*)
+void aiter::cross_device_reduce_2stage_naive<__hip_bfloat16, 8>(aiter::RankData*, aiter::RankSignals)
+_ZN4vllm26cross_device_reduce_1stageI6__halfLi8EEEvPNS_8RankDataENS_11RankSignalsE
+void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)
+void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, (int)16>(c10::BFloat16*, unsigned long)
+void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16, 16, 8>(c10::BFloat16**, c10::BFloat16*)
+void c10d::symmetric_memory::(anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 8>(float**, unsigned long)
+void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, false>(tensorrt_llm::kernels::AllReduceParams)
+void tensorrt_llm::kernels::mnnvl::oneshotAllreduceFusionKernel<8, float>(float*, float**)
+void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<3, __half, 8>(int)
+void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot>(__half const*)
+void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*, int*, int*)
+void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*, float*)
+void dlslime::intranode_alltoall_kernel<8>(void*)
+void tensorrt_llm::kernels::moeAllToAllKernel(tensorrt_llm::kernels::MoeCommWorkspace)
+userbuffers_fp16_sum_inplace_gpu_rr_rs_oop(int, int, int)
+void kuserbuffers_pushsend(int*, int*, int4*)
+multimem_all_reduce_kernel
+oneapi::ccl::v1::allreduce_small_kernel
+""".strip().splitlines()
+
+COMPUTE = """
+void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float>, float, 4> >
+void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, false>(cublasSplitKParams<float>)
+void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(void*, void const*, float, int, int)
+void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long, long, bool)
+void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::_cuda_scatter_gather_internal_kernel<true>>
+void cub::CUB_200400_NS::DeviceReduceSingleTileKernel<cub::DeviceReducePolicy<int>::Policy600, int*, int*>
+void cutlass::Kernel2<cutlass::epilogue::AllReduce<float>>(cutlass::Params)
+triton_poi_fused_add_all_reduce_wait_tensor_3
+triton_red_fused_all_gather_into_tensor_mul_0
+void deep_ep::layout::get_dispatch_layout<256, 4, 2>(long const*, int*, int*)
+void softmax_warpAllReduce_kernel<float>(float*)
+blockAllReduce
+small_reduce_kernel
+void firstall_gather(int)
+void reduce_1Block_kernel<float, 128, 7, cublasGemvTensorStridedBatched<float>>(float const*)
+broadcast_to
+void tensorflow::BroadcastKernel<float>(float*)
+void indexing_backward_kernel_many_indices<float, 4>(long const*)
+nvjet_hsh_128x128_64x6_2x1_v_bz_TNT
+void scatter_reduce_kernel<float>(float*)
+fused_moe_kernel
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_kernel_that_exchanges_data_with_other_devices(name: str) -> None:
+    assert re.fullmatch(COLLECTIVE, name)
+
+
+@pytest.mark.parametrize("name", COMPUTE)
+def test_a_kernel_that_only_sounds_like_one(name: str) -> None:
+    assert not re.fullmatch(COLLECTIVE, name)
+
+
+def test_all_rules_for_kernels_of_gpus_share_the_pattern() -> None:
+    """Of MegEngine, TensorFlow and ONNX Runtime no collective is known; RAF and Ascend have words of their own."""
+    sharing = {
+        rules.title
+        for rules in built_in()
+        for rule in rules.rules
+        if rule.name is not None and rule.name.pattern == COLLECTIVE
+    }
+    assert sharing == {"JAX, TensorFlow (XLA profiler)", "Nsight Systems", "PyTorch profiler (Kineto)", "rocprofv3"}

@@ -1,0 +1,148 @@
+"""Folders as new versions of msprof write them: one export over several seconds, parts of tasks, tasks without ops."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from vendor_recording import meta, us, write_csv
+
+from traceconv.cli import app
+from traceconv.pipeline import ingest
+from traceconv.readers.vendor_folder.discover import find_vendor_folders
+
+T0 = 1_780_676_244_313_289_000
+NO_SUBTASK = 2**32 - 1
+#: Kernels on both kinds of cores, with the same number in every round: the timeline and op_summary have the part that
+#: computes, task_time has the whole task, from `before` ns before it until `after` ns after it.
+MIXED = [
+    (0, T0, 87_139_380, 1580, 1000),
+    (0, T0 + 94_098_120, 86_808_420, 860, 800),
+    (2, T0 + 187_466_880, 86_846_720, 1340, 1280),
+]
+#: Tasks that the table calls N/A and the timeline by their type.
+CONTROL = [
+    ("PROFILING_ENABLE", 4, T0 - 15_391_805_620, 20),
+    ("TASK_TIMEOUT_SET", 5, T0 - 15_381_910_040, 93_980),
+    ("EVENT_RECORD", 6, T0 - 15_381_816_040, 0),
+    ("PROFILING_DISABLE", 7, T0 + 547_799_580, 0),
+]
+CALLS = [("AscendCL", "acl", "aclrtMemcpy"), ("Node", "node", "launch"), ("Runtime", "runtime", "KernelLaunch")]
+#: Seconds in which a real export wrote its timeline and its tables.
+TIMELINE, TABLES = "20260605161734", "20260605161737"
+
+
+def folder(tmp_path: Path, *, timeline: bool = True) -> Path:
+    out = tmp_path / "PROF_000001_20260605161708478_ABCDEF" / "mindstudio_profiler_output"
+    out.mkdir(parents=True)
+    if timeline:
+        (out / f"msprof_{TIMELINE}.json").write_text(json.dumps(events()))
+    header = "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us)"
+    header += ",Task Duration(us),Task Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Context ID,aicore_time(us)"
+    rows = []
+    for before, (number, start, dur, *_) in zip([None, *MIXED], MIXED, strict=False):
+        wait = "0" if before is None else f"{start / 1000 - before[1] / 1000 - before[2] / 1000:.6f}"
+        op = (0, NO_SUBTASK, number, 1756, "mixed", "mixed", "dynamic", "MIX_AIC")
+        rows.append([*op, us(start) + "\t", us(dur), wait, 256, 512, "NO", 0, 12.7])
+    write_csv(out / f"op_summary_{TABLES}.csv", header.split(","), rows)
+    header = "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)"
+    whole = [("mixed", "MIX_AIC", 1756, n, start - early, dur + early + late) for n, start, dur, early, late in MIXED]
+    whole += [("N/A", name, 1754, number, start, dur) for name, number, start, dur in CONTROL]
+    table = [
+        [0, name, kind, stream, number, us(dur), us(start) + "\t", us(start + dur) + "\t"]
+        for name, kind, stream, number, start, dur in whole
+    ]
+    write_csv(out / f"task_time_{TABLES}.csv", header.split(","), table)
+    durs = [dur / 1000 for _, _, dur, *_ in MIXED]
+    header = "Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)"
+    sums = [0, "mixed", "MIX_AIC", 3, round(sum(durs), 3), min(durs), round(sum(durs) / 3, 3), max(durs), 100]
+    write_csv(out / f"op_statistic_{TABLES}.csv", header.split(","), [sums])
+    header = "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance"
+    called = [["host", level, name, 7.5, 3, 2.5, 2.5, 2.5, 0] for _, level, name in CALLS]
+    write_csv(out / f"api_statistic_{TABLES}.csv", header.split(","), called)
+    return out
+
+
+def events() -> list[dict[str, object]]:
+    found = [meta("process_name", 5, 0, "CANN"), meta("thread_name", 5, 66, "Thread 66")]
+    found += [meta("process_name", 6, 0, "Ascend Hardware")]
+    found += [meta("thread_name", 6, stream, f"Stream {stream}") for stream in (1754, 1756)]
+    found.append({"ph": "M", "pid": 6, "tid": 0, "name": "process_labels", "args": {"labels": "NPU 0"}})
+    for ((layer, level, name), (_, start, *_)), number in zip(itertools.product(CALLS, MIXED), itertools.count()):
+        place = {"ph": "X", "pid": 5, "tid": 66, "ts": us(start - 300_000 + number * 10_000), "dur": 2.5}
+        args = {"Mode": name, "Thread Id": 66, "connection_id": number, "level": level}
+        found.append({**place, "name": f"{layer}@{name}", "args": args})
+    tasks = [("mixed", "MIX_AIC", 1756, number, 0, start, dur) for number, start, dur, *_ in MIXED]
+    tasks += [(name, name, 1754, number, NO_SUBTASK, start, dur) for name, number, start, dur in CONTROL]
+    for name, kind, stream, number, subtask, start, dur in tasks:
+        args = {"Physic Stream Id": stream, "Task Id": number, "Task Type": kind, "Subtask Id": subtask}
+        place = {"ph": "X", "pid": 6, "tid": stream, "ts": us(start), "dur": dur / 1000}
+        found.append({**place, "name": name, "args": args})
+    return found
+
+
+@pytest.mark.parametrize("timeline", [True, False])
+def test_each_task_of_an_export_is_stored_once(timeline: bool, tmp_path: Path) -> None:
+    out = folder(tmp_path, timeline=timeline)
+    run = ingest([out.parent], tmp_path / "trace.duckdb")[0]
+    assert not run.lossy
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        tasks = store.execute("SELECT name, kind, device_id, stream_id, source_task_id, start_ns, dur_ns FROM task")
+        expected = [("mixed", "compute", 0, 1756, number, start, dur) for number, start, dur, *_ in MIXED]
+        expected += [(name, "sync", 0, 1754, number, start, dur) for name, number, start, dur in CONTROL]
+        assert sorted(tasks.fetchall()) == sorted(expected)
+        assert store.execute("SELECT count(*) FROM api").fetchall() == [(9 if timeline else 0,)]
+        assert store.execute("SELECT op_type, core_type, count, total_ns FROM op_statistic").fetchall() == [
+            ("mixed", "MIX_AIC", 3, sum(dur for _, _, dur, *_ in MIXED))
+        ]
+
+
+def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = folder(tmp_path)
+    assert app.run(["verify", str(out.parent), "--format", "csv"]) == 0
+    said = capfd.readouterr().err
+    assert "api_statistic_20260605161737.csv: 18 cells, all agree" in said
+    table = out / f"task_time_{TABLES}.csv"
+    right, wrong = us(MIXED[2][1] - MIXED[2][3]), us(MIXED[2][1] + 200)
+    table.write_text(table.read_text().replace(right, wrong))
+    assert app.run(["verify", str(out.parent), "--format", "csv"]) == 3
+    rows = csv.DictReader(io.StringIO(capfd.readouterr().out))
+    assert ("task start(us)", wrong) in {(row["column_name"], row["vendor_value"]) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        # One export, written over several seconds, in slices.
+        (["msprof_slice_0_20260101000000.json", "msprof_slice_1_20260101000001.json", "l2_20260101000002.csv"], []),
+        (["op_summary_slice_0_20230919172304.csv", "op_summary_slice_1_20230919172303.csv"], []),
+        # Exported again, into one file.
+        (
+            [*(f"op_summary_slice_{n}_2026010100000{n}.csv" for n in range(3)), "op_summary_20260101000010.csv"],
+            [f"op_summary_slice_{n}_2026010100000{n}.csv" for n in range(3)],
+        ),
+        # The tables alone exported again: the timeline is still that of the recording.
+        (
+            ["msprof_20260101000000.json", "op_summary_20260101000003.csv", "op_summary_20260101000009.csv"],
+            ["op_summary_20260101000003.csv"],
+        ),
+        (
+            ["msprof_20260101000000.json", "task_time_20260101000003.csv",
+             "msprof_20260101000100.json", "task_time_20260101000104.csv"],
+            ["msprof_20260101000000.json", "task_time_20260101000003.csv"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_newest_export_of_each_kind_of_file_is_read(files: list[str], left: list[str], tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    (found,) = find_vendor_folders(tmp_path, lambda name: "task" if name.endswith(".csv") else None)
+    assert sorted(path.name for path, _ in found.left) == sorted(left)
+    assert sorted(path.name for path in (*found.timelines, *found.tables)) == sorted({*files} - {*left})

@@ -1,0 +1,19 @@
+"""Patterns of kernel names that the rules of several writers share: a rule asks for one as `name = "@collective"`."""
+
+from __future__ import annotations
+
+# The library, or the function's own name, says that a kernel exchanges data with other devices. Names in template
+# arguments don't count, nor those of a Triton kernel, which lists the ops around it. A kernel that computes besides, as
+# all-reduce with a normalisation, is a collective: other devices decide how long it takes.
+COLLECTIVE = r"""(?x)
+(?:void\ )? (?:
+    (?: [nN]ccl | rccl | msccl | oneccl | (?:oneapi::)? ccl:: | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout) ) .*
+  | (?: (?: \w+ | \(anonymous\ namespace\) | <unnamed> | \{anonymous\} ) :: )*
+    (?! triton_ | \w*(?:warp|block|Warp|Block)_?[aA]ll_?[rR]educe )
+    \w*?
+    (?: cross_device_reduce | (?<![a-zA-Z]) (?: multimem_ | k?userbuffers_ | ncclDevKernel | ncclKernel )
+      | (?<![a-z])all_?(?:reduce|gather|to_?all|2_?all) | All_?(?:[rR]educe|[gG]ather|[tT]o_?[aA]ll|2_?[aA]ll)
+      | (?<![a-z])reduce_?scatter | Reduce_?[sS]catter ) .*
+)"""
+
+SHARED = {"@collective": COLLECTIVE}

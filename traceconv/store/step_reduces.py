@@ -1,0 +1,31 @@
+"""Reduces that only a vendor's step trace tells of: collective tasks, so that communication is counted."""
+
+from __future__ import annotations
+
+from traceconv.store.writer import StoreWriter
+
+
+def settle_reduces(writer: StoreWriter, run_id: int) -> None:
+    """Makes ranges of kind `reduce` collective tasks of their step's device, unless it has collectives already.
+
+    A timeline of the collectives has the same work, and would count it twice.
+    """
+    run: dict[str, object] = {"run": run_id}
+    writer.run_sql(
+        "CREATE OR REPLACE TEMP TABLE step_reduce AS "
+        "SELECT r.*, (SELECT min(s.device_id) FROM step AS s WHERE s.run_id = $run AND s.step_id = r.step_id "
+        "HAVING count(DISTINCT s.device_id) = 1) AS device_id "
+        "FROM range AS r WHERE r.run_id = $run AND r.kind = 'reduce'",
+        run,
+    )
+    writer.run_sql(
+        "DELETE FROM temp.step_reduce AS r WHERE EXISTS (FROM task AS t WHERE t.run_id = $run "
+        "AND t.kind = 'collective' AND (t.device_id IS NULL OR r.device_id IS NULL OR t.device_id = r.device_id))",
+        run,
+    )
+    columns = "run_id, id, track_id, parent_id, depth, step_id, category, name, start_ns, dur_ns, self_ns, args"
+    writer.run_sql(
+        f"INSERT INTO task ({columns}, device_id, kind, kind_source, task_type) "  # noqa: S608 - our own words
+        f"SELECT {columns}, device_id, 'collective', 'recorded', 'REDUCE' FROM temp.step_reduce"
+    )
+    writer.run_sql("DELETE FROM range WHERE run_id = $run AND id IN (SELECT id FROM temp.step_reduce)", run)
