@@ -17,6 +17,7 @@ from traceconv.analysis.vendor_checks import (
     Columns,
     Evidence,
     Kernels,
+    LastRows,
     check_blocks,
     check_calls,
     check_fusions,
@@ -46,7 +47,7 @@ from traceconv.pipeline_sources import vendor_folders
 from traceconv.pipeline_trace import TraceOptions
 from traceconv.readers.chrome_json.containers import TextSource
 from traceconv.readers.vendor_csv.records import CsvRecords
-from traceconv.readers.vendor_folder.discover import VendorFolder
+from traceconv.readers.vendor_folder.discover import VendorFolder, slice_number
 from traceconv.reports.catalog import report_statements
 from traceconv.store.vendor_tasks import TASK_COLUMNS, match_tasks
 from traceconv.store.writer import StoreWriter
@@ -138,6 +139,7 @@ class _FolderCheck:
     exact: bool
     log: Sequence[LogEntry]
     kernels: Kernels = field(default_factory=Kernels)
+    last_rows: dict[str, LastRows] = field(default_factory=dict)
     has_kernels: bool = False
     has_steps: bool = False
 
@@ -145,7 +147,11 @@ class _FolderCheck:
         """One for each table, those that others are checked with first."""
         order = ("kernel_details", "op_summary", "task_time")
         kinds = [(path, kind) for path in self.folder.tables if (kind := spec().kind_of(path.name)) is not None]
-        kinds.sort(key=lambda one: order.index(one[1].kind) if one[1].kind in order else len(order))
+        kinds.sort(
+            key=lambda one: (
+                (order.index(one[1].kind), slice_number(one[0])) if one[1].kind in order else (len(order), 0)
+            )
+        )
         return [self._tally(path, kind) for path, kind in kinds]
 
     def _tally(self, path: Path, kind: FileKind) -> Tally:
@@ -228,7 +234,9 @@ class _FolderCheck:
             self.writer.run_sql("CREATE TEMP TABLE vendor_told AS SELECT task_id FROM temp.vendor_match")
         pairs = ((cells, found.get(rows.first_id + ordinal)) for ordinal, cells in enumerate(rows))
         slack = start_slack(cells[columns.start] for cells in rows)
-        check_tasks(tally, pairs, columns, self.kernels, timeline=bool(self.folder.timelines), start_slack_ns=slack)
+        before = self.last_rows.setdefault(rows.layout.kind.kind, {})
+        timeline = bool(self.folder.timelines)
+        check_tasks(tally, pairs, columns, self.kernels, before, timeline=timeline, start_slack_ns=slack)
 
     # -- what the store says --
 

@@ -50,6 +50,10 @@ EVENTS = [
     event("mtia_ccp_events", "event_wait_free_fused_op", 279, 1, device=1, stream=3),
     event("privateuse1_runtime", "launchKernel", 280, 5, correlation=9),
     event("xpu_driver", "zeCommandListAppendLaunchKernel", 290, 5, correlation=10),
+    # Versions that have one category for the runtimes of all devices, and one for their drivers.
+    event("runtime", "anyLaunch", 300, 5, correlation=11),
+    event("driver", "anyDriverLaunch", 310, 5, correlation=12),
+    event("xpu_sync", "barrier", 320, 5, **ON),
 ]
 
 
@@ -72,7 +76,11 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
         ("copy", "DMA", ["dma copy", "dma_request", "dma_request"]),
         ("copy", "MEMCPY", ["Memcpy DtoH (De"]),
         ("copy", "MEMSET", ["Memset (Device)"]),
-        ("sync", "SYNC", ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait"]),
+        (
+            "sync",
+            "SYNC",
+            ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait", "barrier"],
+        ),
     ]
 
 
@@ -113,4 +121,6 @@ def test_calls_into_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
         ("runtime", "cudaLaunchKernel", 1),
         ("runtime", "launchKernel", 9),
         ("driver", "zeCommandListAppendLaunchKernel", 10),
+        ("runtime", "anyLaunch", 11),
+        ("driver", "anyDriverLaunch", 12),
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from vendor_recording import meta, us, write_csv
+from vendor_recording import made_up, meta, us, waits, write_csv, write_sums
 
 from traceconv.cli import app
 from traceconv.pipeline import ingest
@@ -115,6 +115,27 @@ def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(
     assert app.run(["verify", str(out.parent), "--format", "csv"]) == 3
     rows = csv.DictReader(io.StringIO(capfd.readouterr().out))
     assert ("task start(us)", wrong) in {(row["column_name"], row["vendor_value"]) for row in rows}
+
+
+def test_waits_go_on_from_slice_to_slice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Twelve slices of two devices, written by several processes, the first with a byte order mark."""
+    recording = made_up(5, devices=(0, 1), steps=1, kernels=40)
+    rows = sorted(recording.rows, key=lambda row: (row.device, row.start_ns))
+    header = "Device_id,Task ID,Stream ID,Op Name,OP Type,Task Type"
+    header += ",Task Start Time(us),Task Duration(us),Task Wait Time(us)"
+    table = []
+    for row, wait in zip(rows, waits(rows), strict=True):
+        numbers = ("N/A", "N/A") if row.collective else (row.number, row.stream)
+        times = (us(row.start_ns) + "\t", us(row.dur_ns), f"{wait:.6f}")
+        table.append([row.device, *numbers, row.name, row.op_type, row.core, *times])
+    for number in range(12):
+        file = tmp_path / f"op_summary_slice_{number}_2026010100000{number % 4}.csv"
+        write_csv(file, header.split(","), table[7 * number : 7 * number + 7])
+    first = tmp_path / "op_summary_slice_0_20260101000000.csv"
+    first.write_bytes(b"\xef\xbb\xbf" + first.read_bytes())
+    write_sums(tmp_path / "op_statistic_20260101000003.csv", rows, device_id=True)
+    assert app.run(["verify", str(tmp_path)]) == 0
+    assert "120 cells, all agree" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

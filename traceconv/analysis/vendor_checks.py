@@ -15,6 +15,8 @@ from traceconv.analysis.vendor_cells import Tally, number
 from traceconv.analysis.vendor_steps import StepTimes
 
 Cells = Mapping[str, str]
+#: Start and duration of the row before, by device.
+LastRows = dict[str, tuple[Decimal, Decimal]]
 #: Two times and a duration, each printed to the nanosecond, and the result too.
 _SLACK_DIFFERENCE = 2
 _SLACK_TIME = 1
@@ -62,6 +64,7 @@ def check_tasks(
     rows: Iterable[tuple[Cells, Evidence | None]],
     columns: Columns,
     kernels: Kernels,
+    last: LastRows,
     *,
     timeline: bool,
     start_slack_ns: int = 0,
@@ -69,10 +72,10 @@ def check_tasks(
     """A table of tasks: each row against its task in the timeline, the waits and ends against the rows themselves.
 
     Wait time = max(0, start − end of the row before it of the same device), 0 for the first.
+    last            where the table was cut into slices, the rows before this one; those of this one afterwards
     start_slack_ns  by how much starts are off, see `start_slack`
     """
     difference_slack = _SLACK_DIFFERENCE + 2 * start_slack_ns
-    last: dict[str, tuple[Decimal, Decimal]] = {}
     for cells, evidence in rows:
         start, dur = _ns(cells[columns.start]), _ns(cells[columns.dur])
         device = cells.get(columns.device, "").strip() if columns.device else ""

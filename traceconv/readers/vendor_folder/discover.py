@@ -24,6 +24,7 @@ _PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.gz|\.zst)?
 _FACTS = re.compile(r"(?:profiler_info(?:_\d+)?\.json|profiler_metadata\.json|info\.json(?:\.\d+)?)", re.IGNORECASE)
 _OTHER = re.compile(r".+\.(?:csv|json|json\.gz|json\.zst|db|xlsx)", re.IGNORECASE)
 _EXPORT_TIME = re.compile(r"_(\d{14})\.")
+_SLICE = re.compile(r"_slice_(\d{1,9})(?=[_.])", re.IGNORECASE)
 _OUTPUT = "ASCEND_PROFILER_OUTPUT"
 
 
@@ -133,6 +134,12 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         tuple(facts),
         tuple(left),
     )
+
+
+def slice_number(file: Path) -> int:
+    """Which slice of its table a file is; 0 where it is all of it."""
+    match = _SLICE.search(file.name)
+    return int(match[1]) if match else 0
 
 
 def _of_older_exports(files: Iterable[Path]) -> set[Path]:
