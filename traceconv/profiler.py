@@ -53,6 +53,8 @@ OUTPUT_VARIABLE = "TRACECONV_OUTPUT"
 OPTIONS_VARIABLE = "TRACECONV_OPTIONS"
 #: Number of the first process that wrote to the output: those that it starts inherit it.
 PROCESS_VARIABLE = "TRACECONV_PROCESS"
+#: So long the end of the program waits for a daemon thread, which may itself wait for something.
+_EXIT_WAIT_S = 10
 _EXPORTS = ("chrome", "memory-flow", "store")
 
 
@@ -155,6 +157,10 @@ class Profiler:
         self._captures: list[Path] = []
         self._open: dict[int, _Entry] = {}
         self._started: int | None = None
+        #: Profiles that some thread is ending; the end of the program waits for daemon threads there.
+        self._ending = 0
+        self._ending_changed = threading.Condition(self._lock)
+        self._ended_at_exit = False
         self._default: Path | None = None
         self._leftovers = _Leftovers(start, os.getpid())
         weakref.finalize(self, _put_away, self._leftovers).atexit = False  # but after profiles that end then
@@ -178,13 +184,16 @@ class Profiler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(self._leave(sys._getframe(1)), error)
+        entry = self._leave(sys._getframe(1))
+        if entry is not None:
+            self._end(entry, error)
 
     def __call__(self, function: _F) -> _F:
         """`function`, each call of which is one profile; its attribute `profiler` is this profiler."""
         name = getattr(function, "__qualname__", type(function).__name__)
         wrapped = wrap(function, lambda: _Call(self, name))
-        wrapped.profiler = self  # type: ignore[attr-defined]  # functions take any attribute
+        # The function of a static or class method is what a caller gets to see.
+        setattr(getattr(wrapped, "__func__", wrapped), "profiler", self)  # noqa: B010 - functions take any attribute
         return wrapped
 
     def start(self, level: int | None = None) -> None:
@@ -212,10 +221,11 @@ class Profiler:
         """Ends the profile that `start` began, and writes its files. Raises UsageError when none has begun."""
         with self._lock:
             entry = self._take(self._started)
-            if entry is None:
+            if entry is None and not self._ended_at_exit:
                 raise UsageError("this profile has not started")
             self._started = None
-        self._end(entry, None)
+        if entry is not None:
+            self._end(entry, None)
 
     def pause(self) -> None:
         """Nothing that happens until `resume` is in the log. Waits for runs that are under way.
@@ -274,8 +284,10 @@ class Profiler:
     def _take(self, number: int | None) -> _Entry | None:
         """A profile that is open, which the caller then has to end; None: another has done so."""
         with self._lock:
+            entry = self._open.pop(number or 0, None)
+            self._ending += entry is not None
             _running.pop(number or 0, None)
-            return self._open.pop(number or 0, None)
+            return entry
 
     def _log_parent(self, options: ProfileOptions) -> Path:
         """Where the log goes: whatever ends the program, it is found beside the files that were asked for."""
@@ -283,8 +295,8 @@ class Profiler:
             return self._folder() / "raw"
         return options.output if options.file is None else options.file.with_name(f"{options.file.name}.raw")
 
-    def _leave(self, frame: FrameType) -> _Entry:
-        """The profile whose block is left by code in `frame`: no longer open.
+    def _leave(self, frame: FrameType) -> _Entry | None:
+        """The profile whose block is left by code in `frame`: no longer open. None: the program's end has ended it.
 
         A `with` statement enters and leaves in one frame, in a generator or coroutine too, whoever runs it. Where
         there is no such statement, as with an ExitStack, it is the latest one of this thread or task, or else of all.
@@ -300,7 +312,7 @@ class Profiler:
         with self._lock:
             entries = [entry for entry in self._open.values() if entry.number != self._started]
             entry = self._take(max(entries, key=nearness).number) if entries else None
-        if entry is None:
+        if entry is None and not self._ended_at_exit:
             raise UsageError("this profile has not started")
         return entry
 
@@ -312,9 +324,15 @@ class Profiler:
             return [entry for entry in every if entry.number in around] or every
 
     def _end(self, entry: _Entry, error: BaseException | None, *, at_exit: bool = False) -> None:
-        capture = entry.capture
-        if capture.closed:
-            return  # the child of a fork leaves the block: the profile is the parent's
+        try:
+            if not entry.capture.closed:  # but of the parent, where the child of a fork leaves the block
+                self._finish(entry.capture, error, at_exit=at_exit)
+        finally:
+            with self._lock:
+                self._ending -= 1
+                self._ending_changed.notify_all()
+
+    def _finish(self, capture: Capture, error: BaseException | None, *, at_exit: bool) -> None:
         try:
             PROCESS.end(capture, "end of the block" if error is None else f"{type(error).__name__}")
             with self._lock:
@@ -328,7 +346,11 @@ class Profiler:
             if error is None:
                 raise
             # What ended the block is told first; this must not take its place.
-            warnings.warn(f"the profile is incomplete: {failure}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"the profile is incomplete: {failure}", RuntimeWarning, stacklevel=4)
+        except BaseException:
+            if capture.options.output is None:
+                self._leftovers.unread.append(capture.folder)  # what a signal's handler has interrupted
+            raise
 
     def _write_files(self, capture: Capture, *, at_exit: bool) -> None:
         options, folder = capture.options, capture.folder
@@ -492,6 +514,13 @@ class Profiler:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+    def _leave_nothing(self) -> None:
+        """The program ends: once no daemon thread is ending a profile, what is not to stay is removed."""
+        if os.getpid() == self._leftovers.process_id:
+            with self._lock:
+                self._ending_changed.wait_for(lambda: not self._ending, _EXIT_WAIT_S)
+            _put_away(self._leftovers)
 
     def _folder(self) -> Path:
         """A folder for what is not to stay."""
@@ -670,9 +699,10 @@ def _load_what_files_need(options: ProfileOptions) -> None:
 
 def _end_at_exit() -> None:
     for number, profiler in list(_running.items()):
+        profiler._ended_at_exit = True
         entry = profiler._take(number)
-        if entry is None or entry.capture.closed:
-            continue  # of the parent of this process
+        if entry is None:
+            continue
         try:
             profiler._end(entry, None, at_exit=True)
         except TraceconvError as error:
@@ -681,7 +711,7 @@ def _end_at_exit() -> None:
             # Threads can't be made any more, nor what needs some be loaded.
             _say(f"no file can be written so late ({error}); the log is in {printable(str(entry.capture.folder))}")
     for profiler in list(_profilers):
-        _put_away(profiler._leftovers)
+        profiler._leave_nothing()
 
 
 atexit.register(_end_at_exit)

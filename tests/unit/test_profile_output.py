@@ -19,8 +19,10 @@ import pytest
 
 import traceconv
 from traceconv import profiler as module
-from traceconv.errors import OutputError, UsageError
+from traceconv.errors import OutputError, StoreError, UsageError
 from traceconv.pipeline import ingest
+from traceconv.runtime.live import PROCESS
+from traceconv.wire.log_writer import CaptureWriter
 
 
 def run(folder: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -265,6 +267,98 @@ def test_a_file_that_can_not_be_written_leaves_the_log_and_says_where(tmp_path: 
     log = Path(str(raised.value).rpartition(" the log is in ")[2])
     assert log.parent == tmp_path / "t.json.raw"
     assert spans(log, tmp_path / "t.duckdb") == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["nul\0.json", "nul\0", "x" * 300 + ".json", "x" * 300, "\udcff.duckdb"])
+def test_a_name_that_no_file_can_have_is_refused_first(name: str, tmp_path: Path) -> None:
+    with pytest.raises((OutputError, UsageError), match=r"give another"):
+        traceconv.profile(tmp_path / name).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_whose_name_duckdb_does_not_take_is_refused(tmp_path: Path) -> None:
+    with traceconv.profile(tmp_path / "out"):
+        pass
+    with pytest.raises(StoreError, match="only paths that are UTF-8"):
+        ingest([tmp_path / "out"], tmp_path / "\udcff.duckdb")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_end_of_the_program_ends_a_profile_before_the_block_does(tmp_path: Path) -> None:
+    program = """
+import atexit, traceconv
+def generator():
+    with traceconv.profile("out"), traceconv.span("open"):
+        yield
+left = generator()
+next(left)
+p = traceconv.profile("started")
+p.start()
+"""
+    late = "import atexit\natexit.register(lambda: p.stop())\n"
+    done = run(tmp_path, late + program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert spans(tmp_path / "out", tmp_path / "t.duckdb") == ["open"]
+
+
+def test_the_end_of_the_program_waits_for_threads_that_end_a_profile(tmp_path: Path) -> None:
+    program = """
+import threading, traceconv
+from traceconv.runtime.live import PROCESS
+
+ending, at_exit = threading.Event(), threading.Event()
+end, leave = PROCESS.end, traceconv.Profiler._leave_nothing
+
+def slowly(*args):
+    ending.set()
+    at_exit.wait(60)
+    end(*args)
+
+def told(self):
+    at_exit.set()
+    leave(self)
+
+PROCESS.end, traceconv.Profiler._leave_nothing = slowly, told
+
+def work():
+    with traceconv.profile(), traceconv.span("at the end"):
+        pass
+
+threading.Thread(target=work, daemon=True).start()
+ending.wait(60)
+"""
+    done = run(tmp_path, program, TMPDIR=str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    [kept] = tmp_path.iterdir()
+    assert done.stderr == f"traceconv: nothing was asked of a profile: kept in {kept}\n"
+    assert spans(kept, tmp_path / "t.duckdb") == ["at the end"]
+
+
+@pytest.mark.parametrize("place", ["flush", "close"])
+def test_an_interrupt_ends_the_profile_that_is_being_ended(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    p = traceconv.profile()
+    with pytest.raises(KeyboardInterrupt), p:
+        with traceconv.span("done"):
+            pass
+        PROCESS.deliver()
+        monkeypatch.setattr(CaptureWriter, place, interrupted)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert PROCESS.captures == ()
+    del p
+    gc.collect()
+    [kept] = tmp_path.glob("traceconv-*")
+    assert str(kept) in capsys.readouterr().err
+    assert spans(kept, tmp_path / "t.duckdb") == ["done"]
+    with traceconv.open_store(tmp_path / "t.duckdb") as store:
+        assert store.query("SELECT complete FROM run").fetchall() == [(False,)]
 
 
 # By the environment

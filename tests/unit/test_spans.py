@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -422,3 +426,140 @@ def test_a_generator_that_ends_in_the_midst_of_a_run_does_not_cut_the_run() -> N
     rows = p.arrow("SELECT name, dur_ns FROM range WHERE name IN ('run', 'around')").to_pylist()
     assert len(rows) == 2 and all(row["dur_ns"] > 0 for row in rows)
     assert not [row for row in p.arrow("import_log").to_pylist() if row["severity"] != "info"]
+
+
+# In programs that are in a bad way
+
+
+class Hostile:
+    """Says nothing about itself."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    __str__ = __repr__
+
+
+class HostileDict(dict[str, int]):
+    def items(self) -> Any:
+        raise KeyError("no items")
+
+
+def test_no_name_and_no_attribute_ends_the_program() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    texts = {
+        "object": (Hostile(), "<Hostile>"), "list": ([Hostile()], "<list>"), "dict": (HostileDict(a=1), "{'a': 1}"),
+        "deep": (deep, "<list>"), "huge": (10**5_000, hex(10**5_000)), "large": (10**500, 10**500), "ok": ([1], [1]),
+    }  # fmt: skip
+    names: list[Any] = [Hostile(), 5, None, b"x", "half \ud800"]
+    with traceconv.profile() as p:
+        with traceconv.span("all", **{name: value for name, (value, _) in texts.items()}):
+            pass
+        for name in names:
+            with traceconv.span(name):
+                pass
+    found = p.arrow("SELECT name, args, dur_ns FROM range ORDER BY start_ns").to_pylist()
+    assert [row["name"] for row in found] == ["all", "<Hostile>", "5", "None", "b'x'", "half ?"]
+    assert json.loads(found[0]["args"]) == {name: text for name, (_, text) in texts.items()}
+    assert None not in [row["dur_ns"] for row in found]
+    del deep, texts  # before what compares values of a failed test meets them
+
+
+@pytest.mark.parametrize("argv", [None, [], [None], [b"x"], [""]])
+def test_a_program_without_a_name_is_python(argv: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if argv is None:
+        monkeypatch.delattr("sys.argv")
+    else:
+        monkeypatch.setattr("sys.argv", argv)
+    with traceconv.profile() as p, traceconv.span("here"):
+        pass
+    assert p.arrow("SELECT name FROM process").to_pylist() == [{"name": "python"}]
+
+
+def test_static_and_class_methods_stay_what_they_are(tmp_path: Path) -> None:
+    p = traceconv.profile(tmp_path / "out")
+
+    class Model:
+        @traceconv.span("of none")
+        @staticmethod
+        def plain(number: int) -> int:
+            return number
+
+        @p
+        @traceconv.span("of the class")
+        @classmethod
+        def made(cls) -> type:
+            return cls
+
+    assert (Model.plain(3), Model().plain(4), Model.made(), Model().made()) == (3, 4, Model, Model)
+    assert Model.made.profiler is p  # type: ignore[attr-defined]  # what the decorator adds
+    assert p.arrow("SELECT name FROM range").to_pylist() == [{"name": "of the class"}] * 2
+
+
+def test_asyncio_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncio", ModuleType("asyncio"))
+    with traceconv.profile() as p, traceconv.span("here"):
+        pass
+    assert [row["track"] for row in spans(p)] == ["MainThread"]
+
+
+#: In the midst of it all the garbage collector ends a span, or a signal's handler begins and ends one.
+INTERRUPTED = """
+import asyncio, faulthandler, gc, itertools, signal, sys
+import traceconv
+
+faulthandler.dump_traceback_later(60, exit=True)  # where it waits for itself
+numbers, handled = itertools.count(), 0
+
+def generator():
+    with traceconv.span(f"collected {next(numbers)}"):
+        yield
+
+def cycle():
+    made = generator()
+    next(made)
+    around = [made]
+    around.append(around)
+
+def handle(*_):
+    global handled
+    handled += 1
+    with traceconv.span(f"handled {handled}"):
+        pass
+
+async def work():
+    for _ in range(60):
+        if sys.argv[1] == "collector":
+            cycle()
+        with traceconv.span(f"worked {next(numbers)}"):
+            await asyncio.sleep(0)
+
+async def main():
+    await asyncio.gather(*(work() for _ in range(60)))
+
+with traceconv.profile() as p:
+    if sys.argv[1] == "collector":
+        gc.set_threshold(7, 2, 2)
+    else:
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+    asyncio.run(main())
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    gc.set_threshold(700, 10, 10)
+    gc.collect()
+rows = p.arrow("SELECT split_part(name, ' ', 1) AS what, count(dur_ns) AS n FROM range GROUP BY 1").to_pylist()
+expected = {"worked": 3600} | ({"collected": 3600} if sys.argv[1] == "collector" else {"handled": handled})
+found = {row["what"]: row["n"] for row in rows}
+assert found == expected, (found, expected)
+assert not p.arrow("FROM import_log WHERE severity <> 'info'").to_pylist()
+"""
+
+
+@pytest.mark.parametrize("by", ["collector", "signal"])
+def test_spans_that_end_in_the_midst_of_another_span(by: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, by], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")

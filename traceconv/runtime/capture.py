@@ -166,7 +166,10 @@ class Capture:
                 return
             span = OpenSpan(span_id, name, args, thread_id, parent_id, cut, 0)
             self._spans[span_id] = span
-            self._lanes.setdefault(thread_id, []).append(span)
+            # Spans that a signal's handler begins meanwhile have ended by now, with their lane.
+            lane = self._lanes.get(thread_id, [])
+            lane.append(span)
+            self._lanes[thread_id] = lane
             if self.recording:
                 self._open(span, self._now())
 
@@ -184,7 +187,7 @@ class Capture:
             apart = lane[-1] is not span or not only_spans
             lane.remove(span)
             if not lane:
-                del self._lanes[span.thread_id]
+                self._lanes.pop(span.thread_id, None)
             self._close(span, self._pause_ns if self.paused else self._now(), exception, apart)
 
     def parent(self, span_id: int) -> int:
@@ -263,6 +266,11 @@ class Capture:
                     "options": self.options.described(),
                 }
             )
+
+    def abandon(self) -> None:
+        """The log ends in the midst of it, and is marked as cut off."""
+        self.closed = True
+        self.recorder.abandon()
 
     def forget(self) -> None:
         """In the child of a fork: the log is the parent's."""

@@ -69,8 +69,9 @@ class Process:
     def _reset(self) -> None:
         """What belongs to the threads that are there: made anew in the child of a fork."""
         self.gate = Gate()
-        self._write_lock = threading.Lock()
-        self._lock = threading.Lock()
+        self._write_lock = threading.RLock()
+        #: Not for the same thread: a signal's handler and the garbage collector may begin and end spans inside.
+        self._lock = threading.RLock()
         self._local = threading.local()
         self._thread_names: dict[int, tuple[str, int]] = {}
         self._task_lanes: weakref.WeakKeyDictionary[object, list[int]] = weakref.WeakKeyDictionary()
@@ -94,13 +95,9 @@ class Process:
 
     def lane(self) -> int:
         """Where a span goes that begins here: this thread, or a line of its own for an asyncio task."""
-        asyncio = sys.modules.get("asyncio")
-        if asyncio is None or asyncio._get_running_loop() is None:
-            return self.thread_id()
-        task = asyncio.current_task()
+        task, thread_id = _current_task(), self.thread_id()
         if task is None:
-            return self.thread_id()
-        thread_id = self.thread_id()
+            return thread_id
         with self._lock:
             lane = self._task_lanes.get(task)
             if lane is None:
@@ -111,14 +108,14 @@ class Process:
                 else:
                     count = sum(name.startswith("asyncio ") for name, _ in self._thread_names.values()) + 1
                     self._thread_names[number] = f"asyncio {count}", 1000 + count
-                lane = self._task_lanes[task] = [number, 0, thread_id]
-            lane[1] += 1
+                lane = self._task_lanes[task] = [number, 1, thread_id]
+            else:
+                lane[1] += 1
             return lane[0]
 
     def leave_lane(self) -> None:
         """A span of an asyncio task is over: after its last one, its line serves another task."""
-        asyncio = sys.modules.get("asyncio")
-        task = None if asyncio is None or asyncio._get_running_loop() is None else asyncio.current_task()
+        task = _current_task()
         if task is None:
             return
         with self._lock:
@@ -126,8 +123,7 @@ class Process:
             if lane is None:
                 return
             lane[1] -= 1
-            if lane[1] <= 0:
-                del self._task_lanes[task]
+            if lane[1] <= 0 and self._task_lanes.pop(task, None) is not None:
                 self._free_lanes.setdefault(lane[2], []).append(lane[0])
 
     def name_thread(self, thread_id: int, name: str, sort_index: int) -> None:
@@ -137,8 +133,9 @@ class Process:
     def describe_thread(self, thread_id: int) -> tuple[int, str, str, int]:
         """(process, its name, name of the thread, sort index)."""
         name, sort_index = self._thread_names.get(thread_id, (f"thread {thread_id}", 500))
-        program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
-        return os.getpid(), program, name, sort_index
+        argv = getattr(sys, "argv", None) or [""]  # what embeds the interpreter may have none, or put anything there
+        program = argv[0] if isinstance(argv[0], str) and argv[0] not in ("", "-c", "-m") else "python"
+        return os.getpid(), Path(program).name, name, sort_index
 
     def new_threads(self) -> tuple[int, int]:
         """Numbers for the worker and the driver of a session."""
@@ -204,13 +201,19 @@ class Process:
             if sessions:
                 self._check_points(options, sessions)
             capture = Capture(options, parent, self.clock.now, self._new_id, self.describe_thread)
-            self._settle(sessions)
-            self.captures = (*self.captures, capture)
-            self.refresh()
-            self._set_options()
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write_now_and_then, name="traceconv writer", daemon=True)
-                self._writer.start()
+            try:
+                self._settle(sessions)
+                self.captures = (*self.captures, capture)
+                self.refresh()
+                self._set_options()
+                if self._writer is None:
+                    write = threading.Thread(target=self._write_now_and_then, name="traceconv writer", daemon=True)
+                    self._writer = write
+                    write.start()
+            except BaseException:  # no thread can be made, or a signal's handler raises: nobody would end the profile
+                capture.abandon()
+                self._remove(capture)
+                raise
         return capture
 
     def pause(self, capture: Capture) -> None:
@@ -245,15 +248,23 @@ class Process:
         with self.gate.exclusive():
             if capture.closed:
                 return
-            if capture.paused:
-                capture.write({}, self.store)
-            else:
-                self._stop(capture)
-            self.stream_spans.cut(capture, for_good=True)
-            self.captures = tuple(other for other in self.captures if other is not capture)
-            self.refresh()
-            self._set_options()
-            capture.close(ended)
+            try:
+                if capture.paused:
+                    capture.write({}, self.store)
+                else:
+                    self._stop(capture)
+                self.stream_spans.cut(capture, for_good=True)
+                capture.close(ended)
+            except BaseException:  # a signal's handler may raise anything anywhere
+                capture.abandon()
+                raise
+            finally:
+                self._remove(capture)
+
+    def _remove(self, capture: Capture) -> None:
+        self.captures = tuple(other for other in self.captures if other is not capture)
+        self.refresh()
+        self._set_options()
 
     def next_step(self) -> None:
         """Runs from now on, until the next call, are one step."""
@@ -467,6 +478,13 @@ class SessionLog(EventLog):
         if self.store.ranges_on:
             for capture in self._process.recording:
                 capture.recorder.range_end(host_ns, span_id, thread_id, kind)
+
+
+def _current_task() -> object:
+    """The asyncio task that runs here; None where asyncio is not used, or another thread is still importing it."""
+    asyncio = sys.modules.get("asyncio")
+    running_loop = getattr(asyncio, "_get_running_loop", None)
+    return None if asyncio is None or running_loop is None or running_loop() is None else asyncio.current_task()
 
 
 def _names(op: object) -> Iterator[str]:

@@ -205,7 +205,10 @@ def _checked(said: Mapping[str, object]) -> ProfileOptions:
 
 
 def check_formats(options: ProfileOptions) -> None:
-    """Raises UsageError for a file that needs what is not recorded."""
+    """Raises UsageError for a file that needs what is not recorded, or whose name its format can't have."""
+    path = str(options.file or options.output)
+    if "store" in options.formats and path.encode(errors="replace").decode() != path:
+        raise UsageError(f"output {printable(path)}: DuckDB opens only paths that are UTF-8; give another")
     if "memory_flow.svg" in options.formats and "memory" not in options.resources:
         where = "level 1" if options.level == 1 else "resource"
         raise UsageError(f"memory_flow.svg draws allocations, which {where} leaves out: add memory to resource")
@@ -233,6 +236,8 @@ def _files(said: Mapping[str, object]) -> tuple[Path | None, Path | None, tuple[
     if where is not None and not isinstance(where, (str, os.PathLike)):
         raise UsageError(f"output must be a path, not {type(where).__name__}")
     output = None if where is None else Path(os.fspath(where))
+    if output is not None and "\0" in str(output):
+        raise OutputError(f"can't write {printable(str(output))}: no path has a NUL; give another output")
     named = said.get("formats", said.get("format"))
     ending = None if output is None else next((end for end in _ENDINGS if output.name.endswith(end)), None)
     formats: list[str] = []
@@ -245,7 +250,7 @@ def _files(said: Mapping[str, object]) -> tuple[Path | None, Path | None, tuple[
                 f"format '{printable(name, 60)}': unknown.{suggestion(name, known)} All: {', '.join(known)}"
             )
         formats.append(_FORMAT_NAMES[name])
-    if output is not None and ending is not None and not output.is_dir():
+    if output is not None and ending is not None and not _is_folder(output):
         formats = formats or ([] if named is not None else [_ENDINGS[ending]])
         if len(formats) != 1 or formats[0] == "raw":
             raise UsageError(f"output {printable(str(output))} names a file, which holds one format: name a folder")
@@ -257,11 +262,23 @@ def _files(said: Mapping[str, object]) -> tuple[Path | None, Path | None, tuple[
     return output, None, tuple(dict.fromkeys(formats))
 
 
+def _is_folder(path: Path) -> bool:
+    """Raises OutputError for a name that no file can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError) as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError | ValueError) -> OutputError:
+    reason = (isinstance(error, OSError) and error.strerror) or error
+    return OutputError(f"can't write {printable(str(path))}: {reason}; give another output")
+
+
 def check_writable(options: ProfileOptions) -> list[Path]:
     """Makes the folder of the output; the folders that were not there, from the innermost. Raises OutputError."""
     if options.output is None:
         return []
-    shown = printable(str(options.output))
     try:
         made = [folder for folder in (options.output, *options.output.parents) if not folder.exists()]
         options.output.mkdir(parents=True, exist_ok=True)
@@ -269,8 +286,8 @@ def check_writable(options: ProfileOptions) -> list[Path]:
             raise PermissionError(13, "Permission denied")
         if options.file is not None and options.file.exists() and not os.access(options.file, os.W_OK):
             raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise OutputError(f"can't write {shown}: {error.strerror or error}; give another output") from error
+    except (OSError, ValueError) as error:
+        raise _refused(options.output, error) from error
     return made
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from contextvars import Token
+from contextvars import Token, copy_context
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple, TypeVar, cast
 
@@ -27,6 +27,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 #: Longest name and longest text of attributes that a log keeps whole, in characters.
 _NAME_LIMIT = 4_000
 _ARGS_LIMIT = 60_000
+#: CPython refuses to write larger numbers in decimal digits.
+_DECIMAL_BITS = 2_000
 
 
 class _Entry(NamedTuple):
@@ -84,7 +86,9 @@ class span:  # noqa: N801 - used like the functions that it stands beside
             opened.append(_Entry(*place, on_stream=on_stream))
             return
         span_id = PROCESS.span_begin(name, args, cut)
+        unchanged = copy_context()  # see _reset
         opened.append(_Entry(*place, span_id, CURRENT_SPAN.set(span_id) if span_id else None))
+        del unchanged
 
     def _leave(self, frame: FrameType) -> _Entry | None:
         """The time that code in `frame` entered it, which may have been another thread's or generator's meanwhile.
@@ -124,8 +128,7 @@ class span:  # noqa: N801 - used like the functions that it stands beside
         if token is not None:
             # Another context, which finishes a generator, and spans that do not nest: there nothing changes.
             if CURRENT_SPAN.get() == span_id:
-                with suppress(ValueError):
-                    CURRENT_SPAN.reset(token)
+                _reset(token)
             PROCESS.span_end(span_id, exception)
         elif on_stream is not None:
             PROCESS.stream_span_end(on_stream, exception)
@@ -138,8 +141,22 @@ class span:  # noqa: N801 - used like the functions that it stands beside
         return wrap(function, self._again)
 
 
+def _reset(token: Token[int]) -> None:
+    """Takes back a change of the current span, in the context where it was made.
+
+    Until CPython 3.11 the garbage collector may finish a generator in the midst of a change, and the generator's span
+    change the context too: what it was before must stay alive until then, or the interpreter reads freed memory.
+    """
+    unchanged = copy_context()
+    with suppress(ValueError):
+        CURRENT_SPAN.reset(token)
+    del unchanged
+
+
 def wrap(function: _F, enter: Callable[[], object]) -> _F:
-    """`function` within a context of `enter()`, a new one for each call; coroutines and generators too."""
+    """`function` within a context of `enter()`, a new one for each call; coroutines, generators and methods too."""
+    if isinstance(function, (staticmethod, classmethod)):
+        return cast("_F", type(function)(wrap(function.__func__, enter)))
     plain = cast("Callable[..., object]", function)
     make = cast("Callable[[], span]", enter)
 
@@ -188,26 +205,34 @@ def wrap(function: _F, enter: Callable[[], object]) -> _F:
     return cast("_F", call)
 
 
-def _cut_name(name: str) -> tuple[str, bool]:
+def _cut_name(name: object) -> tuple[str, bool]:
     """A name that a log takes, and whether it is only the beginning of one."""
-    return (name, False) if len(name) <= _NAME_LIMIT else (name[: _NAME_LIMIT - 1] + "…", True)
+    text = str.__str__(name) if isinstance(name, str) else _text(name)
+    return (text, False) if len(text) <= _NAME_LIMIT else (text[: _NAME_LIMIT - 1] + "…", True)
 
 
 def args_text(attributes: dict[str, object]) -> tuple[str, bool]:
     """Attributes as the text of a JSON object, and whether that is only the beginning of them."""
     try:
         text = _encode(attributes)
-    except (TypeError, ValueError, RecursionError):
-        text = json.dumps({str(key): _plain(value) for key, value in attributes.items()}, ensure_ascii=False)
+    except Exception:  # noqa: BLE001 - methods of the user's objects raise what they like
+        text = "{" + ", ".join(f"{_encode(key)}: {_json(value)}" for key, value in attributes.items()) + "}"
     if len(text) > _ARGS_LIMIT:
-        return json.dumps({"cut": text[: _ARGS_LIMIT // 2]}, ensure_ascii=False), True
+        return _encode({"cut": text[: _ARGS_LIMIT // 2]}), True
     return text, False
 
 
-def _plain(value: object) -> object:
-    """`value` where JSON has a word for it, else its text."""
+def _json(value: object) -> str:
+    """`value` as JSON; where that has no word for it, its text."""
     try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-    return value
+        return _encode(value)
+    except Exception:  # noqa: BLE001 - as above
+        return _encode(_text(value))
+
+
+def _text(value: object) -> str:
+    """What an object says that it is; where it can't, its type: a span must not end the program that it is in."""
+    try:
+        return hex(value) if isinstance(value, int) and value.bit_length() > _DECIMAL_BITS else repr(value)
+    except Exception:  # noqa: BLE001 - as above
+        return f"<{type(value).__name__}>"

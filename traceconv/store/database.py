@@ -63,6 +63,16 @@ def create_store(path: Path) -> duckdb.DuckDBPyConnection:
     return _attach(path, read_only=False)
 
 
+def check_path(path: Path) -> str:
+    """The absolute path, where DuckDB takes it. Raises StoreError."""
+    absolute = str(path.absolute())
+    try:
+        absolute.encode()
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{_shown(path)}: DuckDB opens only paths that are UTF-8; give another") from error
+    return absolute
+
+
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
     """Creates all tables, their comments, `store_info`, functions and views in the connection's current database."""
     connection.execute(";\n".join(store_statements()))
@@ -149,7 +159,7 @@ def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = Non
 
 def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     # An absolute path can't be taken for the address of another system (`sqlite:…`, `https:…`).
-    file = str(path.absolute())
+    file = check_path(path)
     connection = duckdb.connect(
         ":memory:",
         config={

@@ -22,7 +22,7 @@ from traceconv.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.blank import blank_store
-from traceconv.store.database import create_store, open_own_file, open_store, store_statements
+from traceconv.store.database import check_path, create_store, open_own_file, open_store, store_statements
 from traceconv.store.file_lock import FileLock
 from traceconv.store.small_inserts import SmallInserts
 
@@ -308,6 +308,7 @@ class StoreWriter:
 
 def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.DuckDBPyConnection, bool]:
     """A new store at `path`, and whether its tables are there already: when a blank one could be copied."""
+    check_path(path)
     blank = blank_store(report_statements)
     if blank is None:
         return create_store(path), False

@@ -154,13 +154,16 @@ class CaptureWriter:
     def _write(self, stream: _Stream, per_block: int, *, keep_rest: bool) -> None:
         if not stream.buffered_count:
             return
-        records = join(stream.buffered)
+        # A signal's handler and the garbage collector may add to the stream meanwhile: that stays for the next time.
+        buffered, stream.buffered, stream.buffered_count = stream.buffered, [], 0
+        records = join(buffered)
         end = len(records) - len(records) % per_block if keep_rest else len(records)
         for first in range(0, end, per_block):
             part = records[first : min(first + per_block, end)]
             self._write_block(stream, encode_block(stream.schema, part, stream.sequence), len(part))
-        stream.buffered = [records[end:].copy()] if end < len(records) else []
-        stream.buffered_count = len(records) - end
+        if end < len(records):
+            stream.buffered.insert(0, records[end:].copy())
+            stream.buffered_count += len(records) - end
 
     def _write_block(self, stream: _Stream, block: bytes, record_count: int) -> None:
         full = stream.sequence > stream.file_first and stream.file_bytes + len(block) > self._slice_bytes
