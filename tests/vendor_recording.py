@@ -8,13 +8,17 @@ import itertools
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 #: A time of today in ns, which no double of µs holds.
 T0 = 1_736_408_883_709_301_123
 _SHAPES = ('"4,4"', "FLOAT", "ND", '"4,4"', "FLOAT", "ND")
 _PIPES = ("aicore_time(us)", "aic_total_cycles", "aic_mac_time(us)", "aic_mac_ratio", "aiv_time(us)", "aiv_vec_ratio")
+
+
+#: Layers of calls that a recording at level 2 has below the first, as the timeline and as the table name them.
+LAYERS = (("Node", "node"), ("Runtime", "runtime"))
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Task:
 
     @property
     def collective(self) -> bool:
-        return self.core == "HCCL"
+        return (self.core or "").upper() in ("HCCL", "COMMUNICATION")
 
 
 @dataclass
@@ -182,6 +186,8 @@ def timeline(recording: Recording, level: int, *, labels: bool = False) -> list[
             pid, tid = (hccl, 0) if task.stream is None else (hardware, task.stream)
             place = {"ph": "X", "pid": pid, "tid": tid, "ts": us(task.start_ns), "dur": task.dur_ns / 1000}
             kind = {"Task Type": task.core or "EVENT_WAIT_SQE", "Physic Stream Id": task.stream, "Task Id": task.number}
+            if level == 2:
+                kind["Subtask Id"] = 0 if str(task.core).startswith("MIX") else 2**32 - 1
             events.append(
                 {**place, "name": task.name, "args": {**(kind if task.stream else {}), "connection_id": flow}}
             )
@@ -191,6 +197,10 @@ def timeline(recording: Recording, level: int, *, labels: bool = False) -> list[
                 events.append(
                     {**call, "args": {"level": "acl", "connection_id": flow}} if level else {**call, "args": {}}
                 )
+                if level == 2:  # the same launch in the layers below
+                    for depth, (layer, of) in enumerate(LAYERS, 1):
+                        inner = {**call, "ts": us(called + 10 * depth), "dur": 0.5 - depth / 10, "name": f"{layer}@run"}
+                        events.append({**inner, "args": {"level": of, "connection_id": flow}})
                 arrow = {"cat": "HostToDevice", "name": "HostToDevice", "id": str(flow)}
                 events.append({**arrow, "ph": "s", "pid": 50, "tid": 8, "ts": us(called)})
                 end = {**arrow, "ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": us(task.start_ns)}
@@ -278,6 +288,33 @@ def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]
     path.write_text(text.getvalue(), encoding="utf-8", newline="")
 
 
+def as_level_2(recording: Recording) -> Recording:
+    """The same with what level 2 adds: AI CPU, cores of both kinds, and the newer word for collectives."""
+    cores = itertools.cycle(("AI_CPU", "MIX_AIC", "AI_VECTOR_CORE", "MIX_AIV", "AI_CORE", "DSA"))
+    renamed = {"HCCL": "communication", None: None}
+    tasks = [replace(task, core=renamed.get(task.core) or (task.core and next(cores))) for task in recording.tasks]
+    return Recording(tasks, recording.steps)
+
+
+def write_calls(path: Path, events: Sequence[dict[str, object]]) -> None:
+    """api_statistic.csv of the calls in a timeline: sums in doubles, by level and name."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for event in events:
+        args = event.get("args")
+        if event["ph"] == "X" and isinstance(args, dict) and "level" in args:
+            groups.setdefault((args["level"], str(event["name"]).partition("@")[2]), []).append(
+                float(str(event["dur"]))
+            )
+    table = []
+    for key, durs in sorted(groups.items()):
+        mean = sum(durs) / len(durs)
+        variance = sum((dur - mean) ** 2 for dur in durs) / len(durs)
+        figures = (round(sum(durs), 3), len(durs), round(mean, 3), min(durs), max(durs), round(variance, 3))
+        table.append(["host", *key, *figures])
+    header = "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance"
+    write_csv(path, header.split(","), table)
+
+
 def write_folder(
     folder: Path, recording: Recording, level: int, *, device_id: bool = False, old: bool = False, step_id: bool = True
 ) -> Path:
@@ -289,4 +326,9 @@ def write_folder(
     write_kernels(out / "kernel_details.csv", recording.rows, level, step_id=step_id, device_id=device_id, old=old)
     write_sums(out / "op_statistic.csv", recording.rows, device_id=device_id)
     write_step_times(out / "step_trace_time.csv", recording, events, device_id=device_id)
+    if level == 2:
+        write_calls(out / "api_statistic.csv", events)
+        (out / "msprof_20260101000000.json").write_text(json.dumps(events), encoding="utf-8")
+        for name in ("communication.json", "communication_matrix.json", "data_preprocess.csv", "analysis.db"):
+            (out / name).write_text("{}", encoding="utf-8")
     return out

@@ -13,6 +13,7 @@ import pytest
 from vendor_recording import made_up, meta, us, waits, write_csv, write_sums
 
 from traceconv.cli import app
+from traceconv.normalize.vendor_csv.spec import plain
 from traceconv.pipeline import ingest
 from traceconv.readers.vendor_folder.discover import find_vendor_folders
 
@@ -167,3 +168,16 @@ def test_the_newest_export_of_each_kind_of_file_is_read(files: list[str], left: 
     (found,) = find_vendor_folders(tmp_path, lambda name: "task" if name.endswith(".csv") else None)
     assert sorted(path.name for path, _ in found.left) == sorted(left)
     assert sorted(path.name for path in (*found.timelines, *found.tables)) == sorted({*files} - {*left})
+
+
+@pytest.mark.parametrize(
+    ("spelling", "same_as"),
+    [
+        ("Timestamp (\u00b5s)", "Timestamp(us)"),
+        ("\ufeffTask_ID ", "Task ID"),
+        ("DEVICE ID", "Device_id"),
+        ("Communication (Not Overlapped)", "Communication(Not Overlapped)"),
+    ],
+)
+def test_headings_are_known_however_a_version_spells_them(spelling: str, same_as: str) -> None:
+    assert plain(spelling) == plain(same_as)

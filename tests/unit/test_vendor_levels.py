@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from vendor_recording import T0, Recording, Task, made_up, timeline, write_csv, write_folder, write_kernels
+from vendor_recording import T0, Recording, Task, as_level_2, made_up, timeline, write_csv, write_folder, write_kernels
 
 from traceconv.cli import app
 from traceconv.pipeline import IngestedRun, ingest
@@ -25,6 +25,8 @@ KINDS = {
     "level 0, rounded, two devices": (0, True, True, (0, 1)),
     "level 1": (1, False, False, (0,)),
     "level 1, rounded, two devices": (1, True, True, (0, 1)),
+    "level 2": (2, False, False, (0,)),
+    "level 2, two devices": (2, True, False, (0, 1)),
 }
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 
@@ -33,6 +35,11 @@ def stored(folder: Path, out: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnect
     run = ingest([out], folder / "trace.duckdb")[0]
     assert all(book.balanced for book in run.accounts.by_record.values())
     return run, duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+
+
+def recorded(level: int, seed: int, devices: tuple[int, ...], steps: int = 2) -> Recording:
+    found = made_up(seed, devices=devices, steps=steps)
+    return as_level_2(found) if level == 2 else found
 
 
 def by_type(rows: list[Task]) -> list[tuple[object, ...]]:
@@ -47,7 +54,7 @@ def by_type(rows: list[Task]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_kernel_is_one_task(kind: tuple[int, bool, bool, tuple[int, ...]], seed: int, tmp_path: Path) -> None:
     level, device_id, old, devices = kind
-    recording = made_up(seed, devices=devices)
+    recording = recorded(level, seed, devices)
     out = write_folder(tmp_path, recording, level, device_id=device_id, old=old)
     run, store = stored(tmp_path, out)
     assert not run.lossy
@@ -69,7 +76,7 @@ def test_a_row_that_only_one_file_has_is_one_task(
     kind: tuple[int, bool, bool, tuple[int, ...]], tmp_path: Path
 ) -> None:
     level, device_id, old, devices = kind
-    recording = made_up(7, devices=devices, steps=1)
+    recording = recorded(level, 7, devices, steps=1)
     out = write_folder(tmp_path, recording, level, device_id=device_id, old=old)
     only_table, only_timeline = recording.rows[11], recording.rows[24]
     shown = Recording([task for task in recording.tasks if task is not only_table], recording.steps)
@@ -190,7 +197,7 @@ def test_verify_agrees_with_a_sound_folder(
 ) -> None:
     """Doubles of today's µs keep a quarter of one: what the vendor's come to is no error of its table."""
     level, device_id, old, devices = kind
-    recording = made_up(seed, devices=devices, steps=3)
+    recording = recorded(level, seed, devices, steps=3)
     out = write_folder(tmp_path, recording, level, device_id=device_id, old=old)
     assert differing(out, capfd) == (0, [])
 

@@ -99,7 +99,7 @@ def check_tasks(
             known = int(dur) if evidence is None or evidence.dur_ns is None else evidence.dur_ns
             if columns.op_type:
                 core = cells[columns.core].strip() if columns.core else ""
-                where = kernels.communication if core in _COMMUNICATION else kernels.computing
+                where = kernels.communication if core.upper() in _COMMUNICATION else kernels.computing
                 where.setdefault((device, cells[columns.op_type].strip(), core), []).append(known)
 
 

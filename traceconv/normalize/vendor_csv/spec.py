@@ -105,8 +105,9 @@ def _unit(header: str) -> int:
 
 
 def plain(header: str) -> str:
-    """A heading without what its spellings differ in: case, blanks, underscores, a byte order mark."""
-    return re.sub(r"[\s_]+", " ", header.strip().strip("\ufeff")).casefold()
+    """A heading without what its spellings differ in: case, blanks, underscores, a byte order mark, the micro sign."""
+    text = re.sub(r"[\s_]+", " ", header.strip().strip("\ufeff")).casefold()
+    return text.replace(" (", "(").replace("μs)", "us)")
 
 
 @cache

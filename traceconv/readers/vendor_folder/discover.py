@@ -106,12 +106,16 @@ def _inside_prof(files: Sequence[Path], folders: Sequence[Path]) -> list[Path]:
 
 def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str | None]) -> VendorFolder | None:
     timelines = [file for file in files if _TIMELINE.fullmatch(file.name)]
+    of_torch = [file for file in timelines if file.name.casefold().startswith("trace_view.")]
     kinds = {file: kind_of(file.name) for file in files}
     tables = [file for file in files if kinds[file] is not None]
     if not timelines and not any(kinds[file] not in (None, "nothing") for file in tables):
         return None
     left: list[tuple[Path, str]] = []
     parts = [file for file in files if _PART.fullmatch(file.name)]
+    if of_torch:  # it has all that msprof's timeline has, and the framework's side
+        parts += [file for file in timelines if file not in of_torch]
+        timelines = of_torch
     if timelines:
         left += [(file, "the timeline has the same events") for file in parts]
     else:
