@@ -22,6 +22,9 @@ from recount.tally import Tally
 
 _MONOTONIC, _BOOTTIME = 3, 6
 _NEEDS_STATE, _CLEARED = 2, 1
+#: In exports of ours: what was added to all times, and numbers of arrows that are drawn from their end.
+_SHIFT = "traceconv-shift_ns"
+_LEADS_BACK = 1 << 62
 _PHASES = {1: "B", 2: "E", 3: "i", 4: "C"}
 
 
@@ -96,16 +99,23 @@ def add_up(path: Path) -> Tally:
     """What a trace adds up to."""
     packets = packets_of(path)
     one = _Reading(packets)
+    is_ours = any(said.name == _SHIFT for packet in packets for said in packet.chrome_events.metadata)
     for packet in packets:
         one.take(packet)
     tally = chrome.add_up(one.events, writers.ranges)
-    for points in one.flows.values():
+    for number, points in one.flows.items():
         source = None
         for ts_ns, _, ends in sorted(points):
             if source is not None:
-                tally.arrow(None, None, ts_ns - source)
+                tally.arrow(None, None, source - ts_ns if is_ours and number & _LEADS_BACK else ts_ns - source)
             source = None if ends else ts_ns
     return tally
+
+
+def shift_of(path: Path) -> int:
+    """What an export of ours added to all times."""
+    said = [one for packet in packets_of(path) for one in packet.chrome_events.metadata]
+    return next((one.int_value for one in said if one.name == _SHIFT), 0)
 
 
 class _Reading:

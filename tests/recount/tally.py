@@ -121,6 +121,18 @@ class Tally:
             found.slices[(table, kind, None, *rest)].add(one)
         return found
 
+    def moved(self, ns: int) -> Tally:
+        """The same, everything so many nanoseconds later."""
+        found = Tally(flows=self.flows, steps={(step, *(at + ns for at in ends)) for step, *ends in self.steps})
+        for key, one in self.slices.items():
+            found.slices[key] = Slices(one.count, one.timed, one.start_ns + ns * one.count, one.dur_ns)
+        for key, samples in self.counters.items():
+            found.counters[key].add(samples)
+            found.counters[key].ts_ns += ns * samples.count
+        for key, (count, ts_ns) in self.markers.items():
+            found.markers[key] = [count, ts_ns + ns * count]
+        return found
+
     def shown(self) -> dict[tuple[Any, ...], Any]:
         """Everything, as one flat dictionary."""
         flat: dict[tuple[Any, ...], Any] = {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from traceconv.errors import InputError
-from traceconv.normalize.trace_json.classify import Classifier, built_in, parse_rules
+from traceconv.normalize.trace_json.classify import Classifier, built_in, parse_rules, rules_of
 
 GOOD = """
 title = "One"
@@ -81,3 +81,10 @@ def test_the_first_rule_that_fits_counts() -> None:
 def test_a_file_that_is_none_is_refused_in_words(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_rules(text, "bad.toml")
+
+
+def test_a_thread_that_many_programs_have_shows_no_writer() -> None:
+    words = {"threads": ["main", "worker"], "categories": ["app"], "keys": ["perfetto"]}
+    assert rules_of(words, built_in()).title == "Perfetto"
+    assert rules_of({**words, "keys": ["perfetto", "traceconv"]}, built_in()).title == "traceconv"
+    assert rules_of({**words, "categories": ["TensorLink"]}, built_in()).title == "MegEngine"

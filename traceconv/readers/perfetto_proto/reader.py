@@ -27,7 +27,7 @@ from traceconv.readers.perfetto_proto.clocks import NAMES, Clocks, parse_snapsho
 from traceconv.readers.perfetto_proto.describing import describing
 from traceconv.readers.perfetto_proto.framing import PacketFramer, Window
 from traceconv.readers.perfetto_proto.losses import Losses
-from traceconv.readers.perfetto_proto.own_export import shift_of, undone
+from traceconv.readers.perfetto_proto.own_export import SHIFT, shift_of, undone
 from traceconv.readers.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequences, Texts
 from traceconv.readers.perfetto_proto.tracks import Descriptors
 from traceconv.readers.perfetto_proto.translate import Table, Translator
@@ -100,6 +100,8 @@ class PerfettoReader(FileReader):
         readings = {} if first is None else {NAMES.get(one.clock, str(one.clock)): one.ns for one in first.readings}
         about = {"trace_clock": NAMES.get(self._clocks.trace_clock, str(self._clocks.trace_clock)), "clocks": readings}
         self.keys["perfetto"] = json.dumps(about).encode()
+        if self._shift_ns is not None:
+            self.keys["traceconv"] = json.dumps({SHIFT: self._shift_ns}).encode()
 
     def _descriptions(self, window: Window, depth: int) -> None:
         takers = {

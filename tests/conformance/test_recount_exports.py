@@ -1,0 +1,66 @@
+"""Exports of ours, counted in their files and read again: they say what their run says, but for what the page lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recount import own_export, perfetto, random_traces
+from recount.stored import runs_by_path, tallies
+from recount.tally import Tally, differences
+from shared_data import SHARED
+
+from traceconv.export.chrome import export_chrome
+from traceconv.export.perfetto import export_perfetto
+from traceconv.pipeline import ingest
+from traceconv.store.database import open_store
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+#: One trace of each of some writers, where they are at hand.
+REAL = (
+    "real/torch/triton_example.json.gz",
+    "real/ascend/torch_npu_level1_rank1",
+    "seed_systems/megengine/two_devices.chrome_timeline.json",
+    "seed_systems/furiosa/injected_edge.rows.csv",
+)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a run of each source."""
+    folder = tmp_path_factory.mktemp("sources")
+    files = [SAMPLES / "mini_resnet", SAMPLES / "mini_transformer"]
+    files += [SHARED / name for name in REAL if (SHARED / name).exists()]
+    files += [random_traces.write(folder, seed)[0] for seed in range(1000, 1030)]
+    ingest(files, folder / "trace.duckdb")
+    return folder / "trace.duckdb"
+
+
+def test_chrome_traces(sources: Path, tmp_path: Path) -> None:
+    runs = tallies(sources)
+    with open_store(sources) as connection:
+        for run in runs:
+            export_chrome(connection, run, tmp_path / f"{run}.json")
+    ingest([tmp_path / f"{run}.json" for run in runs], tmp_path / "back.duckdb")
+    back, paths = tallies(tmp_path / "back.duckdb"), runs_by_path(tmp_path / "back.duckdb")
+    for run, tally in runs.items():
+        path = tmp_path / f"{run}.json"
+        assert differences(own_export.count_chrome(path), tally) == [], run
+        assert differences(back[paths[str(path)]], tally) == [], run
+
+
+def test_perfetto_traces(sources: Path, tmp_path: Path) -> None:
+    """Read again, all slices are ranges, whatever words of other writers they have."""
+    runs = tallies(sources)
+    with open_store(sources) as connection:
+        for run in runs:
+            export_perfetto(connection, run, tmp_path / f"{run}.pftrace")
+    exports = {run: tmp_path / f"{run}.pftrace" for run in runs if (tmp_path / f"{run}.pftrace").stat().st_size}
+    ingest(list(exports.values()), tmp_path / "back.duckdb")
+    back, paths = tallies(tmp_path / "back.duckdb"), runs_by_path(tmp_path / "back.duckdb")
+    for run, path in exports.items():
+        stored = back[paths[str(path)]] if str(path) in paths else Tally()  # nothing in it, as in others
+        assert differences(perfetto.add_up(path).moved(-perfetto.shift_of(path)), stored) == [], run
+        assert differences(own_export.as_ranges(sources, run, runs[run]), stored) == [], run
+    with open_store(tmp_path / "back.duckdb") as connection:
+        assert connection.execute("SELECT DISTINCT writer FROM run").fetchall() == [("traceconv",)]
