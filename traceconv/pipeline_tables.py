@@ -132,7 +132,7 @@ class TableIngest:
         elif becomes == "counter":
             self._counters(layout, records)
         elif becomes == "step":
-            self._steps(layout, records)
+            self._steps(layout, records, has_timeline=has_timeline)
         elif becomes == "fusion":
             batches = self._typed(layout, records, ("name",))
             count = self._writer.stage("vendor_fusion", _only(batches, FUSION_COLUMNS), FUSION_COLUMNS)
@@ -213,7 +213,7 @@ class TableIngest:
             message = f"{self._name}: records that the timeline has no task for: tasks of their own"
             self._log.add(Code.COMPLETED, message, event_count=found.unmatched)
 
-    def _steps(self, layout: Layout, records: CsvRecords) -> None:
+    def _steps(self, layout: Layout, records: CsvRecords, *, has_timeline: bool) -> None:
         reduces = sum(1 for header, _ in layout.others if header.casefold().startswith("reduce start"))
         batches = self._typed(layout, records, ("iteration", "end_ns"))
         self._writer.stage("vendor_step", _only(batches, STEP_COLUMNS), STEP_COLUMNS)
@@ -223,8 +223,12 @@ class TableIngest:
         self._account.merged += same
         self._account.rows += fresh
         if reduces:
-            message = f"{self._name}: {reduces} pairs of reduce columns: collectives are tasks of the timeline"
-            self._log.add(Code.NOT_READ, message)
+            why = (
+                "collectives are tasks of the timeline"
+                if has_timeline
+                else "without a timeline no task is made of them"
+            )
+            self._log.add(Code.NOT_READ, f"{self._name}: {reduces} pairs of reduce columns: {why}")
 
     def _memory(self, layout: Layout, records: CsvRecords) -> None:
         def batches() -> Iterator[pa.RecordBatch]:

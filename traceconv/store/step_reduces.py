@@ -11,6 +11,8 @@ def settle_reduces(writer: StoreWriter, run_id: int) -> None:
     A timeline of the collectives has the same work, and would count it twice.
     """
     run: dict[str, object] = {"run": run_id}
+    if not writer.fetch("SELECT 1 FROM range WHERE run_id = $run AND kind = 'reduce' LIMIT 1", run):
+        return
     writer.run_sql(
         "CREATE OR REPLACE TEMP TABLE step_reduce AS "
         "SELECT r.*, (SELECT min(s.device_id) FROM step AS s WHERE s.run_id = $run AND s.step_id = r.step_id "
