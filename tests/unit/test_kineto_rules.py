@@ -53,7 +53,8 @@ EVENTS = [
     # Versions that have one category for the runtimes of all devices, and one for their drivers.
     event("runtime", "anyLaunch", 300, 5, correlation=11),
     event("driver", "anyDriverLaunch", 310, 5, correlation=12),
-    event("xpu_sync", "barrier", 320, 5, **ON),
+    event("xpu_sync", "zeCommandQueueSynchronize", 320, 5, correlation=13),
+    event("collective_comm", "xccl::allreduce", 330, 5, Communicator_id=7),
 ]
 
 
@@ -79,7 +80,7 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
         (
             "sync",
             "SYNC",
-            ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait", "barrier"],
+            ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait"],
         ),
     ]
 
@@ -123,4 +124,6 @@ def test_calls_into_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
         ("driver", "zeCommandListAppendLaunchKernel", 10),
         ("runtime", "anyLaunch", 11),
         ("driver", "anyDriverLaunch", 12),
+        ("runtime", "zeCommandQueueSynchronize", 13),
+        ("communication", "xccl::allreduce", None),
     ]
