@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -77,7 +78,6 @@ def test_a_kernel_that_only_sounds_like_one(name: str) -> None:
 
 
 def test_all_rules_for_kernels_of_gpus_share_the_pattern() -> None:
-    """Of MegEngine, TensorFlow and ONNX Runtime no collective is known; RAF and Ascend have words of their own."""
     sharing = {
         rules.title
         for rules in built_in()
@@ -85,3 +85,40 @@ def test_all_rules_for_kernels_of_gpus_share_the_pattern() -> None:
         if rule.name is not None and rule.name.pattern == COLLECTIVE
     }
     assert sharing == {"JAX, TensorFlow (XLA profiler)", "Nsight Systems", "PyTorch profiler (Kineto)", "rocprofv3"}
+
+
+@pytest.mark.parametrize(
+    ("title", "where", "collectives", "others"),
+    [
+        ("MegEngine", ("Kernel", None, "gpu0:0"), ("CollectiveComm", "RemoteSend"), ("Reduce", "Broadcast", "conv")),
+        (
+            "TensorFlow timeline",
+            ("Op", "/device:GPU:0/stream:14 Compute", None),
+            ("NcclAllReduce", "CollectiveReduceV2"),
+            ("BroadcastTo", "Sum", "GatherV2", "Collect"),
+        ),
+        (
+            "RAF",
+            ("Stream 1", None, "Stream 1"),
+            ("raf_op_nccl__allreduce_4", "raf_op__allgather_2"),
+            ("raf_op_tvm_broadcast_to_3", "raf_op_tvm_reduce_sum_1"),
+        ),
+        (
+            "Ascend (torch_npu, msprof)",
+            (None, "Communication", "Group 10.0.0.1%1_60000_0_1 Communication"),
+            ("hcom_allReduce__586_0_1", "hcom_send__1"),
+            (),
+        ),
+    ],
+)
+def test_collectives_of_writers_with_words_of_their_own(
+    title: str, where: tuple[str | None, str | None, str | None], collectives: Sequence[str], others: Sequence[str]
+) -> None:
+    (rules,) = (rules for rules in built_in() if rules.title == title)
+
+    def kind(name: str) -> object:
+        fitting = (rule for rule in rules.rules if rule.fits_track(*where))
+        return next(rule.set["kind"] for rule in fitting if rule.name is None or rule.name.fullmatch(name))
+
+    assert [kind(name) for name in collectives] == ["collective"] * len(collectives)
+    assert [kind(name) for name in others] == ["compute"] * len(others)
