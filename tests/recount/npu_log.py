@@ -55,7 +55,7 @@ def add_up(capture: Path) -> tuple[Tally, dict[tuple[object, ...], list[int]]]:
     tally = Tally()
     found = records(capture)
     texts = _texts(found["dictionary"])
-    [start] = found["capture"]
+    start = found["capture"][0]  # a profile says again what it is once it knows the model
     offset_ns = start["epoch_ns"] - start["host_ns"]
     clocks = {
         device: _Clock([sync for sync in found["sync"] if sync["device"] == device], offset_ns)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from references import dangling
 from runtime_reader import Capture
 
 import traceconv
@@ -230,6 +231,21 @@ def test_a_kernel_that_fails_gives_the_memory_back() -> None:
         assert outputs["out"].tolist() == [9.0]
     log = p.arrow("import_log").to_pylist()
     assert [row for row in log if row["severity"] != "info"] == []
+    # The step of the run that failed has begun, and has no end.
+    found = p.arrow("SELECT start_ns IS NOT NULL AS began, end_ns IS NOT NULL AS ended FROM step ORDER BY step_id")
+    assert found.to_pylist() == [{"began": True, "ended": False}, {"began": True, "ended": True}]
+    assert dangling(p.store.connection) == []
+
+
+@pytest.mark.parametrize("aic_metrics", ["PipeUtilization", "Memory"])
+def test_a_model_without_an_op_that_counts_anything(aic_metrics: str) -> None:
+    shape = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, [3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "on the CPU", shape[:1], shape[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with traceconv.Session(model) as session, traceconv.profile(aic_metrics=aic_metrics) as p:
+        assert session.run({"x": np.ones(3)})["y"].tolist() == [2.0] * 3
+    assert p.arrow("SELECT op_type FROM task JOIN op USING (op_id)").to_pylist() == [{"op_type": "Add"}]
+    assert p.arrow("task_pmu").num_rows == 0
 
 
 def test_each_call_of_a_decorated_function_is_a_profile(

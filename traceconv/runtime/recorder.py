@@ -471,7 +471,8 @@ class Recorder(EventLog):
         if self._counter_table is None:
             indices = np.array(sorted(self._counters), np.int64)
             rows = [self._counters[index] for index in indices.tolist()]
-            self._counter_table = indices, np.array(rows, np.uint64).reshape(len(rows), -1)
+            count = len(counters.names(self._metric_group))
+            self._counter_table = indices, np.array(rows, np.uint64).reshape(len(rows), count)
         indices, values = self._counter_table
         if not len(indices):
             return

@@ -297,6 +297,10 @@ class Session:
         for block in run.blocks.values():
             self._memory.free(block, self._host.price_alloc(self._host.channel))
         run.blocks.clear()
+        tasks = [task for execution in run.executions for task in execution.tasks]
+        starts = [task.start for task in tasks if task.start is not None]
+        if run.step_id != NONE32 and starts:
+            self._put_marks(run.step_id, {"start": min(starts)})  # its tasks name the step, which has no end
         self._log_rest()
 
     def _prepare(self, inputs: Mapping[str, Array], step: bool) -> Run:
