@@ -13,6 +13,8 @@ from typing import Any
 
 import duckdb
 import pytest
+from recount import damaged
+from recount.compare import disagreements
 from shared_data import shared
 
 from traceconv.diagnostics import Severity
@@ -103,3 +105,12 @@ def check_values(case: dict[str, Any], run: IngestedRun, path: Path) -> None:
             "SELECT bool_and(record_count = row_count + merged_count + consumed_count + lost_count) FROM import_account"
         ).fetchall()[0]
         assert books
+
+
+def test_a_recount_of_what_is_intact(tmp_path: Path) -> None:
+    """Line by line: not an event more or less, and each with its times."""
+    names = [case["file"] for case in expected() if case["severity"] != "error" and not case["file"].endswith(".zst")]
+    counted = {variants() / name: damaged.add_up(variants() / name) for name in names}
+    ingest(list(counted), tmp_path / "trace.duckdb")
+    assert len(counted) > 40
+    assert disagreements(tmp_path / "trace.duckdb", counted, variants()) == []

@@ -9,6 +9,7 @@ from recount import (
     chrome,
     furiosa_csv,
     megengine_static,
+    msprof,
     nsys,
     perfetto,
     random_perfetto,
@@ -47,6 +48,16 @@ def test_torch_npu_folders(tmp_path: Path, seed: int) -> None:
     counted = torch_npu.add_up(out)
     assert differences(counted.tally, tallies(store)[1].without_devices()) == []
     assert statistic(store, "op_type, core_type", "op_statistic") == sums(counted.kernels)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_msprof_folders(tmp_path: Path, seed: int) -> None:
+    out = random_reports.write_msprof(tmp_path, seed)
+    store = tmp_path / "trace.duckdb"
+    ingest([out], store)
+    tally, kernels = msprof.add_up(out)
+    assert differences(tally, tallies(store)[1]) == []
+    assert statistic(store, "op_type, core_type", "op_statistic") == sums(kernels)
 
 
 def test_reports_of_nsys(tmp_path: Path) -> None:

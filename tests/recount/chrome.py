@@ -67,13 +67,14 @@ def read(path: Path) -> Any:
     text = data.decode("utf-8-sig", "replace")
     for candidate in (text, re.sub(r",(\s*[\]}])", r"\1", text)):
         try:
-            return _parsed(candidate)
+            return parsed(candidate)
         except ValueError:
             continue
     return list(_elements(text))
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """A JSON text, its decimals exact."""
     return json.loads(text, parse_float=Decimal, strict=False)
 
 

@@ -158,3 +158,53 @@ def write_megengine(path: Path, seed: int) -> Path:
     document = {"profiler": {**sides, "opr_footprint": {}}, "graph_exec": {"operator": operators, "var": {}}}
     path.write_text(json.dumps(document), "utf-8")
     return path
+
+
+def write_msprof(folder: Path, seed: int) -> Path:
+    """Tables of one or two devices: operators on streams, collectives without one, events and copies beside them."""
+    random = Random(seed)
+    out = folder / f"PROF_{seed}" / "mindstudio_profiler_output"
+    out.mkdir(parents=True)
+    tables: dict[str, list[list[object]]] = {name: [_MSPROF[name].split(",")] for name in _MSPROF}
+    at = 1_736_408_883_709_301_123
+    number = 0
+    for step in range(1, 4):
+        begin = at
+        for _ in range(random.randrange(1, 25)):
+            at += random.choice([1, 20, 700, 40_000])
+            number += 1
+            dur, device = random.choice([20, 480, 53_841]), seed % 2 and random.randrange(2)
+            stream, what = random.choice([2, 3]), random.randrange(5)
+            times = [_micro(dur), _micro(at) + "\t", _micro(at + dur)]
+            if what == 0:
+                kind = random.choice(["EVENT_WAIT", "EVENT_RECORD", "MEMCPY_ASYNC", "NOTIFY_WAIT"])
+                tables["task_time"].append([device, kind, kind, stream, number, *times])
+            elif what == 1:
+                cells = [device, 7, "N/A", "N/A", f"hcom_allReduce__{number}_1", "hcom_allReduce_", "HCCL"]
+                tables["op_summary"].append([*cells, times[1], times[0], 0])
+            else:
+                op, core = random.choice([("Add", "AI_VECTOR_CORE"), ("Conv2D", "AI_CORE"), ("Add", "MIX_AIV")])
+                name = f"{op}_{random.randrange(3)}"
+                tables["op_summary"].append([device, 7, number, stream, name, op, core, times[1], times[0], 0])
+                if random.random() < 0.8:
+                    tables["task_time"].append([device, name, core, stream, number, *times])
+            at += dur
+        first = _micro(begin) if seed % 3 else "N/A"
+        tables["step_trace"].append([0, step, first, _micro(at - 5), _micro(at), 0, 0, 0, "N/A", 7])
+    for name, rows in tables.items():
+        text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+        (out / f"{name}_20260101000001.csv").write_text(text, "utf-8")
+    return out.parent
+
+
+_MSPROF = {
+    "op_summary": "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,Task Type,Task Start Time(us),"
+    "Task Duration(us),Task Wait Time(us)",
+    "task_time": "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)",
+    "step_trace": "Device_id,Iteration ID,FP Start(us),BP End(us),Iteration End(us),Iteration Time(us),"
+    "FP to BP Time(us),Iteration Refresh(us),Data Aug Bound(us),Model ID",
+}
+
+
+def _micro(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03}"
