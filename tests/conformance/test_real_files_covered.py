@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from recount.sources import chrome_traces
+from recount.sources import chrome_traces, others
 from shared_data import SHARED, shared
 from test_rocprofv3 import REAL as ROCPROFV3
 from test_torch_npu_folder import FOLDER as TORCH_NPU
@@ -50,6 +51,39 @@ NOT_READ = {
     "mindspore/start_info.0": "when a recording began",
     "nvidia/ncu_copy_blocked.csv": "metrics of single kernels by Nsight Compute, without times",
 }
+
+
+#: Files beside the real ones that the recount leaves out, by pattern, and why.
+NOT_COUNTED = {
+    "*.md": "says what the files are",
+    "*/LICENSE*": "a licence",
+    "real/LICENSES/*": "licences",
+    "*/MANIFEST.tsv": "a list of the files",
+    "*.py": "what made the files",
+    "perfetto_*/*/query.sql": "a question to another tool",
+    "perfetto_*/*/expected.csv": "another tool's answer: test_perfetto_json.py",
+    "trace_processor/*.csv.gz": "another tool's answers: test_trace_processor.py",
+    "seed_systems/megengine/analyze/*": "another tool's answers: test_megengine_analysis.py",
+    "seed_systems/furiosa/*.txt": "another tool's answers, printed: test_furiosa_reports.py",
+    "seed_systems/furiosa/seed_tables.json": "another tool's answers: test_furiosa_reports.py",
+    "seed_systems/facts.json": "what the files hold: test_seed_traces.py",
+    "seed_systems/*/*.svg": "pictures",
+    "seed_systems/raf/synthetic_expected.json": "what the files hold: test_seed_traces.py",
+    "seed_systems/raf/synthetic_memory_trace.txt": "a text for people, which is not read",
+    "ascend_raw/*": "raw logs of Ascend devices: not read",
+}
+
+
+def test_every_file_of_all_folders_is_counted_or_has_a_reason() -> None:
+    counted = {*chrome_traces(SHARED), *others(SHARED)}
+    counted |= {FOLDER / name for name in (*OWN_READER, *IN_RECORDING, *NOT_READ)}
+    left = {path for path in SHARED.rglob("*") if path.is_file()} - counted
+    used = {
+        pattern for pattern in NOT_COUNTED for path in left if fnmatch(path.relative_to(SHARED).as_posix(), pattern)
+    }
+    names = (path.relative_to(SHARED).as_posix() for path in left)
+    assert [name for name in names if not any(fnmatch(name, pattern) for pattern in NOT_COUNTED)] == []
+    assert NOT_COUNTED.keys() - used == set(), "reasons for files that are gone"
 
 
 def test_every_file_is_in_one_list() -> None:
