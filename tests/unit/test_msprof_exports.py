@@ -181,3 +181,34 @@ def test_the_newest_export_of_each_kind_of_file_is_read(files: list[str], left: 
 )
 def test_headings_are_known_however_a_version_spells_them(spelling: str, same_as: str) -> None:
     assert plain(spelling) == plain(same_as)
+
+
+#: Tasks that execute no op, by the names that the runtime registers for profiling and the parts of a task have.
+KINDS = {
+    "sync": "EVENT_RECORD EVENT_WAIT EVENT_RESET NOTIFY_WAIT NOTIFY_RECORD MODEL_EXECUTE MODEL_MAINTAINCE END_GRAPH "
+    "STREAM_ACTIVE LABEL_GOTO PROFILER_TRACE_EX PROFILING_ENABLE STARS_COMMON FFTS_PLUS CMO BARRIER WriteValueTask NOP "
+    "STREAM_LABEL_SWITCH_BY_INDEX DEBUG_UNREGISTER_FOR_STREAM TASK_TIMEOUT_SET NPU_GET_FLOAT_STATUS FLIP_TASK "
+    "OVERFLOW_SWTICH_SET AICPU_LOADINFO MEM_WAIT_VALUE RDMA_DB_SEND CAPTURE_WAIT IPC_EVENT_WAIT DAVID_EVENT_RECORD "
+    "PLACE_HOLDER_SQE NOTIFY_WAIT_SQE WRITE_VALUE_SQE Notify~Wait Write~Value Writeback~Data~Context",
+    "copy": "MEMCPY_ASYNC RDMA_SEND REDUCE_ASYNC_V2 SDMA_SQE PCIE_DMA_SQE SDMA",
+    "compute": "KERNEL_AICORE KERNEL_MIX_AIC KERNEL_AICPU KERNEL_AIVEC KERNEL_FUSION DSA_SQE VPC_SQE JPEGD_SQE",
+}
+
+
+@pytest.mark.parametrize("timeline", [True, False])
+def test_tasks_without_an_op_are_what_their_type_says(timeline: bool, tmp_path: Path) -> None:
+    kinds = {name.replace("~", " "): kind for kind, names in KINDS.items() for name in names.split()}
+    names = {name: number for number, name in enumerate(kinds)}
+    if timeline:
+        found = [meta("process_name", 6, 0, "Ascend Hardware"), meta("thread_name", 6, 1, "Stream 1")]
+        for name, number in names.items():
+            args = {"Task Type": name, "Task Id": number}
+            found.append({"ph": "X", "pid": 6, "tid": 1, "name": name, "ts": number * 10, "dur": 1, "args": args})
+        (tmp_path / "msprof_20260101000000.json").write_text(json.dumps(found))
+    else:
+        header = "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)"
+        rows = [[0, "N/A", name, 1, number, 1, number * 10, number * 10 + 1] for name, number in names.items()]
+        write_csv(tmp_path / "task_time_20260101000000.csv", header.split(","), rows)
+    ingest([tmp_path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert dict(store.execute("SELECT name, kind FROM task").fetchall()) == kinds
