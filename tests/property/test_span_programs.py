@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from references import dangling
 
 import traceconv
 
@@ -132,3 +133,107 @@ def test_each_span_is_one_row(seed: int) -> None:
         assert row["depth"] == len(around)
         assert ids.get(row["parent_id"]) is (around[-1] if around else None)
     assert not p.arrow("SELECT * FROM import_log WHERE severity <> 'info'").to_pylist()
+
+
+@dataclass
+class Taken:
+    """A profile, and what a list remembers of it: the moments between which it records."""
+
+    profiler: traceconv.Profiler
+    begin: int
+    periods: list[tuple[int, int]]
+    recording_since: int | None
+    end: int | None = None
+
+    def pieces(self, one: Remembered) -> list[tuple[int, int | None, str | None]]:
+        """(first moment, last moment, exception) of the rows that a span is in this profile."""
+        assert self.end is not None
+        if one.begin < self.begin or one.begin > self.end:
+            return []
+        is_open = one.end is None or one.end > self.end
+        until = self.end if one.end is None else one.end
+        found: list[tuple[int, int | None, str | None]] = [
+            (max(one.begin, first), min(until, last), None)
+            for first, last in self.periods
+            if one.begin < last and until > first
+        ]
+        if found:
+            found[-1] = (found[-1][0], None if is_open else found[-1][1], None if is_open else one.exception)
+        return found
+
+
+def play_profiles(seed: int, lanes: Lanes) -> tuple[list[Remembered], list[Taken]]:
+    """As `play`, in profiles that begin, pause, go on and end at any moment; all of them end."""
+    choose = random.Random(seed)
+    spans: list[Remembered] = []
+    profiles: list[Taken] = []
+
+    def stop(taken: Taken, moment: int) -> None:
+        if taken.recording_since is not None:
+            taken.periods.append((taken.recording_since, moment))
+            taken.recording_since = None
+
+    def end(taken: Taken, moment: int) -> None:
+        taken.profiler.stop()
+        stop(taken, moment)
+        taken.end = moment
+
+    for moment in range(300):
+        taken = [one for one in profiles if one.end is None]
+        what = choose.choice(["begin", "pause", "pause", "resume", "resume", "end", *["span"] * 20])
+        if what == "begin" and len(taken) < 3 and len(profiles) < 6:
+            profiles.append(Taken(traceconv.profile(), moment, [], moment))
+            profiles[-1].profiler.start()
+        elif what == "pause" and taken:
+            paused = choose.choice(taken)
+            lanes.do(choose.randrange(LANES), paused.profiler.pause)
+            stop(paused, moment)
+        elif what == "resume" and taken:
+            resumed = choose.choice(taken)
+            lanes.do(choose.randrange(LANES), resumed.profiler.resume)
+            resumed.recording_since = moment if resumed.recording_since is None else resumed.recording_since
+        elif what == "end" and taken:
+            end(choose.choice(taken), moment)
+        elif what == "span":
+            is_open = [one for one in spans if one.end is None]
+            if not is_open or (len(is_open) < 8 and choose.random() < 0.55):
+                lane = choose.randrange(LANES)
+                spans.append(Remembered("span", lane, moment, traceconv.span("span", moment=moment)))
+                lanes.do(lane, spans[-1].span.__enter__)
+            else:
+                one, error = choose.choice(is_open), choose.choice(ERRORS)
+                one.end, one.exception = moment, None if error is None else error.__name__
+                lane = one.lane if choose.random() < 0.9 else choose.randrange(LANES)
+                lanes.do(lane, lambda one=one, error=error: one.span.__exit__(error, None, None))  # type: ignore[misc]
+    for taken_still in [one for one in profiles if one.end is None]:
+        end(taken_still, 1_000)
+    return spans, profiles
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_profiles_that_pause_and_overlap(seed: int) -> None:
+    lanes = Lanes()
+    try:
+        spans, profiles = play_profiles(seed, lanes)
+    finally:
+        lanes.close()
+    assert len(profiles) > 1
+    for taken in profiles:
+        rows = taken.profiler.arrow(
+            "SELECT (args->>'$.moment')::INT AS moment, span_id, args->>'$.continues' AS continues, "
+            "start_ns, dur_ns, exception FROM range ORDER BY moment, start_ns, span_id"
+        ).to_pylist()
+        expected = [(one.begin, *piece) for one in spans for piece in taken.pieces(one)]
+        found = [(row["moment"], row["dur_ns"] is None, row["exception"]) for row in rows]
+        assert found == [(moment, last is None, exception) for moment, _, last, exception in expected]
+        # Each piece continues the one before it, and all times are in the order in which all happened.
+        times: list[tuple[int, int]] = []
+        before: dict[int, int] = {}
+        for row, (moment, first, last, _) in zip(rows, expected, strict=True):
+            assert row["continues"] == before.get(moment)
+            before[moment] = row["span_id"]
+            times.append((first, row["start_ns"]))
+            times += [] if last is None else [(last, row["start_ns"] + row["dur_ns"])]
+        assert [ns for _, ns in sorted(times)] == sorted(ns for _, ns in times)
+        assert not taken.profiler.arrow("SELECT * FROM import_log WHERE severity <> 'info'").to_pylist()
+        assert dangling(taken.profiler.store.connection) == []
