@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from traceconv.errors import InputError, printable
 from traceconv.json_events import TraceBatch
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import arg_keys
-from traceconv.normalize.trace_json.classify import RuleSet, built_in, rules_of
+from traceconv.normalize.trace_json.classify import RuleSet, built_in, rules_of, telling
 from traceconv.normalize.trace_json.metadata import read_metadata, time_places
 from traceconv.normalize.trace_json.own_export import header_of
 from traceconv.normalize.trace_json.times import US_PLACES, exact_ns
@@ -84,7 +85,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
     """
     log, accounts = ImportLog(), Accounts()
     source = open_source(reader, path, log, accounts, Limits(), lambda _: None)
-    seen = _Seen()
+    seen = _Seen((*rules, *built_in()))
     for batch in source.batches():
         seen.take(batch)
         if not scan and seen.counts:
@@ -100,12 +101,12 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         source.container,
         source.size_bytes if scan else path.stat().st_size,
         scan,
-        header.writer if header is not None else seen.writer(source.keys, (*rules, *built_in())),
+        header.writer if header is not None else seen.writer(source.keys),
         tuple(source.keys),
         dict(sorted(seen.counts.items())),
         seen.first_ns,
         seen.last_ns,
-        seen.tracks.process_rows().num_rows,
+        seen.tracks.process_count,
         tuple(log),
     )
 
@@ -113,7 +114,8 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
 class _Seen:
     """What was seen of the events."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule_sets: Sequence[RuleSet]) -> None:
+        self._rule_sets = rule_sets
         self.counts: Counter[str] = Counter()
         self.first_ns: int | None = None
         self.last_ns: int | None = None
@@ -136,8 +138,10 @@ class _Seen:
         for value, count in zip(ph.distinct, ph.counts(), strict=True):
             if count:
                 self.counts[phases.account_of(value)] += count
-        self._categories.update(category for category in columns.label("cat").distinct if category is not None)
-        self._threads.update(str(tid) for tid in columns.label("tid").distinct if tid is not None)
+        categories = (category for category in columns.label("cat").distinct if category is not None)
+        self._categories = telling(chain(self._categories, categories), "categories", self._rule_sets)
+        threads = (str(tid) for tid in columns.label("tid").distinct if tid is not None)
+        self._threads = telling(chain(self._threads, threads), "threads", self._rule_sets)
         for pid in columns.label("pid").distinct:
             self.tracks.process_of(pid)
         kinds = np.array([self._kinds[value] for value in ph.distinct], np.int8)[ph.codes]
@@ -165,13 +169,13 @@ class _Seen:
             self.first_ns = low if self.first_ns is None else min(self.first_ns, low)
             self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
 
-    def writer(self, keys: Iterable[str], rule_sets: Sequence[RuleSet]) -> str | None:
+    def writer(self, keys: Iterable[str]) -> str | None:
         """The title of the first rules that know the trace."""
         words = {
             "keys": keys,
             "categories": self._categories,
-            "processes": {name for name in self.tracks.process_rows().column("name").to_pylist() if name},
-            "threads": self._threads | {thread for _, thread in self.tracks.names().values() if thread},
+            "processes": telling(self.tracks.process_names(), "processes", self._rule_sets),
+            "threads": telling(chain(self._threads, self.tracks.thread_names()), "threads", self._rule_sets),
             "args": self._arg_keys,
         }
-        return rules_of(words, rule_sets).title or None
+        return rules_of(words, self._rule_sets).title or None

@@ -222,7 +222,8 @@ class _Read:
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if "name" in batch.schema.names:
+            # More than two say no more than two.
+            if "name" in batch.schema.names and len(self.process_names) < 2:
                 self.process_names.update(batch.column("name").to_pylist())
             yield batch
 

@@ -207,7 +207,7 @@ class Rules(Target):
     def run(self, one: Input) -> None:
         rules = parse_rules(one[1].decode("utf-8", "replace"), one[0])
         rules.knows({"keys": ["a"], "categories": ["kernel"], "processes": [], "threads": [], "args": ["x"]})
-        Classifier(rules.rules, {1: ("p", "t"), 2: (None, None)})
+        Classifier(rules.rules, {1: ("p", "t"), 2: (None, None)}.__getitem__)
 
 
 class Ingest(Target):

@@ -37,7 +37,7 @@ def test_the_first_rule_that_fits_counts() -> None:
     rules = parse_rules(GOOD, "good.toml")
     assert rules.knows({"categories": {"kernel"}})
     assert not rules.knows({"categories": {"other"}, "keys": {"kernel"}})
-    classifier = Classifier(rules.rules, {1: (None, "stream 7"), 2: (None, "main")})
+    classifier = Classifier(rules.rules, {1: (None, "stream 7"), 2: (None, "main")}.__getitem__)
     codes = classifier.codes(
         np.array([1, 1, 2, 1, 2], np.int32),
         pa.array(["kernel", "kernel", "kernel", None, "kernel"]).dictionary_encode(),

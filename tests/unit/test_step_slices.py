@@ -137,7 +137,7 @@ def test_reduces_are_collectives_where_nothing_else_tells_of_them(timeline: bool
 def test_a_step_inside_a_step_ends_before_the_outer_one() -> None:
     marks = [Mark(n, low, high, 1, None, None, (0, n), {}, None) for n, low, high in [(1, 0, 100), (2, 10, 20)]]
     moments = np.array([-1, 0, 10, 19, 20, 99, 100])
-    found, _ = Steps(marks).at(np.ones(len(moments), np.int32), moments, {1: None}, tasks=False)
+    found, _ = Steps(marks).at(np.ones(len(moments), np.int32), moments, lambda _: None, tasks=False)
     assert found.null is not None
     assert [None if null else int(v) for v, null in zip(found.values, found.null, strict=True)] == [
         None, 1, 2, 2, 1, 1, None

@@ -1,7 +1,8 @@
 /* Slices and moments in the order of their start → parents, depth and self time: a stack a track.
 
    The rules are those of normalize/complete_nesting.py. A row is done when its slice leaves the stack: when one comes
-   that it does not enclose. What is open, and the moments that wait for a slice, stay from one window to the next. */
+   that it does not enclose. What is open, and the moments that wait for a slice, stay from one window to the next. A
+   slice without an end never leaves: its row is done at once, and only the last such slice of a track is kept. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -192,7 +193,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
             if (!add_loose(track, open->end_ns))
                 return 0;
         }
-        if (!add_row(nester, &open->row))
+        if (open->row.kind != UNFINISHED && !add_row(nester, &open->row))
             return 0;
         depth--;
     }
@@ -205,6 +206,8 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
     if (parent != NULL && span->kind != UNFINISHED)
         parent->row.self_ns = minus(parent->row.self_ns, span->dur_ns);
     Open *open = &track->open[depth];
+    if (span->kind == UNFINISHED && parent != NULL && parent->row.kind == UNFINISHED)
+        open = &track->open[--depth]; /* it encloses all that comes: what encloses it is not asked for again */
     open->start_ns = start;
     open->end_ns = end;
     open->row = (Nested){
@@ -218,6 +221,8 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
         .kind = (int16_t)span->kind,
         .overlap = overlap,
     };
+    if (span->kind == UNFINISHED && !add_row(nester, &open->row)) /* its row is known now, and it stays open */
+        return 0;
     nester->overlaps += overlap;
     track->depth = depth + 1;
     track->last_end_ns = end;
@@ -326,9 +331,11 @@ static int take_rest(Nester *nester)
 {
     for (size_t place = 0; place < nester->track_count; place++) {
         Track *track = &nester->tracks[place];
-        for (; track->depth > 0; track->depth--)
-            if (!add_row(nester, &track->open[track->depth - 1].row))
+        for (; track->depth > 0; track->depth--) {
+            const Nested *row = &track->open[track->depth - 1].row;
+            if (row->kind != UNFINISHED && !add_row(nester, row))
                 return 0;
+        }
         if (!answer_asks(nester, track, NO_PARENT))
             return 0;
     }

@@ -162,7 +162,7 @@ class VectorNester:
         parent_id[resolved[0]] = resolved[1]
         out = np.zeros(count, NESTED_DTYPE)
         out["id"], out["parent_id"], out["depth"], out["kind"] = ids, parent_id, depth, kind
-        out["self_ns"] = rows["dur_ns"] - child_ns
+        out["self_ns"] = rows["dur_ns"] - np.where(kind == UNFINISHED, 0, child_ns)  # of those it is not known
         out["gap_ns"], out["overlap"] = gap, overlap
         out["dur_ns"], out["link"] = rows["dur_ns"], rows["link"]
         answered = done & ~is_slice

@@ -48,6 +48,7 @@ class RunContext:
 
     def close(self) -> None:
         """Frees the disk space of what was put aside."""
+        self.tracks.close()
         self.launches.close()
         self.flows.close()
         self.counters.close()

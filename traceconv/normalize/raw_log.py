@@ -217,8 +217,8 @@ class RawLogNormalizer:
                 for rows in context.counters
             ),
         )
-        yield "process", iter([context.tracks.process_rows()])
-        yield "track", iter([context.tracks.track_rows()])
+        yield "process", context.tracks.process_rows()
+        yield "track", context.tracks.track_rows()
         yield "device", iter([self._device_rows()])
         context.report_values()
 

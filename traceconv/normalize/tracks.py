@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.normalize.carried import Budget, NumberedRows, Row
 from traceconv.normalize.rows import rows_from_tuples
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class _Track:
+class Track:
+    """A row of the table track."""
+
     track_id: int
     kind: str
     process_id: int | None = None
@@ -28,76 +32,86 @@ class _Track:
     scope: str | None = None
 
 
+@dataclass(slots=True)
+class Process:
+    """A row of the table process."""
+
+    process_id: int
+    pid_text: str
+    name: str | None = None
+    sort_index: int | None = None
+
+
 class Tracks:
     """Gives out track and process ids, and makes the rows of both tables."""
 
-    def __init__(self) -> None:
-        self._processes: dict[str, tuple[int, str | None]] = {}
-        self._tracks: dict[tuple[object, ...], _Track] = {}
-        self._in_order: list[_Track] = []
+    def __init__(self, budget: Budget | None = None) -> None:
+        """`budget`: what bounds the memory they take; None: one of their own, which `close` frees."""
+        self._budget = budget or Budget()
+        self._tracks = NumberedRows(self._budget, "track", Track)
+        self._processes = NumberedRows(self._budget, "process", Process)
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._budget.close()
+
+    @property
+    def count(self) -> int:
+        """How many tracks there are."""
+        return self._tracks.count
+
+    @property
+    def process_count(self) -> int:
+        """How many processes there are."""
+        return self._processes.count
 
     def process(self, pid_text: str, name: str | None) -> int:
         """The id of a process, which is made when it is new."""
-        if pid_text not in self._processes:
-            self._processes[pid_text] = (len(self._processes) + 1, name)
-        return self._processes[pid_text][0]
-
-    def _track(self, kind: str, *key: object) -> _Track:
-        full = (kind, *key)
-        if full not in self._tracks:
-            self._tracks[full] = _Track(len(self._tracks) + 1, kind)
-            self._in_order.append(self._tracks[full])
-        return self._tracks[full]
-
-    def _by_id(self, track_id: int) -> _Track:
-        return self._in_order[track_id - 1]
+        return self._processes.number((pid_text,), pid_text, name)
 
     def describe_thread(self, thread_id: int, process_id: int, name: str | None, sort_index: int | None) -> None:
         """What is known of a thread."""
-        track = self._track("thread", thread_id)
-        track.tid_text, track.process_id, track.name, track.sort_index = str(thread_id), process_id, name, sort_index
+        self._tracks.change(self.thread(thread_id), process_id=process_id, name=name, sort_index=sort_index)
 
     def describe_stream(self, device_id: int, stream_id: int, name: str | None) -> None:
         """What is known of a stream."""
-        self.stream(device_id, stream_id)
-        self._track("stream", device_id, stream_id).name = name or f"Stream {stream_id}"
+        self._tracks.change(self.stream(device_id, stream_id), name=name or f"Stream {stream_id}")
 
     def thread(self, thread_id: int) -> int:
         """The track of a host thread."""
-        track = self._track("thread", thread_id)
-        track.tid_text = str(thread_id)
-        return track.track_id
+        return self._tracks.number(("thread", thread_id), "thread", None, None, str(thread_id))
 
     def stream_group(self, device_id: int, stream_id: int) -> str | None:
         """The group of devices that a stream of collectives belongs to, which its name ends in; None: not known."""
-        name = self._track("stream", device_id, stream_id).name or ""
+        name = self._tracks.at(self.stream(device_id, stream_id)).name or ""
         kind, _, group = name.partition(" ")
         return group or None if kind == "communication" else None
 
     def stream(self, device_id: int, stream_id: int) -> int:
         """The track of a stream."""
-        track = self._track("stream", device_id, stream_id)
-        if track.stream_id is None:
-            track.device_id, track.stream_id = device_id, stream_id
-            track.name, track.sort_index = f"Stream {stream_id}", stream_id
-        return track.track_id
+        values = ("stream", None, device_id, None, stream_id, f"Stream {stream_id}", None, stream_id)
+        return self._tracks.number(("stream", device_id, stream_id), *values)
 
     def counter(self, device_id: int, name: str | None, unit: str | None) -> int:
         """The track of a device's counter."""
-        track = self._track("counter", device_id, name)
-        track.device_id, track.name, track.unit = device_id, name, unit
-        return track.track_id
+        number = self._tracks.number(("counter", device_id, name), "counter", None, device_id, None, None, name, unit)
+        if self._tracks.at(number).unit != unit:
+            self._tracks.change(number, unit=unit)
+        return number
 
-    def process_rows(self) -> pa.RecordBatch:
+    def process_rows(self) -> Iterator[pa.RecordBatch]:
         """The table process."""
-        rows = [(number, pid_text, name) for pid_text, (number, name) in self._processes.items()]
-        return rows_from_tuples("process", ("process_id", "pid_text", "name"), rows)
+        return _batches("process", Process, self._processes)
 
-    def track_rows(self) -> pa.RecordBatch:
+    def track_rows(self) -> Iterator[pa.RecordBatch]:
         """The table track."""
-        names = _Track.__slots__
-        rows = [tuple(getattr(track, name) for name in names) for track in self._tracks.values()]
-        return rows_from_tuples("track", tuple(names), rows)
+        return _batches("track", Track, self._tracks)
+
+
+def _batches(table: str, kind: type[Row], rows: NumberedRows[Row]) -> Iterator[pa.RecordBatch]:
+    names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type] # a dataclass
+    for some in rows.rows() if rows.count else iter([[]]):
+        yield rows_from_tuples(table, names, map(attrgetter(*names), some))
 
 
 def map_distinct(values: NDArray[np.unsignedinteger], function: Callable[[int], int]) -> Int64:

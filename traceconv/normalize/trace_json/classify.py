@@ -48,6 +48,10 @@ from traceconv.normalize.trace_json.steps import MOMENTS
 from traceconv.schema import table as table_schema
 
 TABLES = ("task", "api", "range")
+#: Words of more than these are reduced to those that patterns fit.
+_MANY_WORDS = 1 << 12
+#: Tracks and categories whose rules are remembered.
+_MOST_CACHED = 1 << 15
 #: Columns that a rule may take from args for the op of a task.
 OP_COLUMNS = (
     "op_type",
@@ -328,10 +332,22 @@ def _check(entry: Mapping[str, Any], keys: Mapping[str, str], where: str, *neede
             raise _NotAsTold(f"{where}: {key} is missing")
 
 
+def telling(words: Iterable[str], what: str, rule_sets: Iterable[RuleSet]) -> set[str]:
+    """The words of a kind by which rule sets are chosen: all of them, or of many one for each pattern it fits."""
+    patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
+    found: set[str] = set()
+    for word in words:
+        found.add(word)
+        if len(found) > _MANY_WORDS:
+            fitting = (next((one for one in found if re.fullmatch(pattern, one)), None) for pattern in patterns)
+            found = {one for one in fitting if one is not None}
+    return found
+
+
 class Classifier:
     """Finds the rule of each event; remembers what it found for a category on a track."""
 
-    def __init__(self, rules: Sequence[Rule], names_of_track: Mapping[int, tuple[str | None, str | None]]) -> None:
+    def __init__(self, rules: Sequence[Rule], names_of_track: Callable[[int], tuple[str | None, str | None]]) -> None:
         self._rules = rules
         self._names = names_of_track
         self._fitting: dict[tuple[int, str | None], list[int]] = {}
@@ -340,13 +356,15 @@ class Classifier:
         key = (track, category)
         found = self._fitting.get(key)
         if found is None:
-            process, thread = self._names[track]
+            process, thread = self._names(track)
             found = []
             for number, rule in enumerate(self._rules):
                 if rule.fits_track(category, process, thread):
                     found.append(number)
                     if rule.name is None:
                         break
+            if len(self._fitting) == _MOST_CACHED:
+                self._fitting.clear()
             self._fitting[key] = found
         return found
 

@@ -54,7 +54,7 @@ class EventBatch:
         self.extra = columns.extra
         self._times: dict[str, Times] = {}
         self._foreseen = first.foreseen(batch)
-        first.categories.update(category for category in self.categories.distinct if category is not None)
+        first.note_categories(self.categories.distinct)
         self.ts = self.times("ts")
         #: Of complete events; zeros where there are none.
         self.durations = _no_times(self.count)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.diagnostics import Accounts, ImportLog
 from traceconv.json_events import TraceBatch
+from traceconv.normalize.carried import Budget, NumberedRows
 from traceconv.normalize.complete_nesting import SPAN_DTYPE
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.trace_json import phases
@@ -32,7 +36,15 @@ Int64 = NDArray[np.int64]
 #: Each group of slices has rows that wait to be written.
 _MOST_GROUPS = 6
 #: Tracks with a quick look-up; the others are found by what makes them.
-_MOST_CACHED = 1 << 16
+_MOST_CACHED = 1 << 15
+
+
+@dataclass(slots=True)
+class Category:
+    """A category that events have."""
+
+    category_id: int
+    category: str
 
 
 class FirstPass:
@@ -42,7 +54,9 @@ class FirstPass:
         self.log = log
         self.accounts = accounts
         self.first_id = source_id << id_bits
-        self.tracks = TraceTracks()
+        #: Bounds what both passes carry from batch to batch.
+        self.budget = Budget()
+        self.tracks = TraceTracks(self.budget)
         self.slices = Lane(SLICE_SCHEMA)
         self.slice_count = 0
         self.ends = Lane(END_SCHEMA)
@@ -53,7 +67,7 @@ class FirstPass:
         self.points = ExternalSort(POINT_DTYPE, "ts_ns")
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self.categories: set[str] = set()
+        self._categories = NumberedRows(self.budget, "category", Category)
         #: Per ph, the flow events that are markers too.
         self.flow_markers: dict[str, int] = {}
         #: Keys in the args of the first events.
@@ -73,6 +87,7 @@ class FirstPass:
             lane.close()
         self.spans.close()
         self.points.close()
+        self.tracks.close()
 
     def foresee(self, batch: TraceBatch) -> None:
         """Reads the times of a batch that will be taken, in whatever thread; none before the first batch is taken."""
@@ -114,7 +129,21 @@ class FirstPass:
 
     def group_of(self, category: str | None) -> int:
         """The number of the group of slices that those of a category are put aside in."""
-        return self._groups.setdefault(category, min(len(self._groups), _MOST_GROUPS - 1))
+        last = _MOST_GROUPS - 1
+        found = self._groups.get(category, last)
+        if found == last and len(self._groups) < last:
+            found = self._groups[category] = len(self._groups)
+        return found
+
+    def note_categories(self, categories: Iterable[str | None]) -> None:
+        """Keeps categories of events, each once."""
+        for category in categories:
+            if category is not None:
+                self._categories.number((category,), category)
+
+    def categories(self) -> Iterator[str]:
+        """All categories that were noted."""
+        return (row.category for rows in self._categories.rows() for row in rows)
 
     def thread(self, pid: object, tid: object) -> int:
         """The track of a thread, quickly."""

@@ -17,10 +17,11 @@ from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.spool import Spool
 from traceconv.normalize.trace_json.begin_end import BeginEndMatcher
-from traceconv.normalize.trace_json.classify import Classifier, RuleSet, rules_of
+from traceconv.normalize.trace_json.classify import Classifier, RuleSet, rules_of, telling
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.flows import Flows
 from traceconv.normalize.trace_json.slice_rows import SliceRows
+from traceconv.normalize.trace_json.spans_by_track import SpansByTrack
 from traceconv.schema.dtypes import RecordArray
 
 TableRows = tuple[str, Iterator[pa.RecordBatch]]
@@ -40,12 +41,11 @@ class SecondPass:
         self._by_id = ExternalSort(NESTED_DTYPE, "id")
         self._moments = ExternalSort(MOMENT_DTYPE, "id")
         self._flows = Flows()
-        self._names = first.tracks.names()
         self.rules = self._choose(rule_sets)
         self._slices: SliceRows | None = None
-        #: Tracks with tasks, and with other slices.
-        self._of_tasks: set[int] = set()
-        self._of_others: set[int] = set()
+        #: By track_id, which tracks have tasks, and which have other slices.
+        self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
+        self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
         self._beside = ThreadPoolExecutor(1, "traceconv-beside")
         self._flows_bound: Future[None] | None = None
 
@@ -58,13 +58,12 @@ class SecondPass:
             self._slices.close()
 
     def _choose(self, rule_sets: tuple[RuleSet, ...]) -> RuleSet:
-        processes = {process for process, _ in self._names.values() if process}
-        threads = {thread for _, thread in self._names.values() if thread}
+        first = self._first
         words = {
             "keys": self._keys,
-            "categories": self._first.categories,
-            "processes": processes,
-            "threads": threads,
+            "categories": telling(first.categories(), "categories", rule_sets),
+            "processes": telling(first.tracks.process_names(), "processes", rule_sets),
+            "threads": telling(first.tracks.thread_names(), "threads", rule_sets),
             "args": self._first.arg_keys,
         }
         return rules_of(words, rule_sets)
@@ -81,11 +80,13 @@ class SecondPass:
     def _match_ends(self) -> None:
         """Begins and ends that do not stand next to each other."""
         first = self._first
-        matcher = BeginEndMatcher()
+        matcher = BeginEndMatcher(first.budget)
         for points in first.points.windows():
             first.spans.add(matcher.feed(points))
-        unfinished = matcher.finish()
-        first.spans.add(unfinished)
+        unfinished = 0
+        for begins in matcher.finish():
+            unfinished += len(begins)
+            first.spans.add(begins)
         for ph, (matched, alone) in matcher.ends.items():
             account = first.accounts[f"{ph} events"]
             account.rows -= matched + alone
@@ -94,21 +95,28 @@ class SecondPass:
         unmatched = sum(counts[1] for counts in matcher.ends.values())
         if unmatched:
             first.log.add(Code.END_WITHOUT_BEGIN, "ends without a begin", source_id=1, event_count=unmatched)
-        if len(unfinished):
-            first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=len(unfinished))
+        if unfinished:
+            first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=unfinished)
 
     def _nest(self) -> None:
-        nester = complete_nester()
-        with closing(ahead(self._nested_windows(nester))) as nested:
-            for rows, moments in nested:
-                self._by_id.add(rows)
-                self._moments.add(moments)
-        if nester.overlaps:
+        overlaps = 0
+        with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
+            for windows in parts:
+                nester = complete_nester()
+                with closing(ahead(self._nested_windows(nester, windows))) as nested:
+                    for rows, moments in nested:
+                        self._by_id.add(rows)
+                        self._moments.add(moments)
+                overlaps += nester.overlaps
+        if overlaps:
             message = "slices that overlap one before them on their track without lying inside of it"
-            self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=nester.overlaps)
+            self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=overlaps)
 
-    def _nested_windows(self, nester: CompleteNester) -> Generator[tuple[RecordArray, RecordArray], None, None]:
-        with closing(ahead(self._first.spans.windows())) as windows:
+    @staticmethod
+    def _nested_windows(
+        nester: CompleteNester, spans: Iterator[RecordArray]
+    ) -> Generator[tuple[RecordArray, RecordArray], None, None]:
+        with closing(ahead(spans)) as windows:
             window = next(windows, None)
             while window is not None:
                 following = next(windows, None)
@@ -138,17 +146,20 @@ class SecondPass:
                 account.rows = markers
 
     def _classify(self) -> None:
-        classifier = Classifier(self.rules.rules, self._names)
+        tracks = self._first.tracks
+        classifier = Classifier(self.rules.rules, tracks.names_of)
         # The last is for slices without a rule.
         is_task = np.array([*(rule.table == "task" for rule in self.rules.rules), False], np.bool_)
         for _, batch in self._first.slices.batches("track_id", "name", "category"):
             track = batch.column("track_id").to_numpy()
+            if self.rules.rules:
+                tracks.load(track)
             codes = classifier.codes(track, batch.column("category"), batch.column("name"))
             self._codes.append(codes.astype(np.int16).view(_CODE_DTYPE))
             tasks = is_task[codes]
-            self._of_tasks.update(np.unique(track[tasks]).tolist())
-            self._of_others.update(np.unique(track[~tasks]).tolist())
-        self._slices = SliceRows(self._first, self.rules, self._names, self._nested, self._codes)
+            self._of_tasks[track[tasks]] = True
+            self._of_others[track[~tasks]] = True
+        self._slices = SliceRows(self._first, self.rules, self._nested, self._codes)
 
     def tables(self) -> Iterator[TableRows]:
         """All tables with their batches; each must be read to its end before the next is asked for."""
@@ -156,7 +167,7 @@ class SecondPass:
         assert slices is not None and self._flows_bound is not None
         slices.find_steps()
         shared = self._of_tasks & self._of_others
-        if shared:
+        if shared.any():
             slices.correct_waits(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
@@ -164,11 +175,11 @@ class SecondPass:
         yield "counter", self._counters()
         self._flows_bound.result()
         yield "flow", self._flows.batches(first.flows, self.rules.launch_flows)
-        yield "op", iter([slices.op_rows()])
+        yield "op", slices.op_rows()
         yield "step", iter([slices.step_rows()])
         yield "device", iter([slices.device_rows(_device_names(self._keys))])
-        yield "process", iter([first.tracks.process_rows()])
-        yield "track", iter([first.tracks.track_rows()])
+        yield "process", first.tracks.process_rows()
+        yield "track", first.tracks.track_rows()
 
     def _markers(self) -> Iterator[pa.RecordBatch]:
         for _, batch in self._first.markers.batches():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.ahead import ahead
+from traceconv.normalize.carried import NumberedRows
 from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.spool import SpillIndex, Spool
@@ -32,6 +34,21 @@ _STEP_DIGITS = 18
 _DEFAULT = Rule("range", set={"kind": "annotation"})
 
 
+@dataclass(slots=True)
+class Op:
+    """What ops are told apart by: their name and `OP_COLUMNS`."""
+
+    op_id: int
+    name: str | None
+    op_type: str | None
+    input_shapes: str | None
+    input_dtypes: str | None
+    input_formats: str | None
+    output_shapes: str | None
+    output_dtypes: str | None
+    output_formats: str | None
+
+
 class SliceRows:
     """Makes rows of slices, table by table; `range` is to be asked for first, then `api`, then `task`."""
 
@@ -39,22 +56,20 @@ class SliceRows:
         self,
         first: FirstPass,
         rules: RuleSet,
-        names: Mapping[int, tuple[str | None, str | None]],
         nested: Spool,
         codes: Spool,
     ) -> None:
         self._first = first
         self._set = rules
         self._rules = [*rules.rules, _DEFAULT]
-        self._names = names
+        self._tracks = first.tracks
         self._nested = nested
         self._codes = codes
         self._fills = {name: _filled(name, self._rules) for name in TABLES}
         self._launches = SpillIndex(("id", "start_ns", "step_id"))
         self._steps = Steps()
-        self._processes = first.tracks.processes()
         self._step_devices: set[tuple[int, int | None]] = set()
-        self._ops: dict[tuple[str | None, ...], int] = {}
+        self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
         self._arg_readers: dict[int, ArgColumns] = {}
         self._signature_readers: dict[str, ArgColumns] = {}
@@ -97,17 +112,16 @@ class SliceRows:
             return None
         track = batch.column("track_id")[row].as_py()
         start = batch.column("start_ns")[row].as_py()
-        named = rule.named(*self._names[track]) or {}
+        named = rule.named(*self._tracks.names_of(track)) or {}
         model = whole_number(named.get("model_id"))
-        process = self._processes.get(track)
+        process = self._tracks.process_id_of(track)
         return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.moments, args)
 
-    def correct_waits(self, shared: Collection[int]) -> None:
-        """Makes the gaps of tasks anew, on tracks that they share with other slices."""
-        tracks = np.array(sorted(shared), np.int32)
+    def correct_waits(self, shared: NDArray[np.bool_]) -> None:
+        """Makes the gaps of tasks anew, on tracks that they share with other slices. `shared`: by track_id."""
         with closing(TaskWaits()) as waits:
             for tasks, _ in self._put_aside_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
-                batch = tasks.take(pa.array(np.flatnonzero(np.isin(tasks.column("track_id").to_numpy(), tracks))))
+                batch = tasks.take(pa.array(np.flatnonzero(shared[tasks.column("track_id").to_numpy()])))
                 row, ids, track, start = (
                     batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
                 )
@@ -233,7 +247,8 @@ class SliceRows:
         if not groups:
             return
         distinct, codes = np.unique(tracks, return_inverse=True)
-        named = [rule.named(*self._names[track]) or {} for track in distinct.tolist()]
+        self._tracks.load(distinct)
+        named = [rule.named(*self._tracks.names_of(track)) or {} for track in distinct.tolist()]
         for group in groups:
             yield group, Values(codes.astype(np.int32), [one.get(group) for one in named])
 
@@ -256,7 +271,7 @@ class SliceRows:
                 yield column, Values(texts.codes, [one.get(column) for one in found])
 
     def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, NDArray[np.bool_]]:
-        return self._steps.at(batch.column("track_id").to_numpy(), start, self._processes, tasks=tasks)
+        return self._steps.at(batch.column("track_id").to_numpy(), start, self._tracks.process_id_of, tasks=tasks)
 
     # -- tasks --
 
@@ -317,7 +332,7 @@ class SliceRows:
             facts = [
                 [None] * words if one is None else one.take(places).dictionary_decode().to_pylist() for one in texts
             ]
-            numbers = [self._ops.setdefault(key, len(self._ops) + 1) for key in zip(*facts, strict=True)]
+            numbers = [self._ops.number(key, *key) for key in zip(*facts, strict=True)]
             ids = np.zeros(count, np.int64)
             ids[rows] = np.array(numbers, np.int64)[word]
             return Nullable(ids, ~is_op)
@@ -326,11 +341,12 @@ class SliceRows:
     def _note_devices(self, batch: pa.RecordBatch, said: dict[str, ColumnData], steps: Nullable) -> None:
         count = batch.num_rows
         track = batch.column("track_id").to_numpy().astype(np.int64)
+        self._tracks.load(track)
         device, stream = (_known(said.get(name), count) for name in ("device_id", "stream_id"))
         for row in distinct_rows(track, *device, *stream)[0].tolist():
             device_id = int(device[0][row]) if device[1][row] else None
             stream_id = int(stream[0][row]) if stream[1][row] else None
-            self._first.tracks.make_stream(int(track[row]), device_id, stream_id)
+            self._tracks.make_stream(int(track[row]), device_id, stream_id)
             if device_id is not None:
                 self._devices.add(device_id)
         step = _known(steps, count)
@@ -340,12 +356,19 @@ class SliceRows:
 
     # -- tables of few rows --
 
-    def op_rows(self) -> pa.RecordBatch:
+    def op_rows(self) -> Iterator[pa.RecordBatch]:
         """The table op."""
-        rows = [
-            (op_id, name, *self._type_of(name, op_type), *rest) for (name, op_type, *rest), op_id in self._ops.items()
-        ]
-        return rows_from_tuples("op", ("op_id", "name", "op_type_source", *OP_COLUMNS), rows)
+        for ops in self._ops.rows() if self._ops.count else iter([[]]):
+            rows = [
+                (
+                    op.op_id,
+                    op.name,
+                    *self._type_of(op.name, op.op_type),
+                    *(getattr(op, name) for name in OP_COLUMNS[1:]),
+                )
+                for op in ops
+            ]
+            yield rows_from_tuples("op", ("op_id", "name", "op_type_source", *OP_COLUMNS), rows)
 
     def _type_of(self, name: str | None, op_type: str | None) -> tuple[str | None, str | None]:
         """How the type of an op is known, and the type."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -103,7 +103,7 @@ class Steps:
         return len(self._steps)
 
     def at(
-        self, tracks: NDArray[np.int32], ns: Int64, processes: Mapping[int, int | None], *, tasks: bool
+        self, tracks: NDArray[np.int32], ns: Int64, process_of: Callable[[int], int | None], *, tasks: bool
     ) -> tuple[Nullable, NDArray[np.bool_]]:
         """The step in which each moment on a track lies, and whether it is one of a device."""
         steps = self._any_program.at(ns)
@@ -113,7 +113,7 @@ class Steps:
         values, null = steps.values.astype(np.int64), _null(steps)
         only = next(iter(self._of_process.values())) if tasks and len(self._of_process) == 1 else None
         for track in np.unique(tracks).tolist():
-            process = processes.get(track)
+            process = process_of(track)
             device_line = self._of_track.get(track) or self._of_process.get(process) or only
             line = device_line or self._of_program.get(process)
             if line is not None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.json_events import Label, NamedTrack, TrackName
-from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.tracks import Tracks
 
 
 class TraceTracks(Tracks):
     """Tracks by names and numbers of the source: `1` and `"1"` are one and the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._names: dict[int, str | None] = {}
-        self._sort_indices: dict[int, int | None] = {}
 
     def process_of(self, pid: Label) -> int | None:
         """The id of a process; None when the event names none."""
@@ -25,33 +23,30 @@ class TraceTracks(Tracks):
         """Says what a process is called."""
         process_id = self.process_of(pid)
         if process_id is not None:
-            self._names[process_id] = name
+            self._processes.change(process_id, name=name)
 
     def sort_process(self, pid: Label, index: int) -> None:
         """Says where a process is shown."""
         process_id = self.process_of(pid)
         if process_id is not None:
-            self._sort_indices[process_id] = index
+            self._processes.change(process_id, sort_index=index)
 
     def thread_of(self, pid: Label, tid: Label | NamedTrack) -> int:
         """The track of a thread; of an event without tid, the main thread of its process, whose number is the pid."""
         process_id = self.process_of(pid)
         if isinstance(tid, NamedTrack):
-            track = self._track(tid.kind, process_id, tid.key)
-            track.process_id, track.tid_text = process_id, tid.key
-            return track.track_id
+            return self._tracks.number((tid.kind, process_id, tid.key), tid.kind, process_id, None, tid.key)
         tid = pid if tid is None else tid
-        track = self._track("thread", process_id, None if tid is None else str(tid))
-        track.process_id, track.tid_text = process_id, None if tid is None else str(tid)
-        return track.track_id
+        tid_text = None if tid is None else str(tid)
+        return self._tracks.number(("thread", process_id, tid_text), "thread", process_id, None, tid_text)
 
     def name_thread(self, pid: Label, tid: Label | NamedTrack, name: str) -> None:
         """Says what a thread is called."""
-        self._by_id(self.thread_of(pid, tid)).name = name
+        self._tracks.change(self.thread_of(pid, tid), name=name)
 
     def sort_thread(self, pid: Label, tid: Label | NamedTrack, index: int) -> None:
         """Says where a thread is shown."""
-        self._by_id(self.thread_of(pid, tid)).sort_index = index
+        self._tracks.change(self.thread_of(pid, tid), sort_index=index)
 
     def describe(self, track: TrackName) -> None:
         """What a source says of a track elsewhere than in its events."""
@@ -62,63 +57,67 @@ class TraceTracks(Tracks):
                 self.sort_process(track.pid, track.sort_index)
             return
         if isinstance(track.tid, NamedTrack) and track.tid.kind == "counter":
-            self._by_id(self.counter_of(track.pid, track.name, track.tid.key or None)).unit = track.unit
+            self._tracks.change(self.counter_of(track.pid, track.name, track.tid.key or None), unit=track.unit)
             return
         if track.scope is not None:
-            self._by_id(self.thread_of(track.pid, track.tid)).scope = track.scope
+            self._tracks.change(self.thread_of(track.pid, track.tid), scope=track.scope)
         if track.name is not None:
             self.name_thread(track.pid, track.tid, track.name)
         if track.sort_index is not None:
             self.sort_thread(track.pid, track.tid, track.sort_index)
 
     def async_of(self, pid: Label, category: str | None, id_text: str, scope: str | None, name: str | None) -> int:
-        """The track of an asynchronous sequence. `pid` None: its id is unique in the whole trace."""
+        """The track of an asynchronous sequence. `pid` None: its id is unique in the whole trace.
+
+        `name`: of the event that comes first.
+        """
         process_id = self.process_of(pid)
-        track = self._track("async", process_id, category, id_text, scope)
-        if track.name is None:
-            track.name = name
-        track.process_id, track.tid_text = process_id, id_text
-        track.scope = scope or ("global" if pid is None else "process")
-        return track.track_id
+        lies_in = scope or ("global" if pid is None else "process")
+        key = ("async", process_id, category, id_text, scope)
+        return self._tracks.number(key, "async", process_id, None, id_text, None, name, None, None, lies_in)
 
     def counter_of(self, pid: Label, name: str | None, id_text: str | None) -> int:
         """The track of a counter."""
         process_id = self.process_of(pid)
-        track = self._track("counter", process_id, name, id_text)
-        track.process_id, track.name, track.scope = process_id, name, id_text
-        return track.track_id
+        key = ("counter", process_id, name, id_text)
+        return self._tracks.number(key, "counter", process_id, None, None, None, name, None, None, id_text)
 
     def make_stream(self, track_id: int, device_id: int | None, stream_id: int | None) -> None:
         """Says that tasks of a device run on a track."""
-        track = self._by_id(track_id)
-        if track.kind == "thread":
-            track.kind = "stream"
-        if track.device_id is None:
-            track.device_id = device_id
-        if track.stream_id is None:
-            track.stream_id = stream_id
+        track = self._tracks.at(track_id)
+        was = track.kind, track.device_id, track.stream_id
+        kind = "stream" if track.kind == "thread" else track.kind
+        device_id = device_id if track.device_id is None else track.device_id
+        stream_id = stream_id if track.stream_id is None else track.stream_id
+        if was != (kind, device_id, stream_id):
+            self._tracks.change(track_id, kind=kind, device_id=device_id, stream_id=stream_id)
 
-    def names(self) -> dict[int, tuple[str | None, str | None]]:
-        """Of each track the names of its process and its thread; the source's word for the thread where it has none.
+    def load(self, track_ids: NDArray[np.signedinteger[Any]]) -> None:
+        """To be called before much is asked of these tracks, which may come more than once."""
+        if self._tracks.spilled:
+            self._tracks.load(np.unique(track_ids).tolist())
+
+    def names_of(self, track_id: int) -> tuple[str | None, str | None]:
+        """The names of a track's process and its thread; the source's word for the thread where it has none.
 
         The id of an asynchronous track is no such word: it tells the track from others, and says nothing of it.
         """
-        return {
-            track.track_id: (
-                self._names.get(track.process_id) if track.process_id is not None else None,
-                track.name or (track.tid_text if track.kind != "async" else None),
-            )
-            for track in self._in_order
-        }
+        track = self._tracks.at(track_id)
+        process = None if track.process_id is None else self._processes.at(track.process_id).name
+        return process, track.name or (track.tid_text if track.kind != "async" else None)
 
-    def processes(self) -> dict[int, int | None]:
-        """The process of each track."""
-        return {track.track_id: track.process_id for track in self._in_order}
+    def process_id_of(self, track_id: int) -> int | None:
+        """The process of a track."""
+        return self._tracks.at(track_id).process_id
 
-    def process_rows(self) -> pa.RecordBatch:
-        """The table process."""
-        rows = [
-            (number, pid_text, self._names.get(number), self._sort_indices.get(number))
-            for pid_text, (number, _) in self._processes.items()
-        ]
-        return rows_from_tuples("process", ("process_id", "pid_text", "name", "sort_index"), rows)
+    def process_names(self) -> Iterator[str]:
+        """The names of processes, as far as they have any."""
+        return (row.name for rows in self._processes.rows() for row in rows if row.name)
+
+    def thread_names(self) -> Iterator[str]:
+        """The names of tracks, each as `names_of` says it."""
+        for rows in self._tracks.rows():
+            for row in rows:
+                name = row.name or (row.tid_text if row.kind != "async" else None)
+                if name:
+                    yield name
