@@ -15,10 +15,10 @@ def cache_folder() -> Path | None:
     The folder may not be there yet, and it may be one that can't be written: whoever uses it goes on without.
     """
     named = os.environ.get(CACHE_VARIABLE)
-    if named is not None:
-        return Path(named).expanduser() if named else None
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
+        if named is not None:
+            return Path(named).expanduser() if named else None
         return Path(base).expanduser() / "traceconv"
     except RuntimeError:  # no home that is known
         return None

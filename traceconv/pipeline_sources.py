@@ -68,7 +68,7 @@ def find_sources(paths: Sequence[Path], reader: str | None) -> Sources:
     for path in paths:
         if path != STDIN and not os.path.lexists(path):
             raise InputError(f"{printable(str(path), 400)}: there is no such file or folder")
-        if path != STDIN and path.is_dir() and reader != "npulog":
+        if path != STDIN and os.path.isdir(path) and reader != "npulog":
             _in_folder(path, reader, found, logs, seen)
             continue
         try:
@@ -139,7 +139,7 @@ def _in_folder(
 
 def _stands_for_all(folder: VendorFolder) -> bool:
     """Whether all below the folder belongs to one recording: else only its files do."""
-    return folder.path.name.startswith("PROF_") or (folder.path / "ASCEND_PROFILER_OUTPUT").is_dir()
+    return folder.path.name.startswith("PROF_") or os.path.isdir(folder.path / "ASCEND_PROFILER_OUTPUT")
 
 
 def _captures(logs: Sequence[tuple[Path, Path | None]], found: Sources) -> None:

@@ -211,7 +211,7 @@ class _Read:
     def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
         batches = (self._foreseen(batch) for batch in self.reader.batches())
         # Text is decoded mostly outside of the interpreter's lock. A read that waits for a pipe could not be given up.
-        if isinstance(self.reader, TraceFileReader) and path.is_file():
+        if isinstance(self.reader, TraceFileReader) and os.path.isfile(path):
             return ahead(batches)
         return batches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     folders = vendor_folders(path)
     if not folders:
         shown = printable(str(path))
-        if not path.exists():
+        if not os.path.exists(path):
             raise InputError(f"{shown}: there is no such file or folder")
         raise InputError(
             f"{shown}: no output folder of msprof or torch_npu in it (looked for trace_view.json, msprof_*.json and "

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,7 @@ def test_pipes_and_sockets_are_not_opened() -> None:
         with socket.socket(socket.AF_UNIX) as one:
             one.bind(str(Path(folder) / "s.json"))
             assert [trace.path.name for trace in find_sources([Path(folder)], None).traces] == ["t.json"]
+        assert run(["info", f"{folder}/pipe.json"]) == 1
 
 
 BAD = {
@@ -148,7 +150,7 @@ BAD = {
     "zeros": (bytes(100), "is empty"),
     "text": (b"killed by signal 9\n", "does not begin as a trace does"),
     "cut": (b'{"traceEvents": [{"ph": "X", "na', "nothing in it can be used"),
-    "packed": (b"\x1f\x8b\x08\x00", "is empty"),
+    "packed": (b"\x1f\x8b\x08\x00", "has nothing that can be decompressed"),
 }
 
 
@@ -497,3 +499,52 @@ def test_books_of_captures_among_traces(tmp_path: Path) -> None:
     runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb")
     check_books(tmp_path / "s.duckdb", runs[0])
     assert query(tmp_path / "s.duckdb", RUNS) == [(1, "PROF_1", 0, "t"), (2, "t.json", 1, "t")]
+
+
+@pytest.fixture
+def unsearchable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which names can be listed, and nothing can be opened (mode 444)."""
+    top = tmp_path / "t"
+    write_trace(top / "locked" / "rank0.json")
+    write_trace(top / "locked" / "ASCEND_PROFILER_OUTPUT" / "trace_view.json")
+    CaptureBuilder(top / "locked" / "PROF_1").call(1, 0, 5).close()
+    write_trace(top / "open.json")
+
+    def refused(whole: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def ask(path: object, *args: object, **options: object) -> os.stat_result:
+            if isinstance(path, str | os.PathLike) and "/t/locked/" in os.fspath(path):
+                raise PermissionError(13, "Permission denied")
+            return whole(path, *args, **options)
+
+        return ask
+
+    monkeypatch.setattr(os, "stat", refused(os.stat))
+    monkeypatch.setattr(os, "lstat", refused(os.lstat))
+    return top
+
+
+def test_what_lies_in_a_folder_that_can_not_be_entered_is_named(unsearchable: Path, tmp_path: Path) -> None:
+    runs = ingest([unsearchable], tmp_path / "s.duckdb")
+    assert [one.label for one in runs] == ["open.json"]
+    assert runs.lossy
+    locked = unsearchable / "locked"
+    said = {one.message for one in runs.unusable}
+    assert {f"can't read {locked / name}: Permission denied" for name in ("PROF_1", "rank0.json")} <= said
+    assert find_sources([locked], None).unusable
+    for name in ("PROF_1", "ASCEND_PROFILER_OUTPUT", "rank0.json"):
+        with pytest.raises(InputError):
+            ingest([locked / name], tmp_path / "s.duckdb")
+
+
+def test_info_names_files_of_an_output_folder_that_can_not_be_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "ASCEND_PROFILER_OUTPUT"
+    write_trace(folder / "trace_view.json")
+
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert run(["info", str(tmp_path)]) == 3
+    assert f"can't read {folder / 'trace_view.json'}: Permission denied" in capfd.readouterr().err

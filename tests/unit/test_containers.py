@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from traceconv.diagnostics import Code, ImportLog
+from traceconv.errors import InputError
 from traceconv.pipeline import ingest
 from traceconv.readers.chrome_json.containers import TextSource, head_of
 from traceconv.readers.chrome_json.limits import Limits
@@ -107,3 +108,20 @@ def test_other_encodings_are_named_and_read(
     with open_store(store, read_only=True) as connection:
         answer = why(connection, store, "range", str((1 << 40) + 2000))
     assert json.loads(answer.evidence[0].data) == EVENTS[2000]
+
+
+def test_members_and_frames_without_text_hide_no_trace(tmp_path: Path) -> None:
+    """A writer that appends a member with each event, and pzstd, which begins with a frame of its own."""
+    members = b"".join(gzip.compress(part) for part in (b"", b"[", TEXT[1:20], TEXT[20:]))
+    frames = b"\x50\x2a\x4d\x18\x04\0\0\0size" + zstd(TEXT)
+    for name, packed in (("a.json.gz", members), ("b.json.zst", frames)):
+        (tmp_path / name).write_bytes(packed)
+        (run,) = ingest([tmp_path / name], tmp_path / f"{name}.duckdb")
+        assert (run.record_count, run.lossy) == (len(EVENTS), False)
+
+
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_a_packed_file_that_gives_nothing_is_not_called_empty(tmp_path: Path, in_folder: bool) -> None:
+    (tmp_path / "t.json.zst").write_bytes(zstd(TEXT)[:400])
+    with pytest.raises(InputError, match="has nothing that can be decompressed: it is cut off or damaged"):
+        ingest([tmp_path if in_folder else tmp_path / "t.json.zst"], tmp_path / "s.duckdb")

@@ -11,7 +11,9 @@ import duckdb
 import pytest
 
 import traceconv
+from traceconv.cache_folder import cache_folder
 from traceconv.errors import StoreError
+from traceconv.pipeline import ingest
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import sql_type
@@ -300,3 +302,20 @@ def test_what_takes_too_long_is_interrupted(make_store: MakeStore) -> None:
     late = pytest.raises(StoreError, match="can't be read in")
     with open_store(make_store()) as connection, late, time_limit(connection, 0.2):
         connection.execute(endless).fetchall()
+
+
+@pytest.mark.parametrize("name", ["a\\b.duckdb", "\udcff.duckdb"])
+def test_a_name_that_duckdb_can_not_open_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    trace = tmp_path / "t.json"
+    trace.write_text('[{"ph":"X","name":"a","ts":1,"dur":1,"pid":1,"tid":1}]')
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(StoreError, match=r"(backslash|UTF-8)"):
+        ingest([trace], tmp_path / name)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_home_of_nobody_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACECONV_DB", "~nobody-of-this-name/s.duckdb")
+    assert default_store_path() == Path("~nobody-of-this-name/s.duckdb")
+    monkeypatch.setenv("TRACECONV_CACHE", "~nobody-of-this-name")
+    assert cache_folder() is None

@@ -104,3 +104,18 @@ def test_what_stands_beside_an_event_stays_with_it_among_many_categories(name_co
         beside = {"trace_event": {"ph": "X", "dur": event["dur"]}}
         dur_ns, args = (500, event["args"]) if number % 50 else (None, beside)
         assert (*row[:3], json.loads(row[3])) == (event["name"], event["cat"], dur_ns, args)
+
+
+@pytest.mark.parametrize("opening", ["", "[", '{"traceEvents":['])
+@pytest.mark.parametrize("separator", ["\n\ufeff", "\x1e", "\n\x1e", "\f", "\0\0\n", "\u2028", "\u00a0", "\n\u2028"])
+def test_characters_between_events_cost_no_event(separator: str, opening: str, tmp_path: Path) -> None:
+    """Byte order marks of files that were joined, RFC 7464's record separators, and what JSON knows nothing of."""
+    events = [json.dumps({"ph": "X", "name": f"n{i}", "ts": i * 3, "dur": 2, "pid": 1, "tid": 1}) for i in range(200)]
+    text = opening + ("," * bool(opening) + separator).join(events) + {"": "", "[": "]"}.get(opening, "]}")
+    (tmp_path / "t.json").write_text(text)
+    (run,) = ingest([tmp_path / "t.json"], tmp_path / "s.duckdb")
+    with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM range").fetchall()}
+    assert names == {f"n{i}" for i in range(200)}
+    # Where NULs are, there may have been events.
+    assert run.lossy == (separator not in ("\n\ufeff", "\x1e", "\n\x1e", "\f"))

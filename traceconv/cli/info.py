@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from traceconv.cli.info_trace import describe_folder, describe_trace, folder_lines, trace_lines
+from traceconv.cli.info_trace import describe_folder, describe_trace, folder_lines, trace_lines, unreadable_in
 
 if TYPE_CHECKING:
     from traceconv.pipeline_sources import Sources
@@ -80,6 +81,7 @@ def info(
     for folder, _ in found.folders:
         usable = True
         tell(describe_folder(folder), folder_lines(folder))
+        problems += unreadable_in(folder)
     if found.traces:
         from traceconv.pipeline_inspect import inspect_trace  # with all that it alone needs
     for file in found.traces:
@@ -109,6 +111,8 @@ def _sources(paths: list[Path]) -> Sources:
 
 
 def _is_duckdb(path: Path) -> bool:
+    if not os.path.isfile(path):
+        return False  # opening a pipe would wait for who writes it
     try:
         with path.open("rb") as file:
             return file.read(12)[8:] == _DUCKDB_MAGIC

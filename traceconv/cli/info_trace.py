@@ -109,6 +109,17 @@ def describe_folder(folder: VendorFolder) -> dict[str, Any]:
     }
 
 
+def unreadable_in(folder: VendorFolder) -> Iterator[str]:
+    """A line for each file of an output folder that can't be read."""
+    from traceconv.errors import printable
+
+    for file in (*folder.files, *folder.facts):
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            yield f"can't read {printable(str(file))}: {error.strerror or error}"
+
+
 def _fact(title: str, text: str) -> Iterator[str]:
     for line in textwrap.wrap(text, 78, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12):
         yield line.replace("\xa0", " ")  # what was not to be broken

@@ -89,15 +89,15 @@ def ingest(
 
     require_address_space()
     keep_little()
+    from traceconv.cli.options import store_path
     from traceconv.cli.output import say
     from traceconv.cli.progress import ingest_progress
     from traceconv.errors import EXIT_DATA_LOSS, printable
     from traceconv.pipeline import NothingUsable
     from traceconv.pipeline import ingest as ingest_captures
     from traceconv.readers.identity import Naming, rank_pattern
-    from traceconv.store.database import default_store_path
 
-    store = db or default_store_path()
+    store = store_path(db)
     naming = Naming(None if pattern is None else rank_pattern(pattern), group)
     started = time.perf_counter()
     try:

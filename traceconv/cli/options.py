@@ -49,9 +49,9 @@ class Command(typer.core.TyperCommand):
 
 def store_path(db: Path | None) -> Path:
     """The store that a command works on: what --db says, or the default."""
-    from traceconv.store.database import default_store_path
+    from traceconv.store.database import default_store_path, named_store
 
-    return db.expanduser() if db is not None else default_store_path()
+    return named_store(db) if db is not None else default_store_path()
 
 
 def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...] = FORMATS) -> str:
@@ -68,6 +68,11 @@ def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...]
     else:
         near = suggestion(wanted, list(formats))
         raise UsageError(f"there is no format '{printable(wanted)}'.{near} Choose one of: {', '.join(formats)}")
-    if chosen == "parquet" and output is None:
-        raise UsageError("Parquet is not for a terminal or a pipe; name a file: -o FILE.parquet")
+    if chosen == "parquet":
+        if output is None:
+            raise UsageError("Parquet is not for a terminal or a pipe; name a file: -o FILE.parquet")
+        try:
+            str(output.absolute()).encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"can't write {printable(str(output))}: DuckDB needs a name in UTF-8") from None
     return chosen

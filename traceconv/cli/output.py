@@ -63,7 +63,7 @@ def write_parquet_file(
     from traceconv.reports.run import write_parquet
 
     target = Path(os.path.realpath(output))
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         raise OutputError(f"can't write {printable(str(output))}: it is no plain file")
     partial = partial or partial_of(target)
     try:

@@ -65,7 +65,7 @@ def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
         # A descriptor of its own, so that a full disk is noticed here and not when the process ends.
         sys.stdout.flush()
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    if target.is_dir():
+    if os.path.isdir(target):
         raise IsADirectoryError("it is a folder")
     return target.open("wb") if partial is None else partial.open("xb")
 

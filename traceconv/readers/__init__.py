@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from traceconv.errors import InputError, UsageError, printable, suggestion
 from traceconv.readers.chrome_json import sniff as chrome_json_sniff
-from traceconv.readers.chrome_json.containers import STDIN, head_of
+from traceconv.readers.chrome_json.containers import STDIN, head_of, why_empty
 from traceconv.readers.furiosa_csv import sniff as furiosa_csv_sniff
 from traceconv.readers.megengine_static import sniff as megengine_static_sniff
 from traceconv.readers.not_read import what_it_is
@@ -50,7 +51,7 @@ def choose_reader(path: Path, wanted: str | None = None) -> str:
         return wanted
     if path == STDIN:
         return chrome_json_sniff.name
-    if not path.is_file():
+    if not os.path.isfile(path):
         return npulog_sniff.name
     head = head_of(path)
     best = max(READERS, key=lambda reader: reader.sniff(head))
@@ -58,7 +59,7 @@ def choose_reader(path: Path, wanted: str | None = None) -> str:
     if other is not None:
         raise InputError(f"{printable(str(path))} {other}")
     if best.sniff(head) == 0 and _TRACE_NAME.search(path.name):
-        what = "is empty" if not head.strip() else "does not begin as a trace in JSON does"
+        what = why_empty(path) if not head.strip() else "does not begin as a trace in JSON does"
         raise InputError(f"{printable(str(path))} {what}; --reader chrome_json reads it all the same")
     if best.sniff(head) == 0 and path.suffix != ".bin":
         shown = printable(str(path))

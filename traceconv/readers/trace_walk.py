@@ -6,6 +6,7 @@ followed once: what was seen under another name is not looked at again.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from traceconv.errors import InputError, printable
 from traceconv.readers import READERS, SURE
-from traceconv.readers.chrome_json.containers import head_of
+from traceconv.readers.chrome_json.containers import head_of, why_empty
 from traceconv.readers.not_read import what_it_is
 
 #: How deep below a named folder files are looked for, and how many folders and files are looked at in all.
@@ -102,7 +103,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             sure = confidence >= SURE and (best.name != "nsys" or _NSYS.search(head) is not None)
             traces.append(FoundTrace(path, best.name, sure))
         elif called_trace:
-            what = "is empty" if not head.strip(b" \t\r\n\0") else "does not begin as a trace does"
+            what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin as a trace does"
             unusable.append((path, f"{printable(str(path))} {what}"))
         else:
             others.append((path, "is no trace"))
@@ -125,8 +126,12 @@ def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str |
         path, depth = todo.pop()
         try:
             status = path.stat()
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             continue  # a link to nothing, or gone since it was listed
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                yield path, f"can't read {printable(str(path))}: {error.strerror or error}"
+            continue
         key = (status.st_dev, status.st_ino)
         if key in seen:
             continue

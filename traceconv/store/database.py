@@ -49,7 +49,15 @@ COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the
 
 def default_store_path() -> Path:
     """Where the store is when no command says so: $TRACECONV_DB, or trace.duckdb in the current folder."""
-    return Path(os.environ.get(STORE_VARIABLE) or STORE_NAME).expanduser()
+    return named_store(Path(os.environ.get(STORE_VARIABLE) or STORE_NAME))
+
+
+def named_store(path: Path) -> Path:
+    """A path as a user writes it; `~` is the home folder where there is one."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def create_store(path: Path) -> duckdb.DuckDBPyConnection:
@@ -58,7 +66,7 @@ def create_store(path: Path) -> duckdb.DuckDBPyConnection:
     It has no tables yet: `create_tables` makes them. Raises StoreError when the file is there already or
     can't be made.
     """
-    if path.exists():
+    if os.path.exists(path):
         raise StoreError(f"{_shown(path)} exists already; choose another name or remove it")
     return _attach(path, read_only=False)
 
@@ -70,6 +78,8 @@ def check_path(path: Path) -> str:
         absolute.encode()
     except UnicodeEncodeError as error:
         raise StoreError(f"{_shown(path)}: DuckDB opens only paths that are UTF-8; give another") from error
+    if "\\" in absolute:
+        raise StoreError(f"{_shown(path)}: DuckDB reads a backslash in a path as a slash; give another")
     return absolute
 
 

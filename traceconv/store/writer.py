@@ -81,7 +81,7 @@ class StoreWriter:
         #: (run_id, label, digest) of all runs, in their order; None: not asked for yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
         is_made = True
-        if path.exists():
+        if os.path.exists(path):
             self._connection = open_store(path, read_only=False)
             _remove_temporary(path)
         else:
@@ -316,6 +316,9 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
         with path.open("xb") as file:
             file.write(blank)
         return open_own_file(path), True
+    except StoreError:
+        _unlink(path)
+        raise
     except OSError as error:
         _unlink(path)
         raise StoreError(f"can't make {printable(str(path))}: {error.strerror or error}") from error
@@ -343,7 +346,7 @@ def _raise_interrupt(error: BaseException) -> None:
 
 def _remove_orphan(partial: Path) -> None:
     """Removes what a killed ingest left behind; StoreError when it is one that still runs."""
-    if not partial.exists():
+    if not os.path.exists(partial):
         return
     try:
         open_store(partial, read_only=False).close()
@@ -377,7 +380,7 @@ def _name(partial: Path, target: Path) -> None:
     except FileExistsError:
         raise
     except OSError:  # a file system without links
-        if target.exists():
+        if os.path.exists(target):
             raise FileExistsError from None
         partial.rename(target)
     else:

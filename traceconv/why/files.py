@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,7 +95,7 @@ class Sources:
     def root(self) -> Path:
         """What was ingested: a folder or a file, where it lies now. InputError when it is not there."""
         if self._moved_to is not None:
-            if not self._moved_to.exists():
+            if not os.path.exists(self._moved_to):
                 raise InputError(f"there is nothing at {printable(str(self._moved_to))}")
             return self._capture_in(self._moved_to)
         path = Path(str(self.run["source_path"]))
@@ -103,13 +104,13 @@ class Sources:
                 "the run was read from standard input: its bytes are not kept. If they lie in a file: --source FILE"
             )
         for one in (path, self._store_path.parent / path):
-            if one.exists():
+            if os.path.exists(one):
                 return one
         raise InputError(f"{printable(str(path))} is not there any more; if it was moved: --source PATH")
 
     def _capture_in(self, path: Path) -> Path:
         """The capture at or below a path; for other sources the path itself."""
-        if self.reader != "npulog" or not path.is_dir():
+        if self.reader != "npulog" or not os.path.isdir(path):
             return path
         captures = find_captures([path])
         return next((one.path for one in captures if one.path.name == self.run["label"]), captures[0].path)
@@ -128,7 +129,7 @@ class Sources:
     def _path(self, name: str) -> Path:
         inside = self.root / name
         parts = Path(name).parts
-        if self.root.is_dir() and not Path(name).is_absolute() and ".." not in parts:
+        if os.path.isdir(self.root) and not Path(name).is_absolute() and ".." not in parts:
             return inside
         return self.root
 

@@ -6,7 +6,7 @@ import codecs
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +24,8 @@ _READ_BYTES = 1 << 20
 #: Packed data is unfolded in pieces of this size: what a damaged one gives is looked for piece by piece.
 _PACKED_PIECE = 32 << 10
 _GZIP = b"\x1f\x8b"
+#: A frame of zstd without data, such as pzstd begins with.
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 #: A member of gzip seems to begin: deflate, and no flags that there are none of.
 _MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
 #: A member is taken for one when so much of it can be unfolded; in so many places of a file that is tried.
@@ -50,7 +52,7 @@ def container_of(head: bytes) -> str:
     """gzip, zstd or plain, by the first bytes of a file."""
     if head.startswith(_GZIP):
         return "gzip"
-    return "zstd" if head.startswith(_ZSTD) else "plain"
+    return "zstd" if head.startswith(_ZSTD) or _SKIPPABLE.match(head) else "plain"
 
 
 def head_of(path: Path, size: int = 1 << 16) -> bytes:
@@ -62,7 +64,7 @@ def head_of(path: Path, size: int = 1 << 16) -> bytes:
         head = stream.read(size)
     container = container_of(head)
     if container != "plain":
-        texts = unfolded(inflater(GZIP), head, size) if container == "gzip" else _zstd_texts(head)
+        texts = _gzip_texts(head, size) if container == "gzip" else _zstd_texts(head)
         head = b""
         try:
             for text in texts:
@@ -237,6 +239,15 @@ class TextSource:
         self._lost(f"the {packing} data is damaged here ({printable(str(error))}); {behind}")
 
 
+def why_empty(path: Path) -> str:
+    """Why a file has no text at its beginning: it has none, or it is packed and cut off or damaged there."""
+    log = ImportLog()
+    with suppress(InputError):  # gone since its beginning was read
+        any(TextSource(path, log, Limits(), lambda size: None, is_text=False).chunks())
+    damaged = any(entry.code is Code.BAD_CONTAINER for entry in log)
+    return "has nothing that can be decompressed: it is cut off or damaged" if damaged else "is empty"
+
+
 def _next_member(data: bytes, probes: Iterator[int]) -> int | None:
     """Where a member of gzip begins that can be unfolded as far as it goes here; None when none does."""
     for match, _ in zip(_MEMBER.finditer(data), probes, strict=False):
@@ -246,6 +257,13 @@ def _next_member(data: bytes, probes: Iterator[int]) -> int | None:
             continue
         return match.start()
     return None
+
+
+def _gzip_texts(head: bytes, size: int) -> Iterator[bytes]:
+    while head:
+        member = inflater(GZIP)
+        yield from unfolded(member, head, size)
+        head = member.unused_data.lstrip(b"\0")
 
 
 def _zstd_texts(head: bytes) -> Iterator[bytes]:

@@ -29,6 +29,10 @@ _FIRST_BYTES = 1 << 10
 #: damaged, the work stays in proportion to its length.
 _AHEAD_TIMES, _AHEAD_BYTES = 16, 4 << 20
 _BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
+#: Between events: byte order marks of files that were joined, separators of JSON text sequences, form feeds.
+_SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf|[\x01-\x20,])+")
+#: Behind the end of an event: what is not part of any JSON outside of strings.
+_BEHIND = re.compile(rb"[\x00-\x20\x80-\xff]*")
 
 
 class Lookahead:
@@ -218,6 +222,13 @@ class Salvage:
             self._at = next_start
             return
         self._at = at
+        separators = _SEPARATORS.match(text, at, next_start)
+        if separators is not None:
+            self._at = separators.end()
+            message, size = "characters between events that JSON does not have there", self._at - at
+            self._log.add(Code.ODD_JSON, message, source_id=1, byte_offset=self._base + at, byte_count=size)
+            self._single(next_start)
+            return
         if text[at] == ord("]"):
             if self._ends_here(at):
                 self._ended = True
@@ -269,7 +280,8 @@ class Salvage:
 
     def _take_one(self, start: int, end: int) -> bool:
         """The element `text[start:end]`, as it is or put right, if behind it there is what may stand behind one."""
-        behind = skip_space(self._text, end)
+        match = _BEHIND.match(self._text, end)
+        behind = end if match is None else match.end()
         if behind < self._end and self._text[behind] not in b",]{":
             return False
         if self._take(start, end):

@@ -8,8 +8,8 @@ from traceconv.readers.chrome_json import marks
 
 #: What an event may begin with. It is sought in damaged text, and at the end of chunks.
 _KEYS = rb"ph|name|cat|pid|tid|ts|id|dur|args|tts|tdur|bp|s|scope|bind_id|id2"
-#: An event begins here: a brace behind a separator, and a key that events have.
-EVENT_START = re.compile(rb'\{(?<=[\s,\[}\x00]\{)\s*"(?:' + _KEYS + rb')"\s*:')
+#: An event begins here: a brace behind a separator, or what JSON has nowhere but in strings, and a key of events.
+EVENT_START = re.compile(rb'\{(?<=[\x00-\x20,\[}\x80-\xff]\{)\s*"(?:' + _KEYS + rb')"\s*:')
 #: A string that nothing ends goes on to the end: else each quote in it is tried as the beginning of another.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?\Z)|[{}\[\]]')
 _STRING = re.compile(rb'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:(")|\\?\Z)')

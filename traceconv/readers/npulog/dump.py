@@ -7,6 +7,7 @@ column at a time: a block of records is one template, filled by zip.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -331,7 +332,7 @@ def _fill(template: str, columns: list[_Cells | range], count: int) -> str:
 def dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
     """The texts of the capture, also when only some of its files are looked at."""
     files = [file for file in capture.files if file.record == _DICTIONARY.name]
-    if not files and (capture.path / "host" / "data").is_dir():
+    if not files and os.path.isdir(capture.path / "host" / "data"):
         try:
             (whole,) = find_captures([capture.path])
         except (InputError, ValueError):

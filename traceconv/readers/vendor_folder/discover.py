@@ -60,7 +60,7 @@ def find_vendor_folders(path: Path, kind_of: Callable[[str], str | None]) -> lis
 
     `kind_of`: what a CSV file's rows become by its name, `nothing` for sums; None for a name that is not known.
     """
-    return list(_search(path, kind_of, MAX_DEPTH, [MAX_FOLDERS])) if path.is_dir() else []
+    return list(_search(path, kind_of, MAX_DEPTH, [MAX_FOLDERS])) if os.path.isdir(path) else []
 
 
 def _search(
@@ -83,7 +83,7 @@ def _search(
         return
     if depth and budget[0] > 0:
         for one in folders:
-            if not one.is_symlink():
+            if not os.path.islink(one):
                 yield from _search(one, kind_of, depth - 1, budget)
 
 
