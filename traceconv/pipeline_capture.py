@@ -15,7 +15,7 @@ from traceconv.readers.identity import Identity, RunNames
 from traceconv.readers.npulog.discover import CaptureFolder, fingerprint
 from traceconv.readers.npulog.reader import CaptureReader
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.task_waits import put_table_waits, set_stream_waits, set_table_waits
+from traceconv.store.task_waits import set_stream_waits, settle_table_waits
 from traceconv.store.unfinished_steps import add_unfinished_steps
 from traceconv.store.writer import StoreWriter
 
@@ -54,11 +54,7 @@ def ingest_capture(
         if overlaps:
             message = f"task: device {device_id}: begins before the task before it on its stream ends"
             log.add(Code.OVERLAP, message, event_count=overlaps)
-    for device_id, waits in normalizer.table_waits.items():
-        if waits.late:
-            set_table_waits(writer, run_id, device_id)
-        elif waits.changed:
-            put_table_waits(writer, run_id, waits.changed)
+    settle_table_waits(writer, run_id, normalizer.table_waits)
     if (capture.manifest_problem or "").startswith("missing"):
         for device_id, stream_id, last_ns in normalizer.last_times:
             after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"

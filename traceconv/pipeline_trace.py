@@ -23,6 +23,7 @@ from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import TraceBatch, TraceSource
 from traceconv.memory import give_back
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace_json.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.own_columns import NotAsWritten
@@ -40,7 +41,7 @@ from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.collective_sizes import size_collectives
 from traceconv.store.recorded_identity import host_and_rank
 from traceconv.store.step_reduces import settle_reduces
-from traceconv.store.task_waits import set_table_waits
+from traceconv.store.task_waits import set_table_waits, settle_table_waits
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -90,8 +91,10 @@ def ingest_trace(
     log, accounts, reader = read.log, read.accounts, read.reader
     if read.derived is not None:
         read.derived.insert(writer, run_id)
-        settle_reduces(writer, run_id)
-        set_table_waits(writer, run_id)
+        if settle_reduces(writer, run_id):
+            set_table_waits(writer, run_id)
+        else:
+            settle_table_waits(writer, run_id, read.table_waits)
         size_collectives(writer, run_id)
     complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
     columns = replace_columns(_columns(writer, run_id, names, read), label=label)
@@ -207,6 +210,7 @@ class _Read:
         self.run_columns = passes.run_columns()
         #: What follows from the rows; None: an export of ours, which has it.
         self.derived = derived if isinstance(passes, _AnyTrace) else None
+        self.table_waits = passes.table_waits() if isinstance(passes, _AnyTrace) else {}
 
     def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
         batches = (self._foreseen(batch) for batch in self.reader.batches())
@@ -270,6 +274,9 @@ class _AnyTrace:
 
     def memory_markers(self) -> MemoryMarkers | None:
         return self._second.rules.memory if self._second is not None else None
+
+    def table_waits(self) -> dict[int | None, TableWaits]:
+        return self._second.table_waits if self._second is not None else {}
 
     def run_columns(self) -> dict[str, object]:
         start_ns = self._first.first_ns

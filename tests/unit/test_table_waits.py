@@ -13,7 +13,10 @@ from vendor_recording import made_up, timeline
 
 from traceconv.normalize import table_waits
 from traceconv.normalize.table_waits import TableWaits
+from traceconv.normalize.trace_json import lanes
 from traceconv.pipeline import ingest
+from traceconv.readers.chrome_json import parser
+from traceconv.store.writer import StoreWriter
 
 Row = tuple[int, int, int, bool]
 
@@ -69,3 +72,50 @@ def test_a_timeline_has_the_waits_between_rows_of_each_device(tmp_path: Path) ->
         expected |= recounted([(number, start, end, False) for dev, number, start, end, _ in tasks if dev == device])
     assert {number: wait for _, number, _, _, wait in tasks} == expected
     assert dict(shown).items() <= expected.items()
+
+
+def _kernels(rng: random.Random, lateness: int) -> list[dict[str, object]]:
+    """Kernels on streams of two devices and of one that is not said, few without an end, up to `lateness` µs late."""
+    events: list[tuple[float, dict[str, object]]] = []
+    for number in range(400):
+        device = rng.choice((0, 1, None))
+        said = {} if device is None else {"device": device}
+        stream = rng.randrange(3)
+        event: dict[str, object] = {"cat": "kernel", "name": f"kernel {number % 7}", "pid": str(device), "tid": stream}
+        event |= {"ts": 1000 + 10 * number, "args": {"stream": stream, "correlation": number, **said}}
+        event |= {"ph": "B"} if rng.random() < 0.02 else {"ph": "X", "dur": rng.choice((0, 5, 9, 31))}
+        events.append((10 * number + rng.random() * lateness, event))
+    return [event for _, event in sorted(events, key=lambda pair: pair[0])]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_trace_has_the_waits_of_each_device_whatever_the_order_and_the_batches(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, no row is written twice; rows in another order are put right."""
+    rng = random.Random(seed)
+    lateness = (0, 40, 3000)[seed % 3]
+    monkeypatch.setattr(table_waits, "_KEPT", 30)
+    monkeypatch.setattr(parser, "CHUNK_BYTES", rng.randrange(500, 5000))
+    monkeypatch.setattr(parser, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(lanes, "_BATCH_ROWS", 1)
+    updates: list[str] = []
+    run_sql = StoreWriter.run_sql
+
+    def noting(self: StoreWriter, statement: str, parameters: object = None) -> None:
+        updates.extend([statement] if "SET wait_ns" in statement else [])
+        run_sql(self, statement, parameters)  # type: ignore[arg-type]  # passed on as it is
+
+    monkeypatch.setattr(StoreWriter, "run_sql", noting)
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"deviceProperties": [], "traceEvents": _kernels(rng, lateness)}), encoding="utf-8")
+    ingest([trace], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        query = "SELECT device_id, id, start_ns, coalesce(start_ns + dur_ns, 0), dur_ns IS NULL, wait_ns FROM task"
+        tasks = store.execute(query).fetchall()
+    assert len(tasks) == 400
+    expected: dict[int, int | None] = {}
+    for device in (0, 1, None):
+        expected |= recounted([task[1:5] for task in tasks if task[0] == device])
+    assert {task[1]: task[5] for task in tasks} == expected
+    assert bool(updates) == (lateness > 0)

@@ -58,7 +58,7 @@ class RawLogNormalizer:
         self._devices: dict[int, tuple[object, ...]] = {}
         self._rows_by_task: dict[int, SpillIndex] = {}
         self._unordered: dict[int, set[int]] = {}
-        self._table_waits: dict[int, TableWaits] = {}
+        self._table_waits: dict[int | None, TableWaits] = {}
         self._last_ns: dict[int, dict[int, int]] = {}
         self._capture: tuple[str | None, ...] = (None, None, None, None)
 
@@ -91,7 +91,7 @@ class RawLogNormalizer:
         return {device_id: frozenset(streams) for device_id, streams in self._unordered.items() if streams}
 
     @property
-    def table_waits(self) -> Mapping[int, TableWaits]:
+    def table_waits(self) -> Mapping[int | None, TableWaits]:
         """device_id → what became known of waits after the rows were handed out."""
         return self._table_waits
 

@@ -18,7 +18,8 @@ Mask = NDArray[np.bool_]
 #: Rows that are looked at again when one comes late.
 _KEPT = 4096
 _DTYPE = np.dtype(
-    [("start_ns", "<i8"), ("id", "<i8"), ("end_ns", "<i8"), ("wait_ns", "<i8"), ("endless", "?"), ("unknown", "?")]
+    [("start_ns", "<i8"), ("id", "<i8"), ("end_ns", "<i8"), ("wait_ns", "<i8"), ("endless", "?"), ("unknown", "?")],
+    align=True,
 )
 
 
@@ -34,26 +35,30 @@ class TableWaits:
 
     def take(self, ids: Int64, start_ns: Int64, end_ns: Int64, endless: Mask) -> tuple[Int64, Mask]:
         """(wait, not known) of each row; not known after a row without an end."""
-        if not len(ids):
-            return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        if self.late or not len(ids):
+            return np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_)
         fresh = np.zeros(len(ids), _DTYPE)
         fresh["id"], fresh["start_ns"], fresh["end_ns"], fresh["endless"] = ids, start_ns, end_ns, endless
-        rows = join([self._kept, fresh])
+        # Of the rows that begin before all of these only the last matters.
+        head = max(0, int(np.searchsorted(self._kept["start_ns"], start_ns.min())) - 1)
+        old = self._kept[head:]
+        rows = join([old, fresh])
         order = np.lexsort((rows["id"], rows["start_ns"]))
         rows = gather(rows, order)
         wait, unknown = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
         unknown[1:] = rows["endless"][:-1]
         wait[1:] = np.where(unknown[1:], 0, np.maximum(rows["start_ns"][1:] - rows["end_ns"][:-1], 0))
-        if self._dropped:
-            self.late |= bool(order[0] != 0)
+        if head or self._dropped:
+            self.late = bool(order[0] != 0)
             wait[0], unknown[0] = rows["wait_ns"][0], rows["unknown"][0]
-        differs = (order < len(self._kept)) & ((rows["wait_ns"] != wait) | (rows["unknown"] != unknown))
+        differs = (order < len(old)) & ((rows["wait_ns"] != wait) | (rows["unknown"] != unknown))
         for place in np.flatnonzero(differs).tolist():  # few: those around a task that came late
             self.changed[int(rows["id"][place])] = None if unknown[place] else int(wait[place])
         rows["wait_ns"], rows["unknown"] = wait, unknown
         back = np.empty(len(order), np.intp)
         back[order] = np.arange(len(order))
-        mine = back[len(self._kept) :]
-        self._dropped |= len(rows) > _KEPT
+        mine = back[len(old) :]
+        rows = join([self._kept[:head], rows[-_KEPT:]])
+        self._dropped |= head + len(order) > _KEPT
         self._kept = rows[-_KEPT:].copy()
         return wait[mine], unknown[mine]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from traceconv.store.writer import StoreWriter
 
 
-def settle_reduces(writer: StoreWriter, run_id: int) -> None:
+def settle_reduces(writer: StoreWriter, run_id: int) -> bool:
     """Makes ranges of kind `reduce` collective tasks of their step's device, unless it has collectives already.
+
+    Whether there were such ranges: then the waits of tasks are to be made again.
 
     A timeline of the collectives has the same work, and would count it twice.
     """
     run: dict[str, object] = {"run": run_id}
     if not writer.fetch("SELECT 1 FROM range WHERE run_id = $run AND kind = 'reduce' LIMIT 1", run):
-        return
+        return False
     writer.run_sql(
         "CREATE OR REPLACE TEMP TABLE step_reduce AS "
         "SELECT r.*, (SELECT min(s.device_id) FROM step AS s WHERE s.run_id = $run AND s.step_id = r.step_id "
@@ -31,3 +33,4 @@ def settle_reduces(writer: StoreWriter, run_id: int) -> None:
         f"SELECT {columns}, device_id, 'collective', 'recorded', 'REDUCE' FROM temp.step_reduce"
     )
     writer.run_sql("DELETE FROM range WHERE run_id = $run AND id IN (SELECT id FROM temp.step_reduce)", run)
+    return True

@@ -1,4 +1,4 @@
-"""Waits of tasks, made in SQL once all tasks of a run are stored."""
+"""Waits of tasks, made in SQL once all tasks of a run are stored, where they were not as the tasks came."""
 
 from __future__ import annotations
 
@@ -6,30 +6,43 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.store.writer import StoreWriter
 
 
-def set_table_waits(writer: StoreWriter, run_id: int, device_id: int | None = None) -> None:
-    """Makes task.wait_ns: of the rows of op_summary of each device (or of one), by start; NULL of other tasks."""
+def set_table_waits(writer: StoreWriter, run_id: int) -> None:
+    """Makes task.wait_ns: of the rows of op_summary of each device, by start; NULL of other tasks."""
+    _set_table_waits(writer, "true", {"run": run_id})
+
+
+def settle_table_waits(writer: StoreWriter, run_id: int, waits: Mapping[int | None, TableWaits]) -> None:
+    """Puts right what tasks that came late have changed, by device; the others were stored with their waits."""
+    changed: dict[int, int | None] = {}
+    for device_id, found in waits.items():
+        if found.late:
+            _set_table_waits(writer, "device_id IS NOT DISTINCT FROM $device", {"run": run_id, "device": device_id})
+        else:
+            changed.update(found.changed)
+    if changed:
+        rows = pa.RecordBatch.from_pydict({"id": list(changed), "wait_ns": pa.array(changed.values(), pa.int64())})
+        writer.stage("late_wait", iter([rows]), {"id": "BIGINT", "wait_ns": "BIGINT"})
+        writer.run_sql(
+            "UPDATE task SET wait_ns = w.wait_ns FROM temp.late_wait AS w WHERE task.run_id = $run AND task.id = w.id",
+            {"run": run_id},
+        )
+
+
+def _set_table_waits(writer: StoreWriter, where: str, values: Mapping[str, object]) -> None:
     writer.run_sql(
-        "UPDATE task SET wait_ns = found.wait_ns FROM ("
-        "SELECT id, CASE WHEN lag(id) OVER before IS NULL THEN 0 WHEN lag(dur_ns) OVER before IS NULL THEN NULL "
-        "ELSE greatest(start_ns - lag(start_ns + dur_ns) OVER before, 0) END AS wait_ns "
-        "FROM task WHERE run_id = $run AND ($device IS NULL OR device_id = $device) "
-        "AND (op_id IS NOT NULL OR kind = 'collective') AND start_ns IS NOT NULL "
-        "WINDOW before AS (PARTITION BY device_id ORDER BY start_ns, id)"
+        "UPDATE task SET wait_ns = found.wait_ns FROM ("  # noqa: S608 - our own words
+        "SELECT id, CASE WHEN NOT is_row THEN NULL WHEN lag(id) OVER before IS NULL THEN 0 "
+        "WHEN lag(dur_ns) OVER before IS NULL THEN NULL "
+        "ELSE greatest(start_ns - lag(start_ns + dur_ns) OVER before, 0) END AS wait_ns FROM ("
+        "SELECT *, start_ns IS NOT NULL AND (op_id IS NOT NULL OR coalesce(kind = 'collective', false)) AS is_row "
+        f"FROM task WHERE run_id = $run AND {where}) "
+        "WINDOW before AS (PARTITION BY device_id, is_row ORDER BY start_ns, id)"
         ") AS found WHERE task.run_id = $run AND task.id = found.id AND task.wait_ns IS DISTINCT FROM found.wait_ns",
-        {"run": run_id, "device": device_id},
-    )
-
-
-def put_table_waits(writer: StoreWriter, run_id: int, waits: Mapping[int, int | None]) -> None:
-    """Puts a few values of task.wait_ns, by id."""
-    rows = pa.RecordBatch.from_pydict({"id": list(waits), "wait_ns": pa.array(waits.values(), pa.int64())})
-    writer.stage("late_wait", iter([rows]), {"id": "BIGINT", "wait_ns": "BIGINT"})
-    writer.run_sql(
-        "UPDATE task SET wait_ns = w.wait_ns FROM temp.late_wait AS w WHERE task.run_id = $run AND task.id = w.id",
-        {"run": run_id},
+        values,
     )
 
 

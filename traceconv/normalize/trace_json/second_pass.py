@@ -16,6 +16,7 @@ from traceconv.normalize.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, Com
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.spool import Spool
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace_json.begin_end import BeginEndMatcher
 from traceconv.normalize.trace_json.classify import Classifier, RuleSet, rules_of, telling
 from traceconv.normalize.trace_json.first_pass import FirstPass
@@ -180,6 +181,11 @@ class SecondPass:
         yield "device", iter([slices.device_rows(_device_names(self._keys))])
         yield "process", first.tracks.process_rows()
         yield "track", first.tracks.track_rows()
+
+    @property
+    def table_waits(self) -> dict[int | None, TableWaits]:
+        """What is left to do of the waits of tasks, by device, once all tables were read."""
+        return self._slices.table_waits if self._slices is not None else {}
 
     def _markers(self) -> Iterator[pa.RecordBatch]:
         for _, batch in self._first.markers.batches():

@@ -15,6 +15,7 @@ from traceconv.normalize.carried import NumberedRows
 from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.spool import SpillIndex, Spool
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.args import merged
 from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, RuleSet
@@ -71,6 +72,8 @@ class SliceRows:
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
+        #: Of each device; None: of tasks whose device is not known.
+        self.table_waits: dict[int | None, TableWaits] = {}
         self._arg_readers: dict[int, ArgColumns] = {}
         self._signature_readers: dict[str, ArgColumns] = {}
 
@@ -182,6 +185,7 @@ class SliceRows:
             self._put_aside(said.get("correlation_id"), batch.column("id").to_numpy(), start, steps)
         else:
             self._task(columns, batch, codes, nested, said, start, count)
+            columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
         return columns
 
     def _with_ends(self, batch: pa.RecordBatch, nested: RecordArray) -> pa.RecordBatch:
@@ -313,6 +317,24 @@ class SliceRows:
         columns["stream_wait_ns"] = Nullable(gap, gap <= UNKNOWN_GAP)
         columns["op_id"] = self._op_ids(batch, codes, said)
         self._note_devices(batch, said, steps)
+
+    def _table_waits(
+        self, columns: Mapping[str, ColumnData], start: Int64, end: Int64, endless: NDArray[np.bool_]
+    ) -> Nullable:
+        """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
+        ids, op_ids, kind = columns["id"], columns["op_id"], columns.get("kind")
+        assert isinstance(ids, pa.Array) and isinstance(op_ids, Nullable)
+        is_row = ~_null(op_ids)
+        if isinstance(kind, pa.DictionaryArray) and "collective" in (kinds := kind.dictionary.to_pylist()):
+            is_row |= kind.indices.fill_null(-1).to_numpy() == kinds.index("collective")
+        wait, unknown = np.zeros(len(start), np.int64), np.ones(len(start), np.bool_)
+        device, known = _known(columns.get("device_id"), len(start))
+        firsts, number = distinct_rows(device, known)
+        for place, first in enumerate(firsts.tolist()):
+            waits = self.table_waits.setdefault(int(device[first]) if known[first] else None, TableWaits())
+            rows = np.flatnonzero(is_row & (number == place))
+            wait[rows], unknown[rows] = waits.take(ids.to_numpy()[rows], start[rows], end[rows], endless[rows])
+        return Nullable(wait, unknown)
 
     def _op_ids(self, batch: pa.RecordBatch, codes: NDArray[np.int16], said: dict[str, ColumnData]) -> Nullable:
         count = batch.num_rows
