@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from traceconv.normalize.trace_json.binary import offsets_of
 #: Key under which args holds what stands beside `args` in an event, and no column holds.
 BESIDE = "trace_event"
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_OBJECTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 def args_column(raw: pa.Array | None, count: int) -> pa.Array:
@@ -102,13 +104,21 @@ def _joined(beside: Sequence[Beside], rows: NDArray[np.intp]) -> pa.Array:
     return pc.binary_join_element_wise(*columns, ",", null_handling="skip")
 
 
-def merged(begin: str | None, end: str | None) -> str | None:
-    """The args of a begin and its end as one object; of a key that both have, the end's value counts."""
-    if begin is None or end is None or begin == end:
-        return begin if end is None else end
-    keys = _OBJECT.decode(begin.encode())
-    keys.update(_OBJECT.decode(end.encode()))
-    return "{" + ",".join(f"{json.dumps(key)}:{bytes(value).decode()}" for key, value in keys.items()) + "}"
+def merged(begins: pa.Array, ends: pa.Array) -> pa.Array:
+    """The args of begins and of their ends as one object each; of a key that both have, the end's value counts."""
+    found = pc.coalesce(begins, ends)
+    differ = pc.fill_null(pc.not_equal(begins, ends), False)
+    if not pc.any(differ).as_py():
+        return found
+    pairs = zip(*(_OBJECTS.decode(joined_objects(args.filter(differ))) for args in (begins, ends)), strict=True)
+    texts = [b"{%s}" % b",".join([_spelled(key) + value for key, value in (one | two).items()]) for one, two in pairs]
+    return pc.replace_with_mask(found, differ, pa.array(texts, pa.string()))
+
+
+@lru_cache(1 << 10)
+def _spelled(key: str) -> bytes:
+    """A key and its colon."""
+    return f"{json.dumps(key)}:".encode()
 
 
 def joined_objects(args: pa.Array) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv.ahead import ahead
@@ -195,20 +196,17 @@ class SliceRows:
         found = self._first.ends.find(links[paired]) if len(paired) else []
         if not any(len(places) for places, _ in found):
             return batch
-        args = batch.column("args").to_pylist()
-        starts = batch.column("thread_start_ns").to_pylist()
-        durs = batch.column("thread_dur_ns").to_pylist()
+        args, durs = batch.column("args"), batch.column("thread_dur_ns")
         for places, ends in found:
-            rows = paired[places].tolist()
-            for row, end_ns, text in zip(rows, ends.column(1).to_pylist(), ends.column(2).to_pylist(), strict=True):
-                if text is not None:
-                    args[row] = merged(args[row], text)
-                if end_ns is not None and starts[row] is not None:
-                    durs[row] = end_ns - starts[row]
+            rows, of_begin = pa.array(paired[places]), np.zeros(batch.num_rows, np.bool_)
+            of_begin[paired[places]] = True
+            args = pc.replace_with_mask(args, pa.array(of_begin), merged(args.take(rows), ends.column(2)))
+            took = pc.subtract(ends.column(1), batch.column("thread_start_ns").take(rows))
+            durs = pc.replace_with_mask(durs, pa.array(of_begin), pc.coalesce(took, durs.take(rows)))
         names = batch.schema.names
         arrays = list(batch.columns)
-        arrays[names.index("args")] = pa.array(args, pa.string())
-        arrays[names.index("thread_dur_ns")] = pa.array(durs, pa.int64())
+        arrays[names.index("args")] = args
+        arrays[names.index("thread_dur_ns")] = durs
         return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
     # -- columns that rules fill --
