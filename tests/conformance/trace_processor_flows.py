@@ -1,0 +1,193 @@
+"""Why trace_processor binds an arrow to other slices than we do, or drops it: a reason that holds for that arrow.
+
+Arrows are the same when both of their ends are the same slices: by time, thread and name. It writes the two ends of an
+arrow in the order of their times. An end goes there to the slice that was begun last on its thread, open or not, or
+to one around that; in the order of the file when several things happen at one time. That leaves few slices to which
+it can have gone, and each arrow that only it has must be one of ours that went there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+Answer = list[Any]
+Thread = tuple[str | None, str | None]
+#: Start and name of a slice there.
+Slice = tuple[str, str]
+Pair = tuple[Slice, Slice]
+
+FLOWS = """
+SELECT a.id AS src, b.id AS dst, m.src_ns, m.dst_ns, m.external_id
+FROM flow AS f JOIN main.flow AS m ON m.flow_id = f.id JOIN slice AS a ON a.id = f.slice_out
+JOIN slice AS b ON b.id = f.slice_in ORDER BY f.id
+"""
+
+
+def in_time(one: Slice, other: Slice) -> Pair:
+    return (one, other) if int(one[0]) <= int(other[0]) else (other, one)
+
+
+@dataclass(frozen=True)
+class End:
+    """An end of one of our arrows: its time, our slice, and the slices to which it can have gone there."""
+
+    at: int
+    slice: Row
+    own: Thread
+    there: Slice
+    others: dict[Slice, Row]
+
+
+class Flows:
+    """pairs  our slices, each with the answer for it; `crossed`: ids of those that overlap others without nesting
+
+    slack  by how much times there can be off; `folded`: our tracks that there share a thread
+    """
+
+    def __init__(self, pairs: list[tuple[Row, Answer]], crossed: set[int], folded: set[int], slack: int) -> None:
+        self._folded, self._slack = folded, slack
+        #: Slices that are on other tracks there.
+        self.moved_away = crossed
+        self._rows = {row["id"]: row for row, _ in pairs}
+        self._answers = {row["id"]: answer for row, answer in pairs}
+        self._threads: dict[int, set[Thread]] = defaultdict(set)
+        self._begun: dict[Thread, list[tuple[int, int, str]]] = defaultdict(list)
+        for row, answer in pairs:
+            self._threads[row["track_id"]].add((answer[7], answer[8]))
+            self._begun[answer[7], answer[8]].append((int(answer[0]), row["id"], answer[2]))
+        for begun in self._begun.values():
+            begun.sort()
+            self.moved_away = self.moved_away | self._crossed_there(begun)
+
+    def differences(self, ours: Iterable[Row], theirs: Iterable[Answer]) -> tuple[Counter[str], list[object]]:
+        """How many of our arrows differ there, by reason; and what has none."""
+        left = Counter(in_time((row[0], row[1]), (row[2], row[3])) for row in theirs)
+        alone = []
+        ours = list(ours)
+        ids: dict[str, list[int]] = defaultdict(list)
+        for flow in ours:
+            ids[flow["external_id"]].append(flow["src_ns"])
+        self._first = {external_id: min(starts) for external_id, starts in ids.items()}
+        used_again: dict[str, set[Slice]] = {one: set() for one, starts in ids.items() if len(starts) > 1}
+        for flow in ours:
+            if flow["external_id"] in used_again:
+                ends = self._end(flow, "src"), self._end(flow, "dst")
+                used_again[flow["external_id"]].update(*((end.there, *end.others) for end in ends))
+            key = in_time(self._there(flow["src"]), self._there(flow["dst"]))
+            if left[key] and flow["src_ns"] <= flow["dst_ns"] + self._slack:
+                left[key] -= 1
+            else:
+                alone.append((flow, self._end(flow, "src"), self._end(flow, "dst")))
+        counts: Counter[str] = Counter()
+        unexplained: list[object] = []
+        # Those that can have gone to few places choose first.
+        for flow, src, dst in sorted(alone, key=lambda one: len(one[1].others) * len(one[2].others)):
+            moved = src.at <= dst.at + self._slack and self._moved(src, dst, left)
+            reasons = moved or self._dropped(flow, src, dst)
+            counts.update(reasons)
+            if not reasons:
+                unexplained.append((flow, src, dst))
+        # Of an id that is used again: from an end of the arrow before to one of this arrow.
+        left = +left
+        rest = [pair for pair in left if not any(set(pair) <= slices for slices in used_again.values())]
+        return counts, unexplained + [("only there", *pair) for pair in rest]
+
+    def _crossed_there(self, begun: list[tuple[int, int, str]]) -> set[int]:
+        """Slices of a thread there that reach out of one before them: those are moved to other tracks."""
+        open_ends: list[int] = []
+        found = set()
+        for start, slice_id, _ in begun:
+            end = start + int(self._answers[slice_id][1])
+            while open_ends and open_ends[-1] <= start:
+                open_ends.pop()
+            if open_ends and end > open_ends[-1]:
+                found.add(slice_id)
+            else:
+                open_ends.append(end)
+        return found
+
+    def _there(self, slice_id: int) -> Slice:
+        answer = self._answers[slice_id]
+        return answer[0], answer[2]
+
+    def _end(self, flow: Row, side: str) -> End:
+        row, at = self._rows[flow[side]], flow[f"{side}_ns"]
+        own = str(row["tid"]), str(row["pid"])
+        others = {}
+        for thread in (*self._threads[row["track_id"]], own):
+            for start, slice_id, name in self._last_begun(thread, at):
+                others[str(start), name] = self._rows[slice_id]
+        for around in self._open(row):
+            others.setdefault(self._there(around["id"]), around)
+        return End(at, row, own, self._there(flow[side]), others)
+
+    def _last_begun(self, thread: Thread, at: int) -> Iterator[tuple[int, int, str]]:
+        """The slices begun at a time, and the last one before it; for one that was moved away, the one before it too."""
+        begun = self._begun.get(thread, [])
+        last = None
+        for one in reversed(begun[: bisect_right(begun, at + self._slack, key=lambda one: one[0])]):
+            if last is not None and one[0] < last:
+                return
+            yield one
+            if one[0] < at - self._slack and one[1] not in self.moved_away:
+                last = one[0]
+
+    def _open(self, row: Row) -> Iterator[Row]:
+        """The slices around a slice."""
+        while row["parent_id"] is not None:
+            row = self._rows[row["parent_id"]]
+            yield row
+
+    def _moved(self, src: End, dst: End, left: Counter[Pair]) -> set[str]:
+        """Reasons for ends that are at other slices there; none when no arrow that is only there can be this one."""
+        for one in (src.there, *src.others):
+            for other in (dst.there, *dst.others):
+                if not left[in_time(one, other)]:
+                    continue
+                reasons = {
+                    self._reason(end, end.others[slice_])
+                    for end, slice_ in ((src, one), (dst, other))
+                    if slice_ != end.there
+                }
+                if None not in reasons:
+                    left[in_time(one, other)] -= 1
+                    return {reason for reason in reasons if reason}
+        return set()
+
+    def _reason(self, end: End, other: Row) -> str | None:
+        mine, at, slack = end.slice, end.at, self._slack
+        answer = self._answers[mine["id"]]
+        if (answer[7], answer[8]) != end.own and "-" not in "".join(end.own):
+            return "tid 0" if mine["track_id"] in self._folded else "quoted ids"
+        if mine["track_id"] != other["track_id"]:
+            return "tid 0" if mine["track_id"] in self._folded else None
+        if other["scope"] is not None:
+            return "instants have no depth"
+        if {mine["id"], other["id"]} & self.moved_away:
+            return "overlapping slices"
+        if at in (mine["ts"], mine["ts"] + mine["dur"], other["ts"], other["ts"] + other["dur"]):
+            return "ends of flows at one time"
+        if mine["ts"] <= other["ts"] and other["ts"] + other["dur"] < at:
+            return "ends of flows after a slice"
+        near = (mine["ts"], mine["ts"] + mine["dur"], other["ts"], other["ts"] + other["dur"])
+        return "exact times" if slack and any(abs(at - time) <= slack for time in near) else None
+
+    def _dropped(self, flow: Row, src: End, dst: End) -> set[str]:
+        """Reasons for an arrow that is not there at all."""
+        if flow["src_ns"] > self._first[flow["external_id"]]:
+            return {"flows that use an id again"}
+        if not str(flow["external_id"]).removeprefix("-").isdigit():
+            return {"names of flows"}
+        if src.at >= dst.at - self._slack:
+            return {"flows that lead back" if src.at > dst.at else "ends of flows at one time"}
+        for end in (src, dst):
+            # Nothing was begun on the thread that it names.
+            if not any(start < end.at for start, _, _ in self._begun.get(end.own, ())):
+                answer = self._answers[end.slice["id"]]
+                return {"ends of flows at one time" if (answer[7], answer[8]) == end.own else "quoted ids"}
+        return set()
