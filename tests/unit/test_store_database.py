@@ -254,8 +254,8 @@ def test_what_users_add_to_a_store_stays_and_their_macros_work(make_store: MakeS
     path = make_store(task=[{"id": 1, "dur_ns": 5, "kind": "compute"}])
     with duckdb.connect(str(path)) as connection:
         connection.execute(
-            "CREATE VIEW my_tasks AS FROM task; CREATE TABLE notes (text VARCHAR); CREATE MACRO ms(a) AS a / 1e6; "
-            "CREATE SCHEMA mine; CREATE TYPE mood AS ENUM ('good'); ALTER TABLE task ADD COLUMN note VARCHAR"
+            "ALTER TABLE task ADD COLUMN note VARCHAR; CREATE VIEW my_tasks AS FROM task; CREATE SCHEMA mine; "
+            "CREATE TABLE notes (text VARCHAR); CREATE MACRO ms(a) AS a / 1e6; CREATE TYPE mood AS ENUM ('good')"
         )
     with open_store(path) as connection:
         assert connection.execute("SELECT ms(dur_ns) FROM my_tasks").fetchall() == [(5e-06,)]

@@ -41,9 +41,11 @@ class Arrows:
         self._connection = connection
         flows = sources["flow"]
         known = " UNION ALL ".join(
-            f"SELECT id, ({at}, {place}, {longest}, {depth}, id) AS place FROM {sources[name]}"
+            f"SELECT id, {{'at': {at}, 'source': {place}, 'longest': {longest}, 'depth': {depth}, 'id': id}} AS place "
+            f"FROM {sources[name]}"
             for place, (name, (at, longest, depth)) in enumerate(_TABLES.items())
         )
+        # The fields of `place` have names because DuckDB before 1.5 can't store those without.
         # One join at a time: several at once would each want memory for all ids.
         connection.execute(
             f"CREATE OR REPLACE TEMP TABLE export_end AS SELECT * FROM ({known}) "
