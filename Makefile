@@ -14,7 +14,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 OLDEST_SHELL := 1.4.4
-SHELLS := .shells/oldest/bin/duckdb .shells/newest/bin/duckdb
+# As pyproject.toml allows.
+OLDEST_PACKAGE := 1.5.2
+SHELLS := .shells/oldest/bin/duckdb .shells/newest/bin/duckdb .shells/oldest-package/duckdb/__init__.py
 
 # A step of the demo: the command, as a person types it, and what it prints.
 define show
@@ -109,4 +111,8 @@ $(READY): pyproject.toml setup.py $(wildcard traceconv/native/*.[ch])
 .shells/newest/bin/duckdb:
 	@$(BIN)/python -m pip install --quiet --upgrade --target .shells/newest duckdb-cli \
 		|| echo "no DuckDB shell here: the tests that need it are skipped" >&2
+# traceconv itself is run on the oldest DuckDB that it allows.
+.shells/oldest-package/duckdb/__init__.py:
+	@$(BIN)/python -m pip install --quiet --upgrade --no-deps --target .shells/oldest-package duckdb==$(OLDEST_PACKAGE) \
+		|| echo "no duckdb $(OLDEST_PACKAGE) here: the tests that need it are skipped" >&2
 $(SHELLS): | $(READY)

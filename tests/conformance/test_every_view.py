@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import subprocess
 from collections import Counter
@@ -22,6 +23,8 @@ import pytest
 
 import traceconv
 from tests.conformance.test_duckdb_shells import runnable_shell
+from tests.conformance.test_oldest_package import PACKAGE as OLDEST_PACKAGE
+from tests.conformance.test_oldest_package import python_of
 from tests.store_builder import build_store
 from traceconv.reports.catalog import reports
 
@@ -164,7 +167,19 @@ def ask_shell(shell: Path, store: Path, statements: Sequence[str]) -> list[Rows]
     return answers[:-1]
 
 
+def ask_oldest_package(store: Path, statements: Sequence[str]) -> list[Rows]:
+    program = """
+import json, sys, duckdb
+connection = duckdb.connect(sys.argv[1], read_only=True)
+json.dump([connection.execute(statement).fetchall() for statement in json.load(sys.stdin)], sys.stdout)
+"""
+    found = json.loads(python_of(OLDEST_PACKAGE, "-c", program, store, standard_input=json.dumps(statements)))
+    return [[tuple(row) for row in rows] for rows in found]
+
+
 def asker(engine: str, folder: Path) -> Ask:
+    if engine == "oldest package":
+        return ask_oldest_package
     return ask_package if engine == "package" else partial(ask_shell, runnable_shell(engine, folder))
 
 
@@ -197,7 +212,8 @@ def relations(store: Path) -> Iterator[Relation]:
 
 
 @pytest.mark.parametrize(
-    ("engine", "kind"), [*(("package", kind) for kind in STORES), ("oldest", "many runs"), ("newest", "many runs")]
+    ("engine", "kind"),
+    [*(("package", kind) for kind in STORES), *((one, "many runs") for one in ("oldest", "newest", "oldest package"))],
 )
 def test_limit_offset_and_where(engine: str, kind: str, tmp_path: Path) -> None:
     store, ask = make(tmp_path, kind), asker(engine, tmp_path)
@@ -248,7 +264,7 @@ def test_top_is_the_largest_over_all_devices_and_runs(name: str, tmp_path: Path)
         assert list(store.report(name, run="all", top=2, order_by="run_id ASC")) == in_order[:2]
 
 
-@pytest.mark.parametrize("engine", ["package", "oldest", "newest"])
+@pytest.mark.parametrize("engine", ["package", "oldest", "newest", "oldest package"])
 def test_views_of_an_attached_store_and_macros_after_use(engine: str, tmp_path: Path) -> None:
     store = make(tmp_path, "many runs")
     found = list(relations(store))

@@ -127,7 +127,7 @@ class Flows:
         return End(at, row, own, self._there(flow[side]), others)
 
     def _last_begun(self, thread: Thread, at: int) -> Iterator[tuple[int, int, str]]:
-        """The slices begun at a time, and the last one before it; for one that was moved away, the one before it too."""
+        """The slices begun at a time, and the last before it; of those moved away, also the one before that."""
         begun = self._begun.get(thread, [])
         last = None
         for one in reversed(begun[: bisect_right(begun, at + self._slack, key=lambda one: one[0])]):

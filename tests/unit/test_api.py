@@ -234,6 +234,19 @@ def test_frames_keep_integers_and_columns(many: Path) -> None:
     assert frame["start_ns"][0] == table["start_ns"][0].as_py() == 1752451200000000001
 
 
+def test_polars_frames_keep_integers_and_nulls(many: Path) -> None:
+    polars = pytest.importorskip("polars")
+    columns = ["start_ns", "dur_ns", "name"]
+    with traceconv.open_store(many) as store:
+        rows = store.report("task-time", order_by=["start_ns ASC"], columns=columns)
+        frame, relation = rows.pl(), store.query("SELECT start_ns, dur_ns, name FROM task ORDER BY start_ns").pl()
+        assert frame.rows() == relation.rows() == rows.fetchall()
+        assert store.report("task-time", filters={"name": "none"}, columns=columns).pl().schema == frame.schema
+    assert frame.schema == {"start_ns": polars.Int64, "dur_ns": polars.Int64, "name": polars.String}
+    assert frame.row(0) == (1752451200000000001, 100, "k0")
+    assert frame.row(-1) == (1752451300000000000, None, "open")
+
+
 def test_a_missing_package_is_named(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pandas", "polars"):
         monkeypatch.setitem(sys.modules, name, None)

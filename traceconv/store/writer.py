@@ -28,8 +28,6 @@ from traceconv.store.small_inserts import SmallInserts
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
 _LOAD_BYTES = 96_000_000
-#: DuckDB 1.4 keeps the last rows of each table and run in memory until the commit: a hundred traces take 100 MB.
-_LOAD_BYTES_BEFORE_1_5 = 400_000_000
 #: Storing a text takes 5 times its size; one of 12 MiB fits into the default limit.
 _TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
 _LOAD_THREADS = 2
@@ -40,26 +38,16 @@ _BLOCK_MEMORY = "64MB"
 def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
     """Settings of DuckDB under which many rows are stored quickly in little memory."""
     execute = connection.execute
-    execute(f"SET memory_limit = '{load_bytes(connection)}B'")
+    execute(f"SET memory_limit = '{_LOAD_BYTES}B'")
     execute(f"SET threads = {_LOAD_THREADS}")
-    if _has_block_allocator(connection):
+    # DuckDB has it from 1.5 on.
+    if execute("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'").fetchall():
         execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
     # Keeping the order of batches takes memory for each thread that runs ahead: within the limit DuckDB would load with
     # one thread. Rows of a batch stay together; reports sort for themselves.
     execute("SET preserve_insertion_order = false")
     # What two threads leave in row groups that are not full, a checkpoint would join: a second time of packing.
     execute("SET max_vacuum_tasks = 0")
-
-
-def load_bytes(connection: duckdb.DuckDBPyConnection) -> int:
-    """Memory that DuckDB may use while loading."""
-    return _LOAD_BYTES if _has_block_allocator(connection) else _LOAD_BYTES_BEFORE_1_5
-
-
-def _has_block_allocator(connection: duckdb.DuckDBPyConnection) -> bool:
-    """DuckDB has it from 1.5 on."""
-    name = "SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'"
-    return bool(connection.execute(name).fetchall())
 
 
 class StoreWriter:
@@ -153,8 +141,7 @@ class StoreWriter:
         """Call before inserting texts of up to `text_bytes`: DuckDB keeps a text in one piece."""
         if text_bytes > max(_SMALL_TEXT_BYTES, self._text_bytes):
             self._text_bytes = text_bytes
-            limit = load_bytes(self._connection) + _TIMES_A_TEXT * text_bytes
-            self._execute_at_once(f"SET memory_limit = '{limit}B'", [])
+            self._execute_at_once(f"SET memory_limit = '{_LOAD_BYTES + _TIMES_A_TEXT * text_bytes}B'", [])
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
         """Loads batches, which have all the same columns, into a table; returns the number of rows.
@@ -279,12 +266,18 @@ class StoreWriter:
 
     def _insert_small(self) -> None:
         """Stores what was put aside."""
-        for name, rows in self._small.give():
+        stored = list(self._small.give())
+        if not stored:
+            return
+        # Without an order DuckDB 1.5 keeps a block in memory for each column of each insert, until the commit.
+        self._execute_at_once("SET preserve_insertion_order = true", [])
+        for name, rows in stored:
             names = ", ".join(quote_identifier(column) for column in rows.schema.names)
             self._connection.register("incoming_rows", rows)
             into = f"INSERT INTO {quote_identifier(name)} ({names})"
             self._execute_at_once(f"{into} SELECT {names} FROM incoming_rows", [])  # noqa: S608 - names of our schemas
             self._connection.unregister("incoming_rows")
+        self._execute_at_once("SET preserve_insertion_order = false", [])
 
     def _fetch(self, statement: str, parameters: list[object] | dict[str, object]) -> list[Any]:
         self._execute(statement, parameters)

@@ -1,0 +1,73 @@
+"""traceconv on the oldest DuckDB that it allows gives the answers that it gives on the one installed here.
+
+`make` installs it (pip install --target .shells/oldest-package duckdb==…); without it the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture_builder import CaptureBuilder
+from tests.conformance.shared_data import shared
+from tests.conformance.test_duckdb_shells import SHELLS
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = SHELLS / "oldest-package"
+TRACES = (
+    "torch/alexnet_critical_path.json.gz",
+    "torch/mi250_rocm6.2_minitoy.json.gz",
+    "bazel/tiny.json.gz",
+    "tensorflow/timeline_gpu_03_merged.json",
+)
+
+
+def python_of(package: Path | None, *arguments: object, standard_input: str = "") -> str:
+    """What a Python program prints that finds DuckDB in a folder; None: where we find it."""
+    if package is not None and not (package / "duckdb").is_dir():
+        pytest.skip(f"no duckdb package in {package}")
+    paths = [*([str(package)] if package else []), str(ROOT)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(
+        command, env=environment, input=standard_input, capture_output=True, text=True, timeout=300, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def walked(package: Path | None, folder: Path, traces: list[Path]) -> dict[str, Any]:
+    folder.mkdir()
+    found: dict[str, Any] = json.loads(python_of(package, Path(__file__).with_name("package_walk.py"), folder, *traces))
+    return found
+
+
+def test_ingest_reports_frames_and_exports_are_the_same(tmp_path: Path) -> None:
+    builder = CaptureBuilder(tmp_path / "capture")
+    builder.add("op", name="conv", op_type="Conv2D", op_index=0)
+    for at in range(4):
+        builder.sync(1_000 + at * 100, 10_000 + at * 1_000)
+    builder.task(1, 1_000, 1_050, op_index=0).close()
+    traces = [shared("real") / name for name in TRACES] + [tmp_path / "capture"]
+    old = walked(PACKAGE, tmp_path / "old", traces)
+    new = walked(None, tmp_path / "new", traces)
+    (allowed,) = re.findall(r'"duckdb>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert old["duckdb"].startswith(allowed) and old["duckdb"] != new["duckdb"]
+    assert old["answers"] == new["answers"]
+
+
+def test_many_small_traces_at_once(tmp_path: Path) -> None:
+    """DuckDB has the memory for them until all are stored, or none."""
+    args = {"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": {"n": 0}}]}
+    for number in range(200):
+        args["traceEvents"][0]["args"] = {"n": number}
+        (tmp_path / f"{number}.json").write_text(json.dumps(args))
+    program = "import sys, traceconv; print(len(traceconv.ingest(sys.argv[1], db=sys.argv[2])))"
+    assert python_of(PACKAGE, "-c", program, tmp_path, tmp_path / "trace.duckdb") == "200\n"
