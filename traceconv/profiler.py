@@ -110,10 +110,10 @@ class Profiler:
     """
 
     def __new__(cls, output: PathLike | Callable[..., object] | None = None, **options: object) -> Profiler:
-        if output is None or isinstance(output, (str, os.PathLike)) or not callable(output):
+        if not _is_function(output):
             return super().__new__(cls)
         # @profile without parentheses
-        return cast("Profiler", cls(**options)(output))  # type: ignore[arg-type]  # passed on as they are
+        return cast("Profiler", cls(**options)(cast("Callable[..., object]", output)))  # type: ignore[arg-type]  # passed on as they are
 
     def __init__(
         self,
@@ -560,6 +560,11 @@ class _Call:
         entry = None if self._entry is None else self._profiler._take(self._entry.number)
         if entry is not None:
             self._profiler._end(entry, error)
+
+
+def _is_function(value: object) -> bool:
+    """Whether it is something to decorate, and no path."""
+    return not isinstance(value, (str, os.PathLike)) and (callable(value) or isinstance(value, classmethod))
 
 
 def _of_stream(stream: IO[str] | IO[bytes], options: ProfileOptions, start: Path) -> ProfileOptions:

@@ -478,7 +478,8 @@ def test_a_program_without_a_name_is_python(argv: Any, monkeypatch: pytest.Monke
     assert p.arrow("SELECT name FROM process").to_pylist() == [{"name": "python"}]
 
 
-def test_static_and_class_methods_stay_what_they_are(tmp_path: Path) -> None:
+def test_static_and_class_methods_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     p = traceconv.profile(tmp_path / "out")
 
     class Model:
@@ -493,7 +494,13 @@ def test_static_and_class_methods_stay_what_they_are(tmp_path: Path) -> None:
         def made(cls) -> type:
             return cls
 
+        @traceconv.profile
+        @classmethod
+        def without_parentheses(cls) -> type:
+            return cls
+
     assert (Model.plain(3), Model().plain(4), Model.made(), Model().made()) == (3, 4, Model, Model)
+    assert Model.without_parentheses() is Model
     assert Model.made.profiler is p  # type: ignore[attr-defined]  # what the decorator adds
     assert p.arrow("SELECT name FROM range").to_pylist() == [{"name": "of the class"}] * 2
 
