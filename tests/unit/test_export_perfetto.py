@@ -251,3 +251,18 @@ def test_an_empty_run(tmp_path: Path) -> None:
     store = build_store(tmp_path / "a.duckdb", run=[{"run_id": 1}])
     summary, output = exported(store)
     assert not any(summary.rows.values()) and output.stat().st_size == summary.size_bytes
+
+
+@pytest.mark.parametrize("track_id", [-5, 1 << 40])
+def test_tracks_of_a_store_that_is_not_sound_are_refused_in_one_line(track_id: int, tmp_path: Path) -> None:
+    """They would be looked up from the end of a table, or in one that no memory holds."""
+    store = build_store(
+        tmp_path / "s.duckdb",
+        run=[{"run_id": 1}],
+        process=[{"process_id": 1, "pid_text": "1"}],
+        track=[{"track_id": track_id, "kind": "thread", "process_id": 1, "tid_text": "1"}],
+        range=[{"id": 1, "track_id": track_id, "name": "a", "start_ns": 1, "dur_ns": 1, "depth": 0}],
+    )
+    with pytest.raises(StoreError, match=rf"not sound: range.track_id goes from {track_id} to {track_id}"):
+        exported(store)
+    assert not list(tmp_path.glob("out*"))

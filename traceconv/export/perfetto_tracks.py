@@ -14,9 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread, make_layout
 from traceconv.export.perfetto_records import bytes_field, number_field
 
+#: Tracks of slices are looked up in a table of so many places at most.
+_MOST_PLACES = 1 << 27
 Int64 = NDArray[np.int64]
 
 _EXPLICIT_ORDER = 3
@@ -133,9 +136,11 @@ def _named(uuid: int, name: str, parent: int, rank: int, more: bytes = b"") -> b
 def _place_slices(plan: TrackPlan, layout: Layout) -> None:
     for source in ("task", "api", "range", "marker"):
         threads = [thread for thread in layout.threads if thread.source == source and thread.track_id is not None]
-        tracks = max((thread.track_id or 0 for thread in threads), default=0) + 1
+        tracks = [thread.track_id or 0 for thread in threads]
         lanes = max((thread.lane for thread in threads), default=0) + 1
-        places = np.zeros((tracks, lanes), np.int64)
+        if tracks and not 0 <= min(tracks) <= max(tracks) < _MOST_PLACES // lanes:
+            raise StoreError(f"the store is not sound: {source}.track_id goes from {min(tracks)} to {max(tracks)}")
+        places = np.zeros((max(tracks, default=0) + 1, lanes), np.int64)
         for thread in threads:
             places[thread.track_id, thread.lane] = thread.tid
         plan._by_place[source] = places
