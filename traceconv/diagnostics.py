@@ -86,10 +86,19 @@ class Code(Enum):
     UNKNOWN_PHASE = ("unknown_phase", Severity.DATA_LOSS, "Events of a kind (ph) that this version does not know.")
     NO_TIME = ("no_time", Severity.DATA_LOSS, "Events without a time that can be read.")
     FINE_TIME = ("fine_time", Severity.INFO, "Times finer than a nanosecond: rounded, half to even.")
-    BAD_DURATION = ("bad_duration", Severity.DATA_LOSS, "Durations that are no numbers: NULL.")
+    BAD_DURATION = (
+        "bad_duration",
+        Severity.DATA_LOSS,
+        "Durations that are no numbers, are longer than 2^63 - 1 ns, or end later than that: NULL.",
+    )
     NO_DURATION = ("no_duration", Severity.INFO, "Complete events without a duration: NULL.")
     BACKWARD = ("backward", Severity.INFO, "Durations below 0: NULL, and the value kept in args.")
     END_WITHOUT_BEGIN = ("end_without_begin", Severity.INFO, "Ends whose begin is not in the source.")
+    UNCLEAR_LAUNCH = (
+        "unclear_launch",
+        Severity.INFO,
+        "Tasks with the correlation id of calls of several processes: which call launched them is not known.",
+    )
     LOOSE_FLOW = ("loose_flow", Severity.INFO, "Ends of flows without their start, and starts without an end.")
     PARTIAL_OVERLAP = ("partial_overlap", Severity.INFO, "Slices of one track that overlap without nesting.")
     NO_NAME = ("no_name", Severity.INFO, "Events without a name.")

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 #: A number or a name; None when the key is not there.
 Label: TypeAlias = int | float | str | None
 
+#: In a column of durations as whole numbers: one that 64 bits can't hold.
+TOO_LONG = -(2**63)
 #: The text of a value that is not there.
 ABSENT = Raw(b"")
 

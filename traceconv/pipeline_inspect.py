@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
 from traceconv.errors import InputError, printable
+from traceconv.int64 import sums
 from traceconv.json_events import TraceBatch
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.args import arg_keys
@@ -164,8 +165,8 @@ class _Seen:
             low, high = int(ns.min()), int(ns.max())
             durations = batch.columns.raw.get("dur")
             if durations is not None:
-                # Neither is larger than 2^62 (TIME_LIMIT_NS), so that their sum fits.
-                high = max(high, int((ns + exact_ns(durations, self._places).ns[timed]).max()))
+                ends, beyond = sums(ns, exact_ns(durations, self._places).ns[timed])
+                high = max(high, int(np.where(beyond, ns, ends).max()))
             self.first_ns = low if self.first_ns is None else min(self.first_ns, low)
             self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
 

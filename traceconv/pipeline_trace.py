@@ -42,6 +42,7 @@ from traceconv.store.collective_sizes import size_collectives
 from traceconv.store.recorded_identity import host_and_rank
 from traceconv.store.step_reduces import settle_reduces
 from traceconv.store.task_waits import set_table_waits, settle_table_waits
+from traceconv.store.unclear_launches import drop_unclear_launches
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -91,6 +92,8 @@ def ingest_trace(
     log, accounts, reader = read.log, read.accounts, read.reader
     if read.derived is not None:
         read.derived.insert(writer, run_id)
+        if read.unclear_launches:
+            drop_unclear_launches(writer, run_id)
         if settle_reduces(writer, run_id):
             set_table_waits(writer, run_id)
         else:
@@ -208,6 +211,7 @@ class _Read:
                 self._passes.close()
         self.accounts.check()
         self.run_columns = passes.run_columns()
+        self.unclear_launches = isinstance(passes, _AnyTrace) and passes.unclear_launches > 0
         #: What follows from the rows; None: an export of ours, which has it.
         self.derived = derived if isinstance(passes, _AnyTrace) else None
         self.table_waits = passes.table_waits() if isinstance(passes, _AnyTrace) else {}
@@ -277,6 +281,10 @@ class _AnyTrace:
 
     def table_waits(self) -> dict[int | None, TableWaits]:
         return self._second.table_waits if self._second is not None else {}
+
+    @property
+    def unclear_launches(self) -> int:
+        return self._second.unclear_launches if self._second is not None else 0
 
     def run_columns(self) -> dict[str, object]:
         start_ns = self._first.first_ns

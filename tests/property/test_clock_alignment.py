@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.normalize.clock import TIME_LIMIT_NS, DeviceClock, align, unsynced
+from traceconv.normalize.clock import LIMIT, DeviceClock, align, unsynced
 
 Reading = tuple[int, int, int]  # ticks, host before, host after
 
@@ -42,7 +42,7 @@ def rising_readings(draw: st.DrawFn, largest: int) -> list[Reading]:
     return readings
 
 
-@given(rising_readings(1 << 59), st.lists(st.integers(0, TIME_LIMIT_NS), min_size=1, max_size=20))
+@given(rising_readings(1 << 59), st.lists(st.integers(0, LIMIT), min_size=1, max_size=20))
 def test_every_tick_maps_to_the_exact_floor_of_the_line(readings: list[Reading], ticks: list[int]) -> None:
     clock = clock_of(readings)
     assert clock is not None
@@ -55,7 +55,7 @@ def test_every_tick_maps_to_the_exact_floor_of_the_line(readings: list[Reading],
         if is_valid:
             assert host_ns == wanted
         else:  # only what lies beyond the limit, or farther than that from the nearest reading
-            assert abs(wanted) >= TIME_LIMIT_NS // 2
+            assert abs(wanted) >= LIMIT // 2
 
 
 @given(rising_readings(1 << 40), st.lists(st.integers(0, 1 << 44), min_size=2, max_size=30))
@@ -103,7 +103,7 @@ def test_hostile_readings_never_break_it(readings: list[Reading], ticks: list[in
     assert summary.used >= 1
     clock.to_host_ns(np.array(ticks, np.uint64))
     bound = clock.error_bound_ns()
-    assert bound is None or 0 < bound < TIME_LIMIT_NS
+    assert bound is None or 0 < bound < LIMIT
 
 
 def test_no_readings_give_no_clock() -> None:

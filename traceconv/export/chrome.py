@@ -43,6 +43,7 @@ from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.row_order import lies_neatly
 from traceconv.export.windows import condition, time_windows
+from traceconv.int64 import is_time
 from traceconv.normalize.trace_json.own_columns import FORM, ROW_TABLES
 
 #: Rows that are fetched at once: some MB of text.
@@ -161,8 +162,10 @@ def _clock(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], ru
     [(run_start,)] = connection.execute("SELECT min(start_ns) FROM run WHERE run_id = ?", [run_id]).fetchall()
     if run_start is not None:
         found.append(run_start)
-    base_ns = min(found, default=0)
-    return Clock(base_ns, wide=max(max(found, default=0) - base_ns, longest) >= _WIDE_NS)
+    first_ns, last_ns = min(found, default=0), max(found, default=0)
+    span_ns = last_ns - first_ns
+    # From 0 all times can be counted, from the first one only where the last is near enough.
+    return Clock(first_ns if is_time(span_ns) else 0, wide=max(span_ns, longest) >= _WIDE_NS)
 
 
 def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace) -> ChromeSummary:

@@ -28,10 +28,14 @@ class Clock:
     base_ns: int
     wide: bool
 
+    @property
+    def cast(self) -> str:
+        """What makes the difference of two times fit."""
+        return "::HUGEINT" if self.wide else ""
+
     def at(self, time: str) -> str:
         """The text of a moment."""
-        cast = "::HUGEINT" if self.wide else ""
-        return microseconds(f"{time}{cast} - ({self.base_ns})", wide=self.wide)
+        return microseconds(f"{time}{self.cast} - ({self.base_ns})", wide=self.wide)
 
     def length(self, duration: str) -> str:
         """The text of a duration."""
@@ -120,7 +124,7 @@ def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock
     event = Concat().sql("t.head")
     event.sql(f"CASE WHEN NOT {is_slice} THEN 'i\",\"s\":\"t' WHEN s.end_ns IS NULL THEN 'B' ELSE 'X' END")
     event.literal('","ts":').sql(clock.at("s.at_ns"))
-    event.sql(f"""CASE WHEN {is_slice} THEN ',"dur":' || {clock.length(f"s.end_ns - {start}")} END""")
+    event.sql(f"""CASE WHEN {is_slice} THEN ',"dur":' || {clock.length(f"s.end_ns{clock.cast} - {start}")} END""")
     event.literal(',"name":"Iteration ').sql("s.iteration").literal('","cat":"step"')
     _args(event, "step", {"device_id"}, facts).literal("}}")
     joins = _join_thread(connection, "step", "device_id", "step_id")

@@ -248,8 +248,8 @@ def _placed_sql(panel: _Panel, where: str) -> str:
     """SQL of the blocks with their places: x0, x1 from the left, y0, y1 from the bottom, in tenths of a pixel."""
     last_ns = panel.first_ns + panel.span_ns
     return f"""
-        SELECT m.*, greatest(1, (end_ns - begin_ns)::HUGEINT * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
-               ((begin_ns - {panel.first_ns})::HUGEINT * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS x0,
+        SELECT m.*, greatest(1, (end_ns::HUGEINT - begin_ns) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
+               ((begin_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS x0,
                (axis.bottom + (m.first - axis.first) * axis.height // axis.size_bytes)::INTEGER AS y0,
                greatest(1, greatest(m.size_bytes, 1)::HUGEINT * axis.height // axis.size_bytes)::INTEGER AS high
         FROM (
@@ -357,7 +357,7 @@ def _drawn_usage(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterat
     top = panel.bottom + _STRIP_GAP
     full = max(peak or 0, most or 0, 1)
     columns = connection.execute(
-        f"SELECT greatest(0, ts_ns - {panel.first_ns})::HUGEINT * {_PLOT_WIDTH // TENTHS} // {panel.span_ns} AS x, "
+        f"SELECT greatest(0, ts_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH // TENTHS} // {panel.span_ns} AS x, "
         "max(used_bytes), arg_max(used_bytes, ts_ns), max(reserved_bytes), arg_max(reserved_bytes, ts_ns) "
         f"FROM {usage} GROUP BY x ORDER BY x"
     ).fetchall()  # one for each pixel at most

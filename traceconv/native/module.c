@@ -9,7 +9,7 @@ static PyMethodDef methods[] = {
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): text that is nearly JSON put right, or None."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
-    {"times", native_times, METH_VARARGS, "times(offsets, data, places, limit): numbers as nanoseconds, or None."},
+    {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, or None."},
     {"whole_numbers", native_whole_numbers, METH_VARARGS, "whole_numbers(offsets, data): numbers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };

@@ -15,7 +15,9 @@
 
 enum { SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT };
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
-static const int64_t forever = (int64_t)1 << 62;
+static const int64_t forever = INT64_MAX;
+/* gap_ns after a slice without an end; gap_ns and self_ns that 64 bits can't hold. */
+static const int64_t unknown = INT64_MIN;
 
 /* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE. */
 typedef struct {
@@ -32,8 +34,9 @@ typedef struct {
 } Moment;
 
 typedef struct {
-    Nested row; /* self_ns: less what its children have taken so far */
+    Nested row; /* self_ns is set when it is done */
     int64_t start_ns, end_ns;
+    uint64_t child_ns; /* what its children have taken so far; the largest number: more than that */
 } Open;
 typedef struct {
     Open *open;
@@ -41,7 +44,7 @@ typedef struct {
     int64_t *loose; /* ends of slices that left the stack before their end: a heap, the least first */
     int64_t last_end_ns;
     size_t depth, room, ask_count, ask_room, loose_count, loose_room;
-    int has_slices;
+    int has_slices, last_unfinished;
 } Track;
 
 typedef struct {
@@ -56,15 +59,19 @@ typedef struct {
     long long overlaps;
 } Nester;
 
-/* Sums as numpy makes them: beyond 64 bits they wrap. */
-static inline int64_t plus(int64_t one, int64_t two)
+/* The end of a slice; cut where 64 bits can't hold it, which no reader passes on. */
+static inline int64_t plus(int64_t start, int64_t dur)
 {
-    return (int64_t)((uint64_t)one + (uint64_t)two);
+    if (dur < 0)
+        return start < INT64_MIN - dur ? INT64_MIN : start + dur;
+    return start > INT64_MAX - dur ? INT64_MAX : start + dur;
 }
 
-static inline int64_t minus(int64_t one, int64_t two)
+/* From the end of a slice to the next start; unknown where 64 bits can't hold it. */
+static inline int64_t gap(int64_t end, int64_t start)
 {
-    return (int64_t)((uint64_t)one - (uint64_t)two);
+    int beyond = end < 0 ? start > INT64_MAX + end : start < INT64_MIN + end;
+    return beyond ? unknown : start - end;
 }
 
 /* Room for one more item at *items; 0 without memory. */
@@ -105,11 +112,13 @@ static int64_t end_of(const Span *span)
     return span->kind > UNFINISHED ? span->start_ns : plus(span->start_ns, span->dur_ns);
 }
 
-static int add_row(Nester *nester, const Nested *row)
+static int add_row(Nester *nester, const Open *open)
 {
-    if (!room_for_one((void **)&nester->rows, nester->row_count, &nester->row_room, sizeof *row, 4096))
+    if (!room_for_one((void **)&nester->rows, nester->row_count, &nester->row_room, sizeof open->row, 4096))
         return 0;
-    nester->rows[nester->row_count++] = *row;
+    Nested *row = &nester->rows[nester->row_count++];
+    *row = open->row;
+    row->self_ns = open->child_ns > INT64_MAX ? unknown : row->dur_ns - (int64_t)open->child_ns;
     return 1;
 }
 
@@ -193,7 +202,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
             if (!add_loose(track, open->end_ns))
                 return 0;
         }
-        if (open->row.kind != UNFINISHED && !add_row(nester, &open->row))
+        if (open->row.kind != UNFINISHED && !add_row(nester, open))
             return 0;
         depth--;
     }
@@ -203,29 +212,31 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
     if (span->kind == UNFINISHED)
         overlap = 0; /* whether it reaches over what it began in is not known */
     Open *parent = depth > 0 ? &track->open[depth - 1] : NULL;
-    if (parent != NULL && span->kind != UNFINISHED)
-        parent->row.self_ns = minus(parent->row.self_ns, span->dur_ns);
+    if (parent != NULL && span->kind != UNFINISHED && span->dur_ns > 0)
+        parent->child_ns = parent->child_ns > UINT64_MAX - (uint64_t)span->dur_ns ? UINT64_MAX
+                                                                                 : parent->child_ns + (uint64_t)span->dur_ns;
     Open *open = &track->open[depth];
     if (span->kind == UNFINISHED && parent != NULL && parent->row.kind == UNFINISHED)
         open = &track->open[--depth]; /* it encloses all that comes: what encloses it is not asked for again */
     open->start_ns = start;
     open->end_ns = end;
+    open->child_ns = 0;
     open->row = (Nested){
         .id = span->id,
         .parent_id = parent != NULL ? parent->row.id : NO_PARENT,
         .dur_ns = span->dur_ns,
-        .self_ns = span->dur_ns,
-        .gap_ns = track->has_slices ? minus(start, track->last_end_ns) : 0,
+        .gap_ns = !track->has_slices ? 0 : track->last_unfinished ? unknown : gap(track->last_end_ns, start),
         .link = span->link,
         .depth = parent != NULL ? parent->row.depth + 1 : 0,
         .kind = (int16_t)span->kind,
         .overlap = overlap,
     };
-    if (span->kind == UNFINISHED && !add_row(nester, &open->row)) /* its row is known now, and it stays open */
+    if (span->kind == UNFINISHED && !add_row(nester, open)) /* its row is known now, and it stays open */
         return 0;
     nester->overlaps += overlap;
     track->depth = depth + 1;
     track->last_end_ns = end;
+    track->last_unfinished = span->kind == UNFINISHED;
     track->has_slices = 1;
     return answer_asks(nester, track, span->id);
 }
@@ -261,7 +272,7 @@ static int in_order(const void *one, const void *two)
 
 static int is_zero(const Span *span)
 {
-    return span->kind <= UNFINISHED && end_of(span) == span->start_ns;
+    return span->kind < UNFINISHED && end_of(span) == span->start_ns;
 }
 
 /* Spans of one start and track, in order. A begin does not enclose what stands before it in the source and is over
@@ -332,8 +343,8 @@ static int take_rest(Nester *nester)
     for (size_t place = 0; place < nester->track_count; place++) {
         Track *track = &nester->tracks[place];
         for (; track->depth > 0; track->depth--) {
-            const Nested *row = &track->open[track->depth - 1].row;
-            if (row->kind != UNFINISHED && !add_row(nester, row))
+            const Open *open = &track->open[track->depth - 1];
+            if (open->row.kind != UNFINISHED && !add_row(nester, open))
                 return 0;
         }
         if (!answer_asks(nester, track, NO_PARENT))

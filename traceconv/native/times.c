@@ -11,8 +11,17 @@
 
 enum { MOST_PLACES = 18 };
 
-/* Reads [-]digits[.digits], in units of 10^places; 0 when it is something else, too fine, or not below `limit`. */
-static int read_number(Text at, Text end, int places, int64_t limit, int64_t *number)
+/* Appends a digit; 0 when the number would leave 63 bits. */
+static inline int append(int64_t *value, int digit)
+{
+    if (*value > (INT64_MAX - 9) / 10 && *value > (INT64_MAX - digit) / 10)
+        return 0;
+    *value = *value * 10 + digit;
+    return 1;
+}
+
+/* Reads [-]digits[.digits], in units of 10^places; 0 when it is something else, too fine, or beyond 63 bits. */
+static int read_number(Text at, Text end, int places, int64_t *number)
 {
     int negative = 0, left = places;
     int64_t value = 0;
@@ -25,11 +34,9 @@ static int read_number(Text at, Text end, int places, int64_t limit, int64_t *nu
         at++;
     }
     Text digits = at;
-    for (; at < end && *at >= '0' && *at <= '9'; at++) {
-        if (value > (INT64_MAX - 9) / 10)
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        if (!append(&value, *at - '0'))
             return 0;
-        value = value * 10 + (*at - '0');
-    }
     if (at == digits)
         return 0;
     if (at < end && *at == '.') {
@@ -40,9 +47,8 @@ static int read_number(Text at, Text end, int places, int64_t limit, int64_t *nu
                     return 0;
                 continue;
             }
-            if (value > (INT64_MAX - 9) / 10)
+            if (!append(&value, *at - '0'))
                 return 0;
-            value = value * 10 + (*at - '0');
             left--;
         }
         if (at == digits)
@@ -50,21 +56,16 @@ static int read_number(Text at, Text end, int places, int64_t limit, int64_t *nu
     }
     if (at != end)
         return 0;
-    for (; left > 0; left--) {
-        if (value > INT64_MAX / 10)
+    for (; left > 0; left--)
+        if (!append(&value, 0))
             return 0;
-        value *= 10;
-    }
-    if (value >= limit)
-        return 0;
     *number = negative ? -value : value;
     return 1;
 }
 
 /* offsets, data: an Arrow binary array of `count` values. 0 when one is not taken. Empty values are absent: 0. */
 static int read_numbers(
-    const int32_t *offsets, Py_ssize_t count, Text data, Py_ssize_t size, int places, int64_t limit, int64_t *ns,
-    uint8_t *absent)
+    const int32_t *offsets, Py_ssize_t count, Text data, Py_ssize_t size, int places, int64_t *ns, uint8_t *absent)
 {
     for (Py_ssize_t row = 0; row < count; row++) {
         int32_t start = offsets[row], end = offsets[row + 1];
@@ -72,7 +73,7 @@ static int read_numbers(
             return 0;
         absent[row] = end == start;
         ns[row] = 0;
-        if (end > start && !read_number(data + start, data + end, places, limit, &ns[row]))
+        if (end > start && !read_number(data + start, data + end, places, &ns[row]))
             return 0;
     }
     return 1;
@@ -82,10 +83,9 @@ PyObject *native_times(PyObject *module, PyObject *args)
 {
     Py_buffer offsets, data;
     int places, taken = 0;
-    long long limit;
     PyObject *ns = NULL, *absent = NULL, *found = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*iL:times", &offsets, &data, &places, &limit))
+    if (!PyArg_ParseTuple(args, "y*y*i:times", &offsets, &data, &places))
         return NULL;
     Py_ssize_t count = offsets.len / (Py_ssize_t)sizeof(int32_t) - 1;
     if (count < 0 || places < 0 || places > MOST_PLACES) {
@@ -99,7 +99,7 @@ PyObject *native_times(PyObject *module, PyObject *args)
     int64_t *ns_out = (int64_t *)PyBytes_AsString(ns);
     uint8_t *absent_out = (uint8_t *)PyBytes_AsString(absent);
     Py_BEGIN_ALLOW_THREADS
-    taken = read_numbers(offsets.buf, count, data.buf, data.len, places, limit, ns_out, absent_out);
+    taken = read_numbers(offsets.buf, count, data.buf, data.len, places, ns_out, absent_out);
     Py_END_ALLOW_THREADS
     found = taken ? PyTuple_Pack(2, ns, absent) : Py_NewRef(Py_None);
 done:

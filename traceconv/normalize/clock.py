@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from traceconv.int64 import LARGEST, Int64, differences, sums
 
 _NS_PER_S = 1_000_000_000
 #: Below this many ticks products with a rest of a division stay within 63 bits.
@@ -26,10 +26,10 @@ _SHORT = 1 << 31
 _MAX_KNOTS = 1 << 18
 #: A reading this many times as uncertain as the median one was delayed, and says less than its neighbours.
 _DELAYED = 4
-#: Times beyond this are no times (2^62 ns are 146 years).
-TIME_LIMIT_NS = 1 << 62
+#: Ticks, and distances from the sync records in ns, beyond this are none (2^62 ns are 146 years).
+LIMIT = 1 << 62
 #: Distances in ns from this on are too long: a little less than the limit, for the rounding of floats.
-_STEEP = TIME_LIMIT_NS - (1 << 12)
+_STEEP = LIMIT - (1 << 12)
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class DeviceClock:
         self._steepest = int(np.abs(self._whole).max())
 
     def to_host_ns(self, ticks: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_] | None]:
-        """Host ns of each tick, and which are valid (None: all). Invalid are those beyond `TIME_LIMIT_NS`."""
+        """Host ns of each tick, and which are valid (None: all): not those beyond `LIMIT`, or whose time is none."""
         if not len(ticks):
             return np.zeros(0, np.int64), None
-        limit = np.uint64(TIME_LIMIT_NS)
+        limit = np.uint64(LIMIT)
         valid = None
         if ticks.max() > limit:
             valid = ticks <= limit
@@ -87,10 +87,10 @@ class DeviceClock:
             part = distance * self._rest[segment] // self._steps[segment]
         else:
             part = _multiply_divide(distance, self._rest[segment], self._steps[segment])
-        result = self._host_ns[segment] + distance * whole + part
-        if result.min() <= -TIME_LIMIT_NS or result.max() >= TIME_LIMIT_NS:
-            inside = (result > -TIME_LIMIT_NS) & (result < TIME_LIMIT_NS)
-            valid = inside if valid is None else valid & inside
+        # The product is less than 2^62, and so is the part.
+        result, beyond = sums(self._host_ns[segment], distance * whole + part)
+        if beyond.any():
+            valid = ~beyond if valid is None else valid & ~beyond
         self._note_asked(asked if valid is None else asked[valid])
         return np.asarray(result if valid is None else np.where(valid, result, 0)), valid
 
@@ -133,7 +133,7 @@ class DeviceClock:
             if outside > 0:  # the bound of the edge stretch grows in proportion
                 bounds.append(bounds[edge] * (1 + 2 * -(-outside // steps[edge])))
         bound = max(bounds)
-        return bound if bound < TIME_LIMIT_NS else None
+        return bound if bound < LIMIT else None
 
 
 def _multiply_divide(distance: Int64, rest: Int64, steps: Int64) -> Int64:
@@ -160,8 +160,13 @@ def align(ticks: NDArray[np.uint64], before_ns: Int64, after_ns: Int64, clock_hz
 
     `clock_hz` is the counter's nominal frequency, used alone where there is only one record.
     """
-    sound = (ticks < TIME_LIMIT_NS) & (after_ns >= before_ns)
-    sound &= (before_ns > -TIME_LIMIT_NS) & (after_ns < TIME_LIMIT_NS)
+    sound = (ticks < LIMIT) & (after_ns >= before_ns) & (before_ns >= -LARGEST)
+    if sound.any():
+        # Of two readings that are both near a third the difference fits 64 bits.
+        middle = np.full(len(ticks), np.sort(before_ns[sound])[sound.sum() // 2])
+        for ns in (before_ns, after_ns):
+            apart, beyond = differences(ns, middle)
+            sound &= ~beyond & (apart > -LIMIT) & (apart < LIMIT)
     contradicting = int(len(ticks) - sound.sum())
     order = np.argsort(ticks[sound], kind="stable")
     tick = ticks[sound][order].astype(np.int64)
@@ -181,17 +186,22 @@ def align(ticks: NDArray[np.uint64], before_ns: Int64, after_ns: Int64, clock_hz
         tick, host, half = tick[chosen], host[chosen], half[chosen]
     summary = SyncSummary(len(tick), delayed, contradicting)
     if len(tick) == 1:
-        # One reading: the nominal frequency gives the second point.
-        tick = np.append(tick, tick + clock_hz)
-        host = np.append(host, host + _NS_PER_S)
+        tick, host = _nominal(int(tick[0]), int(host[0]), clock_hz)
         half = np.append(half, half)
     return DeviceClock(tick, host, half, summary, clock_hz)
 
 
+def _nominal(tick: int, host_ns: int, clock_hz: int) -> tuple[Int64, Int64]:
+    """One reading, and a second point from the nominal frequency: a second later, or before where times end."""
+    later = int(host_ns > LARGEST - _NS_PER_S)
+    ticks = [tick + clock_hz * (place - later) for place in (0, 1)]
+    times = [host_ns + _NS_PER_S * (place - later) for place in (0, 1)]
+    return np.array(ticks, np.int64), np.array(times, np.int64)
+
+
 def unsynced(first_tick: int, host_ns: int, clock_hz: int) -> DeviceClock:
     """A clock for a device without sync records: its nominal rate, `first_tick` put at `host_ns`."""
-    tick = np.array([first_tick, first_tick + clock_hz], np.int64)
-    host = np.array([host_ns, host_ns + _NS_PER_S], np.int64)
+    tick, host = _nominal(first_tick, host_ns, clock_hz)
     return DeviceClock(tick, host, np.zeros(2, np.int64), SyncSummary(0, 0, 0), clock_hz)
 
 

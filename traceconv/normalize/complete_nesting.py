@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.int64 import LARGEST, differences
 from traceconv.schema.dtypes import RecordArray, gather, join
 
 Int64 = NDArray[np.int64]
@@ -46,11 +47,13 @@ NESTED_DTYPE = np.dtype(
 )
 #: The slice that encloses a moment, NO_PARENT for none.
 MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
-_FOREVER = np.int64(2**62)
+_FOREVER = np.int64(LARGEST)
+#: gap_ns after a slice without an end; gap_ns and self_ns that 64 bits can't hold.
+UNKNOWN = -(2**63)
 _OPEN_DTYPE = np.dtype(
     {
         "names": ["row", "end_ns", "parent", "parent_id", "child_ns", "gap_ns", "depth", "overlap"],
-        "formats": [SPAN_DTYPE, "<i8", "<i8", "<i8", "<i8", "<i8", "<i4", "<i4"],
+        "formats": [SPAN_DTYPE, "<i8", "<i8", "<i8", "<u8", "<i8", "<i4", "<i4"],
     }
 )
 
@@ -103,7 +106,8 @@ class VectorNester:
 
     def __init__(self) -> None:
         self._open = np.zeros(0, _OPEN_DTYPE)
-        self._last_end: dict[int, int] = {}
+        #: Track → end of its last slice; None: unknown.
+        self._last_end: dict[int, int | None] = {}
         self._crossed: set[int] = set()  # tracks with slices that overlap
         self._waiting = np.zeros(0, SPAN_DTYPE)
         self.overlaps = 0
@@ -139,7 +143,7 @@ class VectorNester:
         self._find_parents(parent, np.flatnonzero(new & (parent >= 0)), start, end, is_slice, crossing)
         overlap = self._overlaps(track, start, end, is_slice & (kind != UNFINISHED), crossing)
         depth = self._depths(parent, new, old, order)
-        child_ns = np.zeros(count, np.int64)
+        child_ns = np.zeros(count, np.uint64)
         gap = np.zeros(count, np.int64)
         parent_id = np.where(parent >= 0, ids[parent], NO_PARENT)
         if carried:
@@ -148,8 +152,8 @@ class VectorNester:
             gap[old] = self._open["gap_ns"][source]
             parent_id[old] = self._open["parent_id"][source]
         counted = np.flatnonzero(new & (parent >= 0) & is_slice & (kind != UNFINISHED))
-        np.add.at(child_ns, parent[counted], rows["dur_ns"][counted])
-        self._gaps(track, start, end, new & is_slice, gap)
+        _add_children(child_ns, parent[counted], rows["dur_ns"][counted])
+        self._gaps(track, start, end, new & is_slice, kind == UNFINISHED, gap)
         overlap[old] = self._open["overlap"][order[old]] != 0
         self.overlaps += int(np.count_nonzero(new & overlap))
         resolved, waits = self._next_slices(rows, ids, track, is_slice & new, kind, horizon_ns)
@@ -162,7 +166,8 @@ class VectorNester:
         parent_id[resolved[0]] = resolved[1]
         out = np.zeros(count, NESTED_DTYPE)
         out["id"], out["parent_id"], out["depth"], out["kind"] = ids, parent_id, depth, kind
-        out["self_ns"] = rows["dur_ns"] - np.where(kind == UNFINISHED, 0, child_ns)  # of those it is not known
+        child_ns = np.where(kind == UNFINISHED, 0, child_ns)  # of those it is not known
+        out["self_ns"] = np.where(child_ns > LARGEST, UNKNOWN, rows["dur_ns"] - child_ns.astype(np.int64))
         out["gap_ns"], out["overlap"] = gap, overlap
         out["dur_ns"], out["link"] = rows["dur_ns"], rows["link"]
         answered = done & ~is_slice
@@ -245,20 +250,24 @@ class VectorNester:
             active = active[above[active] >= 0]
         return depth
 
-    def _gaps(self, track: NDArray[np.int32], start: Int64, end: Int64, slices: Mask, gap: Int64) -> None:
+    def _gaps(
+        self, track: NDArray[np.int32], start: Int64, end: Int64, slices: Mask, unfinished: Mask, gap: Int64
+    ) -> None:
         """Start minus the end of the slice before it on its track."""
         at = np.flatnonzero(slices)
         if not len(at):
             return
-        tracks, starts, ends = track[at], start[at], end[at]
+        tracks, starts, ends, endless = track[at], start[at], end[at], unfinished[at]
         first = np.ones(len(at), np.bool_)
         first[1:] = tracks[1:] != tracks[:-1]
-        before = np.concatenate([[0], ends[:-1]])
+        before, unknown = np.concatenate([[0], ends[:-1]]), np.concatenate([[False], endless[:-1]])
         for place in np.flatnonzero(first).tolist():  # tracks, not slices
-            before[place] = self._last_end.get(int(tracks[place]), int(starts[place]))
-        last = np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1)
-        self._last_end.update(zip(tracks[last].tolist(), ends[last].tolist(), strict=True))
-        gap[at] = starts - before
+            end_before = self._last_end.get(int(tracks[place]), int(starts[place]))
+            before[place], unknown[place] = end_before or 0, end_before is None
+        for place in np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1).tolist():
+            self._last_end[int(tracks[place])] = None if endless[place] else int(ends[place])
+        found, beyond = differences(starts, before)
+        gap[at] = np.where(beyond | unknown, UNKNOWN, found)
 
     @staticmethod
     def _next_slices(
@@ -289,7 +298,7 @@ class VectorNester:
         end: Int64,
         parent: Int64,
         parent_id: Int64,
-        child_ns: Int64,
+        child_ns: NDArray[np.uint64],
         gap: Int64,
         depth: NDArray[np.int32],
         overlap: Mask,
@@ -337,7 +346,7 @@ def _put_before_later_begins(
     """Of one start, slices without duration go before the begins that come later in the source: outside of them."""
     some = order[tied]
     kind, ids = rows["kind"][some], rows["id"][some]
-    zero = (kind <= UNFINISHED) & (end[some] == start[some])
+    zero = (kind < UNFINISHED) & (end[some] == start[some])
     begin = ((kind == PAIR) | (kind == UNFINISHED)) & ~zero
     if not zero.any() or not begin.any():
         return
@@ -356,6 +365,15 @@ def _put_before_later_begins(
         order[tied[places]] = some[places[np.argsort(rank, kind="stable")]]
 
 
+def _add_children(child_ns: NDArray[np.uint64], parent: Int64, dur_ns: Int64) -> None:
+    """Adds the durations of slices to what the children of their parents take; cut at the largest number."""
+    if float(dur_ns.sum(dtype=np.float64)) + float(child_ns.max(initial=0)) < 2.0**62:
+        np.add.at(child_ns, parent, dur_ns.astype(np.uint64))
+        return
+    for place, dur in zip(parent.tolist(), dur_ns.tolist(), strict=True):  # ages, of few slices
+        child_ns[place] = min(int(child_ns[place]) + dur, 2**64 - 1)
+
+
 def _roots(track: NDArray[np.int32], start: Int64, end: Int64, is_slice: Mask) -> Mask:
     """Rows that nothing before them on their track reaches over, nor up to: no parent needs to be sought."""
     count = len(track)
@@ -368,7 +386,7 @@ def _roots(track: NDArray[np.int32], start: Int64, end: Int64, is_slice: Mask) -
     if (int(number[-1]) + 1) * width >= 2**62:
         return np.zeros(count, np.bool_)
     # How far slices reach, beyond the last start all the same; tracks one after another, so that none reaches the next.
-    reach = np.where(is_slice, np.minimum(end, high + 1) - low, 0) + number * width
+    reach = np.where(is_slice, np.minimum(end, high) - low + (end > high), 0) + number * width
     before = np.empty(count, np.int64)
     before[0] = -1
     np.maximum.accumulate(reach[:-1], out=before[1:])

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.diagnostics import Accounts, Code, ImportLog
-from traceconv.normalize.clock import TIME_LIMIT_NS, DeviceClock
+from traceconv.int64 import sums
+from traceconv.normalize.clock import DeviceClock
 from traceconv.normalize.names import Texts
 from traceconv.normalize.rows import Nullable
 from traceconv.normalize.spool import SpillIndex, Spool
@@ -70,15 +71,11 @@ class RunContext:
         return self._in_range(*self.clocks[device_id].to_host_ns(ticks))
 
     def _in_range(self, host_ns: Int64, valid: Mask | None) -> tuple[Int64, Mask | None]:
-        """Times moved to the run's clock. Valid ones lie within ±2^62, so that their differences fit 64 bits."""
-        bound = TIME_LIMIT_NS - abs(self.offset_ns)
-        if len(host_ns) and (host_ns.min() <= -bound or host_ns.max() >= bound):
-            # As long as it is not beyond the limit, a time may lie on the far side of the offset.
-            inside = (host_ns > -TIME_LIMIT_NS) & (host_ns < TIME_LIMIT_NS)
-            ns = np.where(inside, host_ns, 0) + self.offset_ns
-            inside &= (ns > -TIME_LIMIT_NS) & (ns < TIME_LIMIT_NS)
-            return np.where(inside, ns, self.offset_ns), inside if valid is None else inside & valid
-        return host_ns + self.offset_ns, valid
+        """Times moved to the run's clock; not valid are those that 64 bits can't hold there."""
+        ns, beyond = sums(np.ascontiguousarray(host_ns), np.int64(self.offset_ns))
+        if beyond.any():
+            return np.where(beyond, self.offset_ns, ns), ~beyond if valid is None else ~beyond & valid
+        return ns, valid
 
     def number(self, schema: RecordSchema, records: RecordArray, name: str) -> Nullable:
         """A number field as int64, NULL where it is the field's null value or does not fit."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traceconv.diagnostics import Code
 from traceconv.events import EventBatch
+from traceconv.int64 import differences, is_time
 from traceconv.normalize import clock
 from traceconv.normalize.context import FLOW_DTYPE, Int64, Mask, RunContext
 from traceconv.normalize.host_passes import (
@@ -17,6 +18,7 @@ from traceconv.normalize.host_passes import (
     CUT_MESSAGE,
     END,
     END_APART,
+    TOO_LONG_MESSAGE,
     halves,
     json_objects,
     keep_valid,
@@ -80,7 +82,7 @@ def ensure_clock(
         if device_id not in context.clocks:
             host_ns = (context.first_ns if context.first_ns is not None else context.offset_ns) - context.offset_ns
             first = int(batch.records["ticks"].min()) if len(batch.records) else 0
-            context.clocks[device_id] = clock.unsynced(min(first, clock.TIME_LIMIT_NS), host_ns, clock_hz)
+            context.clocks[device_id] = clock.unsynced(min(first, clock.LIMIT), host_ns, clock_hz)
             message = f"device {device_id} has no usable sync records: its times are only right among themselves"
             context.log.add(Code.NO_CLOCK_SYNC, message)
         yield batch
@@ -158,8 +160,10 @@ class TaskPass:
         self._note_last(starts["stream_id"], np.maximum(start_ns, end_ns))
         negative = end_ns < start_ns
         self._negative += int(np.count_nonzero(negative))
-        dur_unknown = negative if ends is not None else np.ones(len(starts), np.bool_)
-        dur = Nullable(end_ns - start_ns, dur_unknown)
+        dur_ns, too_long = differences(end_ns, start_ns)
+        context.note("task", Code.BAD_DURATION, int(np.count_nonzero(too_long & ~negative)), TOO_LONG_MESSAGE)
+        dur_unknown = negative | too_long if ends is not None else np.ones(len(starts), np.bool_)
+        dur = Nullable(dur_ns, dur_unknown)
         self.rows_by_task.add(starts["task_id"].astype(np.uint64), ids)
         submit = self._launched(starts, ids, start_ns)
         names = starts["name"]
@@ -248,8 +252,8 @@ class TaskPass:
             return Nullable(wait, unknown)
         order = stable_order(stream)
         sorted_stream = stream[order]
-        wait[order[1:]] = start_ns[order[1:]] - end_ns[order[:-1]]
-        unknown[order[1:]] = end_unknown[order[:-1]]
+        wait[order[1:]], beyond = differences(start_ns[order[1:]], end_ns[order[:-1]])
+        unknown[order[1:]] = end_unknown[order[:-1]] | beyond
         firsts = np.flatnonzero(np.concatenate([[True], sorted_stream[1:] != sorted_stream[:-1]]))
         lasts = np.append(firsts[1:], len(order)) - 1
         for first, last in zip(order[firsts].tolist(), order[lasts].tolist(), strict=True):
@@ -258,8 +262,9 @@ class TaskPass:
                 self.unordered.add(number)
             self._last_start[number] = int(start_ns[last])
             before = self._last_end.get(number, int(start_ns[first]))
-            wait[first] = 0 if before is None else int(start_ns[first]) - before
-            unknown[first] = before is None
+            gap = None if before is None else int(start_ns[first]) - before
+            unknown[first] = gap is None or not is_time(gap)
+            wait[first] = 0 if gap is None or unknown[first] else gap
             self._last_end[number] = None if end_unknown[last] else int(end_ns[last])
         late = stream[(wait < 0) & ~unknown]
         for number, count in zip(*(part.tolist() for part in np.unique(late, return_counts=True)), strict=True):
@@ -338,6 +343,7 @@ def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBa
     account.consumed += nester.unmatched_ends
     context.note("stream_range", Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
     context.note("stream_range", Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
+    context.note("stream_range", Code.BAD_DURATION, nester.too_long, TOO_LONG_MESSAGE)
     context.note("stream_range", Code.CUT_TEXT, cut, CUT_MESSAGE)
     context.note("stream_range", Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
     yield rows(rest)

@@ -22,6 +22,7 @@ from traceconv.schema.dtypes import RecordArray, dtype_of, gather
 
 #: Halves of a record. END_APART and BEGIN_CUT are of ranges only.
 BEGIN, END, END_APART, BEGIN_CUT = range(4)
+TOO_LONG_MESSAGE = "from begin to end are more than 2^63 - 1 ns"
 CUT_MESSAGE = "a name or attributes too long for the log were cut when they were recorded"
 
 
@@ -181,6 +182,7 @@ def _nested(
     account.consumed += nester.unmatched_ends
     context.note(kind, Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
     context.note(kind, Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
+    context.note(kind, Code.BAD_DURATION, nester.too_long, TOO_LONG_MESSAGE)
     context.note(kind, Code.CUT_TEXT, cut, CUT_MESSAGE)
     context.note(kind, Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
     yield rest

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.int64 import LARGEST, differences, is_time
 from traceconv.normalize.pairing import stable_order
 from traceconv.schema.dtypes import RecordArray, gather, join
 
@@ -24,7 +25,6 @@ Mask = NDArray[np.bool_]
 
 #: parent_id of a slice at depth 0.
 NO_PARENT = -1
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class Nester:
         self._open_child_ns = np.zeros(0, np.int64)
         self.unmatched_ends = 0
         self.negative = 0
+        #: Slices that 64 bits can't hold the duration of: they are unfinished.
+        self.too_long = 0
 
     def feed(self, records: RecordArray, ids: Int64, is_end: Mask, ns: Int64, apart: Mask | None = None) -> Slices:
         """Takes the next events in the order of the log; returns the slices that they close.
@@ -158,9 +160,11 @@ class Nester:
         begins, ends = source[begin_closed], source[begin_closed + 1]
         if not np.array_equal(events.key[begins], events.key[ends]):
             return None
-        dur = events.ns[ends] - events.ns[begins]
+        dur, beyond = differences(events.ns[ends], events.ns[begins])
+        if beyond.any():
+            return None
         negative = dur < 0
-        if float(dur.sum(dtype=np.float64, where=~negative)) + float(events.child_ns.max()) > _INT64_MAX / 2:
+        if float(dur.sum(dtype=np.float64, where=~negative)) + float(events.child_ns.max()) > LARGEST / 2:
             return None  # sums of such durations may leave 64 bits
         # The parent is the begin of the level above that stands last before the child.
         stride = np.int64(count)
@@ -231,12 +235,16 @@ class Nester:
             del stack[depth : depth + 1 if apart[place] else None]
             dur = ns[place] - ns[begin]
             parent = stack[depth - 1] if depth else None
+            unknown = dur < 0 or not is_time(dur)
             if dur < 0:
                 self.negative += 1
+            elif unknown:
+                self.too_long += 1
             elif parent is not None:
-                child_ns[parent] = min(child_ns[parent] + dur, _INT64_MAX)
+                child_ns[parent] = min(child_ns[parent] + dur, LARGEST)
             parent_id = NO_PARENT if parent is None else ids[parent]
-            rows.append((begin, dur, dur - child_ns[begin], depth, parent_id, dur < 0, place))
+            known = (0, 0) if unknown else (dur, dur - child_ns[begin])
+            rows.append((begin, *known, depth, parent_id, unknown, place))
         rows.sort(key=lambda row: ns[row[0]])
         columns = np.array(rows, np.int64).reshape(-1, 7).T
         begins, dur_ns, self_ns, row_depths, parents, unfinished, ends = columns

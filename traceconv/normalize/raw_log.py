@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from traceconv.diagnostics import Accounts, Code, ImportLog
 from traceconv.events import EventBatch
+from traceconv.int64 import is_time
 from traceconv.normalize import device_passes, host_passes
-from traceconv.normalize.clock import TIME_LIMIT_NS
 from traceconv.normalize.context import RunContext
 from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.rows import row_batch, rows_from_tuples
@@ -184,7 +184,7 @@ class RawLogNormalizer:
     def _read_capture(self, row: np.void) -> None:
         context = self._context
         offset = int(row["epoch_ns"]) - int(row["host_ns"])
-        if abs(offset) < TIME_LIMIT_NS:
+        if is_time(offset):
             context.offset_ns, context.epoch_known = offset, True
         names = ("host_name", "model_name", "writer", "options")
         self._capture = tuple(context.texts.get(int(row[name])) for name in names)

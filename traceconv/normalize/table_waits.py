@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.int64 import differences
 from traceconv.schema.dtypes import gather, join
 
 Int64 = NDArray[np.int64]
@@ -47,7 +48,9 @@ class TableWaits:
         rows = gather(rows, order)
         wait, unknown = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
         unknown[1:] = rows["endless"][:-1]
-        wait[1:] = np.where(unknown[1:], 0, np.maximum(rows["start_ns"][1:] - rows["end_ns"][:-1], 0))
+        found, beyond = differences(rows["start_ns"][1:], rows["end_ns"][:-1])
+        unknown[1:] |= beyond
+        wait[1:] = np.where(unknown[1:], 0, np.maximum(found, 0))
         if head or self._dropped:
             self.late = bool(order[0] != 0)
             wait[0], unknown[0] = rows["wait_ns"][0], rows["unknown"][0]

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from traceconv.json_events import coded
+from traceconv.int64 import differences
+from traceconv.json_events import TOO_LONG, coded
 
-_FAR = 1 << 62
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -32,12 +32,15 @@ def whole(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
     return found
 
 
-def durations(start: pa.Array, end: pa.Array) -> pa.Array:
-    """End less start; null where either is not known or out of all range."""
-    a, b = start.fill_null(0).to_numpy(), end.fill_null(0).to_numpy()
-    near = (a > -_FAR) & (a < _FAR) & (b > -_FAR) & (b < _FAR)
-    unknown = ~near | start.is_null().to_numpy(zero_copy_only=False) | end.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(np.where(near, b, 0) - np.where(near, a, 0), mask=unknown)
+def durations(start: pa.Array, ends: Sequence[Any]) -> pa.Array:
+    """End less start; null where either is not known, `TOO_LONG` where 64 bits can't hold it."""
+    end = integers(ends)
+    unknown = start.is_null().to_numpy(zero_copy_only=False) | end.is_null().to_numpy(zero_copy_only=False)
+    found, beyond = differences(end.fill_null(0).to_numpy(), start.fill_null(0).to_numpy())
+    for row in np.flatnonzero(unknown).tolist():
+        if type(ends[row]) is int and not _is_whole(ends[row]):
+            beyond[row], unknown[row] = True, False
+    return pa.array(np.where(beyond, TOO_LONG, found), mask=unknown)
 
 
 def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any] | pa.Array], count: int) -> pa.Array:

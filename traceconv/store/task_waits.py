@@ -35,13 +35,14 @@ def settle_table_waits(writer: StoreWriter, run_id: int, waits: Mapping[int | No
 def _set_table_waits(writer: StoreWriter, where: str, values: Mapping[str, object]) -> None:
     writer.run_sql(
         "UPDATE task SET wait_ns = found.wait_ns FROM ("  # noqa: S608 - our own words
-        "SELECT id, CASE WHEN NOT is_row THEN NULL WHEN lag(id) OVER before IS NULL THEN 0 "
-        "WHEN lag(dur_ns) OVER before IS NULL THEN NULL "
-        "ELSE greatest(start_ns - lag(start_ns + dur_ns) OVER before, 0) END AS wait_ns FROM ("
+        "SELECT id, CASE WHEN NOT is_row THEN NULL WHEN is_first THEN 0 WHEN start_ns < before_ns THEN 0 "
+        "ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("
+        "SELECT id, start_ns, is_row, lag(id) OVER before IS NULL AS is_first, "
+        "lag(start_ns + dur_ns) OVER before AS before_ns FROM ("
         "SELECT *, start_ns IS NOT NULL AND (op_id IS NOT NULL OR coalesce(kind = 'collective', false)) AS is_row "
         f"FROM task WHERE run_id = $run AND {where}) "
         "WINDOW before AS (PARTITION BY device_id, is_row ORDER BY start_ns, id)"
-        ") AS found WHERE task.run_id = $run AND task.id = found.id AND task.wait_ns IS DISTINCT FROM found.wait_ns",
+        ")) AS found WHERE task.run_id = $run AND task.id = found.id AND task.wait_ns IS DISTINCT FROM found.wait_ns",
         values,
     )
 
@@ -52,10 +53,10 @@ def set_stream_waits(writer: StoreWriter, run_id: int, device_id: int, streams: 
     where = "run_id = $run AND device_id = $device AND list_contains($streams, stream_id)"
     writer.run_sql(
         "UPDATE task SET stream_wait_ns = found.wait_ns FROM ("  # noqa: S608 - our own words
-        "SELECT id, CASE WHEN lag(id) OVER before IS NULL THEN 0 "
-        "ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS wait_ns "
+        "SELECT id, CASE WHEN is_first THEN 0 ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("
+        "SELECT id, start_ns, lag(id) OVER before IS NULL AS is_first, lag(start_ns + dur_ns) OVER before AS before_ns "
         f"FROM task WHERE {where} WINDOW before AS (PARTITION BY stream_id ORDER BY start_ns, id)"
-        ") AS found WHERE task.run_id = $run AND task.id = found.id",
+        ")) AS found WHERE task.run_id = $run AND task.id = found.id",
         values,
     )
     return int(writer.fetch(f"SELECT count(*) FROM task WHERE {where} AND stream_wait_ns < 0", values)[0][0])  # noqa: S608

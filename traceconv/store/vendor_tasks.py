@@ -148,7 +148,9 @@ def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
     A record without a name is named by its type, as such tasks are in timelines.
     """
     run: dict[str, object] = {"run": run_id}
-    writer.run_sql("UPDATE temp.vendor_task SET dur_ns = end_ns - start_ns WHERE dur_ns IS NULL AND end_ns >= start_ns")
+    writer.run_sql(
+        "UPDATE temp.vendor_task SET dur_ns = TRY(end_ns - start_ns) WHERE dur_ns IS NULL AND end_ns >= start_ns"
+    )
     writer.run_sql("UPDATE temp.vendor_task SET name = task_type WHERE name IS NULL")
     _start_matching(writer)
     writer.run_sql(
@@ -163,7 +165,7 @@ def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
     around = "CROSS JOIN (VALUES (-1), (0), (1)) AS step(around)"
     near = (
         f"t.start_ns // {NEAR_NS} = v.start_ns // {NEAR_NS} + step.around "
-        f"AND abs(t.start_ns - v.start_ns) < {NEAR_NS} AND t.name = v.name"
+        f"AND abs(TRY(t.start_ns - v.start_ns)) < {NEAR_NS} AND t.name = v.name"
     )
     exact, exact_in_order = _add_matches(writer, run, "", "t.start_ns = v.start_ns AND t.name = v.name")
     close, close_in_order = _add_matches(writer, run, around, near)
@@ -199,7 +201,7 @@ def _add_matches(
     equal = " + ".join(f"coalesce(t.{name} = v.{name}, false)::INTEGER" for name in _IDENTITY)
     writer.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_pair AS SELECT v.id AS vendor_id, t.id AS task_id, "  # noqa: S608 - ours
-        f"abs(t.start_ns - v.start_ns) AS apart_ns, {equal} AS equal, "
+        f"abs(TRY(t.start_ns - v.start_ns)) AS apart_ns, {equal} AS equal, "
         "coalesce(abs(t.dur_ns - v.dur_ns) > 1, (t.dur_ns IS NULL) <> (v.dur_ns IS NULL)) AS differs "
         f"FROM temp.vendor_task AS v {around} JOIN task AS t ON {condition} AND {place} WHERE {_FREE} "
         "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)",
@@ -287,11 +289,11 @@ def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group
     _settle_devices(writer, values)
     writer.run_sql(
         "UPDATE task SET stream_wait_ns = found.wait_ns FROM ("
-        "SELECT id, CASE WHEN lag(id) OVER before IS NULL THEN 0 "
-        "ELSE start_ns - lag(start_ns + dur_ns) OVER before END AS wait_ns "
+        "SELECT id, CASE WHEN is_first THEN 0 ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("
+        "SELECT id, start_ns, lag(id) OVER before IS NULL AS is_first, lag(start_ns + dur_ns) OVER before AS before_ns "
         "FROM task WHERE run_id = $run AND track_id IN (SELECT track_id FROM temp.vendor_track) "
         "WINDOW before AS (PARTITION BY track_id ORDER BY start_ns, id)"
-        ") AS found WHERE task.run_id = $run AND task.id = found.id",
+        ")) AS found WHERE task.run_id = $run AND task.id = found.id",
         values,
     )
     return steps

@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.diagnostics import Code
-from traceconv.normalize.complete_nesting import PAIR, SLICE, SPAN_DTYPE
+from traceconv.int64 import differences, sums
+from traceconv.json_events import TOO_LONG
+from traceconv.normalize.complete_nesting import PAIR, SLICE, SPAN_DTYPE, UNFINISHED
 from traceconv.normalize.trace_json import phases
 from traceconv.normalize.trace_json.batch_markers import markers, thread_markers
-from traceconv.normalize.trace_json.begin_end import POINT_DTYPE
+from traceconv.normalize.trace_json.begin_end import POINT_DTYPE, TOO_LONG_PAIR
 from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.event_batch import EventBatch, Int64, Mask, Places
 
@@ -37,8 +39,10 @@ def _complete(events: EventBatch, at: Places) -> Mask:
         return np.zeros(events.count, np.bool_)
     dur = events.durations = events.times("dur")
     valid: Mask = dur.valid.copy()
+    _, beyond = sums(events.ts.ns[at], dur.ns[at])
+    valid[at[beyond & (dur.ns[at] > 0)]] = False
     bad = at[~valid[at] & ~dur.absent[at]].tolist()
-    events.say_each(Code.BAD_DURATION, "a duration that is no number", bad)
+    events.say_each(Code.BAD_DURATION, "a duration that is no number, or that ends beyond 64 bits", bad)
     absent = at[dur.absent[at]].tolist()
     events.say_each(Code.NO_DURATION, "a complete event without dur", absent)
     negative = at[valid[at] & (dur.ns[at] < 0)].tolist()
@@ -51,7 +55,8 @@ def _complete(events: EventBatch, at: Places) -> Mask:
     raw = events.batch.columns.raw.get("dur")
     for place in (*bad, *negative):
         value = raw[place].as_py() if raw is not None else b"null"
-        events.beside.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
+        if value != TOO_LONG:
+            events.beside.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
     spans = np.zeros(len(at), SPAN_DTYPE)
     spans["start_ns"], spans["dur_ns"] = events.ts.ns[at], np.where(valid[at], dur.ns[at], 0)
     spans["id"], spans["link"], spans["track"], spans["kind"] = events.ids[at], -1, events.track[at], SLICE
@@ -78,9 +83,12 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     pair &= ((one["name"] == two["name"]) | (two["name"] == 0)) & (two["ts_ns"] >= one["ts_ns"])
     first = np.flatnonzero(pair)
     spans = np.zeros(len(first), SPAN_DTYPE)
-    spans["start_ns"], spans["dur_ns"] = one["ts_ns"][first], two["ts_ns"][first] - one["ts_ns"][first]
+    dur_ns, too_long = differences(two["ts_ns"][first], one["ts_ns"][first])
+    spans["start_ns"], spans["dur_ns"] = one["ts_ns"][first], np.where(too_long, 0, dur_ns)
     spans["id"], spans["link"] = one["id"][first], two["id"][first]
-    spans["track"], spans["kind"] = one["track"][first], PAIR
+    spans["track"], spans["kind"] = one["track"][first], np.where(too_long, UNFINISHED, PAIR)
+    if too_long.any():
+        events.say(Code.BAD_DURATION, TOO_LONG_PAIR, None, int(np.count_nonzero(too_long)))
     events.first.spans.add(spans)
     events.rebook(at[1:][first], "merged")
     alone = np.ones(len(points), np.bool_)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from traceconv.int64 import is_time
 from traceconv.normalize.carried import Budget, room_in_database
 from traceconv.normalize.complete_nesting import PAIR, SPAN_DTYPE, UNFINISHED
 from traceconv.schema.dtypes import RecordArray
@@ -19,6 +20,8 @@ from traceconv.schema.dtypes import RecordArray
 if TYPE_CHECKING:
     import sqlite3
 
+#: How a slice with such times is logged.
+TOO_LONG_PAIR = "an end so long after its begin that 64 bits can't hold the duration"
 #: name: a hash of the name, 0 for none. end: the ph of an end as a number, 0 for a begin.
 POINT_DTYPE = np.dtype([("ts_ns", "<i8"), ("id", "<i8"), ("name", "<i8"), ("track", "<i4"), ("end", "<i4")])
 
@@ -42,6 +45,8 @@ class BeginEndMatcher:
         self._by_track_on_disk = False
         #: Begins in memory, those among them too that were closed before later ones of their track.
         self._open = 0
+        #: Slices whose duration does not fit into 64 bits: they are as unfinished ones, but have a `link`.
+        self.too_long = 0
         #: ph of ends → how many found their begin, and how many did not.
         self.ends: dict[str, list[int]] = {}
         self._budget.join(self)
@@ -69,7 +74,11 @@ class BeginEndMatcher:
                 self.ends.setdefault(chr(end), [0, 0])[begin is None] += 1
                 if begin is None:
                     continue
-                rows.append((begin[0], ts_ns - begin[0], begin[1], id_, track, PAIR))
+                dur_ns, kind = ts_ns - begin[0], PAIR
+                if not is_time(dur_ns):
+                    dur_ns, kind = 0, UNFINISHED
+                    self.too_long += 1
+                rows.append((begin[0], dur_ns, begin[1], id_, track, kind))
             self._open += int(np.count_nonzero(points["end"] == 0))
             self._budget.check()
 

@@ -17,7 +17,7 @@ from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
-from traceconv.normalize.trace_json.begin_end import BeginEndMatcher
+from traceconv.normalize.trace_json.begin_end import TOO_LONG_PAIR, BeginEndMatcher
 from traceconv.normalize.trace_json.classify import Classifier, RuleSet, rules_of, telling
 from traceconv.normalize.trace_json.first_pass import FirstPass
 from traceconv.normalize.trace_json.flows import Flows
@@ -96,6 +96,8 @@ class SecondPass:
         unmatched = sum(counts[1] for counts in matcher.ends.values())
         if unmatched:
             first.log.add(Code.END_WITHOUT_BEGIN, "ends without a begin", source_id=1, event_count=unmatched)
+        if matcher.too_long:
+            first.log.add(Code.BAD_DURATION, TOO_LONG_PAIR, source_id=1, event_count=matcher.too_long)
         if unfinished:
             first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=unfinished)
 
@@ -172,6 +174,9 @@ class SecondPass:
             slices.correct_waits(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
+        if slices.launches.unclear:
+            message = "tasks whose correlation id calls of several processes have: their launch is not known"
+            first.log.add(Code.UNCLEAR_LAUNCH, message, source_id=1, event_count=slices.launches.unclear)
         yield "marker", self._markers()
         yield "counter", self._counters()
         self._flows_bound.result()
@@ -186,6 +191,11 @@ class SecondPass:
     def table_waits(self) -> dict[int | None, TableWaits]:
         """What is left to do of the waits of tasks, by device, once all tables were read."""
         return self._slices.table_waits if self._slices is not None else {}
+
+    @property
+    def unclear_launches(self) -> int:
+        """Tasks whose launch is not known, since several processes have their correlation id."""
+        return self._slices.launches.unclear if self._slices is not None else 0
 
     def _markers(self) -> Iterator[pa.RecordBatch]:
         for _, batch in self._first.markers.batches():

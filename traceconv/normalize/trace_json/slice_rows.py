@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv.ahead import ahead
+from traceconv.int64 import differences
 from traceconv.normalize.carried import NumberedRows
-from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED
+from traceconv.normalize.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
-from traceconv.normalize.spool import SpillIndex, Spool
+from traceconv.normalize.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace_json.arg_columns import ArgColumns
 from traceconv.normalize.trace_json.args import merged
@@ -23,9 +24,10 @@ from traceconv.normalize.trace_json.classify import OP_COLUMNS, TABLES, Rule, Ru
 from traceconv.normalize.trace_json.distinct import distinct_of, distinct_rows
 from traceconv.normalize.trace_json.filled import NUMBER_TYPES, Rows, Values, new_column, same
 from traceconv.normalize.trace_json.first_pass import FirstPass
+from traceconv.normalize.trace_json.launches import Launches
 from traceconv.normalize.trace_json.signature import SIGNATURE_COLUMNS, signature
 from traceconv.normalize.trace_json.steps import Mark, Steps
-from traceconv.normalize.trace_json.task_waits import UNKNOWN_GAP, TaskWaits
+from traceconv.normalize.trace_json.task_waits import TaskWaits
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
 from traceconv.whole import whole_number
@@ -68,8 +70,8 @@ class SliceRows:
         self._nested = nested
         self._codes = codes
         self._fills = {name: _filled(name, self._rules) for name in TABLES}
-        self._launches = SpillIndex(("id", "start_ns", "step_id"))
         self._steps = Steps()
+        self.launches = Launches(first.tracks.process_id_of)
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
@@ -80,7 +82,7 @@ class SliceRows:
 
     def close(self) -> None:
         """Frees the disk space."""
-        self._launches.close()
+        self.launches.close()
 
     def _rule_codes(self, first_row: int, count: int) -> NDArray[np.int16]:
         codes = self._codes.read(first_row, count)["rule"]
@@ -109,7 +111,8 @@ class SliceRows:
         args = batch.column("args")[row].as_py()
         if dur is None:
             nested = self._nested.read(place, 1)[0]
-            dur = int(nested["dur_ns"]) if nested["link"] >= 0 else None  # the end of its begin
+            ended = nested["link"] >= 0 and nested["kind"] != UNFINISHED
+            dur = int(nested["dur_ns"]) if ended else None  # the end of its begin
             if dur is not None and rule.moments:
                 args = self._with_ends(batch.slice(row, 1), self._nested.read(place, 1)).column("args")[0].as_py()
         if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
@@ -160,7 +163,7 @@ class SliceRows:
         batch = self._with_ends(batch, nested)
         dur_ns, no_dur = _durations(batch, nested)
         start = batch.column("start_ns").to_numpy()
-        parent = np.ascontiguousarray(nested["parent_id"])
+        parent, self_ns = (np.ascontiguousarray(nested[name]) for name in ("parent_id", "self_ns"))
         columns: dict[str, ColumnData] = {
             "id": batch.column("id"),
             "track_id": batch.column("track_id").cast(pa.int64()),
@@ -170,7 +173,7 @@ class SliceRows:
             "name": batch.column("name"),
             "start_ns": start,
             "dur_ns": Nullable(dur_ns, no_dur),
-            "self_ns": Nullable(np.ascontiguousarray(nested["self_ns"]), no_dur),
+            "self_ns": Nullable(self_ns, no_dur | (self_ns == UNKNOWN)),
             "args": batch.column("args"),
         }
         if table != "task":
@@ -183,7 +186,7 @@ class SliceRows:
         elif table == "api":
             steps, _ = self._steps_at(batch, start, tasks=False)
             columns["step_id"] = steps
-            self._put_aside(said.get("correlation_id"), batch.column("id").to_numpy(), start, steps)
+            self._put_aside(said.get("correlation_id"), batch.column("track_id").to_numpy(), start, steps)
         else:
             self._task(columns, batch, codes, nested, said, start, count)
             columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
@@ -201,7 +204,10 @@ class SliceRows:
             rows, of_begin = pa.array(paired[places]), np.zeros(batch.num_rows, np.bool_)
             of_begin[paired[places]] = True
             args = pc.replace_with_mask(args, pa.array(of_begin), merged(args.take(rows), ends.column(2)))
-            took = pc.subtract(ends.column(1), batch.column("thread_start_ns").take(rows))
+            starts = batch.column("thread_start_ns").take(rows)
+            took, beyond = differences(ends.column(1).fill_null(0).to_numpy(), starts.fill_null(0).to_numpy())
+            unknown = pc.or_(pc.or_(ends.column(1).is_null(), starts.is_null()), pa.array(beyond))
+            took = pc.if_else(unknown, None, pa.array(took))
             durs = pc.replace_with_mask(durs, pa.array(of_begin), pc.coalesce(took, durs.take(rows)))
         names = batch.schema.names
         arrays = list(batch.columns)
@@ -277,12 +283,14 @@ class SliceRows:
 
     # -- tasks --
 
-    def _put_aside(self, correlation: ColumnData | None, ids: Int64, start: Int64, steps: Nullable) -> None:
+    def _put_aside(
+        self, correlation: ColumnData | None, tracks: NDArray[np.int32], start: Int64, steps: Nullable
+    ) -> None:
         if not isinstance(correlation, Nullable):
             return
         known = ~_null(correlation)
         step: Int64 = np.where(_null(steps), -1, steps.values).astype(np.int64)
-        self._launches.add(correlation.values[known].astype(np.uint64), ids[known], start[known], step[known])
+        self.launches.add(correlation.values[known].astype(np.int64), tracks[known], start[known], step[known])
 
     def _task(
         self,
@@ -298,10 +306,8 @@ class SliceRows:
         steps, of_device = self._steps_at(batch, start, tasks=True)
         columns["submit_ns"] = Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_))
         if isinstance(correlation, Nullable):
-            keys = correlation.values.astype(np.uint64)
-            found, launched = self._launches.look_up(keys)
-            if correlation.null is not None:
-                found &= ~correlation.null
+            tracks = batch.column("track_id").to_numpy()
+            found, launched = self.launches.look_up(correlation.values.astype(np.int64), ~_null(correlation), tracks)
             columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
             # A task belongs to the step of the program in which it was launched.
             found &= ~of_device
@@ -312,7 +318,7 @@ class SliceRows:
             )
         columns["step_id"] = steps
         gap = np.ascontiguousarray(nested["gap_ns"])
-        columns["stream_wait_ns"] = Nullable(gap, gap <= UNKNOWN_GAP)
+        columns["stream_wait_ns"] = Nullable(gap, gap == UNKNOWN)
         columns["op_id"] = self._op_ids(batch, codes, said)
         self._note_devices(batch, said, steps)
 

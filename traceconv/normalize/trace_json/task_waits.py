@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.int64 import differences, is_time
+from traceconv.normalize.complete_nesting import UNKNOWN
 from traceconv.normalize.external_sort import ExternalSort
 from traceconv.normalize.spool import Spool
 from traceconv.schema.dtypes import RecordArray, gather
 
 Int64 = NDArray[np.int64]
 
-#: A gap that can't be known, as this one or below it: the task before has no end, which is as if it ended never.
-UNKNOWN_GAP = -(2**60)
 _DTYPE = np.dtype(
     [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("row", "<i8"), ("track", "<i4"), ("endless", "<i4")]
 )
@@ -65,13 +65,15 @@ class TaskWaits:
         end = start + tasks["dur_ns"]
         gaps = np.zeros(len(tasks), _GAP_DTYPE)
         gaps["row"] = tasks["row"]
-        gaps["gap_ns"][1:] = np.where(endless[:-1], UNKNOWN_GAP, start[1:] - end[:-1])
+        found, beyond = differences(start[1:], end[:-1])
+        gaps["gap_ns"][1:] = np.where(endless[:-1] | beyond, UNKNOWN, found)
         first = np.ones(len(tasks), np.bool_)
         first[1:] = track[1:] != track[:-1]
         heads = np.flatnonzero(first)
         for place in heads.tolist():  # tracks, not tasks
             before = self._last_end.get(int(track[place]), int(start[place]))
-            gaps["gap_ns"][place] = UNKNOWN_GAP if before is None else int(start[place]) - before
+            gap = None if before is None else int(start[place]) - before
+            gaps["gap_ns"][place] = gap if gap is not None and is_time(gap) else UNKNOWN
         for place in np.append(heads[1:] - 1, len(tasks) - 1).tolist():
             self._last_end[int(track[place])] = None if endless[place] else int(end[place])
         return gaps

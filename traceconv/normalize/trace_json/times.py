@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.normalize.clock import TIME_LIMIT_NS
+from traceconv.int64 import LARGEST
 from traceconv.normalize.trace_json.binary import offsets_of
 
 Int64 = NDArray[np.int64]
@@ -25,6 +25,9 @@ _FAR_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{3}")
 US_PLACES = 3
 #: Largest power of ten that a time may have: beyond it lies nothing that 64 bits hold.
 _MAX_EXPONENT = 40
+#: Characters of a number at most, and a context that keeps all of its digits.
+_MAX_CHARACTERS = 400
+_ALL_DIGITS = Context(prec=2 * _MAX_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def exact_ns(texts: pa.Array, places: int = US_PLACES) -> Times:
 def _whole_ns(numbers: pa.Array) -> Times:
     absent = numbers.is_null().to_numpy(zero_copy_only=False)
     ns = numbers.fill_null(0).to_numpy()
-    near = (ns > -TIME_LIMIT_NS) & (ns < TIME_LIMIT_NS)
+    near = ns >= -LARGEST
     return Times(np.where(near, ns, 0), near & ~absent, absent, 0)
 
 
@@ -76,7 +79,7 @@ def _at_once(texts: pa.Array, places: int) -> Times | None:
     data = texts.buffers()[2]
     if data is None or texts.null_count:
         return None
-    found = native.times(offsets_of(texts), data, places, TIME_LIMIT_NS)
+    found = native.times(offsets_of(texts), data, places)
     if found is None:
         return None
     absent = np.frombuffer(found[1], np.bool_)
@@ -102,7 +105,7 @@ def _quickly(numbers: pa.Array, places: int) -> Int64 | None:
     if decimals.null_count:
         valid = decimals.is_valid().to_numpy(zero_copy_only=False)
         low, high = np.where(valid, low, 0), np.where(valid, high, 0)
-    if not np.array_equal(high, low >> 63) or (len(low) and max(-int(low.min()), int(low.max())) >= TIME_LIMIT_NS):
+    if not np.array_equal(high, low >> 63) or (len(low) and int(low.min()) < -LARGEST):
         return None
     return np.ascontiguousarray(low)
 
@@ -118,10 +121,12 @@ def _one_by_one(texts: pa.Array, absent: Mask, places: int) -> Times:
             missing[place] = True
             continue
         value = exact_number(raw.decode("utf-8", "replace"))
-        exact = None if value is None else value.scaleb(places)
-        if exact is None or not -TIME_LIMIT_NS < exact < TIME_LIMIT_NS:
+        exact = None if value is None else value.scaleb(places, _ALL_DIGITS)
+        if exact is None:
             continue
         whole = exact.to_integral_value(ROUND_HALF_EVEN)
+        if not -LARGEST <= whole <= LARGEST:
+            continue
         rounded += exact != whole
         ns[place], valid[place] = int(whole), True
     return Times(ns, valid, missing, rounded)
@@ -133,7 +138,7 @@ def exact_number(text: str, most: int = _MAX_EXPONENT) -> Decimal | None:
     `most`: the largest power of ten, up and down.
     """
     plain = text.strip().strip('"').strip()
-    if len(plain) > 400 or not NUMBER.fullmatch(plain):
+    if len(plain) > _MAX_CHARACTERS or not NUMBER.fullmatch(plain):
         return None
     try:
         value = Decimal(plain)

@@ -11,8 +11,10 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv.int64 import sums
 from traceconv.json_events import binary_column
 from traceconv.normalize.trace_json.times import exact_ns, exact_number
 from traceconv.normalize.vendor_csv.spec import Column, Layout
@@ -75,11 +77,21 @@ def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64],
             arrays.append(pa.nulls(len(rows), TYPES[column.type]))
         else:
             arrays.append(_values(column, cells[place], odd, layout.units[column.name]))
+    if {"start_ns", "dur_ns"} <= set(names):
+        _drop_far_ends(arrays, names.index("start_ns"), names.index("dur_ns"), odd)
     names.append("args")
     arrays.append(pa.array(_args(layout, cells, len(rows)), pa.string()))
     names.append("recorded")
     arrays.append(pa.array(_recorded(layout, cells, len(rows)), pa.string()))
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _drop_far_ends(arrays: list[pa.Array], start: int, dur: int, odd: Odd) -> None:
+    """Durations that end where no time is are not known."""
+    _, beyond = sums(arrays[start].fill_null(0).to_numpy(), arrays[dur].fill_null(0).to_numpy())
+    if beyond.any():
+        odd.unreadable["dur_ns"] = odd.unreadable.get("dur_ns", 0) + int(np.count_nonzero(beyond))
+        arrays[dur] = pc.if_else(pa.array(beyond), None, arrays[dur])
 
 
 def series(layout: Layout, rows: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:

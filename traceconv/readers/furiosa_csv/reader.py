@@ -19,7 +19,7 @@ from traceconv.diagnostics import Account, Accounts, Code, ImportLog
 from traceconv.events import ORDINAL_BITS
 from traceconv.json_events import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.columns import integers
+from traceconv.readers.columns import durations, integers
 from traceconv.readers.file_reader import FileReader
 from traceconv.readers.furiosa_csv.sniff import BEGINS, HEAD
 from traceconv.readers.vendor_csv.records import MAX_RECORD_BYTES, CsvRecords, RecordBatch
@@ -134,8 +134,8 @@ class FuriosaCsvReader(FileReader):
         self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=1)
 
     def _batch(self, ordinal: int, offset: int, size: int, spans: Sequence[tuple[list[str], str | None]]) -> TraceBatch:
-        starts = [int(row[3]) for row, _ in spans]
-        durs = [int(row[4]) - start for (row, _), start in zip(spans, starts, strict=True)]
+        times = integers([int(row[3]) for row, _ in spans])
+        ends = [int(row[4]) for row, _ in spans]
         args = [self._args(row, full) for row, full in spans]
         labels: dict[str, Sequence[object]] = {
             "name": [row[_NAME] for row, _ in spans],
@@ -145,8 +145,8 @@ class FuriosaCsvReader(FileReader):
             "tid": [self._tid(row) for row, _ in spans],
         }
         raw: dict[str, pa.Array] = {
-            "ts": integers(starts),
-            "dur": integers(durs),
+            "ts": times,
+            "dur": durations(times, ends),
             "args": binary_column([json.dumps(one, ensure_ascii=False).encode() for one in args]),
         }
         return self._made(ordinal, offset, size, EventColumns(len(spans), labels, raw, None))

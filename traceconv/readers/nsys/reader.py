@@ -392,7 +392,7 @@ class NsysReader:
         count = len(names)
         start = integers(starts)
         labels = {"ph": phases, "name": names, "cat": _same(category, count), "pid": pids, "tid": tids}
-        raw = {"ts": start, "dur": durations(start, integers(ends)), "args": args}
+        raw = {"ts": start, "dur": durations(start, ends), "args": args}
         return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), said)
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.int64 import LARGEST
 from traceconv.wire.protobuf import LEN, fields
 
 #: The clock that times are given in when a packet names none.
@@ -108,7 +109,7 @@ class Clocks:
         shared = [reading for reading in snapshot.readings if reading.clock not in _SEQUENCE_CLOCKS]
         for one in shared:
             for other in shared:
-                if one.clock != other.clock and one.ns < _WIDE and other.ns < _WIDE:
+                if one.clock != other.clock and max(one.ns, other.ns) <= LARGEST:
                     self._pairs.setdefault(one.clock, {}).setdefault(other.clock, _Pairs()).add(one.ns, other.ns)
 
     @property

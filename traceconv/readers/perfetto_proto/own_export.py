@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from traceconv.int64 import LARGEST
 from traceconv.json_events import EventFlows, TraceBatch
 
 #: Its metadata: the nanoseconds that were added to all times.
@@ -16,13 +17,12 @@ SHIFT = "traceconv-shift_ns"
 #: A bit of the numbers of arrows that lead back in time: they are drawn from their end to their start.
 REVERSED = 1 << 62
 _START, _END, _FREEING_STEP = 0, 2, 3
-_MOST_NS = 1 << 62
 
 
 def shift_of(metadata: Mapping[str, object]) -> int | None:
     """The shift of an export of ours; None: the file is another's."""
     shift = metadata.get(SHIFT)
-    return shift if type(shift) is int and 0 <= shift < _MOST_NS else None
+    return shift if type(shift) is int and 0 <= shift <= LARGEST else None
 
 
 def undone(batch: TraceBatch, shift_ns: int) -> TraceBatch:
@@ -32,9 +32,11 @@ def undone(batch: TraceBatch, shift_ns: int) -> TraceBatch:
     raw = columns.raw
     if shift_ns:
         ts = raw["ts"]
-        # A time below 0 is not from an export of ours.
-        shifted = pc.if_else(pc.greater_equal(ts, 0), pc.subtract(ts, pa.scalar(shift_ns, pa.int64())), ts)
-        raw = {**raw, "ts": shifted}
+        # A shifted time has up to 64 bits, the highest of which reads as a sign: this subtraction wraps around, and
+        # gives what it was. A time that was below 0 in the file is not from an export of ours.
+        back = pc.subtract(ts, pa.scalar(shift_ns, pa.int64()))
+        ours = pc.or_(pc.greater_equal(ts, 0), pc.greater_equal(back, 0))
+        raw = {**raw, "ts": pc.if_else(ours, back, ts)}
     return replace(batch, columns=replace(columns, raw=raw, flows=flows))
 
 

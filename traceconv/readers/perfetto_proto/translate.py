@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.int64 import is_time
 from traceconv.json_events import TraceBatch, TrackName
 from traceconv.readers.perfetto_proto import names
 from traceconv.readers.perfetto_proto.annotations import Notes
@@ -22,7 +23,7 @@ from traceconv.readers.perfetto_proto.events import EventTable
 from traceconv.readers.perfetto_proto.fields import Fields
 from traceconv.readers.perfetto_proto.framing import Window
 from traceconv.readers.perfetto_proto.losses import Losses
-from traceconv.readers.perfetto_proto.plain import ABSENT, PlainEvents
+from traceconv.readers.perfetto_proto.plain import PlainEvents
 from traceconv.readers.perfetto_proto.plain_rows import PlainRows
 from traceconv.readers.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequence, Sequences, Texts
 from traceconv.readers.perfetto_proto.single import SingleEvents
@@ -43,13 +44,13 @@ _STATE = (
     names.FIRST_ON_SEQUENCE,
 )
 _SIGN = 1 << 63
-_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """The packets of a window as columns, and its events.
 
+    timed          which packets say a time
     event          of each packet, −1 for none; `starts`, `ends` of the events in the data
     is_change      packets that change their sequence's state; `is_turn`: by more than numbered texts
     changes        packet → what changes: field, value, place
@@ -59,6 +60,7 @@ class Table:
     data: bytes
     sequence: UInt64
     time: UInt64
+    timed: Mask
     clock: UInt64
     flags: UInt64
     is_change: Mask
@@ -147,7 +149,8 @@ class Translator:
             window,
             data,
             fields.scalar(names.SEQUENCE, 0),
-            fields.scalar(names.TIMESTAMP, ABSENT),
+            fields.scalar(names.TIMESTAMP, 0),
+            fields.has(names.TIMESTAMP),
             fields.scalar(names.CLOCK_ID, 0),
             flags,
             is_change,
@@ -168,7 +171,7 @@ class Translator:
     def times(self, sequence: Sequence, table: Table, packets: Int64) -> _Times:
         """The times of packets of a sequence, in their order, between two turns of its state."""
         time, clock = table.time[packets], table.clock[packets]
-        said = time != np.uint64(ABSENT)
+        said = table.timed[packets]
         ns = time.view(np.int64).copy()
         fits = np.ones(len(ns), np.bool_)
         wide: dict[int, int] = {}
@@ -204,7 +207,7 @@ class Translator:
             found = self.trace_ns(sequence, clock, int(ns[at]))
             if found is None:
                 said[at] = False
-            elif _LOW <= found <= _HIGH:
+            elif is_time(found):
                 ns[at] = found
             else:
                 fits[at], wide[at] = False, found
@@ -219,9 +222,9 @@ class Translator:
 
     def time(self, sequence: Sequence, table: Table, packet: int) -> int | None:
         """The time of one packet."""
-        time = int(table.time[packet])
-        if time == ABSENT:
+        if not table.timed[packet]:
             return None
+        time = int(table.time[packet])
         if time >= _SIGN:
             time -= 1 << 64
         clock = int(table.clock[packet]) or sequence.default_clock

@@ -249,7 +249,7 @@ class Rocprofv3Reader(FileReader):
         }
         raw = {
             "ts": starts,
-            "dur": durations(starts, integers([row.end for row in rows])),
+            "dur": durations(starts, [row.end for row in rows]),
             "args": binary_column([row.args for row in rows]),
         }
         columns = EventColumns(count, labels, raw, None, flows if usable else None)

@@ -15,7 +15,8 @@ from msgspec import Raw
 from traceconv.diagnostics import Account, Accounts, Code, ImportLog
 from traceconv.errors import InputError, printable
 from traceconv.events import ORDINAL_BITS
-from traceconv.json_events import EventColumns, TraceBatch, TrackName, binary_column
+from traceconv.int64 import LARGEST, is_time
+from traceconv.json_events import TOO_LONG, EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.readers.chrome_json.containers import STDIN, TextSource
 from traceconv.readers.chrome_json.limits import Limits
 from traceconv.readers.columns import integers
@@ -28,7 +29,6 @@ SOURCE_ID = 1
 _UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds": 10**9}
 _LISTS = ("events", "samples", "weights")
 _BATCH = 16384
-_FAR = Decimal(1 << 62)
 _PID = 1
 
 
@@ -179,7 +179,7 @@ class SpeedscopeReader(FileReader):
             pass
         try:
             exact = Decimal(text.decode().strip('" ')) * factor
-            if not -_FAR < exact < _FAR:
+            if not -LARGEST - 1 < exact < LARGEST + 1:
                 return None
             whole = exact.to_integral_value()
         except (ArithmeticError, ValueError):  # no number, or one with an exponent beyond all
@@ -235,7 +235,7 @@ class SpeedscopeReader(FileReader):
         factor, bad = self._factor(number), 0
         for text in texts:
             ns = self._exact_ns(bytes(text), factor)
-            usable = ns is not None and 0 <= ns < 1 << 62
+            usable = ns is not None and 0 <= ns <= LARGEST
             bad += not usable
             stacks.add_weight(ns if usable and ns is not None else 0)
         if bad:
@@ -254,8 +254,8 @@ class SpeedscopeReader(FileReader):
         lengths: list[int | None] = []
         for began, dur_ns, frame in stacks.slices(start_ns or 0):
             frames.append(frame)
-            times.append(began)
-            lengths.append(dur_ns)
+            times.append(began if start_ns is not None else None)
+            lengths.append(dur_ns if is_time(dur_ns) else TOO_LONG)
             if len(frames) >= _BATCH:
                 yield self._batch(number, ["X"] * len(frames), frames, times, lengths, None, None)
                 frames, times, lengths = [], [], []

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
 
+from traceconv.int64 import LARGEST
+
 #: start and duration in ns, frame
 Slice = tuple[int, int, int]
 
@@ -35,9 +37,9 @@ class SampledStacks:
     def add_weight(self, dur_ns: int | Decimal) -> None:
         """The next weight: how long its sample stands for. Sums are rounded, not weights: errors don't add up."""
         self._exact += dur_ns
-        whole = rounded(self._exact)
-        self._weights.append(whole - self._whole)
-        self._whole = whole
+        weight = min(rounded(self._exact) - self._whole, LARGEST)
+        self._weights.append(weight)
+        self._whole += weight
 
     @property
     def sample_count(self) -> int:

@@ -34,7 +34,7 @@ WITH by_name AS (
   GROUP BY a.run_id, a.level, a.name
 )
 SELECT run_id, level, name,
-       total::BIGINT AS total_ns,
+       TRY_CAST(total AS BIGINT) AS total_ns,
        ended::BIGINT AS count,
        (started - ended)::BIGINT AS unfinished_count,
        (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,

@@ -62,16 +62,16 @@ WITH timed AS (
   GROUP BY run_id, device_id
 )
 SELECT w.run_id, w.device_id, w.ended AS task_count, w.started - w.ended AS unfinished_count,
-       w.first_ns AS start_ns, w.last_ns AS end_ns, w.last_ns - w.first_ns AS window_ns,
-       coalesce(b.busy, 0)::BIGINT AS busy_ns,
-       (w.last_ns - w.first_ns - coalesce(b.busy, 0))::BIGINT AS idle_ns,
-       100 * coalesce(b.busy, 0)::DOUBLE / nullif(w.last_ns - w.first_ns, 0) AS utilisation_percent,
-       coalesce(b.compute, 0)::BIGINT AS compute_ns,
-       100 * coalesce(b.compute, 0)::DOUBLE / nullif(w.last_ns - w.first_ns, 0) AS compute_percent,
-       coalesce(b.copies, 0)::BIGINT AS copy_ns,
-       coalesce(b.collective, 0)::BIGINT AS collective_ns,
-       (coalesce(b.work, 0) - coalesce(b.compute, 0))::BIGINT AS exposed_collective_ns,
-       w.total::BIGINT AS sum_ns
+       w.first_ns AS start_ns, w.last_ns AS end_ns, TRY(w.last_ns - w.first_ns) AS window_ns,
+       TRY_CAST(coalesce(b.busy, 0) AS BIGINT) AS busy_ns,
+       TRY_CAST(w.last_ns::HUGEINT - w.first_ns - coalesce(b.busy, 0) AS BIGINT) AS idle_ns,
+       100 * coalesce(b.busy, 0)::DOUBLE / nullif(w.last_ns::HUGEINT - w.first_ns, 0) AS utilisation_percent,
+       TRY_CAST(coalesce(b.compute, 0) AS BIGINT) AS compute_ns,
+       100 * coalesce(b.compute, 0)::DOUBLE / nullif(w.last_ns::HUGEINT - w.first_ns, 0) AS compute_percent,
+       TRY_CAST(coalesce(b.copies, 0) AS BIGINT) AS copy_ns,
+       TRY_CAST(coalesce(b.collective, 0) AS BIGINT) AS collective_ns,
+       TRY_CAST(coalesce(b.work, 0) - coalesce(b.compute, 0) AS BIGINT) AS exposed_collective_ns,
+       TRY_CAST(w.total AS BIGINT) AS sum_ns
 FROM whole AS w
 LEFT JOIN by_device AS b ON b.run_id = w.run_id AND b.device_id IS NOT DISTINCT FROM w.device_id
 ORDER BY w.run_id, w.device_id

@@ -67,8 +67,8 @@ WITH execution AS (
   GROUP BY run_id, id
 )
 SELECT e.run_id, e.id, e.trace_id, e.span_id, e.pe_index, e.item_index AS execution_index, e.step_id, e.start_ns,
-       e.dur_ns AS npu_total_ns, coalesce(o.run_ns, 0)::BIGINT AS npu_run_ns,
-       (e.dur_ns - coalesce(o.run_ns, 0))::BIGINT AS npu_io_wait_ns,
+       e.dur_ns AS npu_total_ns, TRY_CAST(coalesce(o.run_ns, 0) AS BIGINT) AS npu_run_ns,
+       TRY_CAST(e.dur_ns - coalesce(o.run_ns, 0) AS BIGINT) AS npu_io_wait_ns,
        coalesce(o.operators, 0)::BIGINT AS operator_count
 FROM execution AS e
 LEFT JOIN operator AS o ON o.run_id = e.run_id AND o.id = e.id

@@ -34,6 +34,6 @@ WITH by_op AS (
 SELECT run_id, name,
        (((2000000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.000001)::DECIMAL(25,6)
          AS average_elapsed_ns,
-       ended::BIGINT AS count, (started - ended)::BIGINT AS unfinished_count, total::BIGINT AS total_ns
+       ended::BIGINT AS count, (started - ended)::BIGINT AS unfinished_count, TRY_CAST(total AS BIGINT) AS total_ns
 FROM by_name
 ORDER BY run_id, average_elapsed_ns DESC, name

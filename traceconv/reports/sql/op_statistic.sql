@@ -44,7 +44,7 @@ WITH by_op AS (
 SELECT run_id, device_id, op_type, op_type_source, core_type,
        ended::BIGINT AS count,
        (started - ended)::BIGINT AS unfinished_count,
-       total::BIGINT AS total_ns,
+       TRY_CAST(total AS BIGINT) AS total_ns,
        shortest AS min_ns,
        (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
        longest AS max_ns,

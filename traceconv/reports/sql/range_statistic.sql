@@ -31,8 +31,8 @@ WITH by_name AS (
 SELECT run_id, kind, category, name,
        ended::BIGINT AS count,
        (started - ended)::BIGINT AS unfinished_count,
-       total::BIGINT AS total_ns,
-       own::BIGINT AS self_ns,
+       TRY_CAST(total AS BIGINT) AS total_ns,
+       TRY_CAST(own AS BIGINT) AS self_ns,
        shortest AS min_ns,
        (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
        longest AS max_ns

@@ -60,13 +60,13 @@ WITH ordered AS (
   GROUP BY c.run_id, c.device_id, c.step_id
 )
 SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.source, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
-       o.end_ns - CASE WHEN o.fp_start_ns IS NULL AND o.bp_end_ns IS NULL THEN o.start_ns ELSE o.fp_start_ns END
+       TRY(o.end_ns - CASE WHEN o.fp_start_ns IS NULL AND o.bp_end_ns IS NULL THEN o.start_ns ELSE o.fp_start_ns END)
          AS iteration_time_ns,
-       o.bp_end_ns - o.fp_start_ns AS fp_to_bp_ns,
-       o.end_ns - o.bp_end_ns AS refresh_ns,
-       o.fp_start_ns - o.previous_end_ns AS data_aug_bound_ns,
+       TRY(o.bp_end_ns - o.fp_start_ns) AS fp_to_bp_ns,
+       TRY(o.end_ns - o.bp_end_ns) AS refresh_ns,
+       TRY(o.fp_start_ns - o.previous_end_ns) AS data_aug_bound_ns,
        o.model_id, r.starts AS reduce_start_ns, r.durations AS reduce_dur_ns,
-       o.get_next_start_ns, o.get_next_end_ns - o.get_next_start_ns AS get_next_ns
+       o.get_next_start_ns, TRY(o.get_next_end_ns - o.get_next_start_ns) AS get_next_ns
 FROM ordered AS o
 LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id IS NOT DISTINCT FROM o.device_id AND r.step_id = o.step_id
 WHERE step IS NULL OR o.step_id = step

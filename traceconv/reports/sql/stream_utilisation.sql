@@ -36,10 +36,12 @@ WITH timed AS (
   FROM timed
   WHERE to_ns IS NOT NULL
 ), gap AS (
-  SELECT *, greatest(0, from_ns - before_ns) AS gap_ns
+  -- 64 bits can't hold a gap only where they can't hold the window: then nothing is said of either.
+  SELECT *, greatest(0, TRY(from_ns - before_ns)) AS gap_ns
   FROM reached
 ), ended AS (
   SELECT run_id, device_id, stream_id, count(*) AS ended, min(from_ns) AS first_ns, max(to_ns) AS last_ns,
+         TRY_CAST(max(to_ns)::HUGEINT - min(from_ns) AS BIGINT) AS window_ns,
          sum(CASE WHEN before_ns IS NULL THEN 0 ELSE gap_ns END) AS idle,
          sum(CASE WHEN submit_ns > before_ns THEN gap_ns ELSE 0 END) AS host_wait,
          sum(CASE WHEN before_ns IS NOT NULL AND (submit_ns > before_ns) IS DISTINCT FROM true AND gap_ns < 30000
@@ -53,10 +55,12 @@ WITH timed AS (
 )
 SELECT w.run_id, w.device_id, w.stream_id, coalesce(e.ended, 0)::BIGINT AS task_count,
        (w.started - coalesce(e.ended, 0))::BIGINT AS unfinished_count,
-       e.first_ns AS start_ns, e.last_ns AS end_ns, e.last_ns - e.first_ns AS window_ns,
-       (e.last_ns - e.first_ns - e.idle)::BIGINT AS busy_ns, e.idle::BIGINT AS idle_ns,
-       e.host_wait::BIGINT AS host_wait_ns, e.start_wait::BIGINT AS start_wait_ns,
-       (e.idle - e.host_wait - e.start_wait)::BIGINT AS other_wait_ns
+       e.first_ns AS start_ns, e.last_ns AS end_ns, e.window_ns,
+       (e.window_ns - e.idle)::BIGINT AS busy_ns,
+       CASE WHEN e.window_ns IS NOT NULL THEN e.idle::BIGINT END AS idle_ns,
+       CASE WHEN e.window_ns IS NOT NULL THEN e.host_wait::BIGINT END AS host_wait_ns,
+       CASE WHEN e.window_ns IS NOT NULL THEN e.start_wait::BIGINT END AS start_wait_ns,
+       CASE WHEN e.window_ns IS NOT NULL THEN (e.idle - e.host_wait - e.start_wait)::BIGINT END AS other_wait_ns
 FROM whole AS w
 LEFT JOIN ended AS e ON e.run_id = w.run_id AND e.device_id IS NOT DISTINCT FROM w.device_id
   AND e.stream_id IS NOT DISTINCT FROM w.stream_id

@@ -25,9 +25,9 @@ WITH launch AS (
   GROUP BY run_id, correlation_id, start_ns
 )
 SELECT t.run_id, t.id, a.api_id, t.device_id, t.stream_id, t.kind, t.name, t.submit_ns, a.dur_ns AS call_ns,
-       t.start_ns, t.dur_ns, t.start_ns - t.submit_ns AS delay_ns,
-       t.start_ns - (t.submit_ns + a.dur_ns) AS after_call_ns,
-       d.clock_error_ns, t.start_ns - t.submit_ns > d.clock_error_ns AS certain
+       t.start_ns, t.dur_ns, TRY(t.start_ns - t.submit_ns) AS delay_ns,
+       TRY(t.start_ns - (t.submit_ns + a.dur_ns)) AS after_call_ns,
+       d.clock_error_ns, TRY(t.start_ns - t.submit_ns) > d.clock_error_ns AS certain
 FROM task AS t
 JOIN launch AS a ON a.run_id = t.run_id AND a.correlation_id = t.correlation_id AND a.start_ns = t.submit_ns
 LEFT JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id

@@ -1,0 +1,98 @@
+"""Traces merged of several processes have equal correlation ids: no task is given another process's launch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nsys_builder
+from ingest_checks import query
+
+from traceconv.pipeline import ingest
+
+Event = dict[str, object]
+
+
+def rank(host: int, device: int, launched: dict[int, int], delay_us: int) -> list[Event]:
+    """What a process of PyTorch records: calls at these times, by correlation id, kernels later, and arrows."""
+    found: list[Event] = []
+    for number, at in launched.items():
+        call = {"pid": host, "tid": 1, "ts": at}
+        work = {"pid": device, "tid": 7, "ts": at + delay_us}
+        args = {"correlation": number, "External id": number}
+        found += [
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **call, "dur": 2, "args": args},
+            {"ph": "X", "cat": "kernel", "name": f"k{host}", **work, "dur": 3,
+             "args": {**args, "device": device, "stream": 7}},
+            {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": number, **call},
+            {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": number, "bp": "e", **work},
+        ]  # fmt: skip
+    return found
+
+
+def stored(folder: Path, events: list[Event]) -> Path:
+    path, store = folder / "trace.json", folder / "s.duckdb"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    ingest([path], store)
+    return store
+
+
+LAUNCHES = "SELECT name, correlation_id, submit_ns, start_ns - submit_ns FROM task ORDER BY ALL"
+ONE = rank(1000, 0, {1: 10, 2: 100, 3: 200, 9: 300}, 50)
+OTHER = rank(2000, 1, {1: 20, 2: 90, 3: 260, 4: 400}, 500)
+
+
+def test_equal_ids_of_two_processes_are_no_launch(tmp_path: Path) -> None:
+    for number, events in enumerate((ONE + OTHER, OTHER + ONE)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        store = stored(folder, events)
+        # Two ids are of one process only; the other six tasks may be of either.
+        known = {("k1000", 9, 300_000, 50_000), ("k2000", 4, 400_000, 500_000)}
+        rows = query(store, LAUNCHES)
+        assert {row for row in rows if row[2] is not None} == known
+        assert len(rows) == 8
+        assert query(store, "SELECT event_count FROM import_log WHERE code = 'unclear_launch'") == [(6,)]
+        arrows = "SELECT src_ns, dst_ns FROM flow WHERE kind = 'launch' ORDER BY ALL"
+        assert query(store, arrows) == [(300_000, 350_000), (400_000, 900_000)]
+        assert len(query(store, "FROM launch_delay")) == 2
+        assert len(query(store, "FROM launching_range")) == 2
+
+
+def test_a_task_drawn_in_its_own_process_has_its_call(tmp_path: Path) -> None:
+    one, other = (rank(host, host, {1: at, 2: at + 7}, 40) for host, at in ((1000, 10), (2000, 12)))
+    store = stored(tmp_path, one + other)
+    wanted = [(f"k{host}", number, at * 1000, 40_000) for host, first in ((1000, 10), (2000, 12))
+              for number, at in ((1, first), (2, first + 7))]  # fmt: skip
+    assert query(store, LAUNCHES) == wanted
+    assert query(store, "SELECT count(*) FROM import_log WHERE code = 'unclear_launch'") == [(0,)]
+
+
+def test_files_of_one_store_are_apart(tmp_path: Path) -> None:
+    paths = []
+    for name, events in (("rank0", ONE), ("rank1", OTHER)):
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    store = tmp_path / "s.duckdb"
+    ingest(paths, store)
+    found = query(
+        store, "SELECT run_id, count(*), min(delay_ns), max(delay_ns) FROM launch_delay GROUP BY ALL ORDER BY 1"
+    )
+    assert found == [(1, 4, 50_000, 50_000), (2, 4, 500_000, 500_000)]
+
+
+def test_processes_of_a_report_of_nsight_systems(tmp_path: Path) -> None:
+    """Each row says its process: 8 of 8 launches, whatever stands first."""
+    path, store = tmp_path / "r.sqlite", tmp_path / "s.duckdb"
+    db = nsys_builder.new_report(path)
+    times = {(100, 1): 10, (200, 1): 12, (200, 2): 20, (100, 2): 31, (300, 1): 11}
+    kernels = [nsys_builder.kernel(at + pid, at + pid + 3, 1, number, pid) for (pid, number), at in times.items()]
+    calls = [nsys_builder.call(at, at + 1, 10, number, pid, pid) for (pid, number), at in reversed(times.items())]
+    nsys_builder.insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", kernels)
+    nsys_builder.insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", calls)
+    db.commit()
+    db.close()
+    ingest([path], store)
+    found = query(store, "SELECT start_ns, submit_ns FROM task ORDER BY ALL")
+    assert found == sorted((at + pid, at) for (pid, _), at in times.items())
+    assert query(store, "SELECT dst_ns, src_ns FROM flow ORDER BY ALL") == found
