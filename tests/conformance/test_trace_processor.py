@@ -279,6 +279,24 @@ def test_an_arrow_between_other_slices_of_the_same_names_is_found(
     assert compared(name).unexplained
 
 
+def test_shortest_decimals_and_ftrace_states(tmp_path: Path) -> None:
+    """What the page says of us where no answer here shows it."""
+    lines = "# tracer: nop\n a-1 [000] d..2 1.5: sched_switch: prev_comm=a prev_pid=1 prev_state=S ==> next_comm=b\n"
+    event = {"ph": "X", "name": "s", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    numbers = {"a": 0.1 + 0.2, "b": 0.1, "c": 1e-7}
+    trace = {"traceEvents": [{**event, "args": numbers}], "systemTraceEvents": lines}
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as connection:
+        shown = connection.execute(
+            "SELECT display_value, real_value FROM perfetto.args WHERE real_value IS NOT NULL ORDER BY key"
+        ).fetchall()
+        assert shown == [("0.30000000000000004", 0.1 + 0.2), ("0.1", 0.1), ("1e-7", 1e-7)]
+        ((options,),) = connection.execute("SELECT options FROM run").fetchall()
+        assert json.loads(options)["systemTraceEvents"] == lines
+        assert connection.execute("SELECT count(*) FROM slice").fetchall() == [(1,)]
+
+
 def test_the_page_says_why() -> None:
     listed = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
     assert {entry for counts in json.loads(COUNTS.read_text()).values() for entry in counts} <= listed
