@@ -134,7 +134,7 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
 
 def decode(capture: str) -> dict[str, Any]:
     """Framing, CRC and decoding of every file of a capture: seconds and bytes, best of three."""
-    from traceconv.readers.npulog.discover import find_captures
+    from traceconv.formats.npulog.discover import find_captures
     from traceconv.schema import record_by_tag
     from traceconv.wire.codec import decode_block
     from traceconv.wire.frames import Block, FrameDecoder
@@ -160,7 +160,7 @@ def nesting(capture: str) -> dict[str, Any]:
     """Nesting of the capture's API events: slices and seconds, decoding not counted, best of three."""
     import numpy as np
 
-    from traceconv.normalize.nesting import Nester
+    from traceconv.normalize.npulog.nesting import Nester
 
     records = _records(capture, "api")
     ids = np.arange(len(records))
@@ -181,7 +181,7 @@ def pairing(capture: str) -> dict[str, Any]:
     """Pairing of the capture's task starts and ends: slices and seconds, decoding not counted, best of three."""
     import numpy as np
 
-    from traceconv.normalize.pairing import Pairer
+    from traceconv.normalize.npulog.pairing import Pairer
 
     records = _records(capture, "task")
     ids = np.arange(len(records))
@@ -202,7 +202,7 @@ def _records(capture: str, record_name: str) -> Any:
     """All records of a type, decoded."""
     import numpy as np
 
-    from traceconv.readers.npulog.discover import find_captures
+    from traceconv.formats.npulog.discover import find_captures
     from traceconv.schema import record
     from traceconv.wire.codec import decode_block
     from traceconv.wire.frames import Block, FrameDecoder

@@ -48,10 +48,9 @@ def perfetto_messages(path: str) -> dict[str, Any]:
 
 def perfetto_reader(path: str) -> dict[str, Any]:
     """The trace read by our reader: batches of columns, not yet in a store."""
-    from traceconv.diagnostics import Accounts, ImportLog
-    from traceconv.readers.chrome_json.limits import Limits
-    from traceconv.readers.perfetto_proto import reader as _imported  # noqa: F401 - its libraries are not measured
-    from traceconv.readers.sources import open_source
+    from traceconv.base.diagnostics import Accounts, ImportLog
+    from traceconv.formats.common.limits import Limits
+    from traceconv.formats.open_source import open_source
 
     begin = time.process_time()
     reader = open_source("perfetto_proto", Path(path), ImportLog(), Accounts(), Limits(), lambda _: None)

@@ -16,8 +16,8 @@ from pathlib import Path
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from traceconv.base.diagnostics import Code
 from traceconv.cli.app import COMMANDS, app
-from traceconv.diagnostics import Code
 from traceconv.reports.catalog import Report, reports
 from traceconv.schema import RecordSchema, records, tables
 from traceconv.schema.ddl import sql_type

@@ -10,11 +10,11 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from traceconv.diagnostics import Accounts, ImportLog
-from traceconv.normalize.raw_log import RawLogNormalizer
-from traceconv.pipeline import IngestedRun, ingest
-from traceconv.readers.npulog.discover import find_captures
-from traceconv.readers.npulog.reader import CaptureReader
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.formats.npulog.discover import find_captures
+from traceconv.formats.npulog.reader import CaptureReader
+from traceconv.normalize.npulog.raw_log import RawLogNormalizer
+from traceconv.pipeline.ingest import IngestedRun, ingest
 from traceconv.schema import record_by_tag, tables
 from traceconv.schema.dtypes import dtype_of
 from traceconv.store.database import open_store

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import duckdb
 
+from traceconv.provenance.evidence import Answer, Evidence
+from traceconv.provenance.find import why
+from traceconv.provenance.rows import EVENT_TABLES, KEYS
 from traceconv.store.database import open_store
-from traceconv.why.evidence import Answer, Evidence
-from traceconv.why.find import why
-from traceconv.why.rows import EVENT_TABLES, KEYS
 
 #: Tables of which every row must lead to bytes, for a reader that has them at all.
 WITH_BYTES = (*EVENT_TABLES, "task_pmu", "flow", "counter", "memory")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from traceconv._version import __version__
+
 if TYPE_CHECKING:
     from traceconv.api import Store, ingest, open_store, record
     from traceconv.profiler import Profiler, profile
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from traceconv.runtime.training.user_session import TrainingSession
     from traceconv.runtime.user_session import Session
 
-__version__ = "0.1.0"
 __all__ = [
     "Optimizer",
     "Profiler",

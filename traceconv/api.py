@@ -10,7 +10,7 @@
         table = store.query("FROM task WHERE kind = 'copy'").to_arrow_table()
         store.export_chrome("trace.json")
 
-Times are signed 64-bit integers of nanoseconds. Errors are `traceconv.errors.TraceconvError`.
+Times are signed 64-bit integers of nanoseconds. Errors are `traceconv.base.errors.TraceconvError`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from traceconv.errors import StoreError, TraceconvError, UsageError, printable, suggestion
+from traceconv.base.errors import StoreError, TraceconvError, UsageError, printable, suggestion
 
 if TYPE_CHECKING:
     import duckdb
 
-    from traceconv.pipeline import IngestedRuns
+    from traceconv.pipeline.ingest import IngestedRuns
+    from traceconv.provenance.evidence import Answer
     from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions
-    from traceconv.why.evidence import Answer
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 Cell: TypeAlias = "object"
@@ -108,13 +108,13 @@ def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, 
     A run with losses says so (`lossy`, `log`). What can't be used is left out, and named in `unusable` of the result;
     InputError when a path does not exist, or nothing in any of them can be used.
     """
-    from traceconv import pipeline
+    from traceconv.pipeline.ingest import ingest as ingest_paths
     from traceconv.store.database import default_store_path
 
     if not paths:
         raise UsageError("ingest needs at least one path")
     store = default_store_path() if db is None else Path(db)
-    return pipeline.ingest([Path(path) for path in paths], store, replace=replace, strict=strict)
+    return ingest_paths([Path(path) for path in paths], store, replace=replace, strict=strict)
 
 
 class Store:
@@ -295,7 +295,7 @@ class Store:
 
         Raises UsageError when there is no such row; a source that is gone or was changed is in `problems`.
         """
-        from traceconv.why.find import why
+        from traceconv.provenance.find import why
 
         moved_to = None if source is None else Path(source)
         with self._cursor() as cursor:

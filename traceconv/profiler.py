@@ -34,7 +34,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
-from traceconv.errors import OutputError, TraceconvError, UsageError, printable, suggestion
+from traceconv.base.errors import OutputError, TraceconvError, UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.profile_options import FORMATS, ProfileOptions, check_formats, check_writable, parse_options

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from shared_data import shared
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 #: Bytes of one element, by the names of PyTorch (of NCCL's kernels) and of HCCL.
 TORCH = {

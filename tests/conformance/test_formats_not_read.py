@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from shared_data import SHARED
 
-from traceconv.errors import InputError
-from traceconv.pipeline import ingest
-from traceconv.readers import choose_reader
+from traceconv.base.errors import InputError
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.ingest import ingest
 
 XPLANE = SHARED / "real" / "jax" / "te_fused_attn.xplane.pb"
 #: A plane of XSpace: id 1, name, a line.

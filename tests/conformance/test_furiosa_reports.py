@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from shared_data import shared
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.reports.values import microseconds
 
 FOLDER = shared("seed_systems") / "furiosa"

@@ -16,9 +16,9 @@ from recount import damaged
 from recount.compare import disagreements
 from shared_data import shared
 
-from traceconv.diagnostics import Severity
-from traceconv.errors import InputError
-from traceconv.pipeline import IngestedRun, ingest
+from traceconv.base.diagnostics import Severity
+from traceconv.base.errors import InputError
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 MAKER = shared("malformed") / "make_malformed.py"
 

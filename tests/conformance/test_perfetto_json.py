@@ -11,8 +11,8 @@ import duckdb
 import pytest
 from shared_data import shared
 
-from traceconv.errors import InputError
-from traceconv.pipeline import ingest
+from traceconv.base.errors import InputError
+from traceconv.pipeline.ingest import ingest
 
 FOLDER = shared("perfetto_json")
 CASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ingest_checks import query
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 Trace = perfetto_trace_pb2.Trace

@@ -12,10 +12,10 @@ from shared_data import SHARED, shared
 from test_rocprofv3 import REAL as ROCPROFV3
 from test_torch_npu_folder import FOLDER as TORCH_NPU
 
-from traceconv.errors import InputError
-from traceconv.pipeline import ingest
-from traceconv.pipeline_sources import vendor_folders
-from traceconv.readers import choose_reader
+from traceconv.base.errors import InputError
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.discover import vendor_folders
+from traceconv.pipeline.ingest import ingest
 
 FOLDER = shared("real")
 #: Chrome traces, which test_recount.py adds up.

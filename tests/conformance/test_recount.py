@@ -14,7 +14,7 @@ from recount.stored import runs_by_path, tallies
 from recount.tally import Tally, differences, nanoseconds
 from shared_data import SHARED, shared
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 shared("real")
 

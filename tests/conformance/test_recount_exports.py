@@ -12,7 +12,7 @@ from shared_data import SHARED
 
 from traceconv.export.chrome import export_chrome
 from traceconv.export.perfetto import export_perfetto
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"

@@ -12,7 +12,7 @@ from recount.stored import tallies
 from recount.tally import differences
 
 from benchmarks import chrome_json, generate, perfetto
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 
 @pytest.mark.parametrize("kind", ["compact", "indented", "flows", "rarer", "wrecked"])

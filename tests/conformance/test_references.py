@@ -14,7 +14,7 @@ from references import dangling, unclassified
 from vendor_recording import made_up, write_folder
 
 import traceconv
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.training.options import TrainOptions
 

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 from shared_data import SHARED
 
-from traceconv.pipeline import IngestedRun, ingest
-from traceconv.readers import choose_reader
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 REAL = SHARED / "real" / "rocm" / "rocprofv3_908_results.json.gz"
 

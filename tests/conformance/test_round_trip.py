@@ -12,7 +12,7 @@ from shared_data import SHARED
 from test_real_files_covered import FOLDER, TRACES
 
 from traceconv.export.chrome import export_chrome
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 #: Gecko's format holds no events in the trace format.

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 from shared_data import shared
 
-from traceconv.errors import InputError
-from traceconv.pipeline import ingest
+from traceconv.base.errors import InputError
+from traceconv.pipeline.ingest import ingest
 
 FOLDER = shared("seed_systems")
 FACTS: dict[str, dict[str, Any]] = json.loads((FOLDER / "facts.json").read_text())

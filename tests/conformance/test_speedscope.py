@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traceconv.errors import InputError
-from traceconv.pipeline import IngestedRun, ingest
-from traceconv.readers import choose_reader
-from traceconv.readers.speedscope.stacks import SampledStacks
+from traceconv.base.errors import InputError
+from traceconv.formats.registry import choose_reader
+from traceconv.formats.speedscope.stacks import SampledStacks
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMES = [{"name": "main", "file": "a.py", "line": 1}, {"name": "f"}, {"name": "g"}]

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from shared_data import shared
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 TORCH = shared("real") / "torch"
 

@@ -14,7 +14,7 @@ import pytest
 from shared_data import shared
 
 from traceconv.cli import app
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 ASCEND = shared("real") / "ascend"
 FOLDER = ASCEND / "torch_npu_level1_rank1"

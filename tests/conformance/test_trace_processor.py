@@ -20,7 +20,7 @@ import pytest
 from shared_data import shared
 from trace_processor_flows import FLOWS, Flows
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 ANSWERS, REAL = shared("trace_processor"), shared("real")
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "perfetto-differences.md"

@@ -16,8 +16,8 @@ import duckdb
 import pytest
 from shared_data import SHARED, shared
 
-from traceconv.normalize.trace_json.classify import built_in
-from traceconv.pipeline import ingest
+from traceconv.normalize.trace.classify import built_in
+from traceconv.pipeline.ingest import ingest
 
 REAL = shared("real")
 SEEDS = shared("seed_systems")

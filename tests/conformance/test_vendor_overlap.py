@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from shared_data import shared
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 REAL = shared("real")
 RECORDING = REAL / "ascend/torch_npu_level1_rank1"

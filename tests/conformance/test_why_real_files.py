@@ -8,7 +8,7 @@ import pytest
 from shared_data import shared
 from why_checks import check_store
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 FILES = (
     "real/dftracer/v1_test.pfw.gz",

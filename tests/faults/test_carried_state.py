@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from ingest_checks import all_rows
 
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 from traceconv.normalize import carried
 from traceconv.normalize.carried import Budget, NumberedRows
-from traceconv.normalize.trace_json import begin_end, classify, first_pass, spans_by_track
-from traceconv.normalize.trace_json.begin_end import POINT_DTYPE, BeginEndMatcher
+from traceconv.normalize.trace import begin_end, classify, first_pass, spans_by_track
+from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.tracks import Process
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 Event = dict[str, Any]
 #: Columns of these say when and from where a run was ingested.

@@ -11,9 +11,9 @@ import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import ingested, normalized, query, record_counts
 
-from traceconv.diagnostics import Code
-from traceconv.errors import InputError
-from traceconv.pipeline import IngestedRun, ingest
+from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 
 def build(

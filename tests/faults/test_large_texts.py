@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from ingest_checks import query
 
-from traceconv.pipeline import ingest
-from traceconv.pipeline_trace import TraceOptions
-from traceconv.readers.chrome_json.limits import Limits
+from traceconv.formats.common.limits import Limits
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.trace_file import TraceOptions
 
 MB = 1 << 20
 SMALL = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'

@@ -20,12 +20,12 @@ from ingest_checks import all_rows, check_books, query
 from processes import heed_interrupts
 from trace_files import events, write_trace
 
+from traceconv.base.errors import DataLossError, InputError, UsageError
 from traceconv.cli.app import run
-from traceconv.errors import DataLossError, InputError, UsageError
-from traceconv.pipeline import IngestedRun, NothingUsable, SilentObserver, ingest
-from traceconv.pipeline_sources import find_sources
-from traceconv.readers import trace_walk
-from traceconv.readers.trace_walk import by_numbers
+from traceconv.formats.common import trace_walk
+from traceconv.formats.common.trace_walk import by_numbers
+from traceconv.pipeline.discover import find_sources
+from traceconv.pipeline.ingest import IngestedRun, NothingUsable, SilentObserver, ingest
 from traceconv.store.writer import StoreWriter
 
 RUNS = "SELECT run_id, label, rank, group_label FROM run ORDER BY run_id"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz.oracle import read_rows
-from traceconv.errors import TraceconvError
+from traceconv.base.errors import TraceconvError
 
 ODD = (
     *(None, True, False, "", "\u00b2", "--5", "+-5", "\u0663", "0x1g", "0x", "nan", "inf", "true", "null", "1_0"),

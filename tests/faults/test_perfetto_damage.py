@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ingest_checks import query
 from perfetto_builder import begin, end, message, packed, packet, small_trace, thread, varint
 
-from traceconv.diagnostics import Accounts, ImportLog
-from traceconv.errors import InputError
-from traceconv.pipeline import IngestedRun, ingest
-from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.perfetto_proto.framing import PacketFramer
-from traceconv.readers.perfetto_proto.reader import PerfettoReader
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.base.errors import InputError
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.perfetto_proto.framing import PacketFramer
+from traceconv.formats.perfetto_proto.reader import PerfettoReader
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 
 def slices(count: int, first: int = 0) -> bytes:
@@ -137,7 +137,7 @@ def test_packets_packed_in_packets_without_end(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_unfolds_to_more_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceconv.readers.perfetto_proto.reader.FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("traceconv.formats.perfetto_proto.reader.FREE_BYTES", 1 << 20)
     bomb = packet((50, zlib.compress(packet((36, bytes(20 << 20))), 9)))
     run, store = taken(slices(2) + bomb + slices(2, first=100), tmp_path)
     assert query(store, "SELECT count(*) FROM range") == [(4,)]
@@ -150,7 +150,7 @@ def test_one_text_that_all_events_name(tmp_path: Path, monkeypatch: pytest.Monke
     data = texts + b"".join(begin(n, 2, "a", (4, message((10, "k"), (17, 1)))) for n in range(200))
     _, store = taken(data, tmp_path)
     assert query(store, "SELECT DISTINCT length(args) FROM range") == [(10_008,)]
-    monkeypatch.setattr("traceconv.readers.perfetto_proto.notes.MAX_SHARED", 1 << 20)
+    monkeypatch.setattr("traceconv.formats.perfetto_proto.debug_annotations.MAX_SHARED", 1 << 20)
     with pytest.raises(InputError, match="numbered texts"):
         read(data, tmp_path / "again.pftrace")
 

@@ -9,10 +9,10 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
+from traceconv.base.errors import OutputError
 from traceconv.cli.app import run
-from traceconv.errors import OutputError
-from traceconv.normalize import spool
-from traceconv.normalize.trace_json import lanes
+from traceconv.normalize.sort import spool
+from traceconv.normalize.trace import spill
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no device that is always full")
@@ -47,7 +47,7 @@ def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_ingest_says_what_to_do(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (spool, lanes):
+    for module in (spool, spill):
         monkeypatch.setattr(module, "put_aside_file", full)
     trace, store = tmp_path / "t.json", tmp_path / "t.duckdb"
     trace.write_text(json.dumps([{"ph": "X", "name": f"{n}", "pid": 1, "ts": n, "dur": 1} for n in range(count)]))

@@ -13,9 +13,9 @@ import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import query
 
-from traceconv.errors import StoreError
+from traceconv.base.errors import StoreError
 from traceconv.export.output import open_output
-from traceconv.pipeline import IngestedRuns, SilentObserver, ingest
+from traceconv.pipeline.ingest import IngestedRuns, SilentObserver, ingest
 from traceconv.reports.catalog import report_statements
 from traceconv.store import file_lock
 from traceconv.store.writer import StoreWriter

@@ -18,11 +18,11 @@ import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import ingested, query, record_counts
 
-from traceconv.diagnostics import Accounts, Code, ImportLog, Severity
-from traceconv.normalize.raw_log import RawLogNormalizer
-from traceconv.pipeline import ingest
-from traceconv.readers.npulog.discover import find_captures
-from traceconv.readers.npulog.reader import CaptureReader
+from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
+from traceconv.formats.npulog.discover import find_captures
+from traceconv.formats.npulog.reader import CaptureReader
+from traceconv.normalize.npulog.raw_log import RawLogNormalizer
+from traceconv.pipeline.ingest import ingest
 from traceconv.schema import tables
 from traceconv.wire.frames import Block, FileHeader, FrameDecoder, encode_block_header, encode_file_header
 

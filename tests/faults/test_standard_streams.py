@@ -13,7 +13,7 @@ from capture_builder import CaptureBuilder
 from ingest_checks import query
 
 from traceconv.cli.app import run
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 FULL = "traceconv: can't write standard output: No space left on device\n"
 CLOSED = "traceconv: can't write standard output: Bad file descriptor\n"

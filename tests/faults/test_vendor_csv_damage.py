@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ingest_checks import query
 
-from traceconv.errors import InputError
-from traceconv.pipeline import ingest
+from traceconv.base.errors import InputError
+from traceconv.pipeline.ingest import ingest
 
 HEAD = "Name,Type,Start Time(us),Duration(us),Accelerator Core,Stream ID\n"
 ROWS = [f"op{n},Add,{100 + 10 * n}.5\t,2.25,AI_VECTOR_CORE,1\n" for n in range(6)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 from traceconv.wire.frames import Block, FrameDecoder
 from traceconv.wire.log_writer import CaptureWriter, new_records
 
@@ -18,7 +18,7 @@ from traceconv.wire.log_writer import CaptureWriter, new_records
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 from traceconv.wire.log_writer import CaptureWriter, new_records
 
 limit = int(sys.argv[2])

@@ -88,7 +88,7 @@ def _real_events() -> Iterator[bytes]:
 def own_export() -> list[Sample]:
     """Our own export, which is read by a way of its own."""
     from traceconv.export.chrome import export_chrome
-    from traceconv.pipeline import ingest
+    from traceconv.pipeline.ingest import ingest
     from traceconv.store.database import open_store
 
     with tempfile.TemporaryDirectory() as folder:

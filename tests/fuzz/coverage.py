@@ -24,7 +24,7 @@ def fuzz_with_coverage(names: list[str], out: Path) -> int:
     except ImportError:
         print("atheris is not installed (pip install 'traceconv[fuzz]', Python 3.11 to 3.13): nothing was done")
         return 0
-    from traceconv.errors import TraceconvError
+    from traceconv.base.errors import TraceconvError
 
     from .engine import Fuzzer, keep
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from traceconv.errors import TraceconvError
+from traceconv.base.errors import TraceconvError
 
 from .targets import TARGETS, Input, Target, clear
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from traceconv.diagnostics import Accounts, ImportLog
-from traceconv.events import ORDINAL_BITS
-from traceconv.json_events import TraceSource
-from traceconv.normalize.raw_log import RawLogNormalizer
-from traceconv.normalize.trace_json.classify import built_in
-from traceconv.normalize.trace_json.first_pass import FirstPass
-from traceconv.normalize.trace_json.own_columns import NotAsWritten
-from traceconv.normalize.trace_json.own_export import OwnExport, header_of
-from traceconv.normalize.trace_json.second_pass import SecondPass
-from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.npulog.discover import find_captures, fingerprint
-from traceconv.readers.npulog.reader import CaptureReader
-from traceconv.readers.sources import open_source
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import TraceSource
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.npulog.discover import find_captures, fingerprint
+from traceconv.formats.npulog.reader import CaptureReader
+from traceconv.formats.open_source import open_source
+from traceconv.normalize.npulog.raw_log import RawLogNormalizer
+from traceconv.normalize.trace.classify import built_in
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.own_columns import NotAsWritten
+from traceconv.normalize.trace.own_export import OwnExport, header_of
+from traceconv.normalize.trace.second_pass import SecondPass
 
 #: Small, so that inputs of some KB reach them.
 LIMITS = Limits(event_bytes=1 << 16, ratio=1000)

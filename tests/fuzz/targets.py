@@ -14,17 +14,17 @@ from unittest import mock
 import numpy as np
 import zstandard
 
-from traceconv.diagnostics import Account, ImportLog
-from traceconv.errors import TraceconvError
-from traceconv.normalize.trace_json.classify import Classifier, parse_rules
+from traceconv.base.diagnostics import Account, ImportLog
+from traceconv.base.errors import TraceconvError
+from traceconv.formats.perfetto_proto import translate
+from traceconv.formats.vendor_folder.records import CsvRecords
+from traceconv.normalize.trace.classify import Classifier, parse_rules
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.normalize.vendor_csv.typed import Odd, series, typed
-from traceconv.pipeline import ingest
-from traceconv.readers.perfetto_proto import translate
-from traceconv.readers.vendor_csv.records import CsvRecords
+from traceconv.pipeline.ingest import ingest
+from traceconv.provenance.find import why
+from traceconv.provenance.rows import EVENT_TABLES
 from traceconv.store.database import open_store
-from traceconv.why.find import why
-from traceconv.why.rows import EVENT_TABLES
 from traceconv.wire.frames import Damage, FrameDecoder
 
 from . import corpus, mutate

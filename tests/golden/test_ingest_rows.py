@@ -236,7 +236,7 @@ def test_waits_do_not_depend_on_where_batches_end(tmp_path: Path, monkeypatch: p
 
     sql = "SELECT source_task_id, stream_wait_ns FROM task ORDER BY 1"
     ingested(tmp_path / "whole.duckdb", capture("PROF_1"))
-    monkeypatch.setattr("traceconv.readers.npulog.reader._BATCH_BYTES", 1)
+    monkeypatch.setattr("traceconv.formats.npulog.reader._BATCH_BYTES", 1)
     ingested(tmp_path / "pieces.duckdb", capture("PROF_2"))
     wanted = [(1, 0), (2, -250), (3, 100), (4, 0), (5, None), (6, 100), (7, -20)]
     assert query(tmp_path / "whole.duckdb", sql) == wanted
@@ -256,7 +256,7 @@ def test_waits_do_not_depend_on_where_batches_end(tmp_path: Path, monkeypatch: p
 
 
 def test_wait_carries_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceconv.readers.npulog.reader._BATCH_BYTES", 1)
+    monkeypatch.setattr("traceconv.formats.npulog.reader._BATCH_BYTES", 1)
     b = synced(CaptureBuilder(tmp_path / "PROF_1", block_bytes=1))
     b.task(1, 10, 20).task(2, 25, 30).task(3, 5, 8, stream_id=1).task(4, 40, 50).task(5, 9, 10, stream_id=1)
     ingested(tmp_path / "s.duckdb", b.close())
@@ -338,7 +338,7 @@ def test_steps_with_and_without_their_marks(tmp_path: Path) -> None:
 
 def test_marks_of_one_step_become_one_row_wherever_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when a mark comes after the end mark, and none of it is lost without a word."""
-    monkeypatch.setattr("traceconv.readers.npulog.reader._BATCH_BYTES", 1)
+    monkeypatch.setattr("traceconv.formats.npulog.reader._BATCH_BYTES", 1)
     b = synced(CaptureBuilder(tmp_path / "PROF_1", block_bytes=1)).task(1, 1, 2)
     for tick, step, mark in [(10, 1, "start"), (19, 1, "end"), (15, 1, "fp_start"), (20, 2, "start"), (30, 2, "end")]:
         b.add("step_mark", 0, ticks=tick, step_id=step, model_id=4, iteration=step, mark=mark)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.store.database import open_store
 

@@ -29,9 +29,9 @@ from perfetto_builder import (
     track,
 )
 
-from traceconv.errors import InputError
-from traceconv.pipeline import IngestedRun, ingest
-from traceconv.readers import choose_reader
+from traceconv.base.errors import InputError
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 RANGES = "SELECT name, start_ns, dur_ns, depth, category, args FROM range ORDER BY start_ns, id"
 BIG = 1_720_000_000_123_456_789

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from round_trip import differences
 
-from traceconv.errors import InputError
+from traceconv.base.errors import InputError
 from traceconv.export.chrome import export_chrome
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 TEXT = st.sampled_from(["a", "b", 'say "hi"', "層\n", "\\", "(no name)", "op", "", "\ud7ff\u0001"])

@@ -13,7 +13,7 @@ from recount.compare import statistic, sums
 from recount.stored import tallies
 from recount.tally import differences
 
-from traceconv.diagnostics import Code
+from traceconv.base.diagnostics import Code
 from traceconv.schema import record
 from traceconv.wire.log_writer import CaptureWriter, new_records
 from traceconv.wire.text import encode_text
@@ -123,7 +123,7 @@ def test_task_ids_in_random_order_find_their_counters(tmp_path: Path) -> None:
 def test_more_text_than_the_limit_is_named_and_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traceconv.normalize.raw_log.TEXT_LIMIT_BYTES", 10_000)
+    monkeypatch.setattr("traceconv.normalize.npulog.raw_log.TEXT_LIMIT_BYTES", 10_000)
     b = CaptureBuilder(tmp_path / "PROF_1")
     b.call(1, 0, 5, "first").call(2, 6, 7, "x" * 9_000).call(3, 8, 9, "y" * 9_000)
     (run,) = ingested(tmp_path / "s.duckdb", b.close())

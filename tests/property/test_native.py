@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv import native
-from traceconv.json_events import binary_column
-from traceconv.normalize.complete_nesting import (
+from traceconv.events.trace import binary_column
+from traceconv.formats.chrome_json.patch import _patched_in_arrays, patch
+from traceconv.normalize.trace.arg_columns import ArgColumns
+from traceconv.normalize.trace.binary import taken, whole_numbers
+from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
+from traceconv.normalize.trace.complete_nesting import (
     BEFORE_NEXT,
     MOMENT,
     NO_PARENT,
@@ -25,12 +29,8 @@ from traceconv.normalize.complete_nesting import (
     StackNester,
     VectorNester,
 )
-from traceconv.normalize.trace_json.arg_columns import ArgColumns
-from traceconv.normalize.trace_json.binary import taken, whole_numbers
-from traceconv.normalize.trace_json.counters import samples_of
-from traceconv.normalize.trace_json.filled import Numbers, Values, new_column
-from traceconv.normalize.trace_json.times import exact_ns
-from traceconv.readers.chrome_json.patch import _patched_in_arrays, patch
+from traceconv.normalize.trace.counters import samples_of
+from traceconv.normalize.trace.times import exact_ns
 from traceconv.schema.dtypes import RecordArray
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")

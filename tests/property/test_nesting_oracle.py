@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.normalize.nesting import NO_PARENT, Nester, Slices
-from traceconv.normalize.trace_json.flows import _order
+from traceconv.normalize.npulog.nesting import NO_PARENT, Nester, Slices
+from traceconv.normalize.trace.flows import _order
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from traceconv.normalize.pairing import Pairer, stable_order
-from traceconv.normalize.spool import SpillIndex, Spool
+from traceconv.normalize.npulog.pairing import Pairer, stable_order
+from traceconv.normalize.sort.spool import SpillIndex, Spool
 from traceconv.schema import record
 from traceconv.schema.dtypes import dtype_of
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traceconv import native
-from traceconv.normalize.complete_nesting import (
+from traceconv.normalize.trace.complete_nesting import (
     MOMENT,
     NO_PARENT,
     SLICE,
@@ -16,8 +16,8 @@ from traceconv.normalize.complete_nesting import (
     StackNester,
     VectorNester,
 )
-from traceconv.normalize.trace_json.flows import _POINT_DTYPE as POINT_DTYPE
-from traceconv.normalize.trace_json.flows import END, START, STEP, Flows
+from traceconv.normalize.trace.flows import _POINT_DTYPE as POINT_DTYPE
+from traceconv.normalize.trace.flows import END, START, STEP, Flows
 
 #: Slices as (start, duration), moments as a start: few different times, so that they meet.
 SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), max_size=9)

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 Slices = list[tuple[int, int]]
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceconv.diagnostics import Accounts, ImportLog
-from traceconv.errors import InputError
-from traceconv.json_events import LABEL_FIELDS, TraceBatch
-from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.perfetto_proto import translate
-from traceconv.readers.perfetto_proto.reader import PerfettoReader
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.base.errors import InputError
+from traceconv.events.trace import LABEL_FIELDS, TraceBatch
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.perfetto_proto import translate
+from traceconv.formats.perfetto_proto.reader import PerfettoReader
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 BASE = 1_720_000_000_123_456_789

@@ -13,7 +13,7 @@ from recount.tally import differences
 from references import dangling
 
 import traceconv
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 
 @pytest.mark.parametrize("seed", range(3))

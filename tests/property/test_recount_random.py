@@ -23,7 +23,7 @@ from recount.stored import runs_by_path, tallies
 from recount.tally import differences
 from vendor_recording import made_up, write_folder
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 
 @pytest.mark.parametrize("first", range(0, 160, 80))

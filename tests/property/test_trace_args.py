@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.normalize.trace_json.args import BESIDE, Beside, members_of, with_beside
+from traceconv.normalize.trace.args import BESIDE, Beside, members_of, with_beside
 
 ARGS = st.sampled_from([None, "{}", "{ }", '{"a":1}', '{"a":"}"} ', '{"a": {"b": 1 } \n}\t', '{"é":"\\\\"}'])
 VALUES = st.sampled_from(["1", '"x"', "[{}]"])

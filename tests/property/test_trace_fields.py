@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv import native
-from traceconv.json_events import LABEL_FIELDS, RAW_FIELDS, EventColumns
-from traceconv.readers.chrome_json.compiled import scanned_columns
-from traceconv.readers.chrome_json.decode import BLANKS as BLANKS_BETWEEN
-from traceconv.readers.chrome_json.decode import NotWhole, _by_places, _one_by_one, decode_events
-from traceconv.readers.chrome_json.fields import columns_in
+from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, EventColumns
+from traceconv.formats.chrome_json.compiled import scanned_columns
+from traceconv.formats.chrome_json.decode import BLANKS as BLANKS_BETWEEN
+from traceconv.formats.chrome_json.decode import NotWhole, _by_places, _one_by_one, decode_events
+from traceconv.formats.chrome_json.fields import columns_in
 
 KEYS = (*LABEL_FIELDS, *RAW_FIELDS, "sf", "id2", "bind_id", "cname", "", "namename", "argsargsargs", "\\u0074s", "é")
 #: The ways of reading all events at once.

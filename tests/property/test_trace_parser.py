@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceconv import native
-from traceconv.diagnostics import Accounts, ImportLog
-from traceconv.errors import TraceconvError
-from traceconv.json_events import TraceBatch
-from traceconv.normalize.trace_json.first_pass import FirstPass
-from traceconv.normalize.trace_json.second_pass import SecondPass
-from traceconv.readers.chrome_json import parser
-from traceconv.readers.chrome_json.parser import TraceParser
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.base.errors import TraceconvError
+from traceconv.events.trace import TraceBatch
+from traceconv.formats.chrome_json import parser
+from traceconv.formats.chrome_json.parser import TraceParser
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.second_pass import SecondPass
 
 EVENTS = st.lists(
     st.fixed_dictionaries(
@@ -139,7 +139,7 @@ def test_damage_of_any_kind_leaves_rows_or_words(
 
 
 def test_rows_do_not_depend_on_how_much_is_kept_in_memory(tmp_path: Path) -> None:
-    from traceconv.normalize.external_sort import ExternalSort
+    from traceconv.normalize.sort.external_sort import ExternalSort
 
     dtype = np.dtype([("key", "<i8"), ("value", "<i8")])
     random = np.random.default_rng(7)

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceconv.diagnostics import Code
-from traceconv.errors import InputError
+from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError
 from traceconv.schema import record
 from traceconv.schema.dtypes import dtype_of
 from traceconv.schema.model import Field, RecordSchema

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from traceconv.ahead import ahead
+from traceconv.base.prefetch import ahead
 
 
 def threads() -> int:

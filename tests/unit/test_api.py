@@ -14,7 +14,7 @@ import pytest
 import traceconv
 from tests.capture_builder import CaptureBuilder
 from tests.store_builder import build_store
-from traceconv.errors import InputError, StoreError, UsageError
+from traceconv.base.errors import InputError, StoreError, UsageError
 from traceconv.store.database import open_store
 
 

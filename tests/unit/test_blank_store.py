@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from traceconv.reports.catalog import report_statements
-from traceconv.store.blank import blank_store
 from traceconv.store.database import open_store
+from traceconv.store.template_cache import blank_store
 from traceconv.store.writer import StoreWriter
 
 _CONTENTS = (

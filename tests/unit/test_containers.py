@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from traceconv.diagnostics import Code, ImportLog
-from traceconv.errors import InputError
-from traceconv.pipeline import ingest
-from traceconv.readers.chrome_json.containers import TextSource, head_of
-from traceconv.readers.chrome_json.limits import Limits
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.errors import InputError
+from traceconv.formats.common.files import TextSource, head_of
+from traceconv.formats.common.limits import Limits
+from traceconv.pipeline.ingest import ingest
+from traceconv.provenance.find import why
 from traceconv.store.database import open_store
-from traceconv.why.find import why
 
 EVENTS = [{"ph": "X", "name": f"n{i}", "cat": "層", "pid": 1, "tid": 1, "ts": i * 3, "dur": 2} for i in range(3000)]
 TEXT = json.dumps(EVENTS, ensure_ascii=False).encode()

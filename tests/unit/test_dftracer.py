@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.pipeline import IngestedRun, ingest
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 HOST = "6882804a826580cd"
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.capture_builder import CaptureBuilder
 from tests.trace_files import write_trace
-from traceconv.diagnostics import Account, Accounts, Code, ImportLog, Severity
-from traceconv.errors import TraceconvError, printable, suggestion
+from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog, Severity
+from traceconv.base.errors import TraceconvError, printable, suggestion
 
 
 def test_every_code_says_what_it_means() -> None:

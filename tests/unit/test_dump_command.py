@@ -287,7 +287,7 @@ def test_a_large_block_comes_in_parts_with_the_right_places(
     data["ticks"] = np.arange(10)
     path = write_file(tmp_path / "sync.bin", schema, encode_block(schema, data, 0))
     whole = rows(capfd, path)
-    monkeypatch.setattr("traceconv.readers.npulog.dump._PART_RECORDS", 3)
+    monkeypatch.setattr("traceconv.formats.npulog.dump._PART_RECORDS", 3)
     assert rows(capfd, path) == whole
     assert rows(capfd, path, "--limit", "7") == whole[:7]
     assert [row["_sequence"] for row in whole] == list(range(10))

@@ -13,7 +13,7 @@ from store_builder import build_store
 
 from traceconv.export.chrome import export_chrome
 from traceconv.export.perfetto import export_perfetto
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 FLOWS = [

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.cli.app import run
-from traceconv.errors import InputError, OutputError, UsageError
 from traceconv.export.memory_flow import MemoryFlow, export_memory_flow
 from traceconv.export.svg import decimal, ticks, time_unit
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.store.database import open_store
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 from traceconv.export.output import open_output
 
 MakeStore = Callable[..., Path]

@@ -11,10 +11,10 @@ import pytest
 from ingest_checks import query
 from store_builder import build_store
 
-from traceconv.errors import InputError, StoreError
+from traceconv.base.errors import InputError, StoreError
 from traceconv.export import perfetto, perfetto_texts
 from traceconv.export.perfetto import PerfettoSummary, export_perfetto
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 BASE = 1_720_000_000_123_456_789

@@ -14,7 +14,7 @@ from ingest_checks import query
 from round_trip import differences
 
 from traceconv.cli.app import run
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.reports.catalog import reports
 
 MOST = 2**63 - 1

@@ -8,9 +8,9 @@ import pytest
 from ingest_checks import query
 from perfetto_builder import begin, end, event, thread
 
-from traceconv.errors import TraceconvError
-from traceconv.normalize.trace_json.times import exact_number
-from traceconv.pipeline import IngestedRun, ingest
+from traceconv.base.errors import TraceconvError
+from traceconv.normalize.trace.times import exact_number
+from traceconv.pipeline.ingest import IngestedRun, ingest
 
 HUGE = "1e99999999999999999999"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from traceconv.errors import InputError
-from traceconv.normalize.trace_json.classify import parse_rules
-from traceconv.pipeline import ingest
+from traceconv.base.errors import InputError
+from traceconv.normalize.trace.classify import parse_rules
+from traceconv.pipeline.ingest import ingest
 
 
 def test_a_number_of_a_rule_file_may_be_infinite() -> None:

@@ -12,7 +12,7 @@ from fuzz import engine
 from fuzz.engine import Fuzzer, kept
 from fuzz.targets import TARGETS, Input, Target
 
-from traceconv.errors import InputError
+from traceconv.base.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 #: Inputs of each target: as many as some seconds allow in all.

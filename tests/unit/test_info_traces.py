@@ -13,7 +13,7 @@ from trace_files import write_trace
 
 from traceconv.cli.app import run as run_command
 from traceconv.export.chrome import export_chrome
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'

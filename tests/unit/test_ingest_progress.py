@@ -12,7 +12,7 @@ from trace_files import write_trace
 
 from traceconv.cli import progress
 from traceconv.cli.progress import IngestProgress, ingest_progress
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 
 class Clock:

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 BASE_US = 1_700_000_000_000_000
 ON = {"device": 0, "stream": 7}

@@ -10,12 +10,12 @@ from types import FrameType
 import pytest
 
 from traceconv import native
-from traceconv.diagnostics import Accounts, ImportLog
-from traceconv.readers.chrome_json import parser, patch, salvage
-from traceconv.readers.chrome_json.limits import Limits
-from traceconv.readers.chrome_json.parser import TraceParser
-from traceconv.readers.furiosa_csv.reader import FuriosaCsvReader
-from traceconv.readers.furiosa_csv.sniff import HEAD
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.formats.chrome_json import parser, patch, salvage
+from traceconv.formats.chrome_json.parser import TraceParser
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.furiosa_csv.reader import FuriosaCsvReader
+from traceconv.formats.furiosa_csv.sniff import HEAD
 
 EVENT = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'
 CONSTRUCTS = (

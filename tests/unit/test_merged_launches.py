@@ -8,7 +8,7 @@ from pathlib import Path
 import nsys_builder
 from ingest_checks import query
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 Event = dict[str, object]
 

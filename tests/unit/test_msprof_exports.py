@@ -13,9 +13,9 @@ import pytest
 from vendor_recording import made_up, meta, us, waits, write_csv, write_sums
 
 from traceconv.cli import app
+from traceconv.formats.vendor_folder.discover import find_vendor_folders
 from traceconv.normalize.vendor_csv.spec import plain
-from traceconv.pipeline import ingest
-from traceconv.readers.vendor_folder.discover import find_vendor_folders
+from traceconv.pipeline.ingest import ingest
 
 T0 = 1_780_676_244_313_289_000
 NO_SUBTASK = 2**32 - 1

@@ -13,10 +13,10 @@ from capture_builder import CaptureBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceconv.errors import InputError
-from traceconv.readers.npulog import discover
-from traceconv.readers.npulog.discover import CaptureFolder, find_captures, fingerprint
-from traceconv.readers.npulog.manifest import ManifestProblem, parse_manifest
+from traceconv.base.errors import InputError
+from traceconv.formats.npulog import discover
+from traceconv.formats.npulog.discover import CaptureFolder, find_captures, fingerprint
+from traceconv.formats.npulog.manifest import ManifestProblem, parse_manifest
 
 
 def make(folder: Path, **options: Any) -> Path:

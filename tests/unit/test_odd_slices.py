@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 _PLACE = {"pid": 0, "tid": 0}
 

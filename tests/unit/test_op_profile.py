@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import traceconv
+from traceconv.base.errors import ModelError, UsageError
 from traceconv.cli.app import run
-from traceconv.errors import ModelError, UsageError
 from traceconv.runtime import op_cache
+from traceconv.runtime.error_text import first_line
 from traceconv.runtime.op_profile import profile_op
-from traceconv.runtime.said import first_line
 from traceconv.runtime.static_profile import static_profile
 
 ROOT = Path(__file__).parents[2]

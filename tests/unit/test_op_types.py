@@ -8,9 +8,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from traceconv.normalize.trace_json.classify import built_in
-from traceconv.normalize.trace_json.signature import signature
-from traceconv.pipeline import ingest
+from traceconv.normalize.trace.classify import built_in
+from traceconv.normalize.trace.signature import signature
+from traceconv.pipeline.ingest import ingest
 
 RAF = next(rules for rules in built_in() if rules.title == "RAF")
 ASCEND = next(rules for rules in built_in() if rules.title.startswith("Ascend"))

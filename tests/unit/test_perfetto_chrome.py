@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import perfetto_builder as pb
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 EVENTS = pb.process(1, 7, "Browser") + pb.begin(1000, 1, "a") + pb.end(2000, 1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import traceconv
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 from traceconv.runtime.live import PROCESS
 from traceconv.wire.log_writer import CaptureWriter
 

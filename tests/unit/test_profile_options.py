@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import traceconv
-from traceconv.errors import InputError, UsageError
+from traceconv.base.errors import InputError, UsageError
 from traceconv.runtime.profile_options import parse_options
 
 ASCEND = {

@@ -19,8 +19,8 @@ import pytest
 
 import traceconv
 from traceconv import profiler as module
-from traceconv.errors import OutputError, StoreError, UsageError
-from traceconv.pipeline import ingest
+from traceconv.base.errors import OutputError, StoreError, UsageError
+from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.live import PROCESS
 from traceconv.wire.log_writer import CaptureWriter
 

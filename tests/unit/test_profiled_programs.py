@@ -15,8 +15,8 @@ from references import dangling
 from runtime_reader import Capture
 
 import traceconv
-from traceconv.diagnostics import Code
-from traceconv.pipeline import ingest
+from traceconv.base.diagnostics import Code
+from traceconv.pipeline.ingest import ingest
 
 PROGRAM = """
 import sys

@@ -17,7 +17,7 @@ from runtime_reader import Capture
 
 import traceconv
 from tests.onnx_models import onnxruntime_values
-from traceconv.errors import InputError, OutputError, UsageError
+from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.zoo import find_model
 
@@ -223,7 +223,7 @@ def test_a_kernel_that_fails_gives_the_memory_back() -> None:
     )
     values = np.arange(4, dtype=np.float32)
     with traceconv.Session(model) as session, traceconv.profile() as p:
-        with pytest.raises(traceconv.errors.ModelError):
+        with pytest.raises(traceconv.base.errors.ModelError):
             session.run({"data": values, "at": np.array([9])})
         held = len(session.held_memory())
         outputs = session.run({"data": values, "at": np.array([3])})

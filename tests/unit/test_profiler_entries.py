@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import traceconv
-from traceconv.errors import UsageError
+from traceconv.base.errors import UsageError
 from traceconv.runtime.capture import Capture
-from traceconv.runtime.gate import Gate
 from traceconv.runtime.live import PROCESS
+from traceconv.runtime.rwlock import Gate
 
 
 def latest() -> Capture:

@@ -19,8 +19,8 @@ from onnx_models import ModelBuilder
 from processes import heed_interrupts
 from runtime_reader import Capture
 
+from traceconv.base.errors import OutputError
 from traceconv.cli.app import run
-from traceconv.errors import OutputError
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.wire.log_writer import CaptureWriter
 

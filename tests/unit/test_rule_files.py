@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from traceconv.errors import InputError
-from traceconv.normalize.trace_json.classify import Classifier, built_in, parse_rules, rules_of
+from traceconv.base.errors import InputError
+from traceconv.normalize.trace.classify import Classifier, built_in, parse_rules, rules_of
 
 GOOD = """
 title = "One"

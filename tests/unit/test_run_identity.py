@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.errors import UsageError
-from traceconv.readers.identity import Identity, Naming, epoch_offset_ns, names_of, of_facts, of_keys, rank_pattern
+from traceconv.base.errors import UsageError
+from traceconv.formats.common.identity import (
+    Identity,
+    Naming,
+    epoch_offset_ns,
+    names_of,
+    of_facts,
+    of_keys,
+    rank_pattern,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from runtime_invariants import check
 from runtime_reader import Capture
 
+from traceconv.base.errors import InputError
 from traceconv.cli.app import run
-from traceconv.errors import InputError
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import compile_model

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ModelBuilder, onnxruntime_values
 from runtime_reader import Capture
 
-from traceconv.errors import InputError, ModelError
+from traceconv.base.errors import InputError, ModelError
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import CompiledModel, compile_model

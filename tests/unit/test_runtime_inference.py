@@ -9,7 +9,7 @@ import runtime_invariants
 from ingest_checks import ingested, query
 from runtime_reader import Capture
 
-from traceconv.errors import InputError
+from traceconv.base.errors import InputError
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import Device
 from traceconv.runtime.host import THREADS, modelled_host

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.errors import ModelError
+from traceconv.base.errors import ModelError
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnx_models import ModelBuilder, onnxruntime_values
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
-from traceconv.errors import InputError, ModelError, UsageError
+from traceconv.base.errors import InputError, ModelError, UsageError
 from traceconv.runtime.inputs import inputs_from_file, random_inputs
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.ops import OpKind, traits_of

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import traceconv
-from traceconv.errors import UsageError
+from traceconv.base.errors import UsageError
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.spans import args_text
 from traceconv.runtime.stream_spans import Piece, range_events

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from traceconv.base.errors import ModelError
 from traceconv.cli.app import run
-from traceconv.errors import ModelError
-from traceconv.pipeline import ingest
-from traceconv.pipeline_static import measured_memory, store_static_profile
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.static_profile import measured_memory, store_static_profile
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.spec import reference_npu
 from traceconv.runtime.static_profile import by_core, static_profile

@@ -10,8 +10,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from traceconv.normalize.trace_json.steps import Mark, Steps
-from traceconv.pipeline import ingest
+from traceconv.normalize.trace.steps import Mark, Steps
+from traceconv.pipeline.ingest import ingest
 
 FULL = ("Iteration Time", "FP_BP Time", "Iteration Refresh")
 

@@ -11,9 +11,9 @@ import duckdb
 import pytest
 
 import traceconv
-from traceconv.cache_folder import cache_folder
-from traceconv.errors import StoreError
-from traceconv.pipeline import ingest
+from traceconv.base.cache_folder import cache_folder
+from traceconv.base.errors import StoreError
+from traceconv.pipeline.ingest import ingest
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import sql_type

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from vendor_recording import made_up, timeline
 
-from traceconv.normalize import table_waits
-from traceconv.normalize.table_waits import TableWaits
-from traceconv.normalize.trace_json import lanes
-from traceconv.pipeline import ingest
-from traceconv.readers.chrome_json import parser
+from traceconv.formats.chrome_json import parser
+from traceconv.normalize.npulog import table_waits
+from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.trace import spill
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.writer import StoreWriter
 
 Row = tuple[int, int, int, bool]
@@ -98,7 +98,7 @@ def test_a_trace_has_the_waits_of_each_device_whatever_the_order_and_the_batches
     monkeypatch.setattr(table_waits, "_KEPT", 30)
     monkeypatch.setattr(parser, "CHUNK_BYTES", rng.randrange(500, 5000))
     monkeypatch.setattr(parser, "_BATCH_BYTES", 500)
-    monkeypatch.setattr(lanes, "_BATCH_ROWS", 1)
+    monkeypatch.setattr(spill, "_BATCH_ROWS", 1)
     updates: list[str] = []
     run_sql = StoreWriter.run_sql
 

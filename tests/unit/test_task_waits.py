@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 BASE_US = 1_700_000_000_000_000
 

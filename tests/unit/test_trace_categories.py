@@ -12,7 +12,7 @@ from round_trip import differences
 
 from traceconv.export.chrome import export_chrome
 from traceconv.export.perfetto import export_perfetto
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 HOSTILE = 'a,b;"c"\\ é😀\t'

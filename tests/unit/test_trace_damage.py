@@ -10,8 +10,8 @@ import duckdb
 import pytest
 import zstandard
 
-from traceconv.errors import DataLossError, InputError
-from traceconv.pipeline import ingest
+from traceconv.base.errors import DataLossError, InputError
+from traceconv.pipeline.ingest import ingest
 
 A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'
 B = '{"ph":"X","name":"b","pid":1,"tid":1,"ts":"4.0001","dur":1e1}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from traceconv.json_events import EventColumns, Extras, coded, join_columns
+from traceconv.events.trace import EventColumns, Extras, coded, join_columns
 
 SAID = [None, {"sf": Raw(b"7"), "cname": Raw(b'"good"')}, None, {"sf": Raw(b"8")}]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from traceconv.pipeline import ingest
-from traceconv.readers.chrome_json import salvage
+from traceconv.formats.chrome_json import salvage
+from traceconv.pipeline.ingest import ingest
 
 
 def event(ph: str, ts: int, **more: Any) -> dict[str, Any]:

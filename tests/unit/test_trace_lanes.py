@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from traceconv.normalize.trace_json.lanes import END_SCHEMA, Lane
+from traceconv.normalize.trace.spill import END_SCHEMA, Lane
 
 
 @pytest.fixture(params=[0, 1, 8192, 20_000, 60_000])

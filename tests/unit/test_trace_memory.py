@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.errors import InputError
-from traceconv.normalize.trace_json.classify import parse_rules
-from traceconv.pipeline import ingest
+from traceconv.base.errors import InputError
+from traceconv.normalize.trace.classify import parse_rules
+from traceconv.pipeline.ingest import ingest
 
 BASE_US = 1_700_000_000_000_000
 BASE_NS = BASE_US * 1000

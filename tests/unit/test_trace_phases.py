@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ingest_checks import query
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 
 def stored(tmp_path: Path, *events: dict[str, Any]) -> Path:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.pipeline import ingest
-from traceconv.readers.chrome_json import salvage, scan
+from traceconv.formats.chrome_json import salvage, scan
+from traceconv.pipeline.ingest import ingest
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceconv.readers.chrome_json.decode import decode_events
+from traceconv.formats.chrome_json.decode import decode_events
 
 ONE = b'{"ph":"X","name":"abcdefgh","cat":"fee","pid":1,"tid":1,"ts":1.5,"dur":2}'
 

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import ModelBuilder
 from sklearn.datasets import load_digits
 
-from traceconv.errors import InputError, ModelError, UsageError
+from traceconv.base.errors import InputError, ModelError, UsageError
 from traceconv.runtime.training.optimizers import Optimizer
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.trainer import Trainer, compile_training

@@ -16,9 +16,9 @@ from sklearn.datasets import load_digits
 from test_training import convnet, mlp
 
 import traceconv
+from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
-from traceconv.errors import InputError, UsageError
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.record import Recorded, RecordOptions, record
 from traceconv.runtime.schedule import WORLD_GROUP
 from traceconv.runtime.training.options import TrainOptions

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from traceconv.cli import app
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 # A time of today in µs, that no double holds to the nanosecond.
 T0 = 1_736_408_883_709_301

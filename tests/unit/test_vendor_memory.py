@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 T0_NS = 1_736_408_883_709_301_000
 UNITS = {"KB": 1024, "MB": 1 << 20}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.whole import whole_number
+from traceconv.base.integers import whole_number
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

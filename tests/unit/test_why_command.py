@@ -10,8 +10,8 @@ import pytest
 
 from traceconv.cli import app
 from traceconv.cli.why_text import pretty
-from traceconv.pipeline import ingest
-from traceconv.why.evidence import MAX_BYTES
+from traceconv.pipeline.ingest import ingest
+from traceconv.provenance.evidence import MAX_BYTES
 
 FIRST = 1 << 40
 

@@ -14,10 +14,10 @@ import zstandard
 from test_vendor_folders import msprof_folder, torch_npu_folder
 from why_checks import check_store, said
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.provenance.evidence import Answer
+from traceconv.provenance.find import why
 from traceconv.store.database import open_store
-from traceconv.why.evidence import Answer
-from traceconv.why.find import why
 
 ROOT = Path(__file__).parents[2]
 

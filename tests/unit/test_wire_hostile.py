@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from traceconv.diagnostics import Code
-from traceconv.errors import InputError
+from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError
 from traceconv.wire import frames
 from traceconv.wire.frames import (
     BLOCK_MAGIC,

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.pipeline import ingest
+from traceconv.pipeline.ingest import ingest
 
 
 def stored(trace: Any, folder: Path) -> duckdb.DuckDBPyConnection:

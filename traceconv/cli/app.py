@@ -8,7 +8,9 @@ import sys
 import typer
 import typer.core
 
-from traceconv import __version__
+from traceconv._version import __version__
+from traceconv.base.errors import TraceconvError
+from traceconv.base.malloc_tuning import is_starved
 from traceconv.cli import (
     dump,
     export,
@@ -26,8 +28,6 @@ from traceconv.cli import (
 )
 from traceconv.cli.output import say
 from traceconv.cli.streams import ReaderLeft, finish, guard_streams
-from traceconv.errors import TraceconvError
-from traceconv.memory import is_starved
 
 _HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and calm with broken files.
 

@@ -32,10 +32,10 @@ def dump(
     limit: int | None = typer.Option(None, "--limit", metavar="N", min=0, help="Only the first N records."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object a line, with every field."),
 ) -> None:
+    from traceconv.base.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
     from traceconv.cli.output import say
-    from traceconv.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
-    from traceconv.readers.npulog.discover import find_captures
-    from traceconv.readers.npulog.dump import DumpOptions, dump_capture, record_types
+    from traceconv.formats.npulog.discover import find_captures
+    from traceconv.formats.npulog.dump import DumpOptions, dump_capture, record_types
     from traceconv.schema import records
 
     captures = find_captures(paths)

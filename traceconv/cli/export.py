@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traceconv.base.errors import UsageError
 from traceconv.cli import options
-from traceconv.errors import UsageError
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,7 +78,7 @@ def _export() -> None: ...
 def chrome(
     output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
 ) -> None:
-    from traceconv.memory import keep_little
+    from traceconv.base.malloc_tuning import keep_little
 
     keep_little()
     from traceconv.cli.output import say
@@ -116,7 +116,7 @@ def perfetto(
     device: int | None = _DEVICE,
     with_args: bool = typer.Option(True, "--args/--no-args", help="Whether slices have arguments beside their name."),
 ) -> None:
-    from traceconv.memory import keep_little
+    from traceconv.base.malloc_tuning import keep_little
 
     keep_little()
     from traceconv.cli.output import say

@@ -14,8 +14,8 @@ import typer
 from traceconv.cli.info_trace import describe_folder, describe_trace, folder_lines, trace_lines, unreadable_in
 
 if TYPE_CHECKING:
-    from traceconv.pipeline_sources import Sources
-    from traceconv.readers.npulog.inspect import CaptureState, FileState
+    from traceconv.formats.npulog.inspect import CaptureState, FileState
+    from traceconv.pipeline.discover import Sources
 
 HELP = """Say what a file or folder is, and whether it is whole.
 
@@ -55,9 +55,9 @@ def info(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON list, an object for each thing found."),
 ) -> None:
+    from traceconv.base.errors import EXIT_DATA_LOSS, InputError
     from traceconv.cli.output import say
-    from traceconv.errors import EXIT_DATA_LOSS, InputError
-    from traceconv.readers.npulog.inspect import inspect_capture
+    from traceconv.formats.npulog.inspect import inspect_capture
 
     described: list[dict[str, Any]] = []
     whole, usable = True, False
@@ -83,7 +83,7 @@ def info(
         tell(describe_folder(folder), folder_lines(folder))
         problems += unreadable_in(folder)
     if found.traces:
-        from traceconv.pipeline_inspect import inspect_trace  # with all that it alone needs
+        from traceconv.pipeline.inspect import inspect_trace  # with all that it alone needs
     for file in found.traces:
         try:
             trace = inspect_trace(file.path, file.reader, scan=not quick)
@@ -105,7 +105,7 @@ def info(
 
 
 def _sources(paths: list[Path]) -> Sources:
-    from traceconv.pipeline_sources import Sources, find_sources
+    from traceconv.pipeline.discover import Sources, find_sources
 
     return find_sources(paths, None) if paths else Sources()
 
@@ -121,8 +121,8 @@ def _is_duckdb(path: Path) -> bool:
 
 
 def _capture_lines(state: CaptureState) -> Iterator[str]:
-    from traceconv.errors import printable
-    from traceconv.readers.npulog.inspect import wall_clock_text
+    from traceconv.base.errors import printable
+    from traceconv.formats.npulog.inspect import wall_clock_text
 
     capture = state.capture
     single = len(capture.files) == 1
@@ -186,7 +186,7 @@ def _header_lines(state: FileState) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     return printable(text, 30)
 
@@ -202,7 +202,7 @@ def _verdict(state: CaptureState) -> str:
 
 
 def _problems(state: CaptureState) -> list[str]:
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     found = list(state.problems)
     for file in state.files:
@@ -295,8 +295,8 @@ def _describe_store(path: Path) -> dict[str, Any]:
 
 
 def _store_lines(store: dict[str, Any]) -> Iterator[str]:
-    from traceconv.errors import printable
-    from traceconv.readers.npulog.inspect import wall_clock_text
+    from traceconv.base.errors import printable
+    from traceconv.formats.npulog.inspect import wall_clock_text
 
     yield f"{printable(store['path'], 60)}: a store, {store['size_bytes']:,} bytes"
     yield f"  schema version {store['schema_version']}, made by {printable(str(store['writer']), 40)}"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from traceconv.diagnostics import LogEntry
-    from traceconv.pipeline_inspect import TraceState
-    from traceconv.readers.vendor_folder.discover import VendorFolder
+    from traceconv.base.diagnostics import LogEntry
+    from traceconv.formats.vendor_folder.discover import VendorFolder
+    from traceconv.pipeline.inspect import TraceState
 
 _SHOWN = 20
 #: Nanoseconds since 1970 in which recordings lie: from 2001 to 2096.
@@ -19,8 +19,8 @@ _EPOCH_RANGE = (10**18, 4 * 10**18)
 
 def trace_lines(state: TraceState) -> Iterator[str]:
     """A trace file, in lines of 80 columns."""
-    from traceconv.errors import printable
-    from traceconv.pipeline_inspect import FORMATS
+    from traceconv.base.errors import printable
+    from traceconv.pipeline.inspect import FORMATS
 
     yield printable(state.path.name, 80)
     packed = "" if state.container == "plain" else f", {state.container}"
@@ -49,7 +49,7 @@ def trace_lines(state: TraceState) -> Iterator[str]:
 
 def folder_lines(folder: VendorFolder) -> Iterator[str]:
     """An output folder of msprof or torch_npu, in lines of 80 columns."""
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     yield printable(folder.path.name or str(folder.path), 80)
     yield "  an output folder of msprof or torch_npu"
@@ -111,7 +111,7 @@ def describe_folder(folder: VendorFolder) -> dict[str, Any]:
 
 def unreadable_in(folder: VendorFolder) -> Iterator[str]:
     """A line for each file of an output folder that can't be read."""
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     for file in (*folder.files, *folder.facts):
         try:
@@ -126,7 +126,7 @@ def _fact(title: str, text: str) -> Iterator[str]:
 
 
 def _times(first_ns: int, last_ns: int) -> str:
-    from traceconv.readers.npulog.inspect import wall_clock_text
+    from traceconv.formats.npulog.inspect import wall_clock_text
 
     if _EPOCH_RANGE[0] <= first_ns < _EPOCH_RANGE[1]:
         span_ns = last_ns - first_ns
@@ -140,8 +140,8 @@ def _seconds(ns: int) -> str:
 
 
 def _said(log: tuple[LogEntry, ...]) -> Iterator[str]:
-    from traceconv.diagnostics import Severity
-    from traceconv.errors import printable
+    from traceconv.base.diagnostics import Severity
+    from traceconv.base.errors import printable
 
     for entry in log[:_SHOWN]:
         place = "" if entry.byte_offset is None else f" at byte {entry.byte_offset:,}"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from traceconv.pipeline import IngestedRun, IngestedRuns
-    from traceconv.pipeline_sources import Problem
-    from traceconv.pipeline_trace import TraceOptions
+    from traceconv.pipeline.discover import Problem
+    from traceconv.pipeline.ingest import IngestedRun, IngestedRuns
+    from traceconv.pipeline.trace_file import TraceOptions
 
 #: Losses that are shown one by one; the store has them all.
 _SHOWN_LOSSES = 10
@@ -85,17 +85,17 @@ def ingest(
 
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
-    from traceconv.memory import keep_little, require_address_space
+    from traceconv.base.malloc_tuning import keep_little, require_address_space
 
     require_address_space()
     keep_little()
+    from traceconv.base.errors import EXIT_DATA_LOSS, printable
     from traceconv.cli.options import store_path
     from traceconv.cli.output import say
     from traceconv.cli.progress import ingest_progress
-    from traceconv.errors import EXIT_DATA_LOSS, printable
-    from traceconv.pipeline import NothingUsable
-    from traceconv.pipeline import ingest as ingest_captures
-    from traceconv.readers.identity import Naming, rank_pattern
+    from traceconv.formats.common.identity import Naming, rank_pattern
+    from traceconv.pipeline.ingest import NothingUsable
+    from traceconv.pipeline.ingest import ingest as ingest_captures
 
     store = store_path(db)
     naming = Naming(None if pattern is None else rank_pattern(pattern), group)
@@ -129,16 +129,16 @@ def _trace_options(rules: list[Path], max_event_mb: int, max_ratio: int) -> Trac
     """How trace files are to be read; None when all is as by default, so that nothing is loaded for it."""
     if not rules and (max_event_mb, max_ratio) == (64, 1000):
         return None
-    from traceconv.normalize.trace_json.classify import read_rules
-    from traceconv.pipeline_trace import TraceOptions
-    from traceconv.readers.chrome_json.limits import Limits
+    from traceconv.formats.common.limits import Limits
+    from traceconv.normalize.trace.classify import read_rules
+    from traceconv.pipeline.trace_file import TraceOptions
 
     return TraceOptions(Limits(max_event_mb << 20, max_ratio), tuple(map(read_rules, rules)))
 
 
 def _report(result: IngestedRuns, store: Path, seconds: float) -> Iterator[str]:
     """What became of all: each run with its books, or of many a line each; then what gave no run."""
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     if len(result) <= _RUNS_WITH_BOOKS:
         for run in result:
@@ -179,7 +179,7 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _line(run: IngestedRun, store: str) -> str:
     """One run of many."""
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     name = printable(run.label)
     if run.action == "kept":
@@ -189,7 +189,7 @@ def _line(run: IngestedRun, store: str) -> str:
 
 
 def _whose(run: IngestedRun) -> str:
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     known = [
         None if run.rank is None else f"rank {run.rank}",
@@ -202,7 +202,7 @@ def _whose(run: IngestedRun) -> str:
 
 def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
     """What became of one capture: the books, the rate, the losses."""
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     name, shown = printable(run.label), printable(str(store))
     if run.action == "kept":
@@ -224,8 +224,8 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
 
 
 def _losses(run: IngestedRun) -> Iterator[str]:
-    from traceconv.diagnostics import Code, Severity
-    from traceconv.errors import printable
+    from traceconv.base.diagnostics import Code, Severity
+    from traceconv.base.errors import printable
 
     name = printable(run.label)
     told = (Code.CUT_AT, Code.NO_END, Code.REPEATED_RECORDS, Code.MOVED_FILE)  # nothing is lost that was there

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.cli import options
-from traceconv.errors import UsageError, printable, suggestion
 
 if TYPE_CHECKING:
     from traceconv.reports.render import Row
@@ -109,7 +109,7 @@ def model(
     for line in _summary(profile, measured):
         say(line)
     if db is not None and run is None:
-        from traceconv.pipeline_static import store_static_profile
+        from traceconv.pipeline.static_profile import store_static_profile
 
         target = options.store_path(db)
         number = store_static_profile(profile, target, batch=batch)
@@ -124,7 +124,7 @@ def _measured(db: Path | None, run: str | None) -> tuple[str, int, int | None] |
     """What is said of the recorded run, and its peaks: used, reserved."""
     if run is None:
         return None
-    from traceconv.pipeline_static import measured_memory
+    from traceconv.pipeline.static_profile import measured_memory
     from traceconv.reports.run import choose_run
     from traceconv.store.database import open_store
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traceconv.base.errors import UsageError, printable
 from traceconv.cli import options
-from traceconv.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from traceconv.runtime.op_profile import OpInput

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 import typer.core
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 
 DB = typer.Option(None, "--db", metavar="FILE", help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.")
 RUN = typer.Option(

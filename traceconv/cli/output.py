@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceconv.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable
 
 if TYPE_CHECKING:
     import duckdb

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from traceconv.errors import printable
+from traceconv.base.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from traceconv.pipeline import Observer
+    from traceconv.pipeline.ingest import Observer
 
 #: How often the numbers of the line are made anew.
 _SECONDS_BETWEEN = 0.1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
+from traceconv.base.errors import InputError, UsageError
 from traceconv.cli import options
-from traceconv.errors import InputError, UsageError
 
 
 def query(

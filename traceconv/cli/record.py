@@ -139,8 +139,8 @@ def record(
 ) -> None:
     import sys
 
+    from traceconv.base.errors import UsageError, printable
     from traceconv.cli.output import say
-    from traceconv.errors import UsageError, printable
     from traceconv.runtime.record import Recorded, RecordOptions
     from traceconv.runtime.record import record as run
 
@@ -207,7 +207,7 @@ def _training(
     augment: bool | None,
 ) -> TrainOptions:
     """What is not given is as the optimizer usually has it. Raises UsageError for what does not go together."""
-    from traceconv.errors import UsageError
+    from traceconv.base.errors import UsageError
     from traceconv.runtime.training.optimizers import Optimizer
     from traceconv.runtime.training.options import TrainOptions
 

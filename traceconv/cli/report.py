@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traceconv.base.errors import UsageError
 from traceconv.cli import options
-from traceconv.errors import UsageError
 
 if TYPE_CHECKING:
     import duckdb
@@ -201,7 +201,7 @@ def _order(report: Report, column: str | None, ascending: bool | None) -> tuple[
 
 
 def _which_run(choice: RunChoice) -> str:
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     return (
         f"run {choice.run_id} ({printable(choice.label)}), the latest of {choice.run_count}; "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import typer
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 
 
 def schema(

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 
 
 class ReaderLeft(Exception):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traceconv.base.errors import EXIT_DATA_LOSS, InputError, UsageError, printable
 from traceconv.cli import options
-from traceconv.errors import EXIT_DATA_LOSS, InputError, UsageError, printable
 
 if TYPE_CHECKING:
-    from traceconv.pipeline_verify import Verdict
+    from traceconv.verification.run import Verdict
 
 HELP = """Compute a vendor's tables again, and say which cells don't agree.
 
@@ -63,9 +63,9 @@ def verify(
         raise UsageError(f"cells that differ are written as {', '.join(_FORMATS)}, not as Parquet; choose another name")
     chosen = options.row_format(form, output, _FORMATS)
     from traceconv.cli.output import say, write_table, write_text
-    from traceconv.pipeline_verify import verify as verify_folders
     from traceconv.reports.render import TEXT_FORMATS, Table
     from traceconv.store.documented_sql import SqlColumn
+    from traceconv.verification.run import verify as verify_folders
 
     verdicts = verify_folders(path, exact=exact)
     several = len(verdicts) > 1

@@ -49,8 +49,8 @@ def why(
     from traceconv.cli.output import print_lines, say
     from traceconv.cli.why_text import as_json as json_of
     from traceconv.cli.why_text import lines_of
+    from traceconv.provenance.find import why as find
     from traceconv.store.database import open_store
-    from traceconv.why.find import why as find
 
     path = options.store_path(db)
     with open_store(path) as connection:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from traceconv.errors import printable
+from traceconv.base.errors import printable
 
 if TYPE_CHECKING:
-    from traceconv.why.evidence import Answer, Evidence
+    from traceconv.provenance.evidence import Answer, Evidence
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|"')
 _HEX_LINE = 16

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traceconv import __version__
-from traceconv.errors import InputError, StoreError, printable
+from traceconv._version import __version__
+from traceconv.base.errors import InputError, StoreError, printable
+from traceconv.base.int64 import is_time
 from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.chrome_events import (
     Clock,
@@ -43,8 +44,7 @@ from traceconv.export.output import open_output
 from traceconv.export.overlap import Slices, add_lanes, create_lanes
 from traceconv.export.row_order import lies_neatly
 from traceconv.export.windows import condition, time_windows
-from traceconv.int64 import is_time
-from traceconv.normalize.trace_json.own_columns import FORM, ROW_TABLES
+from traceconv.normalize.trace.own_columns import FORM, ROW_TABLES
 
 #: Rows that are fetched at once: some MB of text.
 _BATCH_ROWS = 16_384

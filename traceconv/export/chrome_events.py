@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from traceconv.errors import StoreError
+from traceconv.base.errors import StoreError
 from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
 from traceconv.export.lookup import Lookup, make_lookup
-from traceconv.normalize.trace_json.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
+from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
 
 #: Columns of an op that its tasks show. Calls show its name.

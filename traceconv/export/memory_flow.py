@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from traceconv.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.export.memory_layout import Stretch, as_values, place_of, stretches
 from traceconv.export.output import open_output
 from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from traceconv.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable
 
 #: Fast rather than small: a trace has so much repetition that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2

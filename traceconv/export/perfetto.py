@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from traceconv import __version__
-from traceconv.errors import InputError, StoreError, printable
+from traceconv._version import __version__
+from traceconv.base.errors import InputError, StoreError, printable
 from traceconv.export import perfetto_records as wire
 from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.output import open_output
@@ -28,8 +28,8 @@ from traceconv.export.perfetto_texts import Texts, Writer
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.row_order import lies_neatly, rows_of_window, slice_order
 from traceconv.export.windows import condition, time_windows
-from traceconv.normalize.trace_json.own_columns import SHOWN_CATEGORY
-from traceconv.readers.perfetto_proto.own_export import SHIFT
+from traceconv.formats.perfetto_proto.own_export import SHIFT
+from traceconv.normalize.trace.own_columns import SHOWN_CATEGORY
 from traceconv.schema import table
 
 Int64 = NDArray[np.int64]

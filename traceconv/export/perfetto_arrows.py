@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.export import perfetto_records as wire
-from traceconv.readers.perfetto_proto.own_export import REVERSED
+from traceconv.formats.perfetto_proto.own_export import REVERSED
 
 Int64 = NDArray[np.int64]
 

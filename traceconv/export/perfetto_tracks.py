@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.errors import StoreError
+from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread, make_layout
 from traceconv.export.perfetto_records import bytes_field, number_field
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from traceconv.errors import printable
+from traceconv.base.errors import printable
 
 #: Units of a pixel: places are whole numbers of these.
 TENTHS = 10

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from traceconv.normalize.spool import room_needed
+from traceconv.normalize.sort.spool import room_needed
 
 if TYPE_CHECKING:
     import sqlite3

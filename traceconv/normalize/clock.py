@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.int64 import LARGEST, Int64, differences, sums
+from traceconv.base.int64 import LARGEST, Int64, differences, sums
 
 _NS_PER_S = 1_000_000_000
 #: Below this many ticks products with a rest of a division stay within 63 bits.

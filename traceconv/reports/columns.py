@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.reports.render import is_number
 from traceconv.store.documented_sql import DocumentedSql, OrderTerm, SqlColumn
 

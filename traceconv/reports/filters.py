@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 
 import duckdb
 
-from traceconv.errors import UsageError, printable
+from traceconv.base.errors import UsageError, printable
 from traceconv.reports.columns import find_columns
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.documented_sql import DocumentedSql, SqlColumn

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from traceconv.errors import UsageError, printable
+from traceconv.base.errors import UsageError, printable
 from traceconv.reports.render import Row, Table
 from traceconv.reports.run import BATCH_ROWS, reading
 from traceconv.store.documented_sql import SqlColumn

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from traceconv.errors import UsageError, printable
+from traceconv.base.errors import UsageError, printable
 from traceconv.reports.values import Cell, human, json_text, msprof_cell, plain
 from traceconv.store.documented_sql import DocumentedSql, SqlColumn
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from traceconv.errors import TraceconvError, UsageError
+from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
 from traceconv.reports.render import Row, Table, heading, human_rows, is_number
 from traceconv.reports.run import Question, answer, reading, run_origins, statement

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.errors import OutputError, StoreError, UsageError, printable, suggestion
+from traceconv.base.errors import OutputError, StoreError, UsageError, printable, suggestion
 from traceconv.reports.catalog import Report, define_report, reports
 from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.render import Row

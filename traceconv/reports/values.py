@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Decimal
 
-from traceconv.errors import printable
+from traceconv.base.errors import printable
 
 #: What a cell can hold; results of free queries also have dates and the like, which become their text.
 Cell = object

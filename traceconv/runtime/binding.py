@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import TensorProto
 
-from traceconv.errors import InputError, ModelError, printable
+from traceconv.base.errors import InputError, ModelError, printable
 from traceconv.runtime.graph import DTYPES, Array, Tensor
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from traceconv import __version__
-from traceconv.errors import OutputError
+from traceconv._version import __version__
+from traceconv.base.errors import OutputError
 from traceconv.runtime.event_log import NONE32, EventStore, Taken
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.lower import Program

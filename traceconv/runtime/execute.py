@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from traceconv.errors import ModelError, printable
+from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.graph import DTYPES, Array, Node
 from traceconv.runtime.kernels import Kernel, KernelCompiler
 from traceconv.runtime.lower import Program

@@ -198,7 +198,7 @@ class Graph:
 
 def describe(node: Node, opsets: Mapping[str, int]) -> str:
     """`op Conv (node 'n1', opset 9)`: how errors name a node."""
-    from traceconv.errors import printable
+    from traceconv.base.errors import printable
 
     domain = node.domain
     version = opsets.get(domain if domain != "ai.onnx" else "", 0)

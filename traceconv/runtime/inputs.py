@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traceconv.errors import InputError, printable
+from traceconv.base.errors import InputError, printable
 from traceconv.runtime.graph import Array
 from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.session import CompiledModel, check_inputs

@@ -15,9 +15,9 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from traceconv.errors import ModelError, printable
+from traceconv.base.errors import ModelError, printable
+from traceconv.runtime.error_text import first_line
 from traceconv.runtime.graph import DTYPES, Array, Node, Tensor, describe
-from traceconv.runtime.said import first_line
 
 #: Integer constants up to this size are part of the kernel, and float ones up to that.
 _EMBED_BYTES = 1 << 10

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import FIRST_TASK_THREAD, Capture
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import NONE32, EventLog, EventStore
-from traceconv.runtime.gate import Gate
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.lower import Program
 from traceconv.runtime.profile_options import ProfileOptions
+from traceconv.runtime.rwlock import Gate
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.stream_spans import StreamSpan, StreamSpans
 

@@ -16,11 +16,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from traceconv.errors import ModelError, UsageError, printable
+from traceconv.base.errors import ModelError, UsageError, printable
 from traceconv.runtime.binding import InputBinder
+from traceconv.runtime.error_text import first_line
 from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe, subgraphs
 from traceconv.runtime.kernels import KernelCompiler
-from traceconv.runtime.said import first_line
 from traceconv.runtime.sample import Sampler, random_arrays
 
 #: Ops that give another result each time; and dequantisation, which would make integer weights float.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from traceconv.errors import ModelError
+from traceconv.base.errors import ModelError
 from traceconv.runtime.cost import ceil_div
 
 _ALIGN_BYTES = 512

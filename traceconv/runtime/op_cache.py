@@ -17,8 +17,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from traceconv.cache_folder import cache_folder
-from traceconv.errors import OutputError, printable
+from traceconv.base.cache_folder import cache_folder
+from traceconv.base.errors import OutputError, printable
 
 _FOLDER = "op-profiles"
 _MAX_BYTES = 4 << 20

@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from traceconv.errors import ModelError, UsageError, printable, suggestion
+from traceconv.base.errors import ModelError, UsageError, printable, suggestion
 from traceconv.runtime import op_cache
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import Device

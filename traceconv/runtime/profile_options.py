@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from traceconv.errors import InputError, OutputError, UsageError, printable, suggestion
+from traceconv.base.errors import InputError, OutputError, UsageError, printable, suggestion
 from traceconv.runtime import counters
 from traceconv.runtime.recorder import Selection
 

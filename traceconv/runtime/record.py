@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from traceconv import __version__
-from traceconv.errors import OutputError, UsageError, printable, suggestion
+from traceconv._version import __version__
+from traceconv.base.errors import OutputError, UsageError, printable, suggestion
 from traceconv.runtime import counters
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.device import Device

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.device import EVENT_TICKS
 from traceconv.runtime.lower import DeviceOp, Program

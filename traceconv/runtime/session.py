@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.errors import InputError, TraceconvError, printable
+from traceconv.base.errors import InputError, TraceconvError, printable
 from traceconv.runtime.clock import HostThread, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.execute import Executor

@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli
 
-from traceconv.errors import InputError, printable, suggestion
+from traceconv.base.errors import InputError, printable, suggestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from traceconv.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable
 from traceconv.runtime.device import Device, Task
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.recorder import NONE32

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from traceconv.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
 from traceconv.runtime.clock import LiveThread
 from traceconv.runtime.device import Device

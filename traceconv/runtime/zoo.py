@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from traceconv.errors import ModelError, printable, suggestion
+from traceconv.base.errors import ModelError, printable, suggestion
 from traceconv.runtime import reference_kinds, reference_models
 
 #: Networks in `onnx/backend/test/data/light`: real graphs whose weights are filled with one value.

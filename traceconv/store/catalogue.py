@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import duckdb
 
-from traceconv.errors import StoreError, printable
+from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.documented_sql import DocumentedSql, load_folder

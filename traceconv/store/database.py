@@ -15,8 +15,8 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv import __version__
-from traceconv.errors import StoreError, printable
+from traceconv._version import __version__
+from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import comments, create_table, quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION

@@ -18,13 +18,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from traceconv.errors import StoreError, printable
+from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.blank import blank_store
 from traceconv.store.database import check_path, create_store, open_own_file, open_store, store_statements
 from traceconv.store.file_lock import FileLock
 from traceconv.store.small_inserts import SmallInserts
+from traceconv.store.template_cache import blank_store
 
 #: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
 _LOAD_BYTES = 96_000_000

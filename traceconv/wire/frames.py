@@ -23,10 +23,10 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from traceconv.deflate import crc32
-from traceconv.diagnostics import Code
-from traceconv.errors import InputError
-from traceconv.events import ORDINAL_BITS
+from traceconv.base.deflate import crc32
+from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError
+from traceconv.events.npu import ORDINAL_BITS
 from traceconv.schema.model import RecordSchema, parse_record
 
 FILE_MAGIC = b"\x89NPULOG\n"

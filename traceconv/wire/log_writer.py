@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from traceconv.errors import OutputError
+from traceconv.base.errors import OutputError
 from traceconv.schema import RecordSchema, record
 from traceconv.schema.dtypes import RecordArray, join
 from traceconv.wire.codec import encode_block, null_records

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from traceconv.int64 import sums
-from traceconv.json_events import binary_column
-from traceconv.normalize.trace_json.times import exact_ns, exact_number
+from traceconv.base.int64 import sums
+from traceconv.events.trace import binary_column
+from traceconv.normalize.trace.times import exact_ns, exact_number
 from traceconv.normalize.vendor_csv.spec import Column, Layout
 
 _NOTHING = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from traceconv.errors import InputError, ModelError, printable
+from traceconv.base.errors import InputError, ModelError, printable
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host

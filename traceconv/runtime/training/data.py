@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from traceconv.errors import InputError, printable
+from traceconv.base.errors import InputError, printable
 from traceconv.runtime.graph import FLOATS, Array, Tensor
 from traceconv.runtime.training.gradient import Values
 from traceconv.runtime.training.losses import Loss

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.device import Device, Meeting, Task, run_together
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array

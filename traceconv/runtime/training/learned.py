@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from traceconv.errors import ModelError, printable
+from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.graph import FLOATS, Graph, Node
 from traceconv.runtime.training.forms import is_parameter
 from traceconv.runtime.training.gradient import Gradient, NoRule, Same, Site

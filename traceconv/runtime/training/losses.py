@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from traceconv.errors import InputError, ModelError, UsageError, printable, suggestion
+from traceconv.base.errors import InputError, ModelError, UsageError, printable, suggestion
 from traceconv.runtime.graph import FLOATS, Array, Graph, Node, Tensor
 from traceconv.runtime.training.gradient import Values
 

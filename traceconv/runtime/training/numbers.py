@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceconv.errors import InputError, printable
+from traceconv.base.errors import InputError, printable
 from traceconv.runtime.graph import Array
 from traceconv.runtime.training.gradient import Values
 from traceconv.runtime.training.plan import TrainingPlan, slot_name

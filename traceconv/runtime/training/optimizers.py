@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceconv.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.training.gradient import Values, VectorUse
 
 OPTIMIZERS = ("sgd", "adam")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from traceconv.errors import UsageError
+from traceconv.base.errors import UsageError
 from traceconv.runtime.training.optimizers import Optimizer
 
 

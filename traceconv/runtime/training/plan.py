@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from onnx import TensorProto
 
-from traceconv.errors import ModelError
+from traceconv.base.errors import ModelError
 from traceconv.runtime.fusion import Group
 from traceconv.runtime.fusion.grouping import is_view
 from traceconv.runtime.graph import Array, Graph, Node, Tensor

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
-from traceconv.errors import InputError, ModelError
+from traceconv.base.errors import InputError, ModelError
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array, Graph
 from traceconv.runtime.host import THREADS, modelled_host

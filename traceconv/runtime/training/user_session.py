@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceconv.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array

@@ -1,0 +1,1 @@
+"""The batch types that readers yield."""

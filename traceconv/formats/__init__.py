@@ -1,0 +1,1 @@
+"""One package for each source format, and `registry.py`, the only list of them."""

@@ -1,0 +1,472 @@
+"""Trace JSON in chunks → batches of events: sans-IO, one pass, whatever form the document has.
+
+    {"traceEvents": […], …}    […]    […, left open    one event a line, with or without brackets and commas
+
+What stands around the events is kept, key by key, as text. A chunk is cut before the last event in it and decoded
+at once; what then fails is taken apart (salvage.py). The same text gives the same events however it is split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.events.trace import EventColumns, Segment, TraceBatch, join_columns
+from traceconv.formats.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
+from traceconv.formats.chrome_json.salvage import MANY_FAILURES, Lookahead, Piece, Salvage
+from traceconv.formats.chrome_json.scan import (
+    end_of_bracketed,
+    end_of_string,
+    end_of_value,
+    last_event_starts,
+    skip_space,
+)
+from traceconv.formats.common.limits import LARGE_BYTES, Limits
+
+#: Text that is decoded at once, and that of a batch, about.
+CHUNK_BYTES = 4 << 20
+_BATCH_BYTES = 2 << 20
+#: Keys that an event has and the object around the events has not.
+_EVENT_KEYS = ("ph",)
+_EVENTS_KEY = "traceEvents"
+#: A key beside the events takes so much memory with nothing in it.
+_KEY_BYTES = 256
+#: So much text at least is looked at for the events of one array.
+_LEAST_REACH = 4 << 10
+_BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
+_NUL_RUN = re.compile(rb"[\0 \t\r\n]*")
+
+
+class TraceParser:
+    """Feed it text; it yields batches. `keys` has what stood around the events."""
+
+    def __init__(self, log: ImportLog, limits: Limits | None = None) -> None:
+        self._log = log
+        self._limits = limits or Limits()
+        self._text = b""
+        self._at = 0  # what lies before it in _text is done with
+        self._base = 0  # offset of _text in the whole text
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._need = CHUNK_BYTES
+        self._last = b""
+        self._state = "start"
+        self._in_object = False
+        self._lines = False
+        self._arrays = 0
+        self._open = False  # a bracket waits for its end
+        self._pending: list[Piece] = []
+        self._pending_bytes = 0
+        self._failures = 0  # events of the last chunk that did not decode
+        self._lookahead = Lookahead()
+        self._reach = CHUNK_BYTES * 64
+        self._padding: int | None = None  # where NUL bytes began that have not ended
+        self._keys_bytes = 0
+        self._large_bytes = 0
+        self._in_large = False  # an event was given up for its size, and its end was not seen
+        self.keys: dict[str, bytes] = {}
+        self.event_count = 0
+        self.lost_events = 0
+
+    def feed(self, chunk: bytes) -> Iterator[TraceBatch]:
+        """Takes the next text."""
+        self._waiting.append(chunk)
+        self._waiting_bytes += len(chunk)
+        # In steps of a fixed size, so that the batches do not depend on how the text comes.
+        while self._waiting_bytes >= self._need:
+            yield from self._take(self._step_of(self._need), final=False)
+
+    def _step_of(self, size: int) -> list[bytes]:
+        """The next `size` bytes of what waits."""
+        step: list[bytes] = []
+        self._waiting_bytes -= size
+        for number, part in enumerate(self._waiting):
+            if len(part) >= size:
+                step.append(part[:size])
+                self._waiting = (
+                    [part[size:], *self._waiting[number + 1 :]] if len(part) > size else self._waiting[number + 1 :]
+                )
+                break
+            step.append(part)
+            size -= len(part)
+        return step
+
+    def finish(self) -> Iterator[TraceBatch]:
+        """Takes what is left when there is no more text."""
+        rest = self._waiting
+        self._waiting, self._waiting_bytes = [], 0
+        comma = (b"".join(rest)[-64:] or self._last).rstrip(b" \t\r\n").endswith(b",")
+        yield from self._take(rest, final=True)
+        if self._state in ("start", "trailer") and not self._open:
+            return
+        if self._state == "events" and self._lines and not self._in_object:
+            return
+        if comma and self._state == "events" and self._in_object:
+            self._info(Code.CUT_OFF, "the text ends behind a comma: more events were to come", len(self._text))
+        else:
+            self._info(Code.NO_END, "the text ends before its brackets close", len(self._text))
+
+    @property
+    def found_events(self) -> bool:
+        """Whether the text has a place for events, even if there is none in it."""
+        return self._arrays > 0
+
+    def _take(self, parts: list[bytes], *, final: bool) -> Iterator[TraceBatch]:
+        left = len(self._text) - self._at
+        before = left + sum(map(len, parts))
+        if final or left >= CHUNK_BYTES or not self._whole_events(parts):
+            self._text, self._at, self._base = (
+                b"".join((memoryview(self._text)[self._at :], *parts)),
+                0,
+                self._base + self._at,
+            )
+        self._last = self._text[-64:] or self._last
+        del parts
+        while self._step(final):
+            if self._pending_bytes >= _BATCH_BYTES:
+                yield from self._emit()
+        if final or self._pending_bytes >= _BATCH_BYTES:
+            yield from self._emit()
+        # When nothing could be used, more is asked for each time, so that the work stays linear.
+        left = len(self._text) - self._at
+        more = min(left, self._limits.event_bytes + CHUNK_BYTES - left) if left >= before else 0
+        self._need = max(CHUNK_BYTES, more)
+
+    def _step(self, final: bool) -> bool:
+        """One step forward; False when there is nothing more to do with the text that is there."""
+        if self._state == "start":
+            return self._start(final)
+        if self._state == "keys":
+            return self._next_key(final)
+        if self._state == "events":
+            return self._events(final)
+        return self._trailer(final)
+
+    def _info(self, code: Code, message: str, at: int, count: int | None = None) -> None:
+        self._log.add(code, message, source_id=1, byte_offset=self._base + at, byte_count=count)
+
+    def _give_up(self, message: str, at: int, end: int) -> None:
+        """Text beside the events that can't be used: reading goes on behind it."""
+        self._info(Code.DAMAGED_TEXT, message, at, end - at)
+        self._at = end
+
+    def _too_long(self, at: int) -> bool:
+        """Whether what begins at `at`, and has not ended, is larger than anything may be."""
+        return len(self._text) - at > self._limits.event_bytes
+
+    # -- what stands around the events --
+
+    def _start(self, final: bool) -> bool:
+        if self._base + self._at == 0 and self._text.startswith(b"\xef\xbb\xbf"):
+            self._at = 3
+        self._at = skip_space(self._text, self._at)
+        first = self._text[self._at : self._at + 1]
+        if first == b"[":
+            self._at += 1
+            self._begin_events(in_object=False)
+            return True
+        if first == b"{":
+            is_event = self._looks_like_event(final)
+            if is_event is None:
+                return False
+            if is_event:
+                self._lines, self._open = True, False
+                self._begin_events(in_object=False, opened=False)
+                return True
+            self._at += 1
+            self._open, self._in_object, self._state = True, True, "keys"
+            return True
+        if first and self._arrays:
+            self._state = "trailer"
+            return True
+        if first == b"\0":
+            return self._nul(final)
+        self._at = len(self._text)  # this is no trace: nothing of it is kept
+        return False
+
+    def _looks_like_event(self, final: bool) -> bool | None:
+        """Whether the object that the text begins with is an event, and not what stands around them; None: unclear."""
+        text, at = self._text, self._at + 1
+        unclear = False if final or self._too_long(self._at) else None
+        while True:
+            at = skip_space(text, at)
+            if text[at : at + 1] == b",":
+                at = skip_space(text, at + 1)
+            if text[at : at + 1] != b'"':
+                return False if at < len(text) else unclear
+            end = end_of_string(text, at)
+            if end is None:
+                return unclear
+            key = text[at + 1 : end - 1].decode("utf-8", "replace")
+            if key in _EVENT_KEYS or key == _EVENTS_KEY:
+                return key in _EVENT_KEYS
+            at = skip_space(text, end)
+            if text[at : at + 1] != b":":
+                return False if at < len(text) else unclear
+            at = skip_space(text, at + 1)
+            value_end = end_of_value(text, at, final)
+            if value_end is None:
+                return unclear
+            at = value_end
+
+    def _begin_events(self, *, in_object: bool, opened: bool = True) -> None:
+        self._state, self._in_object, self._open = "events", in_object, opened
+        self._arrays += 1
+        if self._arrays == 2:
+            self._info(Code.SEVERAL_ARRAYS, "events stand in more than one array; all of them are read", self._at)
+
+    def _next_key(self, final: bool) -> bool:
+        text = self._text
+        match = _BLANK_RUN.match(text, self._at)
+        at = self._at = match.end() if match is not None else self._at
+        first = text[at : at + 1]
+        if not first:
+            return False
+        if first == b"}":
+            self._at = at + 1
+            self._open, self._state = False, "trailer"
+            return True
+        waits = not final and not self._too_long(at)
+        end = end_of_string(text, at) if first == b'"' else None
+        if end is None:
+            if first == b'"' and waits:
+                return False
+            return self._bad_key(at)
+        colon = skip_space(text, end)
+        value = skip_space(text, colon + 1)
+        if value >= len(text) and waits:
+            return False
+        if text[colon : colon + 1] != b":" or value >= len(text):
+            return self._bad_key(at)
+        key = text[at + 1 : end - 1].decode("utf-8", "replace")
+        if key == _EVENTS_KEY and text[value : value + 1] == b"[":
+            self._begin_events(in_object=True)
+            self._at = value + 1
+            return True
+        value_end = end_of_value(text, value, final)
+        if value_end is None:
+            return False if waits else self._bad_key(at)
+        self._keep_key(key, at, value, value_end)
+        return True
+
+    def _keep_key(self, key: str, at: int, value: int, end: int) -> None:
+        self._keys_bytes += end - at + _KEY_BYTES
+        if self._keys_bytes > self._limits.event_bytes:
+            self._give_up("a key beside the events; all of them are larger than the limit", at, end)
+            return
+        self.keys[key] = self._text[value:end]
+        self._at = end
+
+    def _bad_key(self, at: int) -> bool:
+        """Something that is no key and value: read on where an array of events begins, if one does."""
+        found = self._text.find(b'"' + _EVENTS_KEY.encode() + b'"', at + 1)
+        self._give_up("text beside the events that is no JSON", at, found if found >= 0 else len(self._text))
+        return found >= 0
+
+    def _nul(self, final: bool) -> bool:
+        """NUL bytes and blanks, however many; what they are is said behind the last of them."""
+        match = _NUL_RUN.match(self._text, self._at)
+        end = match.end() if match is not None else self._at
+        if self._padding is None:
+            self._padding = self._base + self._at
+        self._at = end
+        if end == len(self._text) and not final:
+            return False
+        size = self._base + end - self._padding
+        where = "behind the end" if self._arrays else "before the beginning"
+        self._log.add(Code.PADDING, f"NUL bytes {where}", source_id=1, byte_offset=self._padding, byte_count=size)
+        self._padding = None
+        return end < len(self._text)
+
+    def _trailer(self, final: bool) -> bool:
+        if self._padding is not None:
+            return self._nul(final)
+        at = self._at = skip_space(self._text, self._at)
+        first = self._text[at : at + 1]
+        if not first:
+            return False
+        if first == b"\0":
+            return self._nul(final)
+        if first in (b"{", b"["):
+            self._state = "start"
+            self._info(Code.SEVERAL_ARRAYS, "another document follows; it is read too", at)
+            self._arrays += 1
+            return True
+        end = self._text.find(b"{", at)
+        self._give_up("text behind the end of the document", at, end if end >= 0 else len(self._text))
+        return end >= 0
+
+    # -- the events --
+
+    def _events(self, final: bool) -> bool:
+        match = _BLANK_RUN.match(self._text, self._at)
+        self._at = match.end() if match is not None else self._at
+        if self._at == len(self._text):
+            return False
+        if self._text[self._at] == ord("]"):
+            self._end_of_events()
+            return True
+        if not final and len(self._text) - self._at < CHUNK_BYTES // 2:
+            return False
+        while True:
+            # Behind a small document another may follow: no more text is looked at than is likely to be of one.
+            stop = min(len(self._text), self._at + self._reach)
+            is_all = stop == len(self._text)
+            begin = self._at
+            went_on, ended = self._events_until(stop, final and is_all)
+            taken = self._at - begin
+            self._reach = max(_LEAST_REACH, 4 * taken) if ended else self._reach * 8
+            if is_all or taken or ended:
+                return went_on or not is_all
+
+    def _events_until(self, stop: int, final: bool) -> tuple[bool, bool]:
+        """Takes events of the text before `stop`; whether there may be more to do, and whether the array ended."""
+        is_whole = self._at == 0 and stop == len(self._text)
+        text = self._text if is_whole else self._text[self._at : stop]
+        base = self._base + self._at
+        may_wait = not final and len(text) < self._limits.event_bytes
+        cut = self._cut(text, 0)
+        if cut is not None:
+            # Where most events before were wrong, they are put right before they are decoded.
+            end = cut
+            while text[end - 1] in BLANKS:
+                end -= 1
+            events = text[:end]
+            decoded = self._decode(events) if self._failures <= MANY_FAILURES else None
+            if decoded is not None:
+                self._failures = 0
+                self._put(Piece(decoded, Segment(base, events, decoded.columns.count)))
+                self._at += cut
+                return True, False
+        elif may_wait:
+            return False, False
+        salvage = Salvage(
+            self._log, base, text, 0, final, may_wait, self._lines, self._failures, cut, self._lookahead, self._in_large
+        )
+        pieces, at, ended = salvage.run()
+        self._lines, self._failures, self._in_large = salvage.lines, salvage.failures, salvage.in_large
+        self.lost_events += salvage.lost_events
+        for piece in pieces:
+            self._put(piece)
+        self._at += at
+        return ended or (bool(at) and not (final and self._at == len(self._text))), ended
+
+    def _whole_events(self, parts: list[bytes]) -> bool:
+        """Takes events up to near the end of `parts`, as `_events` would, when nothing is wrong with them.
+
+        That is most text: it is copied but once.
+        """
+        chunk = b"".join(parts)
+        parts[:] = [chunk]  # the pieces are free, and are not joined again
+        if self._state != "events" or self._failures or len(chunk) < CHUNK_BYTES // 2:
+            return False
+        cut = self._cut(chunk, 0)
+        if cut is None:
+            return False
+        end = cut
+        while end and chunk[end - 1] in BLANKS:
+            end -= 1
+        events = b"".join((memoryview(self._text)[self._at :], memoryview(chunk)[:end]))
+        decoded = self._decode(events) if events.startswith(b"{") else None
+        if decoded is None:
+            return False
+        left = len(self._text) - self._at
+        self._put(Piece(decoded, Segment(self._base + self._at, events, decoded.columns.count)))
+        self._base += self._at + left + cut
+        self._text, self._at = chunk[cut:], 0
+        return True
+
+    def _cut(self, text: bytes, at: int) -> int | None:
+        """Where the last event of the text seems to begin: behind an event, since objects in args may look like one."""
+        starts = last_event_starts(text, at)
+        for low, high in zip(starts[-2::-1], starts[:0:-1], strict=True):
+            decoded = self._decode(text[low:high])
+            if decoded is not None and any(decoded.columns.label("ph")[:1]):
+                return high
+        return starts[-1] if starts else None
+
+    def _decode(self, text: bytes) -> Decoded | None:
+        for lines in (self._lines, not self._lines):
+            try:
+                decoded = decode_events(text, lines)
+            except NotWhole:
+                continue
+            if lines and not self._lines:
+                self._lines = True
+            return decoded
+        return None
+
+    def _put(self, piece: Piece) -> None:
+        if len(piece.segment.text) > LARGE_BYTES:
+            self._large_bytes += len(piece.segment.text)
+            if self._large_bytes > self._limits.large_events_bytes:
+                self._put_without_large(piece.segment)
+                return
+        self._put_all(piece)
+
+    def _put_without_large(self, segment: Segment) -> None:
+        """Gives up the large event that a stretch begins with, and keeps what follows it."""
+        text = segment.text
+        end = end_of_bracketed(text, 0) or len(text)
+        rest = text[end:].lstrip(BLANKS) if end > LARGE_BYTES else b""
+        decoded = self._decode(rest) if rest else None
+        kept = 0 if decoded is None else decoded.columns.count
+        size = len(text) - len(rest) if kept else len(text)
+        self._log.add(
+            Code.TOO_LARGE,
+            f"large events of this file take more than {self._limits.large_events_bytes >> 20} MB: one is left out",
+            source_id=1,
+            byte_offset=segment.byte_offset,
+            byte_count=size,
+            event_count=segment.count - kept,
+        )
+        self.lost_events += segment.count - kept
+        if decoded is not None:
+            self._put_all(Piece(decoded, Segment(segment.byte_offset + size, rest, kept)))
+
+    def _put_all(self, piece: Piece) -> None:
+        self._pending.append(piece)
+        self._pending_bytes += len(piece.segment.text)
+
+    def _end_of_events(self) -> None:
+        self._at += 1
+        if self._in_object:
+            self._state = "keys"
+        else:
+            self._open, self._state = False, "trailer"
+
+    def _emit(self) -> Iterator[TraceBatch]:
+        if not self._pending:
+            return
+        pieces, self._pending, self._pending_bytes = self._pending, [], 0
+        columns: list[EventColumns] = []
+        for piece in pieces:
+            columns.append(piece.decoded.columns)
+            self._report(piece)
+        joined = join_columns(columns)
+        if not joined.count:
+            return
+        first, last = pieces[0].segment, pieces[-1].segment
+        end = last.byte_offset + len(last.text)
+        yield TraceBatch(
+            self.event_count,
+            first.byte_offset,
+            end - first.byte_offset,
+            joined,
+            tuple(piece.segment for piece in pieces if piece.segment.count),
+        )
+        self.event_count += joined.count
+
+    def _report(self, piece: Piece) -> None:
+        for index in piece.decoded.repeated[: ImportLog.LIMIT]:
+            one = TraceBatch(0, 0, 0, piece.decoded.columns, (piece.segment,))
+            offset, size = one.place(index)
+            message = "an event has a key twice; the last value counts"
+            self._log.add(Code.REPEATED_KEY, message, source_id=1, byte_offset=offset, byte_count=size, event_count=1)
+        if piece.decoded.strangers:
+            message = "elements among the events that are no objects"
+            offset = piece.segment.byte_offset
+            self._log.add(
+                Code.NOT_AN_EVENT, message, source_id=1, byte_offset=offset, event_count=piece.decoded.strangers
+            )

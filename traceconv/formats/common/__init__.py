@@ -1,0 +1,1 @@
+"""What several formats share: opening and decompressing files, limits, JSON documents, identity."""

@@ -1,0 +1,369 @@
+"""A JSON document of any size → its small values, and its large arrays in portions: streaming, and calm with damage.
+
+Arrays are cut between elements and decoded at once. What then fails is taken element by element; behind a damaged one
+reading goes on where the next seems to begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from traceconv.base.diagnostics import Account, Code, ImportLog
+from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
+from traceconv.formats.common.limits import Limits
+
+JsonPath: TypeAlias = "tuple[str | int, ...]"
+
+#: What is to become of the value at a path.
+ENTER, STREAM, WHOLE = "enter", "stream", "whole"
+
+_CHUNK = 1 << 20
+_TRIES = 8
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
+_ELEMENT = msgspec.json.Decoder(Raw)
+_BLANKS = b" \t\r\n,"
+_BETWEEN = {
+    b"{": re.compile(rb"\}\s*,\s*(?=\{)"),
+    b"[": re.compile(rb"\]\s*,\s*(?=\[)"),
+}
+_COMMA = re.compile(rb",")
+#: The end of an array of records behind a damaged one: another array follows.
+_ARRAY_END = re.compile(rb'\}\s*(?=\]\s*,\s*"\w+"\s*:\s*\[)')
+_FIRST_KEY = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*")\s*:')
+_NEXT_KEY = re.compile(rb'[,{]\s*(?="\w[^"\\]*"\s*:)')
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value, as text."""
+
+    path: JsonPath
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of the array at `path`, as text; `first` is the number of the first, of those that were read."""
+
+    path: JsonPath
+    first: int
+    texts: list[Raw]
+    byte_offset: int
+    byte_count: int
+
+
+class _Ended(Exception):
+    """The text ends too early."""
+
+
+class JsonDocument:
+    """Reads one document. `shape` says of each path whether to enter its value, stream its elements, or take it whole.
+
+    account  is told of the elements that are lost
+    """
+
+    def __init__(
+        self,
+        chunks: Iterable[bytes],
+        shape: Callable[[JsonPath], str],
+        log: ImportLog,
+        limits: Limits,
+        account: Account,
+    ) -> None:
+        self._chunks = iter(chunks)
+        self._shape = shape
+        self._log = log
+        self._limits = limits
+        self._account = account
+        self._text = b""
+        self._at = 0
+        self._base = 0
+        self._final = False
+        #: What lies between two elements, where the second begins as those before it did.
+        self._alike: re.Pattern[bytes] | None = None
+
+    def items(self) -> Iterator[Value | Elements]:
+        """All that the document has, in its order."""
+        self._more()
+        if self._text.startswith(b"\xef\xbb\xbf"):
+            self._at = 3
+        try:
+            yield from self._value(())
+        except _Ended:
+            self._log.add(
+                Code.NO_END, "the text ends before its brackets close", source_id=1, byte_offset=self._base + self._at
+            )
+
+    # -- text --
+
+    def _more(self, wanted: int = _CHUNK) -> bool:
+        """Takes more text; False when there is none."""
+        parts = [self._text[self._at :]]
+        self._base, self._at, size = self._base + self._at, 0, 0
+        while size < wanted and not self._final:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._final = True
+            else:
+                parts.append(chunk)
+                size += len(chunk)
+        self._text = b"".join(parts)
+        return size > 0
+
+    def _grow(self) -> bool:
+        """Takes about as much text again as there is, so that the work stays linear."""
+        return self._more(max(_CHUNK, len(self._text) - self._at))
+
+    def _peek(self) -> bytes:
+        """The next byte that is no blank. Raises _Ended when there is none."""
+        while True:
+            self._at = skip_space(self._text, self._at)
+            if self._at < len(self._text):
+                return self._text[self._at : self._at + 1]
+            if not self._more():
+                raise _Ended
+
+    def _whole(self) -> bytes | None:
+        """The value here, as text; None when it is larger than the limit. Raises _Ended when it has no end."""
+        while True:
+            end = end_of_value(self._text, self._at, self._final)
+            if end == self._at < len(self._text):  # a byte that begins nothing: a form feed, say
+                self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, 1, 0)
+                self._at += 1
+                return None
+            if end is not None and (end < len(self._text) or self._final):
+                text, self._at = self._text[self._at : end], end
+                return text
+            if len(self._text) - self._at > self._limits.event_bytes:
+                start = self._base + self._at
+                self._log.add(Code.DAMAGED_TEXT, "a value without end, or larger than the limit", byte_offset=start)
+                self._at = len(self._text)
+                return None
+            if not self._grow():
+                count = len(self._text) - self._at
+                self._lose(Code.CUT_EVENT, "the text ends inside a value", self._at, count, 0)
+                self._at = len(self._text)
+                raise _Ended
+
+    def _lose(self, code: Code, message: str, at: int, count: int, elements: int) -> None:
+        self._log.add(
+            code,
+            message,
+            source_id=1,
+            byte_offset=self._base + at,
+            byte_count=count,
+            event_count=elements or None,
+        )
+        self._account.records += elements
+        self._account.lost += elements
+
+    # -- structure --
+
+    def _value(self, path: JsonPath) -> Iterator[Value | Elements]:
+        wanted, first = self._shape(path), self._peek()
+        if wanted == ENTER and first == b"{":
+            yield from self._object(path)
+        elif wanted == ENTER and first == b"[":
+            yield from self._array(path)
+        elif wanted == STREAM and first == b"[":
+            yield from self._stream(path)
+        else:
+            text = self._whole()
+            if text is not None:
+                yield Value(path, text)
+
+    def _object(self, path: JsonPath) -> Iterator[Value | Elements]:
+        self._at += 1
+        while True:
+            first = self._peek()
+            if first == b",":
+                self._at += 1
+            elif first == b"}":
+                self._at += 1
+                return
+            elif first == b'"' and (key := self._key()) is not None:
+                yield from self._value((*path, key))
+            else:
+                self._resume()
+
+    def _key(self) -> str | None:
+        """The key here; the place is behind its colon. None, and the place as it was, when there is none."""
+        while (end := end_of_string(self._text, self._at)) is None or end + 64 > len(self._text):
+            if len(self._text) - self._at > 1 << 20 or not self._more():
+                break
+        end = end_of_string(self._text, self._at)
+        if end is None:
+            return None
+        colon = skip_space(self._text, end)
+        if self._text[colon : colon + 1] != b":":
+            return None
+        key = self._text[self._at + 1 : end - 1].decode("utf-8", "replace")
+        self._at = colon + 1
+        return key
+
+    def _resume(self) -> None:
+        """Behind text that is no key and value, goes to the next key."""
+        while True:
+            found = _NEXT_KEY.search(self._text, self._at + 1)
+            if found is not None:
+                self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, found.end() - self._at, 0)
+                self._at = found.end()
+                return
+            self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, len(self._text) - self._at, 0)
+            self._at = len(self._text)
+            if not self._more():
+                raise _Ended
+
+    def _array(self, path: JsonPath) -> Iterator[Value | Elements]:
+        self._at += 1
+        number = 0
+        while True:
+            first = self._peek()
+            if first == b",":
+                self._at += 1
+            elif first == b"]":
+                self._at += 1
+                return
+            elif first in b"}:":
+                self._resume()
+                return
+            else:
+                yield from self._value((*path, number))
+                number += 1
+
+    # -- large arrays --
+
+    def _stream(self, path: JsonPath) -> Iterator[Elements]:
+        self._at += 1
+        self._alike = None
+        count = 0
+        while True:
+            if len(self._text) - self._at < _CHUNK and not self._final:
+                self._more()
+            if self._peek() == b",":
+                self._at += 1
+                continue
+            if self._text[self._at : self._at + 1] == b"]":
+                self._at += 1
+                return
+            start = self._base + self._at
+            texts = self._quick() or self._careful()
+            if texts:
+                yield Elements(path, count, texts, start, self._base + self._at - start)
+                count += len(texts)
+
+    def _between(self) -> re.Pattern[bytes]:
+        return _BETWEEN.get(self._text[self._at : self._at + 1], _COMMA)
+
+    def _quick(self) -> list[Raw] | None:
+        """All elements up to the last place between two that is in the text; None when that does not decode."""
+        between, text, at = self._between(), self._text, self._at
+        window = 1 << 14
+        while True:
+            low = max(at, len(text) - window)
+            cuts = [match.start() + (between is not _COMMA) for match in between.finditer(text, low)]
+            if len(cuts) > _TRIES or low == at:
+                break
+            window *= 8
+        for cut in cuts[: -_TRIES - 1 : -1]:
+            body = text[at:cut]
+            if not _is_utf8(body):
+                continue
+            try:
+                texts = _ELEMENTS.decode(b"[" + body + b"]")
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            self._remember(texts[-1])
+            self._at = cut
+            return texts
+        return None
+
+    def _remember(self, element: bytes | Raw) -> None:
+        first_key = _FIRST_KEY.match(bytes(element))
+        if first_key is not None:
+            self._alike = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(first_key[1]) + rb"\s*:)")
+
+    def _element(self, text: bytes) -> Raw | None:
+        """The element whose text this is; None when it is none. Bytes that are not UTF-8 are said and replaced."""
+        sound = text if _is_utf8(text) else text.decode("utf-8", "replace").encode()
+        try:
+            element = _ELEMENT.decode(sound)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if sound is not text:
+            self._lose(Code.BAD_BYTES, "bytes that are not UTF-8", self._at, len(text), 0)
+        if self._alike is None:
+            self._remember(sound)
+        return element
+
+    def _careful(self) -> list[Raw]:
+        """Elements one by one, up to the end of the array or of the text that is there."""
+        texts: list[Raw] = []
+        while self._at < len(self._text):
+            first = self._text[self._at : self._at + 1]
+            if first in (b" ", b"\t", b"\r", b"\n", b","):
+                self._at += 1
+                continue
+            if first == b"]":
+                return texts
+            end = end_of_value(self._text, self._at, self._final)
+            if end is None or (end == len(self._text) and not self._final):
+                if texts:
+                    return texts
+                if not self._final and len(self._text) - self._at <= self._limits.event_bytes:
+                    self._grow()
+                    continue
+            element = self._element(self._text[self._at : end]) if end is not None else None
+            if element is not None:
+                texts.append(element)
+                self._at = end or len(self._text)
+            else:
+                self._skip_damage()
+        return texts
+
+    def _skip_damage(self) -> None:
+        """Behind an element that can't be read, goes to where the next one seems to begin, or the array to end."""
+        start = self._at
+        between = self._between()
+        alike = self._alike if self._alike is not None and between is _BETWEEN[b"{"] else between
+        following = alike.search(self._text, start + 1)
+        closing = _ARRAY_END.search(self._text, start)
+        ends = [match.end() for match in (following, closing) if match is not None]
+        self._at = min(ends) if ends else len(self._text)
+        code = Code.DAMAGED_EVENT if ends or not self._final else Code.CUT_EVENT
+        message = "an element that can't be read" if ends or not self._final else "the text ends inside an element"
+        self._lose(code, message, start, self._at - start, 1)
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def decode_all(kind: type[Any], texts: Sequence[Raw]) -> list[Any]:
+    """The texts as structs of `kind`; None where one is not of that shape."""
+    try:
+        return msgspec.json.decode(b"[" + b",".join(texts) + b"]", type=list[kind])  # type: ignore[valid-type] # a parameter
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [_decode(kind, text) for text in texts]
+
+
+def _decode(kind: type[Any], text: Raw) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+__all__ = ["ENTER", "STREAM", "WHOLE", "Elements", "JsonDocument", "JsonPath", "Value", "decode_all"]

@@ -1,0 +1,159 @@
+"""Trace files in a folder: found by their first bytes, at any depth, and what else lies there is told apart.
+
+Hidden files and folders are left out, and so is what belongs to recordings that are read as a whole. A link is
+followed once: what was seen under another name is not looked at again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from traceconv.base.errors import InputError, printable
+from traceconv.formats.common.files import head_of, why_empty
+from traceconv.formats.registry import READERS, SURE
+from traceconv.formats.unsupported import what_it_is
+
+#: How deep below a named folder files are looked for, and how many folders and files are looked at in all.
+MAX_DEPTH = 8
+MAX_FOLDERS = 50_000
+MAX_FILES = 200_000
+
+_TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.gz|\.zst)?$", re.IGNORECASE)
+_NUMBERS = re.compile(r"([0-9]+)")
+_DIGITS = frozenset("0123456789")
+#: What the first bytes of a report of Nsight Systems have, and those of other SQLite files do not.
+_NSYS = re.compile(rb"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|CREATE TABLE StringIds")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTrace:
+    """A file that may be a trace. `sure`: it is one by its first bytes; else only reading it shows whether it is."""
+
+    path: Path
+    reader: str
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies in a folder.
+
+    traces    in the order of their names, numbers in names by value
+    unusable  (file or folder, why): traces by their names that can't be read, folders that can't be listed
+    others    (file, why it is not read): files that are no traces
+    """
+
+    traces: tuple[FoundTrace, ...]
+    unusable: tuple[tuple[Path, str], ...]
+    others: tuple[tuple[Path, str], ...]
+
+
+def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
+    """The place of a path among others: by its names, numbers in them by value, so that rank10 follows rank9."""
+    return tuple(
+        tuple(
+            (1, int(part[:19]), part) if part[0] in _DIGITS else (0, 0, part) for part in _NUMBERS.split(name) if part
+        )
+        for name in path.parts
+    )
+
+
+def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = None) -> Found:
+    """The trace files below `top`.
+
+    own     whether a folder belongs to a recording that is read as a whole: nothing below it counts
+    wanted  the reader for all of them: files that it knows, or that are called like traces
+
+    Raises InputError when `top` can't be listed, or holds too much.
+    """
+    traces: list[FoundTrace] = []
+    unusable: list[tuple[Path, str]] = []
+    others: list[tuple[Path, str]] = []
+    for path, problem in _files(top, own):
+        if problem is not None:
+            unusable.append((path, problem))
+            continue
+        try:
+            head = head_of(path)
+        except InputError as error:
+            unusable.append((path, str(error)))
+            continue
+        best = max(READERS, key=lambda reader: reader.sniff(head))
+        confidence = best.sniff(head)
+        other = what_it_is(head, path.name) if confidence < SURE else None
+        called_trace = _TRACE_NAME.search(path.name) is not None
+        if wanted is not None:
+            if (best.name == wanted and confidence) or called_trace:
+                traces.append(FoundTrace(path, wanted, best.name == wanted and confidence >= SURE))
+            else:
+                others.append((path, f"is not for the reader {wanted}"))
+        elif other is not None:
+            others.append((path, other))
+        elif confidence and best.name == "npulog":
+            others.append((path, "is a log outside of a capture; name the file itself to read it"))
+        elif best.name == "xplane" and confidence and _has_trace_beside(path):
+            others.append((path, "is read from the trace.json.gz beside it"))
+        elif confidence:
+            sure = confidence >= SURE and (best.name != "nsys" or _NSYS.search(head) is not None)
+            traces.append(FoundTrace(path, best.name, sure))
+        elif called_trace:
+            what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin as a trace does"
+            unusable.append((path, f"{printable(str(path))} {what}"))
+        else:
+            others.append((path, "is no trace"))
+    return Found(tuple(traces), tuple(unusable), tuple(others))
+
+
+def _has_trace_beside(path: Path) -> bool:
+    try:
+        return any(path.parent.glob("*.trace.json.gz"))
+    except OSError:
+        return False
+
+
+def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str | None]]:
+    """(plain file, None), in the order of their names, and (folder, why it can't be listed)."""
+    seen: set[tuple[int, int]] = set()
+    folders = files = 0
+    todo: list[tuple[Path, int]] = [(top, 0)]
+    while todo:
+        path, depth = todo.pop()
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # a link to nothing, or gone since it was listed
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                yield path, f"can't read {printable(str(path))}: {error.strerror or error}"
+            continue
+        key = (status.st_dev, status.st_ino)
+        if key in seen:
+            continue
+        seen.add(key)
+        if not stat.S_ISDIR(status.st_mode):
+            if stat.S_ISREG(status.st_mode):
+                files += 1
+                if files > MAX_FILES:
+                    raise InputError(f"{printable(str(top))}: holds more than {MAX_FILES} files; name a folder in it")
+                yield path, None
+            continue
+        if own(path) or depth > MAX_DEPTH:
+            continue
+        folders += 1
+        if folders > MAX_FOLDERS:
+            raise InputError(f"{printable(str(top))}: holds more than {MAX_FOLDERS} folders; name one in it")
+        try:
+            with os.scandir(path) as entries:
+                names = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            if path == top:
+                raise InputError(f"can't read {printable(str(top))}: {error.strerror or error}") from error
+            yield path, f"can't read {printable(str(path))}: {error.strerror or error}"
+            continue
+        todo.extend((name, depth + 1) for name in sorted(names, key=by_numbers, reverse=True))

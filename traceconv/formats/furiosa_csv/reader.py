@@ -1,0 +1,198 @@
+"""Furiosa's profiler writes one CSV record a span: events, with the names that it forgot to quote put together again.
+
+The native writer quotes nothing. A name with a comma has too many cells, one with a line feed is cut in two records;
+the cells on both sides of the name are known by their number, so that nothing else is lost. The name is then what
+every CSV reader takes for it, and the whole text of it is in args as `unquoted_name`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
+from traceconv.formats.common.columns import durations, integers
+from traceconv.formats.common.file_reader import FileReader
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.furiosa_csv.sniff import BEGINS, HEAD
+from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords, RecordBatch
+
+SOURCE_ID = 1
+_NAME = HEAD.index("name")
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+#: Its own Chrome export puts the tracks of processing elements behind all threads.
+_NPU_TID = 10_000_000
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A record whose name was cut by a line feed: its cells so far.
+
+    lines  texts of the lines of the name
+    size   how long they are
+    """
+
+    offset: int
+    line: int
+    row: list[str]
+    lines: list[str]
+    size: int
+
+
+class FuriosaCsvReader(FileReader):
+    """Reads one file, as `TraceSource` has it."""
+
+    def __init__(
+        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+    ) -> None:
+        super().__init__(path, log, accounts, limits, advance)
+        self._damaged = Account()
+        self._records = CsvRecords(self._source.chunks(), log, self._damaged, path.name, ragged=BEGINS)
+        self._right: tuple[str, ...] = ()
+        self._tids: set[int] = set()
+        self._cut: _Cut | None = None
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All spans, in the order of the file, and names of the tracks of processing elements."""
+        header = self._records.open()
+        if header[: len(HEAD)] != HEAD:
+            return
+        self._right = header[len(HEAD) :]
+        ordinal, end = 0, 0
+        for batch in self._records.batches():
+            spans = self._whole(batch)
+            end = batch.byte_offset + batch.byte_count
+            if spans:
+                yield self._batch(ordinal, batch.byte_offset, batch.byte_count, spans)
+                ordinal += len(spans)
+        if self._cut is not None:
+            self._lose_cut("ends before its thread")
+        if self._damaged.records:
+            self._accounts.by_record["damaged records"] = self._damaged
+        if self._tids:
+            yield self._names(ordinal, end)
+
+    def _whole(self, batch: RecordBatch) -> list[tuple[list[str], str | None]]:
+        """The spans of a batch: cells of which the last is the name, those behind it; its full text if cut."""
+        width = len(HEAD) + len(self._right)
+        spans: list[tuple[list[str], str | None]] = []
+        for row, offset, line in zip(batch.rows, batch.offsets, batch.lines, strict=True):
+            begins = len(row) > _NAME and _WHOLE.fullmatch(row[3]) and _WHOLE.fullmatch(row[4])
+            if self._cut is not None and begins:
+                self._lose_cut("has fewer cells than the header")
+            elif self._cut is None and not begins:
+                self._lose(offset, line, row, "has no start and end")
+                continue
+            if self._cut is None:
+                if len(row) < width:
+                    name = ",".join(row[_NAME:])
+                    self._cut = _Cut(offset, line, row, [name], len(name))
+                    continue
+            else:
+                cut, self._cut = self._cut, None
+                row = self._goes_on(cut, row)
+                if not row:
+                    continue
+            behind = len(row) - len(self._right)
+            full = ",".join(row[_NAME:behind])
+            first = re.split(r"[,\n]", full, maxsplit=1)[0] if behind > _NAME + 1 or "\n" in full else full
+            spans.append(([*row[:_NAME], first, *row[behind:]], None if first == full else full))
+        return spans
+
+    def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
+        """The cells of a record with the next line of its name; none as long as that is not the last one."""
+        lines = self._accounts["lines inside of names"]
+        lines.records += 1
+        lines.merged += 1
+        last = len(row) - len(self._right)
+        text = ",".join(row if last < 1 else row[:last])
+        cut.lines.append(text)
+        cut.size += len(text) + 1
+        if last >= 1:
+            return [*cut.row[:_NAME], "\n".join(cut.lines), *row[last:]]
+        self._cut = cut
+        if cut.size > MAX_RECORD_BYTES:
+            self._lose_cut(f"has a name of more than {MAX_RECORD_BYTES} bytes")
+        return []
+
+    def _lose_cut(self, why: str) -> None:
+        if self._cut is not None:
+            self._lose(self._cut.offset, self._cut.line, self._cut.row, why)
+            self._cut = None
+
+    def _lose(self, offset: int, line: int, row: Sequence[str], why: str) -> None:
+        self._damaged.records += 1
+        self._damaged.lost += 1
+        message = f"line {line}: a record of {len(row)} cells {why}"
+        self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=1)
+
+    def _batch(self, ordinal: int, offset: int, size: int, spans: Sequence[tuple[list[str], str | None]]) -> TraceBatch:
+        times = integers([int(row[3]) for row, _ in spans])
+        ends = [int(row[4]) for row, _ in spans]
+        args = [self._args(row, full) for row, full in spans]
+        labels: dict[str, Sequence[object]] = {
+            "name": [row[_NAME] for row, _ in spans],
+            "ph": ["X"] * len(spans),
+            "cat": [row[5] for row, _ in spans],
+            "pid": [1] * len(spans),
+            "tid": [self._tid(row) for row, _ in spans],
+        }
+        raw: dict[str, pa.Array] = {
+            "ts": times,
+            "dur": durations(times, ends),
+            "args": binary_column([json.dumps(one, ensure_ascii=False).encode() for one in args]),
+        }
+        return self._made(ordinal, offset, size, EventColumns(len(spans), labels, raw, None))
+
+    def _tid(self, row: Sequence[str]) -> int | str:
+        cells = dict(zip(self._right, row[len(HEAD) :], strict=True))
+        element = cells.get("pe_index", "")
+        if row[5] == "NPU" and _WHOLE.fullmatch(element):
+            self._tids.add(int(element))
+            return _NPU_TID + int(element)
+        thread = cells.get("thread.id", "")
+        return int(thread) if _WHOLE.fullmatch(thread) else thread
+
+    def _args(self, row: Sequence[str], full: str | None) -> dict[str, object]:
+        args: dict[str, object] = {column: row[place] for place, column in enumerate(HEAD[:3]) if row[place]}
+        for column, cell in zip(self._right, row[len(HEAD) :], strict=True):
+            if cell and not (column == "dur" and cell == str(int(row[4]) - int(row[3]))):
+                args[column] = int(cell) if _WHOLE.fullmatch(cell) else cell
+        if full is not None:
+            args["unquoted_name"] = full
+        return args
+
+    def _names(self, ordinal: int, offset: int) -> TraceBatch:
+        """What the tracks of processing elements are called: made by us, from no bytes of the file."""
+        elements = sorted(self._tids)
+        labels: dict[str, Sequence[object]] = {
+            "name": ["thread_name"] * len(elements),
+            "ph": ["M"] * len(elements),
+            "pid": [1] * len(elements),
+            "tid": [_NPU_TID + element for element in elements],
+        }
+        args = [json.dumps({"name": f"NPU {element}"}).encode() for element in elements]
+        return self._made(ordinal, offset, 0, EventColumns(len(elements), labels, {"args": binary_column(args)}, None))
+
+    def _made(self, ordinal: int, offset: int, size: int, columns: EventColumns) -> TraceBatch:
+        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + ordinal, columns.count, offset, size))
+        return TraceBatch(ordinal, offset, size, columns, (Segment(offset, b"", columns.count),))
+
+    @property
+    def found_events(self) -> bool:
+        """Whether the file has the header of such a table."""
+        return bool(self._right)
+
+    @property
+    def keys(self) -> Mapping[str, bytes]:
+        return {}
+
+    def options(self) -> str | None:
+        return None

@@ -1,0 +1,205 @@
+"""The JSON of MegEngine's `get_profile()`: operators of a static graph with times in seconds → events in whole ns.
+
+Under `profiler`, `device` and `host` give each operator's start, end and end of its kernel on each computing node,
+in seconds since the profiler began; `opr_footprint` has its memory, computation and shapes; `graph_exec` the graph.
+An operator that never ran has no times, and so no event: `info` in the log says how many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
+from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
+from traceconv.formats.common.file_reader import FileReader
+from traceconv.formats.common.limits import Limits
+
+SOURCE_ID = 1
+_SIDES = ("device", "host")
+#: Times are seconds: beyond this many lies no time that 64 bits of nanoseconds hold.
+_FAR_SECONDS = Decimal(2) ** 62 / 10**9
+
+
+class MegEngineStaticReader(FileReader):
+    """Reads one file, as `TraceSource` has it. The file is one JSON object: it is held in memory whole."""
+
+    def __init__(
+        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+    ) -> None:
+        super().__init__(path, log, accounts, limits, advance)
+        self._limit = limits.event_bytes
+        self._facts: dict[str, int] = {}
+        self.found_events = False
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """An event for each operator on each computing node. InputError when the file is no such profile."""
+        document = self._document()
+        profiler, graph = _mapping(document.get("profiler")), _mapping(document.get("graph_exec"))
+        operators, footprints = _mapping(graph.get("operator")), _mapping(profiler.get("opr_footprint"))
+        self.found_events = any(side in profiler for side in _SIDES)
+        self._facts = {
+            "operators": len(operators),
+            "vars": len(_mapping(graph.get("var"))),
+            "comp_seq": len(graph["comp_seq"]) if isinstance(graph.get("comp_seq"), list) else 0,
+            "footprints": len(footprints),
+        }
+        ordinal = 0
+        for side in _SIDES:
+            entries = _mapping(profiler.get(side))
+            events = list(self._events(side, entries, operators, footprints))
+            if events:
+                yield self._batch(ordinal, events)
+                ordinal += len(events)
+        names = [name for name in _SIDES if profiler.get(name)]
+        if names:
+            yield self._processes(ordinal, names)
+        timed = {key for side in _SIDES for key in _mapping(profiler.get(side))}
+        silent = len(operators.keys() - timed)
+        if silent:
+            message = "operators of the graph that have no times: they are no rows"
+            self._log.add(Code.NO_DURATION, message, source_id=SOURCE_ID, event_count=silent)
+
+    def _document(self) -> Mapping[str, Any]:
+        parts, size = [], 0
+        for chunk in self._source.chunks():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                raise InputError(
+                    f"{printable(str(self._path))}: a profile of a static graph is one JSON object, and this one is "
+                    f"larger than {self._limit >> 20} MB; raise the limit with --max-event-mb"
+                )
+        self._text_bytes = size
+        text = b"".join(parts)
+        if not is_utf8(text) or SURROGATE.search(text):
+            # Bytes that are not UTF-8, and halves of surrogate pairs: no column holds them.
+            patched = patch(text)
+            patched.say(self._log, 0, SOURCE_ID)
+            text = patched.text
+        try:
+            found = json.loads(text, parse_float=_decimal)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{printable(str(self._path))}: damaged: no whole JSON object ({printable(str(error))})"
+            ) from error
+        return _mapping(found)
+
+    def _events(
+        self, side: str, entries: Mapping[str, Any], operators: Mapping[str, Any], footprints: Mapping[str, Any]
+    ) -> Iterator[tuple[str, str, str, int, int, dict[str, object]]]:
+        """(side, computing node, name, start, duration, args) of each operator on each node."""
+        for key, nodes in entries.items():
+            operator, footprint = _mapping(operators.get(key)), _mapping(footprints.get(key))
+            for node, times in _mapping(nodes).items():
+                start, end, kern = (_ns(_mapping(times).get(what)) for what in ("start", "end", "kern"))
+                if start is None or end is None:
+                    account = self._accounts["X events"]
+                    account.records += 1
+                    account.lost += 1
+                    message = f"operator {printable(key, 40)} on the {side} has no start and end in seconds"
+                    self._log.add(Code.NO_TIME, message, source_id=SOURCE_ID, event_count=1)
+                    continue
+                args = _args(key, operator, footprint)
+                if kern is not None:
+                    args["kern_ns"] = kern - start
+                yield side, node, str(operator.get("name", key)), start, end - start, args
+
+    def _batch(self, ordinal: int, events: Sequence[tuple[str, str, str, int, int, dict[str, object]]]) -> TraceBatch:
+        sides, nodes, names, starts, durs, args = zip(*events, strict=True)
+        labels = {
+            "name": list(names),
+            "ph": ["X"] * len(events),
+            "cat": [f"static_{side}" for side in sides],
+            "pid": [_SIDES.index(side) for side in sides],
+            "tid": list(nodes),
+        }
+        raw = {
+            "ts": pa.array(starts, pa.int64()),
+            "dur": pa.array(durs, pa.int64()),
+            "args": binary_column([_json(one) for one in args]),
+        }
+        return self._made(ordinal, EventColumns(len(events), labels, raw, None))
+
+    def _processes(self, ordinal: int, names: Sequence[str]) -> TraceBatch:
+        labels: dict[str, Sequence[object]] = {
+            "name": ["process_name"] * len(names),
+            "ph": ["M"] * len(names),
+            "pid": [_SIDES.index(name) for name in names],
+        }
+        args = binary_column([_json({"name": name}) for name in names])
+        return self._made(ordinal, EventColumns(len(names), labels, {"args": args}, None))
+
+    def _made(self, ordinal: int, columns: EventColumns) -> TraceBatch:
+        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + ordinal, columns.count, 0, self._text_bytes))
+        return TraceBatch(ordinal, 0, self._text_bytes, columns, (Segment(0, b"", columns.count),))
+
+    @property
+    def keys(self) -> Mapping[str, bytes]:
+        return {}
+
+    def options(self) -> str | None:
+        """How large the graph is."""
+        return json.dumps(self._facts) if self._facts else None
+
+
+def _args(key: str, operator: Mapping[str, Any], footprint: Mapping[str, Any]) -> dict[str, object]:
+    args: dict[str, object] = {"opr_id": key}
+    if "type" in operator:
+        args["type"] = str(operator["type"])
+    for column in ("in_shapes", "out_shapes"):
+        if isinstance(footprint.get(column), list):
+            args[column] = ";".join(_shape(shape) for shape in footprint[column])
+    for column in ("memory", "computation", "param"):
+        if footprint.get(column) not in (None, {}):
+            args[column] = footprint[column]
+    for column in ("input", "output"):
+        if operator.get(column):
+            args[column] = operator[column]
+    return args
+
+
+def _shape(shape: object) -> str:
+    return ",".join(str(extent) for extent in shape) if isinstance(shape, list) else str(shape)
+
+
+def _decimal(text: str) -> Decimal | str:
+    """A number of the text, exactly; one with an exponent that no decimal has stays text."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
+
+
+def _ns(seconds: object) -> int | None:
+    """Seconds as they stand in the text → whole ns, half to even; None for what is no time."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, Decimal)):
+        return None
+    try:
+        value = Decimal(seconds)
+        if not value.is_finite() or not -_FAR_SECONDS <= value <= _FAR_SECONDS:
+            return None
+        return int((value * 10**9).to_integral_value())
+    except InvalidOperation:
+        return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, default=_number).encode()
+
+
+def _number(value: object) -> object:
+    """Decimals of the params, as the nearest number that JSON has a name for here."""
+    return float(value) if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,252 @@
+"""Whether a capture is whole: what its files hold, held against their headers and the manifest. Nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from traceconv.base.errors import InputError, printable
+from traceconv.formats.npulog.discover import CaptureFolder, LogFile
+from traceconv.formats.npulog.dump import (
+    blocks_of,
+    describe_damage,
+    dictionary_of,
+    problems_of,
+    read_header,
+    schema_of,
+)
+from traceconv.formats.npulog.manifest import ManifestFile
+from traceconv.formats.npulog.stream import Ranges, unseen
+from traceconv.schema import record
+from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.wire.codec import decode_block
+from traceconv.wire.frames import Block, Damage, FileHeader, FrameDecoder
+
+#: Damages that are told of one file; the rest is counted.
+SHOWN_DAMAGES = 10
+#: Fields that hold host time; what lies between the first and the last is how long was recorded.
+_HOST_TIMES = ("host_ns", "host_before_ns", "host_after_ns")
+
+#: Sequence numbers that no file had so far, by device and tag.
+_Seen = dict[tuple[int | None, int], Ranges]
+
+
+@dataclass(slots=True)
+class FileState:
+    """One log file as it is.
+
+    header        None when it is damaged
+    record_count  records in whole blocks, by type
+    lost_count    records that are known to be missing; there may be more
+    problems      sentences, at most `SHOWN_DAMAGES` and one that counts the rest
+    scanned       False when only the header was looked at
+    """
+
+    file: LogFile
+    header: FileHeader | None
+    counted: ManifestFile | None
+    scanned: bool
+    block_count: int = 0
+    record_count: dict[str, int] = field(default_factory=dict)
+    lost_count: int = 0
+    problems: list[str] = field(default_factory=list)
+    problem_count: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def record(self) -> str:
+        """The record type of the file, by its header, else by its name."""
+        return self.header.schemas[0].name if self.header and self.header.schemas else self.file.record
+
+    @property
+    def total(self) -> int:
+        """Records in whole blocks; when not scanned, as the manifest counts them."""
+        if self.scanned:
+            return sum(self.record_count.values())
+        return self.counted.record_count if self.counted else 0
+
+    def note(self, problem: str) -> None:
+        """Puts a problem down."""
+        self.problem_count += 1
+        if self.problem_count <= SHOWN_DAMAGES:
+            self.problems.append(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device as it describes itself; None where it does not."""
+
+    device_id: int
+    name: str | None
+    kind: str | None
+    clock_hz: int | None
+
+
+@dataclass(slots=True)
+class CaptureState:
+    """A capture as it is. Times are the host's clock; `epoch_ns` is the wall clock when the capture began."""
+
+    capture: CaptureFolder
+    scanned: bool
+    writer: str | None = None
+    model_name: str | None = None
+    host_name: str | None = None
+    epoch_ns: int | None = None
+    dur_ns: int | None = None
+    devices: list[DeviceState] = field(default_factory=list)
+    files: list[FileState] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is wrong, as far as was looked."""
+        return not self.problems and not any(file.problem_count for file in self.files)
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is anything to read in it."""
+        return any(file.header is not None or file.total for file in self.files)
+
+
+def inspect_capture(capture: CaptureFolder, *, scan: bool = True) -> CaptureState:
+    """Looks at a capture; `scan=False` reads headers and the manifest only, and trusts them."""
+    state = CaptureState(capture, scan)
+    state.problems.extend(problems_of(capture))
+    counted = {file.path: file for file in capture.manifest.files} if capture.manifest else {}
+    seen: _Seen = {}
+    for file in capture.files:
+        entry = counted.get(file.relative_path)
+        if capture.manifest is not None and entry is None:
+            state.problems.append(f"{printable(file.relative_path)} is not in the manifest")
+        state.files.append(inspect_file(file, entry, scan=scan, seen=seen))
+    _check_writers(state)
+    _describe(state)
+    times = [time for file in state.files for time in (file.first_ns, file.last_ns) if time is not None]
+    state.dur_ns = max(times) - min(times) if times else None
+    return state
+
+
+def inspect_file(
+    file: LogFile, counted: ManifestFile | None, *, scan: bool = True, seen: _Seen | None = None
+) -> FileState:
+    """Looks at one file; `counted` is what the manifest says of it, `seen` what files before it had."""
+    state = FileState(file, read_header(file), counted, scan)
+    if counted is not None and counted.size_bytes != file.size_bytes:
+        state.note(f"has {file.size_bytes:,} bytes where the manifest says {counted.size_bytes:,}")
+    if state.header is not None and state.header.device_id != file.device_id and "/" in file.relative_path:
+        owner = "the host" if state.header.device_id is None else f"device {state.header.device_id}"
+        state.note(f"lies in another folder than that of {owner}, whose file it is by its header")
+    if scan:
+        _scan(state, {} if seen is None else seen)
+        expected = counted.record_count if counted else None
+        if expected is not None and state.total + state.lost_count != expected:
+            state.note(f"has {state.total:,} records where the manifest says {expected:,}")
+            state.lost_count = max(state.lost_count, expected - state.total)
+    elif state.header is None:
+        state.note("has no sound file header")
+    if state.problem_count > len(state.problems):
+        state.problems.append(f"and {state.problem_count - len(state.problems):,} more")
+    return state
+
+
+def _scan(state: FileState, seen: _Seen) -> None:
+    decoder = FrameDecoder(any_order=True)
+    damages: list[Damage] = []
+    there: list[tuple[int, int]] = []
+    repeated = 0
+    try:
+        for item in blocks_of(state.file, decoder):
+            if isinstance(item, Damage):
+                damages.append(item)
+                continue
+            end = item.sequence + item.record_count
+            there.append((item.sequence, end))
+            device_id = decoder.header.device_id if decoder.header else state.file.device_id
+            fresh = seen.setdefault((device_id, item.tag), unseen()).take(item.sequence, end)
+            repeated += item.record_count - fresh
+            state.block_count += 1
+            schema = schema_of(item, decoder.header)
+            state.record_count[schema.name] = state.record_count.get(schema.name, 0) + fresh
+            _note_times(state, np.frombuffer(item.payload, dtype_of(schema, item.record_size)))
+    except OSError as error:
+        state.note(f"can't be read: {error.strerror or error}")
+    except InputError as error:
+        state.note(str(error))
+    if repeated:
+        state.note(f"repeats {repeated:,} records that are there already")
+    missing = unseen().without(Ranges(there))
+    for damage in damages:
+        count = damage.event_count
+        if damage.sequence is not None and count is not None:
+            count = missing.take(damage.sequence, damage.sequence + count)
+        if damage.byte_count or count:  # else a gap whose records come later in the file
+            state.note(describe_damage(replace(damage, event_count=count)))
+            state.lost_count += count or 0
+
+
+def _note_times(state: FileState, rows: RecordArray) -> None:
+    for name in _HOST_TIMES:
+        if name in (rows.dtype.names or ()) and rows.dtype[name] == np.int64:
+            low, high = int(rows[name].min()), int(rows[name].max())
+            state.first_ns = low if state.first_ns is None else min(low, state.first_ns)
+            state.last_ns = high if state.last_ns is None else max(high, state.last_ns)
+
+
+def _check_writers(state: CaptureState) -> None:
+    """Files of different captures in one folder would be mixed up without a word."""
+    manifest = state.capture.manifest
+    writers = {file.header.writer_id for file in state.files if file.header is not None}
+    if manifest is not None:
+        writers.add(manifest.writer_id)
+    if len(writers) > 1:
+        state.problems.append(f"holds files of {len(writers)} captures (their headers name different writers)")
+
+
+def _describe(state: CaptureState) -> None:
+    """Fills in what capture and device records say."""
+    texts = dictionary_of(state.capture)
+    for _, row in _first_rows(state.capture, "capture"):
+        state.writer = texts.get(row["writer"])
+        state.model_name = texts.get(row["model_name"])
+        state.host_name = texts.get(row["host_name"])
+        state.epoch_ns = row["epoch_ns"]
+    found: dict[int, DeviceState] = {}
+    for file, row in _first_rows(state.capture, "device"):
+        device_id = row["device_id"]
+        clock_hz = row["clock_hz"] or None
+        found[file.device_id or 0] = DeviceState(device_id, texts.get(row["name"]), texts.get(row["kind"]), clock_hz)
+    for device_id in {file.device_id for file in state.capture.files if file.device_id is not None} - set(found):
+        found[device_id] = DeviceState(device_id, None, None, None)
+    state.devices = [found[device_id] for device_id in sorted(found)]
+
+
+def _first_rows(capture: CaptureFolder, record_name: str) -> Iterator[tuple[LogFile, Mapping[str, int]]]:
+    """The first record of a type in each of its files that has one that can be read."""
+    schema = record(record_name)
+    for file in capture.files:
+        if file.record != record_name:
+            continue
+        decoder = FrameDecoder()
+        try:
+            for item in blocks_of(file, decoder):
+                if isinstance(item, Block) and item.tag == schema.tag:
+                    written = schema_of(item, decoder.header)
+                    if written.name == record_name:
+                        rows = decode_block(item, written, schema)
+                        yield file, dict(zip(rows.dtype.names or (), rows[0].tolist(), strict=True))
+                        break
+        except (OSError, InputError):
+            continue  # said when the file itself is scanned
+
+
+def wall_clock_text(epoch_ns: int) -> str:
+    """A wall-clock time as UTC text with all nine digits of the second, in integers."""
+    seconds, ns = divmod(epoch_ns, 1_000_000_000)
+    try:
+        whole = np.datetime64(seconds, "s").item().strftime("%Y-%m-%d %H:%M:%S")
+    except (AttributeError, ValueError):
+        return f"{epoch_ns} ns"  # past what a calendar can say
+    return f"{whole}.{ns:09d} UTC"

@@ -1,0 +1,426 @@
+"""A capture's files → event batches: what others refer to first, then the host, then each device.
+
+Memory holds one batch and what is undecided of one file, whatever the size of the capture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.events.npu import EventBatch
+from traceconv.formats.npulog.discover import CaptureFolder, LogFile, owner_of
+from traceconv.formats.npulog.manifest import Manifest, ManifestFile
+from traceconv.formats.npulog.sources import SourceFile
+from traceconv.formats.npulog.stream import Found, Ranges, StreamReader, plausible
+from traceconv.schema import record_by_tag, records
+from traceconv.schema.dtypes import RecordArray, dtype_of, join
+from traceconv.wire.codec import decode_block, missing_fields, unknown_fields
+from traceconv.wire.frames import MAX_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder, first_block_header
+
+#: Order of record types: what is referred to comes before what refers to it.
+_ORDER = (
+    *("dictionary", "capture", "thread", "model", "fusion", "op", "api", "range", "memory"),
+    *("device", "stream", "sync", "step_mark", "task", "stream_range", "pmu_pipe_utilization", "counter"),
+)
+_BATCH_BYTES = 4 << 20
+
+#: Device (None: the host) and record type.
+_Stream = tuple[int | None, str]
+
+
+class CaptureReader:
+    """Reads one capture. Use `events` once; `sources` and `clock_hz` are there from the beginning.
+
+    on_bytes  is told how many bytes were read, each time some are
+    """
+
+    def __init__(
+        self,
+        capture: CaptureFolder,
+        log: ImportLog,
+        accounts: Accounts,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._log = log
+        self._accounts = accounts
+        self._on_bytes = on_bytes
+        self.sources: list[SourceFile] = []
+        #: device_id → nominal frequency of its counter.
+        self.clock_hz: dict[int, int] = {}
+        self._readings: dict[_Stream, list[_FileReading]] = {}
+        peeked = [(file, *_peek(file)) for file in capture.files]
+        writer_id, manifest = _writer(capture.manifest, [header for _, header, _ in peeked if header])
+        self._note_capture(capture, manifest)
+        self._missing = set(capture.missing) if manifest else set()
+        #: What the manifest counts, by stream.
+        self._counted: dict[_Stream, list[ManifestFile]] = {}
+        for counted in manifest.files if manifest else ():
+            self._counted.setdefault((owner_of(counted.path), counted.record), []).append(counted)
+        named = {file.path for file in manifest.files} if manifest else set()
+        order = sorted(peeked, key=lambda one: _place(one[0], one[1], one[2], one[0].relative_path in named))
+        for number, (file, header, record) in enumerate(order, start=1):
+            if header and header.device_id is not None and header.writer_id == writer_id:
+                self.clock_hz.setdefault(header.device_id, header.clock_hz)
+            device_id = header.device_id if header else file.device_id
+            source = SourceFile(number, file, record, device_id)
+            self.sources.append(source)
+            if header is not None and header.writer_id != writer_id:
+                message = f"belongs to another capture (writer {header.writer_id:016x}): not read"
+                log.add(Code.FOREIGN_FILE, message, source_id=number, byte_count=file.size_bytes)
+                continue
+            reading = _FileReading(source, header, self._log, self._accounts)
+            self._readings.setdefault((device_id, record), []).append(reading)
+
+    def events(self) -> Iterator[EventBatch]:
+        """The events of all files, one record type of one owner after another."""
+        for stream in sorted({*self._readings, *self._counted}, key=_pass_order):
+            device_id, record = stream
+            yield from _batched(self._read_stream(stream), record, device_id)
+
+    def _read_stream(self, stream: _Stream) -> Iterator[tuple[int, RecordArray]]:
+        """(id of the first record, records) of each whole block of one stream, each record once, in their order."""
+        readings = self._readings.get(stream, [])
+        reader = StreamReader(readings, self._on_bytes, _refuse)
+        damages: list[tuple[_FileReading, Damage]] = []
+        for found in reader.read():
+            if isinstance(found.item, Damage):
+                damages.append((found.file, found.item))
+                continue
+            if found.repeated is not None:
+                found.file.repeat(found.item, *found.repeated)
+            if found.item.record_count:
+                yield from found.file.take(found.item)
+        self._note_losses(stream, reader, damages)
+        for reading in readings:
+            reading.report()
+
+    def _note_losses(
+        self, stream: _Stream, reader: StreamReader[_FileReading], damages: list[tuple[_FileReading, Damage]]
+    ) -> None:
+        """Puts down what is missing of a stream: in a file that is gone, in damaged bytes, or between blocks."""
+        readings, record = self._readings.get(stream, []), stream[1]
+        file_bytes = sum(reading.source.file.size_bytes for reading in readings)
+        size = _record_size(record, readings)
+        counted = self._trusted(stream, size)
+        holes = [hole for hole in reader.holes if plausible(hole[1] - hole[0], size, file_bytes)]
+        jumps = [hole for hole in reader.holes if not plausible(hole[1] - hole[0], size, file_bytes)]
+        there = Ranges([(0, reader.end)]).without(Ranges([hole[:2] for hole in reader.holes]))
+        if counted:
+            missing = Ranges([_range(file) for file in counted])
+            spare = there.without(missing)
+            missing = missing.without(there)
+            if spare.count:
+                self._note_spare(record, readings, spare)
+            unplaced = spare.count
+        else:
+            missing = Ranges([hole[:2] for hole in holes])
+            known_to = [reader.end, *(reading.first_sequence or 0 for reading in readings)]
+            known_to += [damage.sequence + (damage.event_count or 0) for _, damage in damages if damage.sequence]
+            if plausible(max(known_to) - reader.end, size, file_bytes):
+                missing = Ranges([*missing, (reader.end, max(known_to))])
+            self._note_jumps(jumps)
+            unplaced = there.without(Ranges([(0, jumps[0][1])])).count if jumps else 0
+        # What has a sequence number that can't be is there all the same: it may be what seems to be missing.
+        missing.take_first(min(unplaced, missing.count))
+        account = self._accounts[record] if missing.count else None
+        if account is not None:
+            account.records += missing.count
+            account.lost += missing.count
+        for file in self._counted.get(stream, ()):
+            if file.path in self._missing:
+                self._note_missing(file, missing)
+        for reading, damage in damages:
+            reading.note_damage(damage, missing, next((one for one in counted if _holds(one, damage.sequence)), None))
+        for first, end, after in holes:
+            count = missing.take(first, end)
+            if count:
+                block = after.item
+                what = "file" if block.byte_offset <= after.file.header_bytes else "block"
+                message = f"{count} records are missing before this {what}"
+                after.file.note(Code.MISSING_RECORDS, message, count, block.byte_offset, 0)
+        self._note_rest(missing, readings, bool(counted))
+
+    def _note_rest(self, missing: Ranges, readings: list[_FileReading], counted: bool) -> None:
+        """What is missing where no block and no damage shows it: at the end."""
+        if not missing.count:
+            return
+        what = "that the manifest counts are not there" if counted else "are missing at the end"
+        message = f"{missing.count} records {what}"
+        last = max(readings, key=lambda reading: reading.end, default=None)
+        source_id = None if last is None else last.source.source_id
+        self._log.add(Code.MISSING_RECORDS, message, source_id=source_id, event_count=missing.count)
+
+    def _trusted(self, stream: _Stream, record_size: int) -> list[ManifestFile]:
+        """What the manifest counts of a stream, without what can't be."""
+        trusted = []
+        for file in self._counted.get(stream, ()):
+            if plausible(file.record_count, record_size, file.size_bytes):
+                trusted.append(file)
+            else:
+                message = f"manifest.json counts {file.record_count} records in {printable(file.path)}: that can't be"
+                self._log.add(Code.BAD_MANIFEST, message)
+        return trusted
+
+    def _note_missing(self, file: ManifestFile, missing: Ranges) -> None:
+        count = missing.take(*_range(file))
+        if count or not file.record_count:
+            message = f"{printable(file.path)} is missing"
+            self._log.add(Code.MISSING_FILE, message, byte_count=file.size_bytes, event_count=count)
+        else:
+            message = f"{printable(file.path)} is missing; its records stand in other files"
+            self._log.add(Code.MOVED_FILE, message, event_count=file.record_count)
+
+    def _note_spare(self, record: str, readings: list[_FileReading], spare: Ranges) -> None:
+        first = next(iter(spare))[0]
+        reading = next((one for one in readings if one.first <= first < one.end), None)
+        message = f"{spare.count} {printable(record)} records from {first} on that the manifest does not count"
+        source_id = None if reading is None else reading.source.source_id
+        self._log.add(Code.EXTRA_RECORDS, message, source_id=source_id, event_count=spare.count)
+
+    def _note_jumps(self, jumps: list[_Hole]) -> None:
+        for first, end, after in jumps:
+            message = f"sequence numbers jump from {first} to {end}: it is not known how many records are missing"
+            after.file.note(Code.MISSING_RECORDS, message, None, after.item.byte_offset, 0)
+
+    def _note_capture(self, capture: CaptureFolder, manifest: Manifest | None) -> None:
+        """What is wrong with the capture as a whole."""
+        problem = capture.manifest_problem
+        if problem is not None:
+            code = Code.NO_MANIFEST if problem.startswith("missing") else Code.BAD_MANIFEST
+            self._log.add(code, f"manifest.json is {problem}")
+        if manifest is None and capture.manifest is not None:
+            self._log.add(Code.BAD_MANIFEST, "manifest.json is of another capture: the files are read without it")
+        for path in capture.unreadable:
+            self._log.add(Code.UNREADABLE_FILE, f"{printable(path)} can't be listed")
+
+
+class _FileReading:
+    """One file on its way: its decoder, and what it holds that can't be used."""
+
+    def __init__(self, source: SourceFile, header: FileHeader | None, log: ImportLog, accounts: Accounts) -> None:
+        self.source = source
+        self.file = source.file
+        self.decoder = FrameDecoder(any_order=True)
+        self.first_sequence = None if header is None else header.first_sequence
+        known = (
+            next((schema.tag for schema in header.schemas if schema.name == source.record), None) if header else None
+        )
+        self.tag = known or next((tag for tag, one in record_by_tag().items() if one.name == source.record), None)
+        #: Sequence numbers of the first record that was read, and after the last one; byte of the first block.
+        self.first = self.end = 0
+        self.header_bytes = 0
+        self._log = log
+        self._accounts = accounts
+        self._layouts: dict[tuple[int, int], np.dtype[np.void]] = {}
+        self._unknown: dict[str, int] = {}
+        self._strange: dict[str, int] = {}
+        self._longer = 0
+        self._shorter = 0
+        #: Repeats that follow one another: whether they say the same, first record, records, byte, bytes.
+        self._repeat: tuple[bool, int, int, int, int] | None = None
+
+    def take(self, item: Block) -> Iterator[tuple[int, RecordArray]]:
+        """Decodes a block."""
+        known = record_by_tag().get(item.tag)
+        header = self.decoder.header
+        if self.tag not in (None, item.tag):
+            name = known.name if known else f"tag {item.tag}"
+            self._strange[name] = self._strange.get(name, 0) + item.record_count
+            return
+        if self.end == 0:
+            self.first, self.header_bytes = item.sequence, item.byte_offset
+        self.end = max(self.end, item.sequence + item.record_count)
+        first_id = self.source.add_block(item)
+        layout = self._layouts.get((item.tag, item.record_size))
+        if layout is not None:  # as this version writes them: nothing to look at block by block
+            yield first_id, np.frombuffer(item.payload, layout)
+            return
+        written = next((schema for schema in header.schemas if schema.tag == item.tag), known) if header else known
+        if known is None or written is None or known.name != self.source.record:
+            name = written.name if written is not None else f"tag {item.tag}"
+            self._unknown[name] = self._unknown.get(name, 0) + item.record_count
+            return
+        try:
+            records = decode_block(item, written, known)
+        except ValueError:
+            message = f"records of {item.record_size} bytes where the header says {written.size_bytes}"
+            self.note(Code.DAMAGED_BLOCK, message, item.record_count, item.byte_offset, item.byte_count)
+            self._lose(self.source.record, item.record_count)
+            return
+        longer, shorter = unknown_fields(item, written, known), missing_fields(written, known)
+        self._longer += item.record_count if longer else 0
+        self._shorter += item.record_count if shorter else 0
+        if not longer and [(f.name, f.type) for f in written.fields] == [(f.name, f.type) for f in known.fields]:
+            self._layouts[item.tag, item.record_size] = dtype_of(known)
+        yield first_id, records
+
+    def repeat(self, rest: Block, count: int, same: bool) -> None:
+        """Puts down that the first `count` records of a block were there before; `rest` is what comes after them."""
+        first = rest.sequence - count
+        if self._repeat is not None:
+            was_same, known_first, known_count, offset, size = self._repeat
+            if same == was_same and (known_first + known_count, offset + size) == (first, rest.byte_offset):
+                self._repeat = (same, known_first, known_count + count, offset, size + rest.byte_count)
+                return
+        self._note_repeat()
+        self._repeat = (same, first, count, rest.byte_offset, rest.byte_count)
+
+    def _note_repeat(self) -> None:
+        if self._repeat is None:
+            return
+        same, first, count, offset, size = self._repeat
+        if same:
+            message = f"repeats {count} records from {first} on, which were read already: dropped"
+            self.note(Code.REPEATED_RECORDS, message, count, offset, size)
+        else:
+            message = f"has {count} records from {first} on that say otherwise elsewhere: dropped"
+            self.note(Code.CONFLICTING_RECORDS, message, count, offset, size)
+
+    def note_damage(self, damage: Damage, missing: Ranges, counted: ManifestFile | None) -> None:
+        """Puts damaged bytes down, with those of the missing records that stood there."""
+        count = damage.event_count
+        if damage.sequence is not None:
+            first, end = damage.sequence, damage.sequence + (count or 0)
+            if count is None and counted is not None:
+                end = sum(_range(counted)[1:])
+            if count is not None or counted is not None:
+                count = missing.take(first, end)
+        elif count is not None:
+            count = None
+        self.note(damage.code, damage.message, count, damage.byte_offset, damage.byte_count)
+
+    def refuse(self, error: OSError | InputError) -> None:
+        """Puts down that the file can't be read, or not further."""
+        if isinstance(error, OSError):
+            self.note(Code.UNREADABLE_FILE, f"can't be read: {error.strerror or error}", 0)
+        else:
+            self.note(Code.NEWER_VERSION, str(error), 0)
+
+    def note(
+        self,
+        code: Code,
+        message: str,
+        event_count: int | None,
+        byte_offset: int | None = None,
+        byte_count: int | None = None,
+    ) -> None:
+        """Puts something down in the log."""
+        self._log.add(
+            code,
+            message,
+            source_id=self.source.source_id,
+            byte_offset=byte_offset,
+            byte_count=byte_count,
+            event_count=event_count,
+        )
+
+    def report(self) -> None:
+        """Says what the file holds that is of no use."""
+        self._note_repeat()
+        for name, count in self._unknown.items():
+            message = f"records of a type that this version does not know, or not in this file: {printable(name)}"
+            self.note(Code.UNKNOWN_RECORD, message, count)
+            self._lose(name, count)
+        for name, count in self._strange.items():
+            # Records of another stream: whether they are missing there, its own sequence numbers tell.
+            self.note(Code.STRAY_BLOCK, f"{count} records of another file's type: {printable(name)}", None)
+        for code, count in ((Code.LONGER_RECORD, self._longer), (Code.SHORTER_RECORD, self._shorter)):
+            if count:
+                self.note(code, code.doc.rstrip("."), count)
+
+    def _lose(self, record: str, count: int) -> None:
+        self._accounts[record].records += count
+        self._accounts[record].lost += count
+
+
+#: (first, end, what comes after) of sequence numbers without records.
+_Hole = tuple[int, int, Found[_FileReading]]
+
+
+def _refuse(reading: _FileReading, error: OSError | InputError) -> None:
+    reading.refuse(error)
+
+
+def _range(file: ManifestFile) -> tuple[int, int]:
+    return file.first_sequence, file.first_sequence + file.record_count
+
+
+def _holds(file: ManifestFile, sequence: int | None) -> bool:
+    first, end = _range(file)
+    return sequence is not None and first <= sequence < end
+
+
+def _record_size(record: str, readings: list[_FileReading]) -> int:
+    known = next((one for one in record_by_tag().values() if one.name == record), None)
+    written = (schema for reading in readings if (header := reading.decoder.header) for schema in header.schemas)
+    schema = known or next((one for one in written if one.name == record), None)
+    return schema.size_bytes if schema else 1
+
+
+def _writer(manifest: Manifest | None, headers: list[FileHeader]) -> tuple[int | None, Manifest | None]:
+    """Whose capture it is: the manifest's writer, or that of most files; and the manifest, when it is of this one."""
+    writers = Counter(header.writer_id for header in headers)
+    if manifest is not None and (manifest.writer_id in writers or not writers):
+        return manifest.writer_id, manifest
+    return (writers.most_common(1)[0][0] if writers else None), None
+
+
+def _batched(blocks: Iterable[tuple[int, RecordArray]], record: str, device_id: int | None) -> Iterator[EventBatch]:
+    """Joins blocks to batches that are worth the overhead of a vectorised step."""
+    parts: list[tuple[int, RecordArray]] = []
+    size = 0
+    for part in blocks:
+        if parts and part[0] < parts[-1][0]:  # from another file, which has a lower number
+            yield _joined(parts, record, device_id)
+            parts, size = [], 0
+        parts.append(part)
+        size += part[1].nbytes
+        if size >= _BATCH_BYTES:
+            yield _joined(parts, record, device_id)
+            parts, size = [], 0
+    if parts:
+        yield _joined(parts, record, device_id)
+
+
+def _joined(parts: list[tuple[int, RecordArray]], record: str, device_id: int | None) -> EventBatch:
+    ids = np.concatenate([np.arange(first, first + len(records), dtype=np.int64) for first, records in parts])
+    return EventBatch(record, device_id, ids, join([records for _, records in parts]))
+
+
+def _pass_order(stream: _Stream) -> tuple[int, int, str]:
+    device_id, record = stream
+    order = _ORDER.index(record) if record in _ORDER else len(_ORDER)
+    return -1 if device_id is None else device_id, order, record
+
+
+def _place(file: LogFile, header: FileHeader | None, record: str, named: bool) -> tuple[object, ...]:
+    """Order of files: by stream, in it by their first records; what the manifest does not name comes last."""
+    device_id = header.device_id if header else file.device_id
+    first = (0, header.first_sequence) if header else (1, 0)
+    owner = -1 if device_id is None else device_id
+    return owner, record, not named, *first, file.slice_index, file.relative_path
+
+
+def _peek(file: LogFile) -> tuple[FileHeader | None, str]:
+    """The header of a file, None when it can't be read (that is said when the file is); and its record type."""
+    decoder = FrameDecoder()
+    head = b""
+    try:
+        with file.path.open("rb") as stream:
+            head = stream.read(MAX_HEADER_BYTES)
+        decoder.feed(head)
+    except (OSError, InputError):
+        pass
+    header = decoder.header
+    if header is not None and header.schemas:
+        return header, header.schemas[0].name
+    if file.record in records():
+        return header, file.record
+    block = first_block_header(head)
+    known = record_by_tag().get(block.tag) if block else None
+    return header, known.name if known else file.record

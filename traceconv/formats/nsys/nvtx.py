@@ -1,0 +1,87 @@
+"""Rows of NVTX_EVENTS → ranges, marks, and the names of domains and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from traceconv.events.trace import Label, NamedTrack
+from traceconv.formats.common.columns import json_objects
+from traceconv.formats.nsys.database import Damage, Database, Row
+from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.tables import NVTX
+
+CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN, END_DOMAIN = 33, 34, 39, 59, 60, 75, 76
+_TORCH_PUSH_POP, _TORCH_START_END = 70, 71
+_FIRST = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "category")
+
+
+@dataclass(slots=True)
+class NvtxEvents:
+    """Events as columns."""
+
+    phases: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    pids: list[Label] = field(default_factory=list)
+    tids: list[Label | NamedTrack] = field(default_factory=list)
+    starts: list[Any] = field(default_factory=list)
+    ends: list[Any] = field(default_factory=list)
+    args: pa.Array = field(default_factory=lambda: pa.array([], pa.binary()))
+
+
+class NvtxRanges:
+    """Makes events of rows of the table; `columns` are to be read."""
+
+    def __init__(self, db: Database, names: Names) -> None:
+        self._names = names
+        self._others = [name for name in db.columns(NVTX) if name not in _FIRST]
+        self.columns = (*_FIRST, *self._others)
+        self._domains: dict[tuple[int, Any], str] = {}
+        self._categories: dict[tuple[int, Any, Any], str] = {}
+        damage: list[Damage] = []  # named when the events are read
+        for rows in db.scan(NVTX, _FIRST, damage):
+            for row in rows:
+                if row[2] == DOMAIN:
+                    self._domains[self._process(row), row[6]] = self._text(row)
+                elif row[2] == CATEGORY:
+                    self._categories[self._process(row), row[6], row[7]] = self._text(row)
+
+    def _process(self, row: Row) -> int:
+        return self._names.process_index(row[3])
+
+    def _text(self, row: Row) -> str:
+        return row[4] if isinstance(row[4], str) else self._names.text(row[5]) or ""
+
+    def events(self, rows: Sequence[Row]) -> NvtxEvents:
+        """The events of some rows; rows that only name a domain, a category or a thread make none."""
+        found = NvtxEvents()
+        args = []
+        json_text = self._others.index("jsonTextId") if "jsonTextId" in self._others else None
+        for row in rows:
+            kind = row[2]
+            if kind in (CATEGORY, DOMAIN, END_DOMAIN, THREAD):
+                continue
+            pid, tid = self._names.thread(row[3])
+            domain = self._domains.get((self._process(row), row[6]))
+            track: Label | NamedTrack = tid
+            if kind in (START_END, _TORCH_START_END):
+                # They may cross each other, and end on another thread.
+                track = NamedTrack("async", domain or "NVTX ranges")
+            is_range = kind in (PUSH_POP, START_END, _TORCH_PUSH_POP, _TORCH_START_END) or (kind is None and row[1])
+            found.phases.append("i" if not is_range else "B" if row[1] is None else "X")
+            found.names.append(self._text(row))
+            found.pids.append(pid)
+            found.tids.append(track)
+            found.starts.append(row[0])
+            found.ends.append(row[1] if is_range else None)
+            category = self._categories.get((self._process(row), row[6], row[7]), row[7])
+            others = list(row[len(_FIRST) :])
+            if json_text is not None:
+                others[json_text] = self._names.text(others[json_text])
+            args.append((kind, row[6], domain, category, *others))
+        keys = ("eventType", "domainId", "domain", "category", *self._others)
+        found.args = json_objects(keys, list(zip(*args, strict=True)) or [()] * len(keys), len(args))
+        return found

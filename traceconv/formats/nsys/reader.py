@@ -1,0 +1,431 @@
+"""A report of Nsight Systems, exported to SQLite → batches of events: table by table, with cursors, in integer ns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import Coded, EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded
+from traceconv.formats.common.columns import durations, integers, json_objects, whole
+from traceconv.formats.common.file_reader import keys_object
+from traceconv.formats.common.files import STDIN, container_of, opened
+from traceconv.formats.nsys.database import Damage, Database, Row
+from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.nvtx import NvtxRanges
+from traceconv.formats.nsys.sniff import MAGIC
+from traceconv.formats.nsys.tables import (
+    CALL_TABLES,
+    DESCRIBING,
+    DESCRIBING_PREFIXES,
+    DEVICE_TABLES,
+    GPU_METRICS,
+    MEMORY_USAGE,
+    NVTX,
+    CallTable,
+    DeviceTable,
+)
+
+Int64 = NDArray[np.int64]
+
+SOURCE_ID = 1
+#: Correlation ids up to this are looked up in a table of bits, so that calls that launch nothing start no arrow.
+_MAX_CORRELATION = 1 << 26
+_ARROWS = "launch"
+#: Tables of which at least one makes a database a report.
+_REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
+
+
+class NsysReader:
+    """Reads one report. After `batches` has come to its end, the rest is known."""
+
+    def __init__(self, path: Path, log: ImportLog, accounts: Accounts, advance: Callable[[int], None]) -> None:
+        _check_file(path)
+        self._path = path
+        self._log = log
+        self._accounts = accounts
+        self._advance = advance
+        self._ordinal = 0
+        self._launching: dict[int, NDArray[np.bool_]] = {}
+        self._names_said: set[object] = set()
+        self.blocks: list[tuple[int, int, int | None, int | None]] = []
+        self.size_bytes = path.stat().st_size
+        self.digest = None
+        self.container = "plain"
+        self.found_events = False
+        self.keys: dict[str, bytes] = {}
+
+    def options(self) -> str | None:
+        """What the report says of itself, as one JSON object."""
+        return keys_object(self.keys)
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All events, table by table. Raises InputError when the file is no report of Nsight Systems."""
+        self._db = Database(self._path)
+        try:
+            self._check_report()
+            self._names = Names(self._db, self._log, self._accounts)
+            self.keys["nsys_export"] = json.dumps(self._names.about).encode()
+            shares = self._shares()
+            for table in DEVICE_TABLES:
+                self._note_launched(table)
+            for device_table in DEVICE_TABLES:
+                yield from self._told(device_table.table, self._device_work(device_table), shares)
+            for call_table in CALL_TABLES:
+                yield from self._told(call_table.table, self._calls(call_table), shares)
+            yield from self._told(NVTX, self._nvtx(), shares)
+            yield from self._told(GPU_METRICS, self._metrics(), shares)
+            yield from self._told(MEMORY_USAGE, self._memory_usage(), shares)
+            self._count_unread()
+        finally:
+            self._db.close()
+
+    def _check_report(self) -> None:
+        tables = set(self._db.tables)
+        if tables & set(_REPORT_TABLES) or any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
+            if any(table.table in tables for table in (*DEVICE_TABLES, *CALL_TABLES)) or NVTX in tables:
+                self.found_events = True
+            return
+        kind = "a rocpd database: use rocprofv3's JSON (--output-format json)" if _is_rocpd(self._db.tables) else ""
+        shown = printable(str(self._path))
+        raise InputError(f"{shown} is SQLite, but no report of Nsight Systems ({kind or 'it has none of its tables'})")
+
+    # -- progress, provenance, books --
+
+    def _shares(self) -> dict[str, int]:
+        """The bytes of the file that count as read when a table is, by its part of the rows."""
+        read = [*(table.table for table in (*DEVICE_TABLES, *CALL_TABLES)), NVTX, GPU_METRICS, MEMORY_USAGE]
+        counts = {table: self._db.row_count(table) for table in read if table in self._db.tables}
+        total = sum(counts.values()) or 1
+        return {table: self.size_bytes * count // total for table, count in counts.items()}
+
+    def _told(self, table: str, batches: Iterator[TraceBatch], shares: Mapping[str, int]) -> Iterator[TraceBatch]:
+        if table not in self._db.tables:
+            return
+        done, share, total = 0, shares.get(table, 0), self._db.row_count(table) or 1
+        for batch in batches:
+            self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + batch.first_ordinal, batch.columns.count, None, None))
+            self._ordinal += batch.columns.count
+            step = min(share - done, share * batch.columns.count // total)
+            done += step
+            self._advance(step)
+            yield batch
+        self._advance(share - done)
+
+    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[list[Row]]:
+        damage: list[Damage] = []
+        yield from self._db.scan(table, columns, damage)
+        for one in damage:
+            where = f"behind row {one.after}" if one.after is not None else "from the first row on"
+            until = f" up to row {one.before}" if one.before is not None else ""
+            message = f"{table}: rows {where}{until} can't be read ({one.reason})"
+            self._log.add(Code.DAMAGED_BLOCK, message, source_id=SOURCE_ID, event_count=one.count)
+            if one.count:
+                account = self._accounts[f"{table} rows"]
+                account.records += one.count
+                account.lost += one.count
+
+    def _count_unread(self) -> None:
+        known = {
+            *(table.table for table in (*DEVICE_TABLES, *CALL_TABLES)),
+            *DESCRIBING,
+            NVTX,
+            GPU_METRICS,
+            MEMORY_USAGE,
+        }
+        for table in sorted(set(self._db.tables) - known):
+            if table.startswith(DESCRIBING_PREFIXES):
+                continue
+            count = sum(len(rows) for rows in self._rows(table, ()))
+            if count:
+                account = self._accounts[f"{table} rows"]
+                account.records += count
+                account.lost += count
+                message = f"{table}: a table that is not read"
+                self._log.add(Code.UNKNOWN_RECORD, message, source_id=SOURCE_ID, event_count=count)
+        for view in sorted(self._db.views)[: ImportLog.LIMIT]:
+            self._log.add(
+                Code.NOT_READ, f"{printable(view)}: a view or virtual table; such are not read", source_id=SOURCE_ID
+            )
+
+    # -- work of devices --
+
+    def _note_launched(self, table: DeviceTable) -> None:
+        """Which correlation ids work of devices has, per process."""
+        if not {"correlationId"} <= set(self._db.columns(table.table)):
+            return
+        damage: list[Damage] = []  # named when the table itself is read
+        for rows in self._db.scan(table.table, ("correlationId", "globalPid"), damage):
+            ids, processes = whole([row[0] for row in rows]), self._process_indices([row[1] for row in rows])
+            usable = (ids >= 0) & (ids < _MAX_CORRELATION)
+            for process in np.unique(processes[usable]).tolist():
+                wanted = ids[usable & (processes == process)]
+                bits = self._launching.get(process)
+                top = int(wanted.max()) + 1
+                if bits is None or len(bits) < top:
+                    grown = np.zeros(max(top, 2 * len(bits) if bits is not None else 0), np.bool_)
+                    if bits is not None:
+                        grown[: len(bits)] = bits
+                    bits = self._launching[process] = grown
+                bits[wanted] = True
+
+    def _process_indices(self, ids: Sequence[Any]) -> Int64:
+        """Of global ids (of processes or threads) the number of the process; 0 where it is not known."""
+        distinct, inverse = np.unique(whole(ids) >> 24, return_inverse=True)
+        found = np.array([self._names.process_index(one << 24) for one in distinct.tolist()], np.int64)
+        return found[inverse]
+
+    def _device_work(self, table: DeviceTable) -> Iterator[TraceBatch]:
+        columns = [name for name in self._db.columns(table.table) if name not in ("start", "end")]
+        place = {name: number + 2 for number, name in enumerate(columns)}
+        strings = [(place[name], name) for name in ("shortName", "mangledName") if name in place]
+        name_places = [place[name] for name in table.names if name in place]
+        dropped = {place["demangledName"]} if "demangledName" in place else set()
+        if not {"start", "end"} <= set(self._db.columns(table.table)):
+            return
+        for rows in self._rows(table.table, ["start", "end", *columns]):
+            by_column = list(zip(*rows, strict=True))
+            nothing: tuple[Any, ...] = (None,) * len(rows)
+
+            def column(
+                name: str, by: list[tuple[Any, ...]] = by_column, none: tuple[Any, ...] = nothing
+            ) -> Sequence[Any]:
+                return by[place[name]] if name in place else none
+
+            correlations = whole(column("correlationId"))
+            processes = self._process_indices(column("globalPid"))
+            names = self._work_names(table, rows, name_places, place)
+            shown: list[Sequence[Any]] = list(by_column)
+            for at, _ in strings:
+                shown[at] = self._names.texts(by_column[at])
+            kept = [at for at in range(2, len(shown)) if at not in dropped]
+            keys = [columns[at - 2] for at in kept]
+            values: list[Sequence[Any] | pa.Array] = [shown[at] for at in kept]
+            if processes.any():
+                # Ids of different processes are made different: the first process keeps its own.
+                keys.append("correlation")
+                values.append(_correlation(processes, correlations))
+            pids, tids, said = self._streams(
+                table, column("deviceId"), column("globalPid"), column("contextId"), column("streamId")
+            )
+            usable = np.flatnonzero(correlations >= 0)
+            yield self._batch(
+                table.category,
+                _same("X", len(rows)),
+                names,
+                pids,
+                tids,
+                by_column[0],
+                by_column[1],
+                json_objects(keys, values, len(rows)),
+                self._arrow_ends(usable, processes, correlations, 2) if not table.apart else None,
+                said,
+            )
+
+    def _work_names(
+        self, table: DeviceTable, rows: Sequence[Row], places: Sequence[int], place: Mapping[str, int]
+    ) -> list[str]:
+        if places:
+            found = self._names.texts([row[places[0]] for row in rows])
+            if None in found:
+                text = self._names.text
+                found = [next((name for at in places if (name := text(row[at])) is not None), None) for row in rows]
+            return [name if name is not None else table.title for name in found]
+        if table.enum is not None and table.enum[0] in place:
+            labels = self._names.labels(table.enum[1])
+            at = place[table.enum[0]]
+            return [table.title.format(labels.get(row[at], f"{table.enum[0]} {row[at]}")) for row in rows]
+        if table.number is not None and table.number in place:
+            return [table.title.format(row[place[table.number]]) for row in rows]
+        return [table.title.replace("{}", "").strip() or table.category] * len(rows)
+
+    def _streams(
+        self,
+        table: DeviceTable,
+        devices: Sequence[Any],
+        processes: Sequence[Any],
+        contexts: Sequence[Any],
+        streams: Sequence[Any],
+    ) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
+        keys = coded(list(zip(devices, processes, contexts, streams, strict=True)))
+        tracks: list[tuple[str, NamedTrack]] = []
+        said: list[TrackName] = []
+        for device, process, context, stream in keys.distinct:
+            pid = f"GPU {device}"
+            beside = " waits" if table.apart else ""
+            whose = self._names.process_label(process)
+            tid = NamedTrack("stream", f"{whose}/{context}/{stream}{beside}")
+            tracks.append((pid, tid))
+            if tracks[-1] not in self._names_said:
+                self._names_said.add(tracks[-1])
+                gpu = self._names.gpu(device)
+                said.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
+                of_process = f" (process {whose})" if self._names.several_processes else ""
+                said.append(TrackName(pid, tid, f"Stream {stream}{beside}{of_process}"))
+        return *_pairs(keys, tracks), tuple(said)
+
+    def _arrow_ends(
+        self,
+        places: Int64,
+        processes: Int64,
+        correlations: Int64,
+        step: int,
+    ) -> EventFlows | None:
+        if not len(places):
+            return None
+        keys = (processes[places] << 32) + correlations[places]
+        texts = [str(one) for one in correlations[places].tolist()]
+        return EventFlows(places.astype(np.int64), keys, np.full(len(places), step, np.int32), _ARROWS, texts)
+
+    # -- calls of the host --
+
+    def _calls(self, table: CallTable) -> Iterator[TraceBatch]:
+        have = self._db.columns(table.table)
+        named = next((name for name in ("nameId", "textId") if name in have), None)
+        if not {"start", "end"} <= set(have):
+            return
+        columns = [name for name in have if name not in ("start", "end", "globalTid", named)]
+        launches = table.category == "cuda_api"
+        for rows in self._rows(table.table, ["start", "end", "globalTid", named or "nameId", *columns]):
+            by_column = list(zip(*rows, strict=True))
+            processes = self._process_indices(by_column[2])
+            keys = list(columns)
+            values: list[Sequence[Any] | pa.Array] = list(by_column[4:])
+            flows = None
+            if launches and "correlationId" in columns:
+                correlations = whole(by_column[4 + columns.index("correlationId")])
+                if processes.any():
+                    keys.append("correlation")
+                    values.append(_correlation(processes, correlations))
+                flows = self._arrow_ends(self._launchers(processes, correlations), processes, correlations, 0)
+            threads = coded(by_column[2])
+            pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
+            yield self._batch(
+                table.category,
+                _same("X", len(rows)),
+                [one or table.category for one in self._names.texts(by_column[3])],
+                pids,
+                tids,
+                by_column[0],
+                by_column[1],
+                json_objects(keys, values, len(rows)),
+                flows,
+                self._names.take_said(),
+            )
+
+    def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
+        """Which calls have work of a device with their correlation id."""
+        launches = correlations >= _MAX_CORRELATION
+        for process, bits in self._launching.items():
+            mine = (processes == process) & (correlations >= 0) & (correlations < len(bits))
+            launches[mine] = bits[correlations[mine]]
+        return np.flatnonzero(launches)
+
+    # -- annotations, metrics, memory --
+
+    def _nvtx(self) -> Iterator[TraceBatch]:
+        ranges = NvtxRanges(self._db, self._names)
+        if not {"start", "eventType"} <= set(self._db.columns(NVTX)) and "start" not in self._db.columns(NVTX):
+            return
+        for rows in self._rows(NVTX, ranges.columns):
+            events = ranges.events(rows)
+            consumed = len(rows) - len(events.names)
+            if consumed:
+                account = self._accounts[f"{NVTX} rows"]
+                account.records += consumed
+                account.consumed += consumed
+            if events.names:
+                yield self._batch(
+                    "nvtx", events.phases, events.names, events.pids, events.tids, events.starts, events.ends,
+                    events.args, None, self._names.take_said(),
+                )  # fmt: skip
+
+    def _metrics(self) -> Iterator[TraceBatch]:
+        names = self._names.metric_names()
+        for rows in self._rows(GPU_METRICS, ("timestamp", "typeId", "metricId", "value")):
+            titles = [names.get((row[1], row[2]), f"metric {row[2]}") for row in rows]
+            pids = [f"GPU {row[1] & 0xFF}" if isinstance(row[1], int) else "GPU" for row in rows]
+            args = json_objects(("value",), [[row[3] for row in rows]], len(rows))
+            count = len(rows)
+            none, times = [None] * count, [row[0] for row in rows]
+            yield self._batch("gpu_metrics", _same("C", count), titles, pids, none, times, none, args, None, ())
+
+    def _memory_usage(self) -> Iterator[TraceBatch]:
+        columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
+        operations: dict[Any, str] = {
+            0: "allocation",
+            1: "deallocation",
+            2: "static allocation",
+            3: "static deallocation",
+        }
+        operations.update(self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER"))
+        kind = columns.index("memoryOperationType") if "memoryOperationType" in columns else None
+        for rows in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
+            names = [operations.get(row[2 + kind] if kind is not None else None, "memory") for row in rows]
+            pids = [self._names.process_label(row[1]) for row in rows]
+            args = json_objects(columns, list(zip(*rows, strict=True))[2:], len(rows))
+            count = len(rows)
+            none, times = [None] * count, [row[0] for row in rows]
+            yield self._batch("memory", _same("i", count), names, pids, none, times, none, args, None, ())
+
+    def _batch(
+        self,
+        category: str,
+        phases: Sequence[str],
+        names: Sequence[str],
+        pids: Sequence[Label],
+        tids: Sequence[Label | NamedTrack],
+        starts: Sequence[Any],
+        ends: Sequence[Any],
+        args: pa.Array,
+        flows: EventFlows | None,
+        said: tuple[TrackName, ...],
+    ) -> TraceBatch:
+        count = len(names)
+        start = integers(starts)
+        labels = {"ph": phases, "name": names, "cat": _same(category, count), "pid": pids, "tid": tids}
+        raw = {"ts": start, "dur": durations(start, ends), "args": args}
+        return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), said)
+
+
+def _same(value: str, count: int) -> Coded:
+    """A column of one value."""
+    return Coded(np.zeros(count, np.int32), [value])
+
+
+def _pairs(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:
+    """What each key stands for, two values, as two columns. `pairs`: in the order of the distinct keys."""
+    first, second = coded([pair[0] for pair in pairs]), coded([pair[1] for pair in pairs])
+    return Coded(first.codes[keys.codes], first.distinct), Coded(second.codes[keys.codes], second.distinct)
+
+
+def _correlation(processes: Int64, correlations: Int64) -> pa.Array:
+    """Ids of different processes made different: the first process keeps its own. Null where there is none."""
+    ids = np.where(processes > 0, (processes << 32) + correlations, 0)
+    return pa.array(ids, mask=ids == 0)
+
+
+def _check_file(path: Path) -> None:
+    shown = printable(str(path))
+    if path == STDIN:
+        raise InputError(
+            "a report of Nsight Systems can't be read from standard input: give the path of the .sqlite file"
+        )
+    with opened(path) as stream:
+        head = stream.read(16)
+    if container_of(head) != "plain":
+        raise InputError(f"{shown} is packed ({container_of(head)}): unpack the SQLite file first")
+    if not head.startswith(MAGIC):
+        raise InputError(f"{shown} is no SQLite file; export a report with: nsys export --type sqlite report.nsys-rep")
+
+
+def _is_rocpd(tables: Sequence[str]) -> bool:
+    return any(name.startswith(("rocpd_", "rocpd")) for name in tables)

@@ -1,0 +1,323 @@
+"""The JSON results of rocprofv3 (rocprofiler-sdk-tool) → batches of events, in integer ns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
+from traceconv.formats.common.columns import durations, integers
+from traceconv.formats.common.file_reader import FileReader, keys_object
+from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.rocprofv3.records import (
+    Agent,
+    CounterSymbol,
+    Handle,
+    KernelSymbol,
+    Record,
+)
+
+SOURCE_ID = 1
+_ROOT = "rocprofiler-sdk-tool"
+_GPU = 2
+_ARROWS = "launch"
+#: Lists of records; all else beside them describes.
+_RECORD_LISTS = ("buffer_records", "callback_records")
+_STREAMED = ("agents", "counters", "kernel_symbols", "code_objects", "host_functions", "summary")
+_MAX_NAMES = 4_000_000
+
+
+@dataclass(slots=True)
+class _Process:
+    """What one process of the results says of itself."""
+
+    index: int
+    pid: int | None = None
+    agents: dict[int, Agent] = field(default_factory=dict)
+    kernels: dict[int, KernelSymbol] = field(default_factory=dict)
+    counters: dict[int, str] = field(default_factory=dict)
+    operations: dict[str, list[tuple[str, list[str]]]] = field(default_factory=dict)
+    messages: dict[int, str] = field(default_factory=dict)
+    dispatches: set[int] = field(default_factory=set)
+
+
+class Rocprofv3Reader(FileReader):
+    """Reads one file. After `batches` has come to its end, the rest is known."""
+
+    def __init__(
+        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+    ) -> None:
+        super().__init__(path, log, accounts, limits, advance)
+        self._ordinal = 0
+        self._tracks_said: set[object] = set()
+        self._said: list[TrackName] = []
+        self.found_events = False
+        self.keys: dict[str, bytes] = {}
+
+    def options(self) -> str | None:
+        """What the results say of themselves: metadata of each process."""
+        return keys_object(self.keys)
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All records, in the order of the text. Raises InputError when the file can't be read."""
+        account = self._accounts["damaged records"]
+        document = JsonDocument(self._source.chunks(), _shape, self._log, self._limits, account)
+        process = _Process(-1)
+        for item in document.items():
+            if len(item.path) < 3 or item.path[0] != _ROOT or not isinstance(item.path[1], int):
+                continue
+            if item.path[1] != process.index:
+                process = _Process(item.path[1])
+            what = item.path[2]
+            if isinstance(item, Elements):
+                if what in _RECORD_LISTS:
+                    yield from self._records(process, str(item.path[3]), item)
+                else:
+                    self._describe(process, str(what), item.texts)
+            elif what == "metadata":
+                self._metadata(process, item.text)
+            elif what == "strings":
+                self._strings(process, item.text)
+        if not account.records:
+            del self._accounts.by_record["damaged records"]
+
+    # -- what describes --
+
+    def _metadata(self, process: _Process, text: bytes) -> None:
+        try:
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        key = _ROOT if process.index == 0 else f"{_ROOT} {process.index}"
+        self.keys[key] = msgspec.json.encode(found)
+        if isinstance(found, dict):
+            pid, command = found.get("pid"), found.get("command")
+            process.pid = pid if type(pid) is int else None
+            if isinstance(command, list) and command and isinstance(command[0], str):
+                self._said.append(TrackName(process.pid, None, command[0].rsplit("/", 1)[-1]))
+
+    def _strings(self, process: _Process, text: bytes) -> None:
+        try:
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._log.add(Code.DAMAGED_TEXT, "the names of operations can't be read", source_id=1)
+            return
+        if not isinstance(found, dict):
+            return
+        for what in _RECORD_LISTS:
+            listed = found.get(what)
+            entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+            process.operations[what] = [
+                (str(one.get("kind")), [str(name) for name in _listed(one.get("operations"))]) for one in entries
+            ]
+        listed = found.get("marker_api")
+        for one in listed if isinstance(listed, list) else []:
+            if isinstance(one, dict) and isinstance(one.get("key"), int) and isinstance(one.get("value"), str):
+                process.messages[one["key"]] = one["value"]
+
+    def _describe(self, process: _Process, what: str, texts: Sequence[Any]) -> None:
+        if what == "agents":
+            process.agents.update((one.id.handle, one) for one in decode_all(Agent, texts) if one is not None)
+        elif what == "kernel_symbols":
+            found = [one for one in decode_all(KernelSymbol, texts) if one is not None]
+            if len(process.kernels) < _MAX_NAMES:
+                process.kernels.update((one.kernel_id, one) for one in found)
+        elif what == "counters":
+            found = [one for one in decode_all(CounterSymbol, texts) if one is not None]
+            process.counters.update((one.id.handle, one.name) for one in found)
+
+    # -- records --
+
+    def _records(self, process: _Process, what: str, item: Elements) -> Iterator[TraceBatch]:
+        self.found_events = True
+        records: list[Record | None] = decode_all(Record, item.texts)
+        rows: list[_Row] = []
+        lost = consumed = 0
+        for record, text in zip(records, item.texts, strict=True):
+            row = self._row(process, str(item.path[2]), what, record, text) if record is not None else None
+            if row is not None:
+                rows.append(row)
+            elif record is not None and record.dispatch_info is not None:
+                consumed += 1
+            else:
+                lost += 1
+        account = self._accounts[f"{what} records"] if lost or consumed else None
+        if account is not None:
+            account.records += lost + consumed
+            account.lost += lost
+            account.consumed += consumed
+        if lost:
+            message = f"{what}: records that this version does not know"
+            self._log.add(Code.UNKNOWN_RECORD, message, source_id=1, byte_offset=item.byte_offset, event_count=lost)
+        if rows:
+            yield self._batch(process, what, rows, item)
+
+    def _row(self, process: _Process, where: str, what: str, record: Record, text: Any) -> _Row | None:
+        """What becomes of a record; None for one that has no times, and for a launch that is there already."""
+        start, end, correlation = record.start_timestamp, record.end_timestamp, record.correlation_id
+        dispatch, category = record.dispatch_info, what
+        lead: dict[str, object] = {}
+        if record.dispatch_data is not None:
+            data = record.dispatch_data
+            start, end, correlation = data.start_timestamp, data.end_timestamp, data.correlation_id
+            dispatch, category = data.dispatch_info, "kernel_dispatch"
+            if dispatch is not None:
+                process.dispatches.add(dispatch.dispatch_id)
+            lead["counters"] = _sums(process, record)
+        elif dispatch is not None and dispatch.dispatch_id in process.dispatches:
+            return None
+        if start is None:
+            return None
+        number = correlation.internal if correlation is not None else None
+        name = self._operation(process, where, what, record)
+        track: tuple[Label, Label | NamedTrack] = (process.pid, record.thread_id)
+        step = 0
+        if dispatch is not None:
+            symbol = process.kernels.get(dispatch.kernel_id)
+            name = _name_of(symbol) or f"kernel {dispatch.kernel_id}"
+            lead["truncated_name"] = symbol.truncated_kernel_name or None if symbol is not None else None
+            queue = dispatch.queue_id.handle if dispatch.queue_id is not None else None
+            track = self._device_track(process, dispatch.agent_id, f"queue {queue}", lead)
+            lead["queue"] = queue
+            step = 2
+        elif what == "memory_copy":
+            agents = (record.dst_agent_id, record.src_agent_id)
+            agent = next((one for one in agents if _is_gpu(process, one)), agents[0])
+            track = self._device_track(process, agent, "copies", lead)
+            step = 2
+        elif what == "marker_api":
+            name = process.messages.get(number or 0, name)
+        if number is not None and process.index:
+            lead["correlation"] = (process.index << 48) + number
+        elif number is not None:
+            lead["correlation"] = number
+        return _Row(name, category, track, start, end, number, step, _args(lead, text))
+
+    def _operation(self, process: _Process, where: str, what: str, record: Record) -> str:
+        kinds = process.operations.get(where, [])
+        if record.kind is None or not 0 <= record.kind < len(kinds):
+            return what
+        kind, operations = kinds[record.kind]
+        if record.operation is not None and 0 <= record.operation < len(operations):
+            return operations[record.operation]
+        return kind
+
+    def _device_track(
+        self, process: _Process, agent: Handle | None, line: str, lead: dict[str, object]
+    ) -> tuple[Label, Label | NamedTrack]:
+        known = process.agents.get(agent.handle) if agent is not None else None
+        device = known.logical_node_type_id if known is not None and known.type == _GPU else None
+        lead["device"] = device
+        kind = "GPU" if device is not None else "CPU"
+        pid = f"{kind} {device if device is not None else agent.handle if agent is not None else ''}".strip()
+        track = (pid, NamedTrack("stream", f"{process.pid}/{line}"))
+        if track not in self._tracks_said:
+            self._tracks_said.add(track)
+            title = (known.product_name or known.name) if known is not None else ""
+            self._said.append(TrackName(pid, None, f"{pid} {title}".strip()))
+            of_process = f" (process {process.pid})" if process.index else ""
+            self._said.append(TrackName(*track, line.capitalize() + of_process))
+        return track
+
+    def _batch(self, process: _Process, what: str, rows: Sequence[_Row], item: Elements) -> TraceBatch:
+        count = len(rows)
+        starts = integers([row.start for row in rows])
+        tied = what.endswith("_api") or what in ("kernel_dispatch", "memory_copy", "counter_collection")
+        usable = [(place, row.correlation) for place, row in enumerate(rows) if tied and row.correlation]
+        keys = integers([(process.index << 48) + number if number < 1 << 48 else None for _, number in usable])
+        flows = EventFlows(
+            np.array([place for place, _ in usable], np.int64),
+            keys.fill_null(0).to_numpy(),
+            np.array([rows[place].step for place, _ in usable], np.int32),
+            _ARROWS,
+            [str(number) for _, number in usable],
+        )
+        labels: dict[str, Sequence[Any]] = {
+            "ph": ["X"] * count,
+            "name": [row.name for row in rows],
+            "cat": [row.category for row in rows],
+            "pid": [row.track[0] for row in rows],
+            "tid": [row.track[1] for row in rows],
+        }
+        raw = {
+            "ts": starts,
+            "dur": durations(starts, [row.end for row in rows]),
+            "args": binary_column([row.args for row in rows]),
+        }
+        columns = EventColumns(count, labels, raw, None, flows if usable else None)
+        said, self._said = tuple(self._said), []
+        batch = TraceBatch(self._ordinal, item.byte_offset, item.byte_count, columns, (), said)
+        first_id = (SOURCE_ID << ORDINAL_BITS) + self._ordinal
+        self.blocks.append((first_id, count, item.byte_offset, item.byte_count))
+        self._ordinal += count
+        return batch
+
+
+@dataclass(slots=True)
+class _Row:
+    name: str
+    category: str
+    track: tuple[Label, Label | NamedTrack]
+    start: int
+    end: int | None
+    correlation: int | None
+    step: int
+    args: bytes
+
+
+def _shape(path: JsonPath) -> str:
+    """Which parts of the document are entered, which are streamed."""
+    if len(path) < 3:
+        return ENTER if not path or path[0] == _ROOT else WHOLE
+    if path[2] in _RECORD_LISTS:
+        return ENTER if len(path) == 3 else STREAM
+    return STREAM if path[2] in _STREAMED else WHOLE
+
+
+def _args(lead: dict[str, object], text: Any) -> bytes:
+    """The record as it stands in the text, with what rules and readers want at the top of it."""
+    first = msgspec.json.encode({key: value for key, value in lead.items() if value is not None})
+    body = bytes(text).strip()
+    rest = body[1:].lstrip()
+    if len(first) <= 2:
+        return body
+    return first[:-1] + (b"," if not rest.startswith(b"}") else b"") + rest
+
+
+def _name_of(symbol: KernelSymbol | None) -> str | None:
+    return symbol.formatted_kernel_name or symbol.kernel_name or None if symbol is not None else None
+
+
+def _is_gpu(process: _Process, handle: Handle | None) -> bool:
+    agent = process.agents.get(handle.handle) if handle is not None else None
+    return agent is not None and agent.type == _GPU
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _sums(process: _Process, record: Record) -> dict[str, int | float] | None:
+    """Each counter's sum over the parts of the device; whole where all of its values are."""
+    sums: dict[str, int | float] = {}
+    for one in record.records or ():
+        if one.counter_id is None:
+            continue
+        name = process.counters.get(one.counter_id.handle, f"counter {one.counter_id.handle}")
+        try:
+            value = msgspec.json.decode(one.value)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, (int, float)):
+            sums[name] = sums.get(name, 0) + value
+    return sums or None

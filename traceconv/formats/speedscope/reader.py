@@ -1,0 +1,308 @@
+"""A file in speedscope's own format → batches of events: evented profiles as they are, sampled ones as slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Raw
+
+from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.base.int64 import LARGEST, is_time
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import TOO_LONG, EventColumns, TraceBatch, TrackName, binary_column
+from traceconv.formats.common.columns import integers
+from traceconv.formats.common.file_reader import FileReader, keys_object
+from traceconv.formats.common.files import STDIN, TextSource
+from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.speedscope.stacks import SampledStacks, rounded
+
+SOURCE_ID = 1
+#: Nanoseconds of a unit; what is not here is no time.
+_UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds": 10**9}
+_LISTS = ("events", "samples", "weights")
+_BATCH = 16384
+_PID = 1
+
+
+class _Frame(msgspec.Struct, gc=False):
+    name: str = ""
+    file: str | None = None
+    line: int | None = None
+    col: int | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    frame: int
+    at: Raw
+
+
+@dataclass(slots=True)
+class _Profile:
+    """What stands beside the lists of a profile."""
+
+    values: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        return str(self.values.get("unit", "none"))
+
+
+class SpeedscopeReader(FileReader):
+    """Reads one file, twice: first the names and units, which may stand behind what they are for."""
+
+    def __init__(
+        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+    ) -> None:
+        if path == STDIN:
+            raise InputError("a speedscope file can't be read from standard input: give its path")
+        super().__init__(path, log, accounts, limits, advance)
+        self._names: list[str] = []
+        self._frame_args: dict[int, bytes] = {}
+        self._profiles: dict[int, _Profile] = {}
+        self._ordinal = 0
+        self._rounded = 0
+        self._unknown_frames = 0
+        self.found_events = False
+        self.keys: dict[str, bytes] = {}
+
+    def options(self) -> str | None:
+        """What the file says of itself, as one JSON object."""
+        return keys_object(self.keys)
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All events, profile by profile. Raises InputError when the file can't be read, or is none."""
+        self._read_names()
+        if not self._profiles:
+            raise InputError(f"{printable(str(self._path))}: a speedscope file without profiles")
+        said = self._tracks()
+        account = self._accounts["damaged elements"]
+        document = JsonDocument(self._source.chunks(), _shape, self._log, self._limits, account)
+        number, stacks = -1, SampledStacks()
+        for item in document.items():
+            if not isinstance(item, Elements) or item.path[0] != "profiles" or not isinstance(item.path[1], int):
+                continue
+            if item.path[1] != number:
+                yield from self._sampled(number, stacks)
+                number, stacks = item.path[1], SampledStacks()
+            self.found_events = True
+            if item.path[2] == "events":
+                for batch in self._evented(number, item):
+                    yield self._with_names(batch, said)
+                    said = ()
+            elif item.path[2] == "samples":
+                self._take_samples(stacks, item.texts)
+            else:
+                self._take_weights(number, stacks, item.texts)
+        for batch in self._sampled(number, stacks):
+            yield self._with_names(batch, said)
+            said = ()
+        self._report(account)
+
+    def _with_names(self, batch: TraceBatch, said: tuple[TrackName, ...]) -> TraceBatch:
+        return TraceBatch(batch.first_ordinal, batch.byte_offset, batch.byte_count, batch.columns, (), said)
+
+    def _report(self, account: Account) -> None:
+        if not account.records:
+            del self._accounts.by_record["damaged elements"]
+        if self._rounded:
+            self._log.add(Code.FINE_TIME, "times finer than a nanosecond", source_id=1, event_count=self._rounded)
+        if self._unknown_frames:
+            message = "numbers of frames that are not in the list of frames"
+            self._log.add(Code.MISSING_TEXT, message, source_id=1, event_count=self._unknown_frames)
+
+    # -- names and units --
+
+    def _read_names(self) -> None:
+        """The frames, and what stands beside the lists. What is wrong is said when the lists are read."""
+        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
+        for item in JsonDocument(quiet.chunks(), _shape, ImportLog(), self._limits, Account()).items():
+            if isinstance(item, Elements):
+                if item.path == ("shared", "frames"):
+                    self._take_frames(item.texts)
+                continue
+            try:
+                value = msgspec.json.decode(item.text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            if len(item.path) == 3 and item.path[0] == "profiles" and isinstance(item.path[1], int):
+                known = isinstance(value, (str, int)) and item.path[2] not in ("startValue", "endValue")
+                self._profiles.setdefault(item.path[1], _Profile()).values[str(item.path[2])] = (
+                    value if known else item.text
+                )
+            elif len(item.path) == 1:
+                self.keys[str(item.path[0])] = msgspec.json.encode(value)
+        self.keys["speedscope"] = self.keys.pop("$schema", b"true")
+
+    def _take_frames(self, texts: Sequence[Raw]) -> None:
+        for text, frame in zip(texts, decode_all(_Frame, texts), strict=True):
+            if frame is None:
+                self._names.append(f"frame {len(self._names)}")
+                continue
+            if frame.file is not None or frame.line is not None:
+                self._frame_args[len(self._names)] = _without_name(text)
+            self._names.append(frame.name)
+
+    def _tracks(self) -> tuple[TrackName, ...]:
+        title = self.keys.get("name")
+        name = str(msgspec.json.decode(title)) if title else None
+        said = [TrackName(_PID, None, name)] if name else []
+        for number, profile in self._profiles.items():
+            said.append(TrackName(_PID, number + 1, str(profile.values.get("name", f"profile {number}")), number))
+            if profile.unit not in _UNITS:
+                message = f"profile {number} counts {printable(profile.unit, 40)}: each stands for a nanosecond"
+                self._log.add(Code.NOT_TIME, message, source_id=SOURCE_ID)
+        return tuple(said)
+
+    def _factor(self, number: int) -> int:
+        profile = self._profiles.get(number)
+        return _UNITS.get(profile.unit, 1) if profile is not None else 1
+
+    def _ns(self, text: bytes, factor: int) -> int | None:
+        """A number in units of `factor` ns, rounded to whole ones; None when it is none, or beyond all times."""
+        exact = self._exact_ns(text, factor)
+        return None if exact is None else rounded(exact)
+
+    def _exact_ns(self, text: bytes, factor: int) -> int | Decimal | None:
+        """A number in units of `factor` ns, exactly; None when it is none, or beyond all times."""
+        try:
+            return int(text) * factor
+        except ValueError:
+            pass
+        try:
+            exact = Decimal(text.decode().strip('" ')) * factor
+            if not -LARGEST - 1 < exact < LARGEST + 1:
+                return None
+            whole = exact.to_integral_value()
+        except (ArithmeticError, ValueError):  # no number, or one with an exponent beyond all
+            return None
+        if exact == whole:
+            return int(whole)
+        self._rounded += 1
+        return exact
+
+    def _name(self, frame: int) -> str:
+        if 0 <= frame < len(self._names):
+            return self._names[frame]
+        self._unknown_frames += 1
+        return f"frame {frame}"
+
+    # -- evented --
+
+    def _evented(self, number: int, item: Elements) -> Iterator[TraceBatch]:
+        factor = self._factor(number)
+        phases, frames, times, lost = [], [], [], 0
+        for event in decode_all(_Event, item.texts):
+            ph = {"O": "B", "C": "E"}.get(event.type) if event is not None else None
+            if ph is None:
+                lost += 1
+                continue
+            phases.append(ph)
+            frames.append(event.frame)
+            times.append(self._ns(bytes(event.at), factor))
+        self._lost("events", lost, lost)
+        if phases:
+            yield self._batch(number, phases, frames, times, None, item.byte_offset, item.byte_count)
+
+    def _lost(self, what: str, records: int, lost: int) -> None:
+        if not records:
+            return
+        account = self._accounts[what]
+        account.records += records
+        account.lost += lost
+        account.consumed += records - lost
+        if lost:
+            self._log.add(Code.DAMAGED_EVENT, f"{what} that can't be used", source_id=1, event_count=lost)
+
+    # -- sampled --
+
+    def _take_samples(self, stacks: SampledStacks, texts: Sequence[Raw]) -> None:
+        bad = 0
+        for stack in decode_all(list[int], texts):
+            bad += stack is None
+            stacks.add_sample(tuple(stack or ()))
+        self._lost("samples", len(texts), bad)
+
+    def _take_weights(self, number: int, stacks: SampledStacks, texts: Sequence[Raw]) -> None:
+        factor, bad = self._factor(number), 0
+        for text in texts:
+            ns = self._exact_ns(bytes(text), factor)
+            usable = ns is not None and 0 <= ns <= LARGEST
+            bad += not usable
+            stacks.add_weight(ns if usable and ns is not None else 0)
+        if bad:
+            self._log.add(Code.BAD_DURATION, "weights of samples that are no lengths", source_id=1, event_count=bad)
+
+    def _sampled(self, number: int, stacks: SampledStacks) -> Iterator[TraceBatch]:
+        if stacks.unpaired:
+            message = "samples without a weight, or weights without a sample"
+            self._log.add(Code.DAMAGED_EVENT, message, source_id=1, event_count=stacks.unpaired)
+        if not stacks.sample_count:
+            return
+        start = self._profiles[number].values.get("startValue") if number in self._profiles else None
+        start_ns = self._ns(start, self._factor(number)) if isinstance(start, bytes) else 0
+        frames: list[int] = []
+        times: list[int | None] = []
+        lengths: list[int | None] = []
+        for began, dur_ns, frame in stacks.slices(start_ns or 0):
+            frames.append(frame)
+            times.append(began if start_ns is not None else None)
+            lengths.append(dur_ns if is_time(dur_ns) else TOO_LONG)
+            if len(frames) >= _BATCH:
+                yield self._batch(number, ["X"] * len(frames), frames, times, lengths, None, None)
+                frames, times, lengths = [], [], []
+        if frames:
+            yield self._batch(number, ["X"] * len(frames), frames, times, lengths, None, None)
+
+    def _batch(
+        self,
+        number: int,
+        phases: Sequence[str],
+        frames: Sequence[int],
+        times: Sequence[int | None],
+        lengths: Sequence[int | None] | None,
+        byte_offset: int | None,
+        byte_count: int | None,
+    ) -> TraceBatch:
+        count = len(frames)
+        labels: dict[str, Sequence[Any]] = {
+            "ph": phases,
+            "name": list(map(self._name, frames)),
+            "pid": [_PID] * count,
+            "tid": [number + 1] * count,
+        }
+        raw: dict[str, pa.Array] = {"ts": integers(times)}
+        if lengths is not None:
+            raw["dur"] = integers(lengths)
+        if self._frame_args:
+            known = self._frame_args
+            args = [known.get(frame, b"") if ph != "E" else b"" for ph, frame in zip(phases, frames, strict=True)]
+            raw["args"] = binary_column(args)
+        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + self._ordinal, count, byte_offset, byte_count))
+        batch = TraceBatch(self._ordinal, byte_offset, byte_count, EventColumns(count, labels, raw, None))
+        self._ordinal += count
+        return batch
+
+
+def _shape(path: JsonPath) -> str:
+    """Which parts of the document are entered, which are streamed."""
+    if not path or path == ("shared",) or (path[0] == "profiles" and len(path) < 3):
+        return ENTER
+    if path == ("shared", "frames") or (path[0] == "profiles" and path[2] in _LISTS):
+        return STREAM
+    return WHOLE
+
+
+def _without_name(text: Raw) -> bytes:
+    """The keys of a frame beside its name."""
+    keys = msgspec.json.decode(text, type=dict[str, Raw])
+    keys.pop("name", None)
+    return msgspec.json.encode(keys)

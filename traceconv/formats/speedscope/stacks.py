@@ -1,0 +1,72 @@
+"""Samples of a stack → slices: a frame is one slice for as long as it stays where it is in the stack."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from decimal import ROUND_HALF_EVEN, Decimal
+
+from traceconv.base.int64 import LARGEST
+
+#: start and duration in ns, frame
+Slice = tuple[int, int, int]
+
+
+def rounded(ns: int | Decimal) -> int:
+    """Whole nanoseconds: half to even."""
+    return ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_EVEN))
+
+
+class SampledStacks:
+    """Collects samples and their weights, which stand in two lists; then gives slices, each when it ends.
+
+    Holds a number for each sample and each distinct stack once, not the samples.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._samples = array("q")
+        self._weights = array("q")
+        self._exact: int | Decimal = 0
+        self._whole = 0
+
+    def add_sample(self, stack: tuple[int, ...]) -> None:
+        """The next sample: frames from the outermost in."""
+        self._samples.append(self._numbers.setdefault(stack, len(self._numbers)))
+
+    def add_weight(self, dur_ns: int | Decimal) -> None:
+        """The next weight: how long its sample stands for. Sums are rounded, not weights: errors don't add up."""
+        self._exact += dur_ns
+        weight = min(rounded(self._exact) - self._whole, LARGEST)
+        self._weights.append(weight)
+        self._whole += weight
+
+    @property
+    def sample_count(self) -> int:
+        return len(self._samples)
+
+    @property
+    def unpaired(self) -> int:
+        """Samples without a weight, or weights without a sample."""
+        return abs(len(self._samples) - len(self._weights))
+
+    def slices(self, start_ns: int) -> Iterator[Slice]:
+        """The slices, from `start_ns` on."""
+        stacks = list(self._numbers)
+        open_frames: list[tuple[int, int]] = []  # frame, start
+        now, before = start_ns, -1
+        for number, weight in zip(self._samples, self._weights, strict=False):
+            if number != before:
+                stack = stacks[number]
+                same = 0
+                while same < len(stack) and same < len(open_frames) and open_frames[same][0] == stack[same]:
+                    same += 1
+                while len(open_frames) > same:
+                    frame, began = open_frames.pop()
+                    yield began, now - began, frame
+                open_frames.extend((frame, now) for frame in stack[same:])
+                before = number
+            now += weight
+        while open_frames:
+            frame, began = open_frames.pop()
+            yield began, now - began, frame

@@ -1,0 +1,1 @@
+"""Events of the NPU's logs → rows."""

@@ -1,0 +1,429 @@
+"""Passes over a device's logs: its clock, tasks, their counters, steps and sampled values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.base.diagnostics import Code
+from traceconv.base.int64 import differences, is_time
+from traceconv.events.npu import EventBatch
+from traceconv.normalize import clock
+from traceconv.normalize.names import EnumColumn, constant, number_text
+from traceconv.normalize.npulog.context import FLOW_DTYPE, Int64, Mask, RunContext
+from traceconv.normalize.npulog.host_passes import (
+    BEGIN_CUT,
+    CUT_MESSAGE,
+    END,
+    END_APART,
+    TOO_LONG_MESSAGE,
+    halves,
+    json_objects,
+    keep_valid,
+    report_unknown,
+)
+from traceconv.normalize.npulog.nesting import NO_PARENT, Nester, Slices
+from traceconv.normalize.npulog.pairing import Pairer, stable_order
+from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.rows import ColumnData, Nullable, row_batch
+from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.normalize.tracks import map_distinct
+from traceconv.schema import record
+from traceconv.schema.dtypes import RecordArray, dtype_of, gather, join
+
+#: What a task type says of the task: kind, and the core that computes it.
+_TASK_KINDS = {
+    "AI_CORE": ("compute", "AI_CORE"),
+    "AI_VECTOR_CORE": ("compute", "AI_VECTOR_CORE"),
+    "AI_CPU": ("compute", "AI_CPU"),
+    "MIX_AIC": ("compute", "MIX_AIC"),
+    "MIX_AIV": ("compute", "MIX_AIV"),
+    "SDMA": ("copy", None),
+    "HCCL": ("collective", None),
+    "EVENT_RECORD": ("sync", None),
+    "EVENT_WAIT": ("sync", None),
+}
+#: PMU record → the metric group that it holds.
+METRIC_GROUPS = {
+    "pmu_pipe_utilization": "PipeUtilization",
+    "pmu_arithmetic_utilization": "ArithmeticUtilization",
+    "pmu_memory": "Memory",
+    "pmu_memory_l0": "MemoryL0",
+    "pmu_memory_ub": "MemoryUB",
+    "pmu_resource_conflict_ratio": "ResourceConflictRatio",
+    "pmu_l2_cache": "L2Cache",
+}
+_NO_PMU_FIELDS = frozenset({"ticks", "task_id", "stream_id"})
+
+
+def align_clock(context: RunContext, device_id: int, clock_hz: int, batches: Iterable[EventBatch]) -> None:
+    """sync records → the clock that all later passes of the device use."""
+    parts = [batch.records.copy() for batch in batches]
+    records = np.concatenate(parts) if parts else np.zeros(0, dtype_of(record("sync")))
+    account = context.accounts["sync"]
+    account.records += len(records)
+    account.consumed += len(records)
+    aligned = clock.align(records["ticks"], records["host_before_ns"], records["host_after_ns"], clock_hz)
+    if aligned is None:
+        return
+    bad = aligned.summary.contradicting
+    context.note("sync", Code.BAD_CLOCK_SYNC, bad, f"device {device_id}: readings that contradict others, not used")
+    context.clocks[device_id] = aligned
+
+
+def ensure_clock(
+    context: RunContext, batches: Iterator[EventBatch], device_id: int, clock_hz: int
+) -> Iterator[EventBatch]:
+    """Passes `batches` on; a device without sync records gets a clock that starts where the host's log does."""
+    for batch in batches:
+        if device_id not in context.clocks:
+            host_ns = (context.first_ns if context.first_ns is not None else context.offset_ns) - context.offset_ns
+            first = int(batch.records["ticks"].min()) if len(batch.records) else 0
+            context.clocks[device_id] = clock.unsynced(min(first, clock.LIMIT), host_ns, clock_hz)
+            message = f"device {device_id} has no usable sync records: its times are only right among themselves"
+            context.log.add(Code.NO_CLOCK_SYNC, message)
+        yield batch
+
+
+class TaskPass:
+    """task records of one device → task; flows from launches, and task ids for the counters, are put aside."""
+
+    def __init__(self, context: RunContext, device_id: int) -> None:
+        schema = record("task")
+        self._context = context
+        self._device_id = device_id
+        self._schema = schema
+        self._pairer = Pairer("task_id", dtype_of(schema))
+        self._last_end: dict[int, int | None] = {}
+        self._types = EnumColumn(schema.field("task_type"))
+        self._kinds, self._cores = (
+            EnumColumn(schema.field("task_type"), {name: pair[part] for name, pair in _TASK_KINDS.items()})
+            for part in (0, 1)
+        )
+        types = schema.field("task_type").values or {}
+        self._collective = next(code for code, name in types.items() if name == "HCCL")
+        #: task_id → id of its row.
+        self.rows_by_task = SpillIndex(("id",))
+        #: Streams whose tasks did not come in the order of their start, so that `stream_wait_ns` must be recomputed.
+        self.unordered: set[int] = set()
+        self.table_waits = TableWaits()
+        #: Stream → the last start or end of a task on it, on the run's clock.
+        self.last_ns: dict[int, int] = {}
+        self._last_start: dict[int, int] = {}
+        self._overlaps: dict[int, int] = {}
+        self._negative = 0
+
+    def rows(self, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of table task."""
+        context = self._context
+        account = context.accounts["task"]
+        unmatched = 0
+        for whole in batches:
+            batch = halves(context, whole)
+            pairs = self._pairer.feed(batch.records, batch.ids, batch.records["event"] == 1)
+            unmatched += pairs.unmatched_ends
+            account.merged += len(pairs.ends)
+            yield self._batch(pairs.starts, pairs.ids, pairs.ends)
+            if len(pairs.unfinished):
+                yield self._batch(pairs.unfinished, pairs.unfinished_ids, None)
+        rest, rest_ids = self._pairer.finish()
+        yield self._batch(rest, rest_ids, None)
+        account.consumed += unmatched
+        where = f"device {self._device_id}: "
+        context.note("task", Code.UNFINISHED, len(rest), where + "started, and no end when the log stops")
+        context.note("task", Code.UNMATCHED_END, unmatched, where + "ends without a start")
+        context.note("task", Code.NEGATIVE_DURATION, self._negative, where + "ends before the start")
+        overlaps = sum(count for stream, count in self._overlaps.items() if stream not in self.unordered)
+        context.note("task", Code.OVERLAP, overlaps, where + "begins before the task before it on its stream ends")
+        report_unknown(context, "task", {"task_type": self._types})
+
+    def _batch(self, starts: RecordArray, ids: Int64, ends: RecordArray | None) -> pa.RecordBatch:
+        """Rows of started tasks, in the order of their start; `ends` None: their ends are not known."""
+        context, schema = self._context, self._schema
+        start_ns, valid = context.device_times(self._device_id, starts["ticks"])
+        end_ns = start_ns
+        if ends is not None:
+            end_ns, end_valid = context.device_times(self._device_id, ends["ticks"])
+            valid = end_valid if valid is None else valid if end_valid is None else valid & end_valid
+        order = _by_start(start_ns, ids)
+        if valid is not None:
+            order = order[valid[order]]
+            lost = len(starts) - len(order)
+            context.accounts["task"].merged -= lost if ends is not None else 0
+            context.lose("task", Code.BAD_TIME, lost * (1 if ends is None else 2), "time out of range")
+        starts, ids, start_ns, end_ns = gather(starts, order), ids[order], start_ns[order], end_ns[order]
+        context.accounts["task"].rows += len(starts)
+        context.note_times(start_ns, end_ns)
+        self._note_last(starts["stream_id"], np.maximum(start_ns, end_ns))
+        negative = end_ns < start_ns
+        self._negative += int(np.count_nonzero(negative))
+        dur_ns, too_long = differences(end_ns, start_ns)
+        context.note("task", Code.BAD_DURATION, int(np.count_nonzero(too_long & ~negative)), TOO_LONG_MESSAGE)
+        dur_unknown = negative | too_long if ends is not None else np.ones(len(starts), np.bool_)
+        dur = Nullable(dur_ns, dur_unknown)
+        self.rows_by_task.add(starts["task_id"].astype(np.uint64), ids)
+        submit = self._launched(starts, ids, start_ns)
+        names = starts["name"]
+        numbers = ("stream_id", "step_id", "execution_id", "context_id", "correlation_id", "size_bytes")
+        counts = ("block_count", "mix_block_count")
+        computes = starts["task_type"] <= 4  # AI_CORE … MIX_AIV: only these run in blocks
+        op_ids = context.number(schema, starts, "op_index")
+        columns: dict[str, ColumnData] = {
+            "id": ids,
+            "track_id": map_distinct(starts["stream_id"], self._track),
+            "device_id": np.full(len(starts), self._device_id, np.int64),
+            "op_id": op_ids,
+            "source_task_id": context.number(schema, starts, "task_id"),
+            "name": context.texts.column(np.where(names == 0, self._op_names(starts["op_index"]), names)),
+            "task_type": self._types.column(starts["task_type"]),
+            "core_type": self._cores.column(starts["task_type"]),
+            "kind": self._kinds.column(starts["task_type"]),
+            "kind_source": constant("recorded", len(starts)),
+            "submit_ns": submit,
+            "start_ns": start_ns,
+            "dur_ns": dur,
+            "wait_ns": self._table_waits(op_ids, starts["task_type"], ids, start_ns, end_ns, dur_unknown),
+            "stream_wait_ns": self._waits(starts["stream_id"], start_ns, end_ns, dur_unknown),
+            "depth": np.zeros(len(starts), np.int32),
+            "self_ns": dur,
+            "hf32_eligible": Nullable(starts["hf32_eligible"] == 1, ~computes),
+            "comm_group": self._groups(starts["stream_id"], starts["task_type"] == self._collective),
+        }
+        columns.update({name: context.number(schema, starts, name) for name in numbers})
+        columns.update({name: Nullable(starts[name].astype(np.int64), ~computes) for name in counts})
+        return row_batch("task", columns)
+
+    def _note_last(self, stream: NDArray[np.uint32], ns: Int64) -> None:
+        for number in np.unique(stream).tolist():
+            last = int(ns[stream == number].max())
+            self.last_ns[number] = max(last, self.last_ns.get(number, last))
+
+    def _track(self, stream_id: int) -> int:
+        return self._context.tracks.stream(self._device_id, stream_id)
+
+    def _groups(self, stream: NDArray[np.uint32], collective: Mask) -> pa.DictionaryArray:
+        """The group of each collective, as the name of its stream says; NULL of other tasks, and where it says none."""
+        codes = np.full(len(stream), -1, np.int32)
+        names: list[str] = []
+        for number in np.unique(stream[collective]).tolist():
+            name = self._context.tracks.stream_group(self._device_id, number)
+            if name is not None:
+                codes[collective & (stream == number)] = len(names)
+                names.append(name)
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(names, pa.string()))
+
+    def _op_names(self, op_index: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """The name hash of each op; 0 where the op is not known."""
+        known, hashes = self._context.op_indices, self._context.op_name_hashes
+        if not len(known):
+            return np.zeros(len(op_index), np.uint64)
+        place = np.minimum(np.searchsorted(known, op_index), len(known) - 1)
+        return np.where(known[place] == op_index, hashes[place], np.uint64(0))
+
+    def _launched(self, starts: RecordArray, ids: Int64, start_ns: Int64) -> Nullable:
+        """When each task was submitted; the arrow from its launch is put aside."""
+        found, launch = self._context.launches.look_up(starts["correlation_id"])
+        found &= starts["correlation_id"] != 0
+        flows = np.empty(int(np.count_nonzero(found)), FLOW_DTYPE)
+        flows["src_id"], flows["src_ns"] = launch["id"][found], launch["start_ns"][found]
+        flows["dst_id"], flows["dst_ns"] = ids[found], start_ns[found]
+        self._context.flows.append(flows)
+        return Nullable(launch["start_ns"], ~found)
+
+    def _table_waits(
+        self, op_ids: Nullable, task_type: NDArray[np.uint8], ids: Int64, start_ns: Int64, end_ns: Int64, endless: Mask
+    ) -> Nullable:
+        """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
+        is_row = task_type == self._collective
+        is_row |= np.ones(len(ids), np.bool_) if op_ids.null is None else ~op_ids.null
+        rows = np.flatnonzero(is_row)
+        wait, unknown = np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_)
+        wait[rows], unknown[rows] = self.table_waits.take(ids[rows], start_ns[rows], end_ns[rows], endless[rows])
+        return Nullable(wait, unknown)
+
+    def _waits(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64, end_unknown: Mask) -> Nullable:
+        """Start minus the end of the task before it on its stream; 0 for the first of a stream."""
+        wait = np.zeros(len(stream), np.int64)
+        unknown = np.zeros(len(stream), np.bool_)
+        if not len(stream):
+            return Nullable(wait, unknown)
+        order = stable_order(stream)
+        sorted_stream = stream[order]
+        wait[order[1:]], beyond = differences(start_ns[order[1:]], end_ns[order[:-1]])
+        unknown[order[1:]] = end_unknown[order[:-1]] | beyond
+        firsts = np.flatnonzero(np.concatenate([[True], sorted_stream[1:] != sorted_stream[:-1]]))
+        lasts = np.append(firsts[1:], len(order)) - 1
+        for first, last in zip(order[firsts].tolist(), order[lasts].tolist(), strict=True):
+            number = int(stream[first])
+            if int(start_ns[first]) < self._last_start.get(number, int(start_ns[first])):
+                self.unordered.add(number)
+            self._last_start[number] = int(start_ns[last])
+            before = self._last_end.get(number, int(start_ns[first]))
+            gap = None if before is None else int(start_ns[first]) - before
+            unknown[first] = gap is None or not is_time(gap)
+            wait[first] = 0 if gap is None or unknown[first] else gap
+            self._last_end[number] = None if end_unknown[last] else int(end_ns[last])
+        late = stream[(wait < 0) & ~unknown]
+        for number, count in zip(*(part.tolist() for part in np.unique(late, return_counts=True)), strict=True):
+            self._overlaps[number] = self._overlaps.get(number, 0) + count
+        return Nullable(wait, unknown)
+
+
+def _by_start(start_ns: Int64, ids: Int64) -> NDArray[np.intp]:
+    """The order of start; those that start together come in the order of the log."""
+    order = np.argsort(start_ns, kind="stable")
+    ordered = start_ns[order]
+    return order if np.all(ordered[1:] > ordered[:-1]) else np.lexsort((ids, start_ns))
+
+
+def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """PMU records of one device → task_pmu."""
+    orphans: dict[str, int] = {}
+    for batch in batches:
+        schema = record(batch.kind)
+        account = context.accounts[batch.kind]
+        account.records += len(batch.records)
+        found, values = rows_by_task.look_up(batch.records["task_id"].astype(np.uint64))
+        rows = np.flatnonzero(found)
+        orphans[batch.kind] = orphans.get(batch.kind, 0) + len(batch.records) - len(rows)
+        account.rows += len(rows)
+        records = gather(batch.records, rows)
+        counters = [field.name for field in schema.fields if field.name not in _NO_PMU_FIELDS]
+        columns: dict[str, ColumnData] = {name: context.number(schema, records, name) for name in counters}
+        columns["id"] = values["id"][rows]
+        columns["metric_group"] = constant(METRIC_GROUPS[batch.kind], len(rows))
+        yield row_batch("task_pmu", columns)
+    for kind, count in orphans.items():
+        context.lose(kind, Code.ORPHAN_PMU, count, "counters of tasks that are not in the log")
+
+
+def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """stream_range records of one device → range, on the tracks of its streams."""
+    account = context.accounts["stream_range"]
+    nester = Nester("stream_id", "span_id", dtype_of(record("stream_range")), of_end="name")
+    cut = 0
+
+    def rows(slices: Slices) -> pa.RecordBatch:
+        records = slices.begins
+        account.rows += len(slices.ids)
+        return row_batch(
+            "range",
+            {
+                "id": slices.ids,
+                "track_id": map_distinct(records["stream_id"], lambda stream: context.tracks.stream(device_id, stream)),
+                "parent_id": Nullable(slices.parent_id, slices.parent_id == NO_PARENT),
+                "depth": slices.depth,
+                "start_ns": slices.start_ns,
+                "dur_ns": Nullable(slices.dur_ns, slices.unfinished),
+                "self_ns": Nullable(slices.self_ns, slices.unfinished),
+                "kind": constant("annotation", len(slices.ids)),
+                "category": constant("stream", len(slices.ids)),
+                "name": context.texts.column(records["name"]),
+                "span_id": number_text(records["span_id"], None),
+                "exception": context.texts.column(slices.end_values),
+                "args": json_objects(context.texts.column(records["args"])),
+            },
+        )
+
+    for whole in batches:
+        batch = halves(context, whole)
+        ns, valid = context.device_times(device_id, batch.records["ticks"])
+        if valid is not None:
+            batch, ns = keep_valid(context, batch, valid, Code.BAD_TIME, "time out of range"), ns[valid]
+        context.note_times(ns)
+        event = batch.records["event"]
+        cut += int(np.count_nonzero(event == BEGIN_CUT))
+        slices = nester.feed(batch.records, batch.ids, (event == END) | (event == END_APART), ns, event == END_APART)
+        account.merged += slices.merged
+        yield rows(slices)
+    rest = nester.finish()
+    account.consumed += nester.unmatched_ends
+    context.note("stream_range", Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
+    context.note("stream_range", Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
+    context.note("stream_range", Code.BAD_DURATION, nester.too_long, TOO_LONG_MESSAGE)
+    context.note("stream_range", Code.CUT_TEXT, cut, CUT_MESSAGE)
+    context.note("stream_range", Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
+    yield rows(rest)
+
+
+def counters(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """counter records of one device → counter."""
+    tracks: dict[tuple[int, int], int] = {}
+    account = context.accounts["counter"]
+    for whole in batches:
+        account.records += len(whole.records)
+        ns, valid = context.device_times(device_id, whole.records["ticks"])
+        batch = keep_valid(context, whole, valid, Code.BAD_TIME, "time out of range")
+        ns = ns if valid is None else ns[valid]
+        context.note_times(ns)
+        names, place = np.unique(batch.records[["name", "value_unit"]], return_inverse=True)
+        for name, unit in names.tolist():
+            if (name, unit) not in tracks:
+                tracks[name, unit] = context.tracks.counter(device_id, context.texts.get(name), context.texts.get(unit))
+        track_ids = np.array([tracks[pair] for pair in names.tolist()], np.int64)
+        account.rows += len(batch.records)
+        yield counter_rows(track_ids[place], ns, np.ascontiguousarray(batch.records["value"]))
+
+
+def counter_rows(track_id: Int64, ts_ns: Int64, value: Int64) -> pa.RecordBatch:
+    """A batch of table counter from whole numbers; `value_int` is the exact one."""
+    return row_batch(
+        "counter",
+        {"track_id": track_id, "ts_ns": ts_ns, "value": value.astype(np.float64), "value_int": value},
+    )
+
+
+#: Columns of step, by the number of their mark.
+_MARKS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
+_END_MARK = _MARKS.index("end_ns")
+
+
+def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
+    """step_mark records of one device → step: a row some time after its end mark, or when the log stops."""
+    account = context.accounts["step_mark"]
+    marks = np.zeros(0, dtype_of(record("step_mark")))
+    ended = emitted = np.zeros(0, np.uint32)
+    for batch in batches:
+        account.records += len(batch.records)
+        known = keep_valid(
+            context, batch, batch.records["mark"] < len(_MARKS), Code.UNKNOWN_VALUE, "a mark without a name"
+        )
+        _, valid = context.device_times(device_id, known.records["ticks"])
+        timed = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range")
+        on_time = ~np.isin(timed.records["step_id"], emitted)
+        timed = keep_valid(context, timed, on_time, Code.REPEATED_MARK, "marks long after the end of their step")
+        marks = join([marks, timed.records])
+        # A step waits one batch more after its end mark, for marks that come a little later.
+        whole = np.isin(marks["step_id"], ended)
+        yield _step_rows(context, device_id, marks[whole])
+        emitted, marks = np.union1d(emitted, ended), marks[~whole]
+        ended = np.unique(marks["step_id"][marks["mark"] == _END_MARK])
+    yield _step_rows(context, device_id, marks)
+
+
+def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.RecordBatch:
+    _, firsts = np.unique(marks[["step_id", "mark"]], return_index=True)
+    repeated = len(marks) - len(firsts)
+    context.lose("step_mark", Code.REPEATED_MARK, repeated, "marks that their step has already")
+    context.accounts["step_mark"].consumed += len(firsts)
+    marks = marks[np.sort(firsts)]
+    ns, _ = context.device_times(device_id, marks["ticks"])
+    context.note_times(ns)
+    step_ids, first, place = np.unique(marks["step_id"], return_index=True, return_inverse=True)
+    columns: dict[str, ColumnData] = {
+        "step_id": step_ids.astype(np.int64),
+        "device_id": np.full(len(step_ids), device_id, np.int64),
+        "model_id": marks["model_id"][first].astype(np.int64),
+        "iteration": marks["iteration"][first].astype(np.int64),
+        "source": constant("record", len(step_ids)),
+    }
+    for mark, name in enumerate(_MARKS):
+        here = marks["mark"] == mark
+        times, missing = np.zeros(len(step_ids), np.int64), np.ones(len(step_ids), np.bool_)
+        times[place[here]] = ns[here]
+        missing[place[here]] = False
+        columns[name] = Nullable(times, missing)
+    return row_batch("step", columns)

@@ -1,0 +1,260 @@
+"""Events of the raw NPU log → rows of every table, one pass per record type.
+
+The reader yields what others refer to first: texts, threads, ops, then host calls, then each device with its
+sync records before all that has its ticks. What a later pass needs from an earlier one is kept on disk
+(`SpillIndex`, `Spool`), so that memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.int64 import is_time
+from traceconv.events.npu import EventBatch
+from traceconv.normalize.names import Texts, constant
+from traceconv.normalize.npulog import device_passes, host_passes
+from traceconv.normalize.npulog.context import RunContext
+from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.rows import row_batch, rows_from_tuples
+from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.wire.text import TextCollector
+
+#: Most dictionary text that is kept: it is what must fit in memory.
+TEXT_LIMIT_BYTES = 256 << 20
+#: Frequency taken for a device that does not say its own.
+_DEFAULT_CLOCK_HZ = 1_000_000_000
+#: No counter is faster than this: a header that says so is wrong.
+_MAX_CLOCK_HZ = 1 << 40
+
+TableRows = tuple[str, Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a raw log says of the run as a whole. Times are on the run's clock; None: not known."""
+
+    start_ns: int | None
+    end_ns: int | None
+    epoch_known: bool
+    host: str | None
+    writer: str | None
+    model_name: str | None
+    options: str | None
+
+
+class RawLogNormalizer:
+    """Turns the events of one capture into rows. Use `tables` once, then `facts`; then `close`."""
+
+    def __init__(self, log: ImportLog, accounts: Accounts, clock_hz: Mapping[int, int]) -> None:
+        """`clock_hz`: device_id → nominal frequency of its counter, as the file headers say."""
+        self._context = RunContext(log, accounts)
+        self._clock_hz = dict(clock_hz)
+        self._devices: dict[int, tuple[object, ...]] = {}
+        self._rows_by_task: dict[int, SpillIndex] = {}
+        self._unordered: dict[int, set[int]] = {}
+        self._table_waits: dict[int | None, TableWaits] = {}
+        self._last_ns: dict[int, dict[int, int]] = {}
+        self._capture: tuple[str | None, ...] = (None, None, None, None)
+
+    def tables(self, events: Iterable[EventBatch]) -> Iterator[TableRows]:
+        """Yields tables with their batches; each must be read to its end before the next is asked for.
+
+        A table may come more than once. Columns that a batch does not have are NULL.
+        """
+        for (kind, device_id), batches in groupby(events, lambda batch: (batch.kind, batch.device_id)):
+            yield from self._pass(kind, device_id, batches)
+        yield from self._late_tables()
+
+    def close(self) -> None:
+        """Frees the disk space of what was put aside."""
+        self._context.close()
+        for index in self._rows_by_task.values():
+            index.close()
+
+    @property
+    def facts(self) -> RunFacts:
+        """What is known of the run, after `tables` has come to its end."""
+        context = self._context
+        host, model_name, writer, options = self._capture
+        options = host_passes.json_object(options)
+        return RunFacts(context.first_ns, context.last_ns, context.epoch_known, host, writer, model_name, options)
+
+    @property
+    def unordered_streams(self) -> Mapping[int, frozenset[int]]:
+        """device_id → streams whose tasks did not come in the order of their start: their stream_wait_ns is wrong."""
+        return {device_id: frozenset(streams) for device_id, streams in self._unordered.items() if streams}
+
+    @property
+    def table_waits(self) -> Mapping[int | None, TableWaits]:
+        """device_id → what became known of waits after the rows were handed out."""
+        return self._table_waits
+
+    @property
+    def last_times(self) -> Iterator[tuple[int, int, int]]:
+        """(device, stream, last start or end of a task there), after `tables` has come to its end."""
+        for device_id, streams in sorted(self._last_ns.items()):
+            for stream_id, last_ns in sorted(streams.items()):
+                yield device_id, stream_id, last_ns
+
+    def _pass(self, kind: str, device_id: int | None, batches: Iterator[EventBatch]) -> Iterator[TableRows]:
+        context = self._context
+        if device_id is None:
+            if kind in _HOST_TABLES:
+                table, rows = _HOST_TABLES[kind]
+                yield table, rows(context, batches)
+            elif kind in _HOST_METADATA:
+                self._read_metadata(kind, batches)
+            else:
+                self._refuse(kind, "the host", batches)
+            return
+        self._devices.setdefault(device_id, ())
+        clock_hz = self._clock_hz.get(device_id, 0)
+        clock_hz = clock_hz if 0 < clock_hz <= _MAX_CLOCK_HZ else _DEFAULT_CLOCK_HZ
+        if kind == "sync":
+            device_passes.align_clock(context, device_id, clock_hz, batches)
+            return
+        if kind in ("device", "stream"):
+            self._read_device(kind, device_id, batches)
+            return
+        timed = device_passes.ensure_clock(context, batches, device_id, clock_hz)
+        if kind == "task":
+            tasks = device_passes.TaskPass(context, device_id)
+            self._rows_by_task[device_id] = tasks.rows_by_task
+            self._unordered[device_id] = tasks.unordered
+            self._table_waits[device_id] = tasks.table_waits
+            self._last_ns[device_id] = tasks.last_ns
+            yield "task", tasks.rows(timed)
+        elif kind in device_passes.METRIC_GROUPS:
+            index = self._rows_by_task.setdefault(device_id, SpillIndex(("id",)))
+            yield "task_pmu", device_passes.pmu(context, index, batches)
+        elif kind == "stream_range":
+            yield "range", device_passes.stream_ranges(context, device_id, timed)
+        elif kind == "counter":
+            yield "counter", device_passes.counters(context, device_id, timed)
+        elif kind == "step_mark":
+            yield "step", device_passes.steps(context, device_id, timed)
+        else:
+            self._refuse(kind, f"device {device_id}", batches)
+
+    def _refuse(self, kind: str, owner: str, batches: Iterable[EventBatch]) -> None:
+        """Books records that a log of this owner can't hold as lost."""
+        count = sum(len(batch.records) for batch in batches)
+        self._context.accounts[kind].records += count
+        self._context.lose(kind, Code.UNKNOWN_RECORD, count, f"records that have no place in a log of {owner}")
+
+    def _read_metadata(self, kind: str, batches: Iterable[EventBatch]) -> None:
+        """Records of the host that become no rows of their own: few, so that a Python loop serves."""
+        context = self._context
+        account = context.accounts[kind]
+        collector = TextCollector(TEXT_LIMIT_BYTES)
+        for batch in batches:
+            account.records += len(batch.records)
+            account.consumed += len(batch.records)
+            if kind == "dictionary":
+                collector.add(batch.records)
+                continue
+            for row in batch.records:
+                if kind == "thread":
+                    self._read_thread(row)
+                elif kind == "model":
+                    context.model_names[int(row["model_id"])] = context.texts.get(int(row["name"]))
+                elif kind == "capture":
+                    self._read_capture(row)
+        if kind == "dictionary":
+            context.texts = Texts(collector.texts)
+            for code, count in (
+                (Code.BAD_TEXT, collector.bad + collector.unfinished),
+                (Code.TOO_MUCH_TEXT, collector.refused),
+            ):
+                account.consumed -= count
+                context.lose(kind, code, count, code.doc.rstrip("."))
+
+    def _read_thread(self, row: np.void) -> None:
+        context = self._context
+        process_id = context.tracks.process(str(int(row["process_id"])), context.texts.get(int(row["process_name"])))
+        name = context.texts.get(int(row["thread_name"]))
+        context.tracks.describe_thread(int(row["thread_id"]), process_id, name, int(row["sort_index"]))
+
+    def _read_capture(self, row: np.void) -> None:
+        context = self._context
+        offset = int(row["epoch_ns"]) - int(row["host_ns"])
+        if is_time(offset):
+            context.offset_ns, context.epoch_known = offset, True
+        names = ("host_name", "model_name", "writer", "options")
+        self._capture = tuple(context.texts.get(int(row[name])) for name in names)
+
+    def _read_device(self, kind: str, device_id: int, batches: Iterable[EventBatch]) -> None:
+        context = self._context
+        account = context.accounts[kind]
+        for batch in batches:
+            account.records += len(batch.records)
+            account.consumed += len(batch.records)
+            for row in batch.records:
+                if kind == "stream":
+                    name = context.texts.get(int(row["name"]))
+                    context.tracks.describe_stream(device_id, int(row["stream_id"]), name)
+                    continue
+                texts = tuple(context.texts.get(int(row[name])) for name in ("kind", "name"))
+                numbers = tuple(context.small(int(row[name])) for name in _DEVICE_NUMBERS)
+                self._devices[device_id] = texts + numbers
+                if row["clock_hz"]:
+                    self._clock_hz[device_id] = int(row["clock_hz"])
+
+    def _late_tables(self) -> Iterator[TableRows]:
+        """What is known only when all events have passed."""
+        context = self._context
+        yield "flow", self._flow_rows()
+        yield (
+            "counter",
+            (
+                device_passes.counter_rows(rows["track_id"].copy(), rows["ts_ns"].copy(), rows["value"].copy())
+                for rows in context.counters
+            ),
+        )
+        yield "process", context.tracks.process_rows()
+        yield "track", context.tracks.track_rows()
+        yield "device", iter([self._device_rows()])
+        context.report_values()
+
+    def _flow_rows(self) -> Iterator[pa.RecordBatch]:
+        first = 1
+        for rows in self._context.flows:
+            columns = {name: rows[name].copy() for name in rows.dtype.names or ()}
+            flow_id = np.arange(first, first + len(rows), dtype=np.int64)
+            first += len(rows)
+            yield row_batch("flow", {"flow_id": flow_id, "kind": constant("launch", len(rows)), **columns})
+
+    def _device_rows(self) -> pa.RecordBatch:
+        empty = (None,) * (2 + len(_DEVICE_NUMBERS))
+        rows = []
+        for device_id, facts in sorted(self._devices.items()):
+            aligned = self._context.clocks.get(device_id)
+            error_ns = None if aligned is None else aligned.error_bound_ns()
+            rows.append((device_id, *(facts or empty), error_ns))
+        return rows_from_tuples("device", ("device_id", "kind", "name", *_DEVICE_NUMBERS, "clock_error_ns"), rows)
+
+
+_HOST_TABLES = {
+    "op": ("op", host_passes.ops),
+    "fusion": ("fusion", host_passes.fusions),
+    "api": ("api", host_passes.apis),
+    "range": ("range", host_passes.ranges),
+    "memory": ("memory", host_passes.memory),
+}
+_HOST_METADATA = ("dictionary", "capture", "thread", "model")
+_DEVICE_NUMBERS = (
+    "peak_flops",
+    "peak_bytes_per_s",
+    "memory_bytes",
+    "clock_hz",
+    "core_clock_hz",
+    "ai_core_count",
+    "ai_vector_core_count",
+    "ai_cpu_count",
+)

@@ -1,0 +1,1 @@
+"""Sorting and spilling of rows that don't fit into memory."""

@@ -1,0 +1,102 @@
+"""Structured rows in the order of a key, however many: sorted runs on disk, merged in windows of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.normalize.sort.spool import Spool
+from traceconv.schema.dtypes import RecordArray, gather, join
+
+#: Rows of a run, and about as many of a window.
+RUN_ROWS = 1 << 17
+#: One key of so many is kept in memory, to find the bounds of windows.
+_FENCE_ROWS = 1 << 10
+
+
+class ExternalSort:
+    """Rows of one dtype, to be read in the order of an int64 field; of equal keys, in the order they were added.
+
+    Memory: one run, one window, and 8 bytes for every `_FENCE_ROWS` rows. Rows of equal key are all in one window.
+    """
+
+    def __init__(self, dtype: np.dtype[np.void], key: str, run_rows: int = RUN_ROWS) -> None:
+        self._key = key
+        self._run_rows = run_rows
+        self._spool = Spool(dtype)
+        self._pending: list[RecordArray] = []
+        self._pending_count = 0
+        self._runs: list[tuple[int, int]] = []
+        self._fences: list[NDArray[np.int64]] = []
+        self.count = 0
+
+    def add(self, rows: RecordArray) -> None:
+        """Takes more rows."""
+        if not len(rows):
+            return
+        self._pending.append(rows)
+        self._pending_count += len(rows)
+        self.count += len(rows)
+        if self._pending_count >= self._run_rows:
+            self._end_run()
+
+    def _sorted_pending(self) -> RecordArray:
+        rows = join(self._pending) if self._pending else np.zeros(0, self._spool.dtype)
+        keys = rows[self._key]
+        if len(keys) > 1 and not np.all(keys[1:] >= keys[:-1]):
+            rows = gather(rows, np.argsort(keys, kind="stable"))
+        self._pending, self._pending_count = [], 0
+        return rows
+
+    def _end_run(self) -> None:
+        rows = self._sorted_pending()
+        self._runs.append((self._spool.count, len(rows)))
+        self._fences.append(np.ascontiguousarray(rows[self._key][::_FENCE_ROWS]))
+        self._spool.append(rows)
+
+    def windows(self) -> Iterator[RecordArray]:
+        """All rows in order, window by window; to be read once."""
+        if not self._runs:
+            rows = self._sorted_pending()
+            if len(rows):
+                yield rows
+            return
+        if self._pending:
+            self._end_run()
+        fences = np.sort(np.concatenate(self._fences))
+        bounds: list[int | None] = np.unique(fences[:: max(1, self._run_rows // _FENCE_ROWS)])[1:].tolist()
+        at = [0] * len(self._runs)
+        held: list[RecordArray] = [np.zeros(0, self._spool.dtype)] * len(self._runs)
+        for bound in (*bounds, None):
+            parts = []
+            for run in range(len(self._runs)):
+                part, held[run], at[run] = self._up_to(run, bound, held[run], at[run])
+                if len(part):
+                    parts.append(part)
+            if parts:
+                rows = join(parts)
+                yield gather(rows, np.argsort(rows[self._key], kind="stable"))
+
+    def _up_to(self, run: int, bound: int | None, held: RecordArray, at: int) -> tuple[RecordArray, RecordArray, int]:
+        """The rows of a run with keys below `bound`, what was read beyond them, and the place to read on."""
+        first, count = self._runs[run]
+        parts = [held] if len(held) else []
+        while at < count and (bound is None or not parts or int(parts[-1][self._key][-1]) < bound):
+            # The fences say how far to read: up to the first that lies at or beyond the bound.
+            fences = self._fences[run]
+            stop = count if bound is None else int(np.searchsorted(fences, bound)) * _FENCE_ROWS
+            stop = min(count, max(stop, at + _FENCE_ROWS))
+            parts.append(self._spool.read(first + at, stop - at))
+            at = stop
+        if not parts:
+            return held, held, at
+        rows = join(parts)
+        cut = len(rows) if bound is None else int(np.searchsorted(np.ascontiguousarray(rows[self._key]), bound))
+        return rows[:cut], rows[cut:].copy(), at
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._spool.close()
+        self._pending = []

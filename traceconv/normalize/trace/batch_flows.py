@@ -1,0 +1,146 @@
+"""Ends of flows in a batch: events of their own (s, t, f), slices that name one (bind_id), sources' own arrows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.integers import whole_number
+from traceconv.events.trace import EventFlows
+from traceconv.normalize.names import constant
+from traceconv.normalize.trace import phases
+from traceconv.normalize.trace.args import args_column
+from traceconv.normalize.trace.batch_markers import markers
+from traceconv.normalize.trace.binary import whole_numbers
+from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, MOMENT, SPAN_DTYPE
+from traceconv.normalize.trace.distinct import distinct_of
+from traceconv.normalize.trace.event_batch import EventBatch, Int64, Places, unquoted
+from traceconv.normalize.trace.spill import FLOW_SCHEMA
+
+_STEPS = {"s": 0, "t": 1, "f": 2}
+_TRUE = (b"true", b"1", b'"true"', b'"1"')
+
+
+def flows(events: EventBatch) -> None:
+    """Puts the ends of flows aside, and the moments that are to be bound to slices."""
+    own, named = events.places(phases.FLOW), events.batch.columns.flows
+    found = (
+        _binding_slices(events),
+        None if named is None else _named_flows(events, named),
+        _flow_events(events, own) if len(own) else None,
+    )
+    parts = [columns for columns in found if columns is not None]
+    if len(parts) > 1:
+        together = pa.concat_tables([pa.Table.from_arrays(columns, schema=FLOW_SCHEMA) for columns in parts])
+        order = np.argsort(together.column("id").to_numpy(), kind="stable")
+        parts = [batch.columns for batch in together.combine_chunks().take(pa.array(order)).to_batches()]
+    for columns in parts:
+        events.first.flows.append(columns)
+
+
+def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
+    """Ends of arrows that are bound to the events which name them; not those of events that were lost."""
+    kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
+    places = flows.places[kept]
+    texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
+    return [
+        pa.array(events.ids[places]),
+        pa.array(flows.keys[kept]),
+        pa.array(events.ts.ns[places]),
+        pa.array(flows.steps[kept]),
+        pa.array(events.ids[places]),
+        constant(flows.category, len(places)),
+        constant(None, len(places)),
+        pa.array(texts, pa.string()),
+    ]
+
+
+def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
+    """Flow events: moments to be bound; their rows, column by column."""
+    ids = events.plain_ids(at) if events.extra is None else pa.array([text for text, _ in events.id_texts(at)])
+    tracks = events.thread_tracks(at)
+    ph = events.ph
+    steps = np.array([_STEPS.get(str(one)[:1], 0) for one in ph.distinct], np.int32)[ph.codes[at]]
+    bp = events.batch.columns.label("bp")
+    loose = np.array([one != "e" for one in bp.distinct], np.bool_)[bp.codes[at]]
+    moments = np.zeros(len(at), SPAN_DTYPE)
+    moments["start_ns"], moments["id"], moments["track"] = events.ts.ns[at], events.ids[at], tracks
+    moments["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, MOMENT)
+    events.first.spans.add(moments)
+    _flow_markers(events, at, tracks)
+    return [
+        pa.array(events.ids[at]),
+        pa.array(_keys(events, at, ids)),
+        pa.array(events.ts.ns[at]),
+        pa.array(steps),
+        pa.array(np.full(len(at), -1, np.int64)),
+        events.categories.text(at),
+        events.names.text(at),
+        ids,
+    ]
+
+
+def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
+    """One number for all ends of a flow: of one category, name, scope and id. The same in all batches."""
+    words: list[tuple[object, ...]] = [()]
+    word = np.zeros(len(at), np.intp)
+    for labels in (events.categories, events.names, events.batch.columns.label("scope")):
+        width = len(labels.distinct)
+        pairs = word * width + labels.codes[at]
+        firsts, word = distinct_of(pairs, len(words) * width)
+        words = [(*words[pair // width], labels.distinct[pair % width]) for pair in pairs[firsts].tolist()]
+    salt = np.array([hash(one) for one in words], np.int64)[word]
+    # Ids that follow each other have keys that do: sorted by them, flows stay nearly in the order of the source.
+    return _numbers(ids) + salt
+
+
+def _numbers(ids: pa.Array) -> Int64:
+    """A number for each id: its own where it is one."""
+    numbers = whole_numbers(ids)
+    return np.array([_number(text) for text in ids.to_pylist()], np.int64) if numbers is None else numbers
+
+
+def _number(text: str) -> int:
+    number = whole_number(text)
+    return number if number is not None and str(number) == text else hash(text)
+
+
+def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
+    """What an arrow has no column for is kept in a marker where its end stands."""
+    said = args_column(events.raw("args", at), len(at)).is_valid().to_numpy(zero_copy_only=False)
+    if events.extra is not None:
+        said = said | events.extra.has_any()[at]
+    if not said.any():
+        return
+    for place in at[said].tolist():
+        letter = events.ph[place][0]
+        counts = events.first.flow_markers
+        counts[letter] = counts.get(letter, 0) + 1
+    markers(events, at[said], tracks[said])
+
+
+def _binding_slices(events: EventBatch) -> list[pa.Array] | None:
+    """Ends of arrows that slices name by bind_id."""
+    extra = events.extra
+    bound = {} if extra is None else extra.of("bind_id")
+    if extra is None or not bound:
+        return None
+    places = np.fromiter(bound, np.intp, len(bound))
+    flow_in, flow_out = np.zeros(events.count, np.bool_), np.zeros(events.count, np.bool_)
+    for key, flags in (("flow_in", flow_in), ("flow_out", flow_out)):
+        flags[[place for place, text in extra.of(key).items() if text in _TRUE]] = True
+    is_slice = (events.kind == phases.COMPLETE) | (events.kind == phases.BEGIN)
+    places = places[(is_slice & (flow_in | flow_out))[places]]
+    steps = np.where(~flow_in, 0, np.where(flow_out, 1, 2)).astype(np.int32)[places]
+    texts = [unquoted(bound[place]) for place in places.tolist()]
+    named = zip(events.categories.take(places), texts, strict=True)
+    return [
+        pa.array(events.ids[places]),
+        pa.array([hash((category, "bind_id", text)) for category, text in named], pa.int64()),
+        pa.array(events.ts.ns[places]),
+        pa.array(steps),
+        pa.array(events.ids[places]),
+        events.categories.text(places),
+        constant(None, len(places)),
+        pa.array(texts, pa.string()),
+    ]

@@ -1,0 +1,97 @@
+"""Moments, counters and metadata of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Code
+from traceconv.events.trace import Coded
+from traceconv.normalize.trace import phases
+from traceconv.normalize.trace.counters import samples_of
+from traceconv.normalize.trace.distinct import distinct_rows
+from traceconv.normalize.trace.event_batch import SCOPES, EventBatch, Int64, Places
+from traceconv.normalize.trace.metadata import read_metadata
+
+
+def metadata(events: EventBatch) -> None:
+    """Names and places of processes and threads; all else that metadata says becomes markers."""
+    places = events.places(phases.METADATA)
+    if not len(places):
+        return
+    args = events.raw("args", places)
+    texts = args.to_pylist() if args is not None else [b""] * len(places)
+    used = [
+        place
+        for place, text in zip(places.tolist(), texts, strict=True)
+        if read_metadata(events.first.tracks, events.names[place], events.pids[place], events.tids[place], text)
+    ]
+    events.rebook(np.array(used, np.intp), "consumed")
+    events.kind[used] = phases.UNKNOWN
+    thread_markers(events, events.places(phases.METADATA))
+
+
+def thread_markers(events: EventBatch, at: Places) -> None:
+    """Moments on threads (metadata that no column holds too)."""
+    if len(at):
+        markers(events, at, events.thread_tracks(at))
+
+
+def markers(events: EventBatch, at: Places, track: Int64) -> None:
+    """Puts moments aside."""
+    scopes = events.batch.columns.label("s")
+    categories = events.categories
+    if (events.kind[at] == phases.METADATA).any():
+        own = np.array([category is None for category in categories.distinct], np.bool_)[categories.codes]
+        own &= events.kind == phases.METADATA
+        codes = np.where(own, len(categories.distinct), categories.codes).astype(np.int32)
+        categories = Coded(codes, [*categories.distinct, "__metadata"])
+    events.first.markers.append(
+        (
+            pa.array(events.ids[at]),
+            pa.array(track),
+            pa.array(events.ts.ns[at], mask=~events.ts.valid[at] | (events.kind[at] == phases.METADATA)),
+            Coded(scopes.codes, [SCOPES.get(scope) for scope in scopes.distinct]).text(at),
+            categories.text(at),
+            events.names.text(at),
+            events.args_of(at),
+        )
+    )
+
+
+def counters(events: EventBatch) -> None:
+    """Counters: each number in args is a series."""
+    at = events.places(phases.COUNTER)
+    if not len(at):
+        return
+    raw = events.raw("args", at)
+    samples = samples_of(pa.array([b""] * len(at), pa.binary()) if raw is None else raw)
+    for row in samples.bad:
+        events.say(Code.BAD_NUMBER, "a counter's value that is no number", int(at[row]))
+    empty = np.ones(len(at), np.bool_)
+    empty[samples.events] = False
+    if empty.any():
+        events.rebook(at[empty], "consumed")
+    tracks = _counter_tracks(events, at)
+    if not len(samples.events):
+        return
+    event = at[samples.events]
+    events.first.counters.append(
+        (
+            pa.array(events.ids[event]),
+            pa.array(tracks[samples.events]),
+            samples.series.text(np.arange(len(event))),
+            pa.array(events.ts.ns[event]),
+            pa.array(samples.values),
+            samples.wholes,
+        )
+    )
+
+
+def _counter_tracks(events: EventBatch, at: Places) -> Int64:
+    """The tracks of counters: each process, name and id has one."""
+    key = (events.pids.take(at), events.names.take(at), events.id_texts(at))
+    firsts, number = distinct_rows(*(column.codes for column in key))
+    each = zip(*(column.take(firsts) for column in key), strict=True)
+    counter_of = events.first.tracks.counter_of
+    return np.array([counter_of(pid, name, text or None) for pid, name, (text, _) in each], np.int64)[number]

@@ -1,0 +1,187 @@
+"""Slices of a batch, on threads and asynchronous: spans to be nested, ends to be matched, rows put aside."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Code
+from traceconv.base.int64 import differences, sums
+from traceconv.events.trace import TOO_LONG
+from traceconv.normalize.trace import phases
+from traceconv.normalize.trace.batch_markers import markers, thread_markers
+from traceconv.normalize.trace.begin_end import POINT_DTYPE, TOO_LONG_PAIR
+from traceconv.normalize.trace.complete_nesting import PAIR, SLICE, SPAN_DTYPE, UNFINISHED
+from traceconv.normalize.trace.distinct import distinct_of, distinct_rows
+from traceconv.normalize.trace.event_batch import EventBatch, Int64, Mask, Places
+
+#: Less than so many rows on average have a name in common: it is shared by few.
+_FEW_SHARE = 8
+
+
+def slices(events: EventBatch) -> None:
+    """Complete events and adjacent pairs become spans; other begins and ends are matched later, in time order."""
+    at = events.places(phases.COMPLETE, phases.BEGIN, phases.END)
+    events.track[at] = events.thread_tracks(at)
+    dur_known = _complete(events, events.places(phases.COMPLETE))
+    _say_of_ends(events, events.places(phases.END, phases.ASYNC_END))
+    _points(events, events.places(phases.BEGIN), events.places(phases.END))
+    thread_markers(events, events.places(phases.INSTANT, phases.OTHER))
+    _asyncs(events)
+    _put_aside(events, dur_known)
+
+
+def _complete(events: EventBatch, at: Places) -> Mask:
+    """Complete events become spans; which of all events have a duration."""
+    if not len(at):
+        return np.zeros(events.count, np.bool_)
+    dur = events.durations = events.times("dur")
+    valid: Mask = dur.valid.copy()
+    _, beyond = sums(events.ts.ns[at], dur.ns[at])
+    valid[at[beyond & (dur.ns[at] > 0)]] = False
+    bad = at[~valid[at] & ~dur.absent[at]].tolist()
+    events.say_each(Code.BAD_DURATION, "a duration that is no number, or that ends beyond 64 bits", bad)
+    absent = at[dur.absent[at]].tolist()
+    events.say_each(Code.NO_DURATION, "a complete event without dur", absent)
+    negative = at[valid[at] & (dur.ns[at] < 0)].tolist()
+    if negative:
+        events.say_each(Code.BACKWARD, "a duration below 0", negative)
+        valid[negative] = False
+    for place in (*absent, *bad):
+        # Else the row could not be told from a begin without end.
+        events.beside.setdefault(place, {})["ph"] = b'"X"'
+    raw = events.batch.columns.raw.get("dur")
+    for place in (*bad, *negative):
+        value = raw[place].as_py() if raw is not None else b"null"
+        if value != TOO_LONG:
+            events.beside.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
+    spans = np.zeros(len(at), SPAN_DTYPE)
+    spans["start_ns"], spans["dur_ns"] = events.ts.ns[at], np.where(valid[at], dur.ns[at], 0)
+    spans["id"], spans["link"], spans["track"], spans["kind"] = events.ids[at], -1, events.track[at], SLICE
+    events.first.spans.add(spans)
+    events.first.note_times(spans["start_ns"] + spans["dur_ns"])
+    return valid
+
+
+def _points(events: EventBatch, begins: Places, ends: Places) -> None:
+    if not len(begins) and not len(ends):
+        return
+    names, ph = events.names, events.ph
+    points = np.zeros(len(begins) + len(ends), POINT_DTYPE)
+    at = np.concatenate([begins, ends])
+    points["ts_ns"], points["id"], points["track"] = events.ts.ns[at], events.ids[at], events.track[at]
+    points["name"] = np.array([_name_hash(name) for name in names.distinct], np.int64)[names.codes[at]]
+    letters = np.array([ord(one[0]) if isinstance(one, str) and one else 0 for one in ph.distinct], np.int32)
+    points["end"][len(begins) :] = letters[ph.codes[ends]]
+    order = np.argsort(at, kind="stable")
+    points, at = points[order], at[order]
+    # A begin and the end right behind it in the source, of one track and name, are a pair, whatever else is there.
+    one, two = points[:-1], points[1:]
+    pair = (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
+    pair &= ((one["name"] == two["name"]) | (two["name"] == 0)) & (two["ts_ns"] >= one["ts_ns"])
+    first = np.flatnonzero(pair)
+    spans = np.zeros(len(first), SPAN_DTYPE)
+    dur_ns, too_long = differences(two["ts_ns"][first], one["ts_ns"][first])
+    spans["start_ns"], spans["dur_ns"] = one["ts_ns"][first], np.where(too_long, 0, dur_ns)
+    spans["id"], spans["link"] = one["id"][first], two["id"][first]
+    spans["track"], spans["kind"] = one["track"][first], np.where(too_long, UNFINISHED, PAIR)
+    if too_long.any():
+        events.say(Code.BAD_DURATION, TOO_LONG_PAIR, None, int(np.count_nonzero(too_long)))
+    events.first.spans.add(spans)
+    events.rebook(at[1:][first], "merged")
+    alone = np.ones(len(points), np.bool_)
+    alone[first] = alone[first + 1] = False
+    events.first.points.add(points[alone])
+
+
+def _say_of_ends(events: EventBatch, at: Places) -> None:
+    """What ends say is put aside for the rows of their begins: of all ends at once, since ids are to rise."""
+    if not len(at):
+        return
+    tts = events.times("tts")
+    args = events.args_of(at)
+    keep = np.flatnonzero(args.is_valid().to_numpy(zero_copy_only=False) | tts.valid[at])
+    if len(keep):
+        times = pa.array(tts.ns[at[keep]], mask=~tts.valid[at[keep]])
+        events.first.ends.append((pa.array(events.ids[at[keep]]), times, args.take(pa.array(keep))))
+
+
+def _asyncs(events: EventBatch) -> None:
+    """Asynchronous begins and ends are matched like those of threads, each on the track of its id."""
+    at = events.places(phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT)
+    if not len(at):
+        return
+    labels = (events.pids, events.categories, events.batch.columns.label("scope"))
+    key = [*(label.take(at) for label in labels), events.id_texts(at)]
+    firsts, number = distinct_rows(*(column.codes for column in key))
+    each = zip(*(column.take(firsts) for column in (*key, events.names.take(at))), strict=True)
+    tracks = [
+        events.first.async_track(None if unique_in == "global" else pid, category, id_text, scope, name)
+        for pid, category, scope, (id_text, unique_in), name in each
+    ]
+    events.track[at] = np.array(tracks, np.int64)[number]
+    _points(events, events.places(phases.ASYNC_BEGIN), events.places(phases.ASYNC_END))
+    instants = events.places(phases.ASYNC_INSTANT)
+    if len(instants):
+        markers(events, instants, events.track[instants])
+
+
+def _put_aside(events: EventBatch, dur_known: Mask) -> None:
+    """The rows of all slices of the batch, in the order of the source."""
+    at = events.places(phases.COMPLETE, phases.BEGIN, phases.ASYNC_BEGIN)
+    if not len(at):
+        return
+    nameless = np.array([name is None for name in events.names.distinct], np.bool_)[events.names.codes[at]]
+    if nameless.any():
+        place, count = int(at[nameless.argmax()]), int(np.count_nonzero(nameless))
+        events.say(Code.NO_NAME, "events without a name", place, count)
+    first = events.first.slice_count
+    rows = np.arange(first, first + len(at))
+    events.first.slice_count += len(at)
+    categories = events.categories
+    firsts, number = distinct_of(categories.codes[at].astype(np.int64), len(categories.distinct))
+    groups = [events.first.group_of(categories[place]) for place in at[firsts].tolist()]
+    group_of_row = np.array(groups, np.int8)[number]
+    order = np.argsort(group_of_row, kind="stable")
+    at, rows = at[order], rows[order]
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(group_of_row))])
+    # Names that few rows share are put into columns of each group alone, the others at once.
+    together = len(events.names.distinct) * _FEW_SHARE < len(at)
+    columns = _columns(events, at, rows, dur_known) if together else []
+    for group, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        if start == stop:
+            continue
+        if together:
+            own = [column.slice(start, stop - start) for column in columns]
+        else:
+            own = _columns(events, at[start:stop], rows[start:stop], dur_known)
+        events.first.slices.append(own, group)
+
+
+def _columns(events: EventBatch, at: Places, rows: Int64, dur_known: Mask) -> list[pa.Array]:
+    """The rows of some slices."""
+    complete = (events.kind[at] == phases.COMPLETE) & dur_known[at]
+    times = []
+    for field in ("tts", "tdur"):
+        if field in events.batch.columns.raw:
+            found = events.times(field)
+            times.append(pa.array(found.ns[at], mask=~found.valid[at]))
+        else:
+            times.append(pa.nulls(len(at), pa.int64()))
+    return [
+        pa.array(events.ids[at]),
+        pa.array(rows),
+        pa.array(events.track[at].astype(np.int32)),
+        events.names.text(at),
+        events.categories.text(at),
+        pa.array(events.ts.ns[at]),
+        pa.array(events.durations.ns[at], mask=~complete),
+        *times,
+        events.args_of(at),
+    ]
+
+
+def _name_hash(name: str | None) -> int:
+    return 0 if name is None else hash(name) or 1

@@ -1,0 +1,171 @@
+"""Begins and ends of a track → slices: an end takes the last open begin of its name; one without a name, the last.
+
+An end with another name closes nothing. Begins that are taken from the middle of a stack leave the others open: slices
+that were interleaved come out as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traceconv.base.int64 import is_time
+from traceconv.normalize.carried import Budget, room_in_database
+from traceconv.normalize.trace.complete_nesting import PAIR, SPAN_DTYPE, UNFINISHED
+from traceconv.schema.dtypes import RecordArray
+
+if TYPE_CHECKING:
+    import sqlite3
+
+#: How a slice with such times is logged.
+TOO_LONG_PAIR = "an end so long after its begin that 64 bits can't hold the duration"
+#: name: a hash of the name, 0 for none. end: the ph of an end as a number, 0 for a begin.
+POINT_DTYPE = np.dtype([("ts_ns", "<i8"), ("id", "<i8"), ("name", "<i8"), ("track", "<i4"), ("end", "<i4")])
+
+#: Points between two looks at the budget, and spans of a batch.
+_POINTS_AT_ONCE, _SPANS_AT_ONCE = 1 << 13, 1 << 14
+
+
+class BeginEndMatcher:
+    """Feed it points in the order of time and source; it gives slices. Carries the begins that are open.
+
+    Those in memory are all later than those that were spilled, which are looked for only where none of memory fits.
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        """`budget`: what bounds the memory it takes; None: one of its own."""
+        self._budget = budget or Budget()
+        self._by_name: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._by_track: dict[int, list[tuple[int, int, int]]] = {}
+        self._closed: set[int] = set()
+        self._spilled = 0
+        self._by_track_on_disk = False
+        #: Begins in memory, those among them too that were closed before later ones of their track.
+        self._open = 0
+        #: Slices whose duration does not fit into 64 bits: they are as unfinished ones, but have a `link`.
+        self.too_long = 0
+        #: ph of ends → how many found their begin, and how many did not.
+        self.ends: dict[str, list[int]] = {}
+        self._budget.join(self)
+
+    @property
+    def held(self) -> int:
+        return self._open
+
+    def feed(self, points: RecordArray) -> RecordArray:
+        """The slices that these points close; `link` is the id of the end. A Python loop: stacks don't vectorise."""
+        rows: list[tuple[int, int, int, int, int, int]] = []
+        for first in range(0, len(points), _POINTS_AT_ONCE):
+            self._take(points[first : first + _POINTS_AT_ONCE], rows)
+        return np.array(rows, SPAN_DTYPE) if rows else np.zeros(0, SPAN_DTYPE)
+
+    def _take(self, points: RecordArray, rows: list[tuple[int, int, int, int, int, int]]) -> None:
+        with self._budget.lock:
+            columns = [points[name].tolist() for name in ("ts_ns", "id", "name", "track", "end")]
+            for ts_ns, id_, name, track, end in zip(*columns, strict=True):
+                if not end:
+                    self._by_name.setdefault((track, name), []).append((ts_ns, id_))
+                    self._by_track.setdefault(track, []).append((ts_ns, id_, name))
+                    continue
+                begin = self._last_of_name(track, name) if name else self._last_of_track(track)
+                self.ends.setdefault(chr(end), [0, 0])[begin is None] += 1
+                if begin is None:
+                    continue
+                dur_ns, kind = ts_ns - begin[0], PAIR
+                if not is_time(dur_ns):
+                    dur_ns, kind = 0, UNFINISHED
+                    self.too_long += 1
+                rows.append((begin[0], dur_ns, begin[1], id_, track, kind))
+            self._open += int(np.count_nonzero(points["end"] == 0))
+            self._budget.check()
+
+    def _last_of_name(self, track: int, name: int) -> tuple[int, int] | None:
+        stack = self._by_name.get((track, name))
+        if not stack:
+            return self._last_on_disk("track = ? AND name = ?", track, name) if self._spilled else None
+        begin = stack.pop()
+        if not stack:
+            del self._by_name[track, name]
+        order = self._by_track[track]
+        if order[-1][1] == begin[1]:
+            order.pop()
+            self._open -= 1
+            while order and order[-1][1] in self._closed:
+                self._closed.discard(order.pop()[1])
+                self._open -= 1
+            if not order:
+                del self._by_track[track]
+        else:
+            self._closed.add(begin[1])
+        return begin
+
+    def _last_of_track(self, track: int) -> tuple[int, int] | None:
+        order = self._by_track.get(track)
+        if not order:
+            if self._spilled and not self._by_track_on_disk:
+                with room_in_database():
+                    self._budget.database().execute("CREATE INDEX open_of_track ON open_begin (track, place)")
+                self._by_track_on_disk = True
+            return self._last_on_disk("track = ?", track) if self._spilled else None
+        _, _, name = order[-1]
+        return self._last_of_name(track, name)
+
+    def _last_on_disk(self, where: str, *values: int) -> tuple[int, int] | None:
+        """The last of the begins that were spilled, which is taken out."""
+        with room_in_database():
+            database = self._budget.database()
+            last = f"SELECT track, name, place, ts_ns, id FROM open_begin WHERE {where} ORDER BY place DESC LIMIT 1"  # noqa: S608
+            found = database.execute(last, values).fetchone()
+            if found is None:
+                return None
+            database.execute("DELETE FROM open_begin WHERE track = ? AND name = ? AND place = ?", found[:3])
+        return found[3], found[4]
+
+    def spill(self) -> None:
+        with self._budget.lock, room_in_database():
+            database = self._budget.database()
+            if not self._spilled:
+                columns = "track INTEGER, name INTEGER, place INTEGER, ts_ns INTEGER, id INTEGER"
+                database.execute(f"CREATE TABLE open_begin ({columns}, PRIMARY KEY (track, name, place)) WITHOUT ROWID")
+            rows = (
+                (track, name, place, ts_ns, id_)
+                for track, order in self._by_track.items()
+                for place, (ts_ns, id_, name) in enumerate(order, self._spilled)
+                if id_ not in self._closed
+            )
+            database.executemany("INSERT INTO open_begin VALUES (?, ?, ?, ?, ?)", rows)
+            self._spilled += max(map(len, self._by_track.values()), default=0)
+            self._forget()
+
+    def _forget(self) -> None:
+        for kept in (self._by_name, self._by_track, self._closed):
+            kept.clear()
+        self._open = 0
+
+    def finish(self) -> Iterator[RecordArray]:
+        """The begins whose end never came, in no set order."""
+        rows = (
+            (ts_ns, 0, id_, -1, track, UNFINISHED)
+            for (track, _), stack in self._by_name.items()
+            for ts_ns, id_ in stack
+        )
+        yield from _spans(rows)
+        self._forget()
+        if self._spilled:
+            rest = f"SELECT ts_ns, 0, id, -1, track, {UNFINISHED} FROM open_begin"  # noqa: S608 - a number
+            with self._budget.lock, room_in_database():
+                found = self._budget.database().execute(rest)
+            while some := self._some(found):
+                yield from _spans(iter(some))
+
+    def _some(self, found: sqlite3.Cursor) -> list[tuple[int, ...]]:
+        with self._budget.lock, room_in_database():
+            return found.fetchmany(_SPANS_AT_ONCE)
+
+
+def _spans(rows: Iterator[tuple[int, ...]]) -> Iterator[RecordArray]:
+    while some := list(islice(rows, _SPANS_AT_ONCE)):
+        yield np.array(some, SPAN_DTYPE)

@@ -1,0 +1,401 @@
+"""What an event is by the words of its writer: rules in TOML, one file a writer, the first rule that fits counts.
+
+A rule file has a `title`, a `priority` (files are tried in its order), `[detect]` (patterns of whole words by which the
+writer is known: keys around the events, categories, names of processes and threads, args of the first events), and
+`[[rule]]` tables. What no rule knows is a range of kind annotation.
+
+    [[rule]]
+    doc = "Kernels"
+    categories = ["kernel"]                  # any of them, exactly; left out: any category
+    process = "GPU .*"                       # patterns of whole names; left out: any
+    thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
+    name = "…"                               # a group `name` is the name of the row: source_name keeps the event's own;
+                                             # "@collective" stands for the names of collectives' kernels
+    table = "task"                           # task, api or range
+    set = { kind = "compute" }               # columns with one value
+    args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
+    op = true                                # the task executes an op: its name, and its type (see op_types)
+    step = true                              # a step, whose number is the group `step` of the name
+    moments = { end_ns = ["End", "@end"] }   # of a vendor's slice: what of a step its start, end and args are
+    signature = "args_string"                # the key of its types: "inputs|outputs", as T<2x3xf32>,|T<2xf16>
+
+Where no arg says the type of an op, it is taken from the op's name: by the first of the file's `op_types`, patterns of
+whole names with a group `op_type`, that fits; else it is the name. `op.op_type_source` says which.
+
+A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`; and
+which arrows it draws from a call to the task that it launched: `launch_flows`, a list of categories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tomli
+from numpy.typing import NDArray
+
+from traceconv.base.errors import InputError, printable, regular_expression, suggestion
+from traceconv.normalize.trace.distinct import distinct_of
+from traceconv.normalize.trace.kernel_names import SHARED
+from traceconv.normalize.trace.steps import MOMENTS
+from traceconv.schema import table as table_schema
+
+TABLES = ("task", "api", "range")
+#: Words of more than these are reduced to those that patterns fit.
+_MANY_WORDS = 1 << 12
+#: Tracks and categories whose rules are remembered.
+_MOST_CACHED = 1 << 15
+#: Columns that a rule may take from args for the op of a task.
+OP_COLUMNS = (
+    "op_type",
+    "input_shapes",
+    "input_dtypes",
+    "input_formats",
+    "output_shapes",
+    "output_dtypes",
+    "output_formats",
+)
+
+#: What a key of a rule file takes, in words, each with what tells whether a value is such.
+_TEXT, _WHOLE, _TRUTH = "a text", "a whole number of 64 bits", "true or false"
+_TEXTS, _TABLE, _LIST_OF_TABLES = "a list of texts", "a table", "a list of tables"
+_IS: dict[str, Callable[[Any], bool]] = {
+    _TEXT: lambda value: isinstance(value, str),
+    _WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63,
+    _TRUTH: lambda value: isinstance(value, bool),
+    _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    _TABLE: lambda value: isinstance(value, dict),
+    _LIST_OF_TABLES: lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+}
+_OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _WHOLE, "i64": _WHOLE, "bool": _TRUTH}
+_FILE_KEYS = {
+    "title": _TEXT,
+    "priority": _WHOLE,
+    "detect": _TABLE,
+    "rule": _LIST_OF_TABLES,
+    "device_kind": _TEXT,
+    "flow_chains": _TRUTH,
+    "launch_flows": _TEXTS,
+    "memory": _TABLE,
+    "op_types": _TEXTS,
+}
+_DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
+_RULE_KEYS = {
+    "doc": _TEXT,
+    "categories": _TEXTS,
+    "process": _TEXT,
+    "thread": _TEXT,
+    "name": _TEXT,
+    "table": _TEXT,
+    "set": _TABLE,
+    "args": _TABLE,
+    "op": _TRUTH,
+    "step": _TRUTH,
+    "signature": _TEXT,
+    "moments": _TABLE,
+}
+_NOT_SETTABLE = frozenset(
+    ("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "kind_source", "args")
+)
+
+
+class _NotAsTold(ValueError):
+    """Something in a rule file that is not as the module says; the message says what, and where."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule; None and empty: whatever it is."""
+
+    table: str
+    categories: frozenset[str] | None = None
+    process: re.Pattern[str] | None = None
+    thread: re.Pattern[str] | None = None
+    name: re.Pattern[str] | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    op: bool = False
+    step: bool = False
+    signature: str | None = None
+    moments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def name_groups(self) -> frozenset[str]:
+        """Columns that the event's name says."""
+        return frozenset(self.name.groupindex if self.name is not None else ()) - {"step"}
+
+    @property
+    def track_groups(self) -> frozenset[str]:
+        """Columns that the names of the process and the thread say; the model of a step is no column of its slice."""
+        groups = {group for one in (self.process, self.thread) if one is not None for group in one.groupindex}
+        return frozenset(groups - {"model_id"} if self.moments else groups)
+
+    def fits_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
+        """Whether the rule fits, but for the event's own name."""
+        known = self.categories is None or category in self.categories
+        return known and self.named(process, thread) is not None
+
+    def named(self, process: str | None, thread: str | None) -> dict[str, str] | None:
+        """The columns that the names of the process and the thread say; None when they don't fit."""
+        found: dict[str, str] = {}
+        for pattern, text in ((self.process, process), (self.thread, thread)):
+            if pattern is None:
+                continue
+            match = pattern.fullmatch(text or "")
+            if match is None:
+                return None
+            found.update({key: value for key, value in match.groupdict().items() if value is not None})
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMarkers:
+    """How a writer says that memory was allocated or freed: the name of its moments, and keys of their args.
+
+    size_bytes   bytes, below 0 when they are freed
+    device_type  0 is the host, which has no number, whatever stands under `device_id`
+    total_bytes  bytes that are allocated after it, on the device as a whole
+    """
+
+    name: str
+    size_bytes: str
+    address: str
+    device_id: str
+    device_type: str
+    total_bytes: str
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules for one writer.
+
+    flow_chains   ids of flows are not used again: all ends of an id are one chain, a second start too
+    launch_flows  categories of flows that lead from a call to the task that it launched
+    op_types      patterns of op names with a group `op_type`, for ops whose type nothing else says
+    """
+
+    title: str
+    priority: int
+    detect: Mapping[str, tuple[str, ...]]
+    rules: tuple[Rule, ...]
+    device_kind: str | None = None
+    flow_chains: bool = False
+    launch_flows: frozenset[str] = frozenset()
+    memory: MemoryMarkers | None = None
+    op_types: tuple[re.Pattern[str], ...] = ()
+
+    def type_in(self, name: str) -> str:
+        """The type of an op, by its name."""
+        for pattern in self.op_types:
+            match = pattern.fullmatch(name)
+            if match is not None and match["op_type"]:
+                return match["op_type"]
+        return name
+
+    def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
+        """Whether a trace with these words is this writer's: `keys` around its events, `categories` …"""
+        return any(
+            re.fullmatch(pattern, word)
+            for what, patterns in self.detect.items()
+            for pattern in patterns
+            for word in words.get(what, ())
+        )
+
+
+#: What is used when no writer is known.
+PLAIN = RuleSet("", 1000, {}, ())
+
+
+@cache
+def built_in() -> tuple[RuleSet, ...]:
+    """The rule files of the package, in order of priority."""
+    folder = resources.files("traceconv.normalize") / "rules"
+    sets = [parse_rules(file.read_text("utf-8"), file.name) for file in folder.iterdir() if file.name.endswith(".toml")]
+    return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
+
+
+def rules_of(words: Mapping[str, Iterable[str]], rule_sets: Iterable[RuleSet]) -> RuleSet:
+    """The first rules that know a trace with these words (see RuleSet.knows); PLAIN when none do."""
+    return next((rules for rules in rule_sets if rules.knows(words)), PLAIN)
+
+
+def read_rules(path: Path) -> RuleSet:
+    """The rules in a file of the user's. InputError when it can't be read, or breaks the rules for rules."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't read the rules in {printable(str(path))}: {error}") from error
+    return parse_rules(text, str(path))
+
+
+def parse_rules(text: str, where: str) -> RuleSet:
+    """Rules from TOML. InputError, with the place, for anything that is not as the module says."""
+    try:
+        raw = tomli.loads(text)
+        _check(raw, _FILE_KEYS, where, "title")
+        detect = raw.get("detect", {})
+        _check(detect, _DETECT_KEYS, f"{where}: detect")
+        rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
+        found = {key: tuple(values) for key, values in detect.items()}
+        for patterns in found.values():
+            for pattern in patterns:
+                regular_expression(pattern)
+        return RuleSet(
+            raw["title"],
+            raw.get("priority", 0),
+            found,
+            rules,
+            raw.get("device_kind"),
+            raw.get("flow_chains", False),
+            frozenset(raw.get("launch_flows", ())),
+            _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
+            tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
+        )
+    except tomli.TOMLDecodeError as error:
+        raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+    except _NotAsTold as error:
+        raise InputError(printable(str(error), 400)) from error
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _op_type(text: str, where: str) -> re.Pattern[str]:
+    pattern = regular_expression(text)
+    if "op_type" not in pattern.groupindex:
+        raise _NotAsTold(f"{where}: op_types need a group for the type: '(?P<op_type>[a-z]+)_[0-9]+'")
+    return pattern
+
+
+def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
+    _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
+    return MemoryMarkers(**entry)
+
+
+def _rule(entry: Mapping[str, Any], where: str) -> Rule:
+    _check(entry, _RULE_KEYS, where, "table")
+    table = entry["table"]
+    if table not in TABLES:
+        raise _NotAsTold(f"{where}: table must be one of {', '.join(TABLES)}")
+    columns = {column.name: _OF_COLUMN.get(column.type, "") for column in table_schema(table).columns}
+    columns = {name: kind for name, kind in columns.items() if kind and name not in _NOT_SETTABLE}
+    if entry.get("op"):
+        columns |= dict.fromkeys(OP_COLUMNS, _TEXT)
+    texts = {key: entry[key] for key in ("process", "thread", "name") if key in entry}
+    patterns = {key: regular_expression(SHARED.get(text, text)) for key, text in texts.items()}
+    named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
+    moments = entry.get("moments", {})
+    if moments:
+        named -= {"model_id"}
+        if not entry.get("step"):
+            raise _NotAsTold(f"{where}: only a rule with step = true has moments")
+        _check(moments, dict.fromkeys(MOMENTS, _TEXTS), f"{where}: moments")
+    if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
+        raise _NotAsTold(f"{where}: a step needs a name with its number: name = 'step (?P<step>\\d+)'")
+    values, args = entry.get("set", {}), entry.get("args", {})
+    if "signature" in entry and not entry.get("op"):
+        raise _NotAsTold(f"{where}: only a rule with op = true has a signature")
+    for name in sorted({*values, *named, *args} - columns.keys()):
+        raise _NotAsTold(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
+    _check(values, columns, f"{where}: set")
+    _check(args, dict.fromkeys(columns, _TEXTS), f"{where}: args")
+    return Rule(
+        table,
+        frozenset(entry["categories"]) if "categories" in entry else None,
+        patterns.get("process"),
+        patterns.get("thread"),
+        patterns.get("name"),
+        dict(values),
+        {column: tuple(keys) for column, keys in args.items()},
+        entry.get("op", False),
+        entry.get("step", False),
+        entry.get("signature"),
+        {column: tuple(words) for column, words in moments.items()},
+    )
+
+
+def _check(entry: Mapping[str, Any], keys: Mapping[str, str], where: str, *needed: str) -> None:
+    """Whether `entry` has known keys only, each with what it takes, and those that are needed."""
+    for key in sorted(entry.keys() - keys.keys()):
+        raise _NotAsTold(f"{where}: unknown key {key!r}.{suggestion(key, sorted(keys))}")
+    for key, value in entry.items():
+        if not _IS[keys[key]](value):
+            raise _NotAsTold(f"{where}: {key} takes {keys[key]}")
+    for key in needed:
+        if key not in entry:
+            raise _NotAsTold(f"{where}: {key} is missing")
+
+
+def telling(words: Iterable[str], what: str, rule_sets: Iterable[RuleSet]) -> set[str]:
+    """The words of a kind by which rule sets are chosen: all of them, or of many one for each pattern it fits."""
+    patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
+    found: set[str] = set()
+    for word in words:
+        found.add(word)
+        if len(found) > _MANY_WORDS:
+            fitting = (next((one for one in found if re.fullmatch(pattern, one)), None) for pattern in patterns)
+            found = {one for one in fitting if one is not None}
+    return found
+
+
+class Classifier:
+    """Finds the rule of each event; remembers what it found for a category on a track."""
+
+    def __init__(self, rules: Sequence[Rule], names_of_track: Callable[[int], tuple[str | None, str | None]]) -> None:
+        self._rules = rules
+        self._names = names_of_track
+        self._fitting: dict[tuple[int, str | None], list[int]] = {}
+
+    def _candidates(self, track: int, category: str | None) -> list[int]:
+        key = (track, category)
+        found = self._fitting.get(key)
+        if found is None:
+            process, thread = self._names(track)
+            found = []
+            for number, rule in enumerate(self._rules):
+                if rule.fits_track(category, process, thread):
+                    found.append(number)
+                    if rule.name is None:
+                        break
+            if len(self._fitting) == _MOST_CACHED:
+                self._fitting.clear()
+            self._fitting[key] = found
+        return found
+
+    def codes(
+        self, track: NDArray[np.int32], categories: pa.DictionaryArray, names: pa.DictionaryArray
+    ) -> NDArray[np.int16]:
+        """The number of the rule for each event, −1 for none."""
+        codes = np.full(len(track), -1, np.int16)
+        if not self._rules or not len(track):
+            return codes
+        texts = [*categories.dictionary.to_pylist(), None]
+        category = categories.indices.fill_null(len(texts) - 1).to_numpy().astype(np.int64)
+        name_texts = [*names.dictionary.to_pylist(), ""]
+        name = names.indices.fill_null(len(name_texts) - 1).to_numpy()
+        firsts, pairs = distinct_of(track * np.int64(len(texts)) + category, (int(track.max()) + 1) * len(texts))
+        for number, row in enumerate(firsts.tolist()):
+            candidates = self._candidates(int(track[row]), texts[category[row]])
+            if not candidates:
+                continue
+            rows = np.flatnonzero(pairs == number)
+            if self._rules[candidates[0]].name is None:
+                codes[rows] = candidates[0]
+                continue
+            one_each, which = distinct_of(name[rows], len(name_texts))
+            found = [self._of_name(candidates, name_texts[code]) for code in name[rows[one_each]].tolist()]
+            codes[rows] = np.array(found, np.int16)[which]
+        return codes
+
+    def _of_name(self, candidates: Sequence[int], name: str) -> int:
+        for number in candidates:
+            pattern = self._rules[number].name
+            if pattern is None or pattern.fullmatch(name):
+                return number
+        return -1

@@ -1,0 +1,74 @@
+"""Calls put aside by correlation id, process by process, and which of them launched a task.
+
+Each process counts its own ids, and a trace that was merged of several has equal ones. What a process launched on a
+device does not say whose it is: an id of several processes is that of the task's own process, where it has one there.
+Else the launch is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.normalize.sort.spool import SpillIndex
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+_VALUES = ("start_ns", "step_id")
+
+
+class Launches:
+    """Takes calls, then finds those of tasks. `unclear`: tasks whose id calls of several processes have."""
+
+    def __init__(self, process_of: Callable[[int], int | None]) -> None:
+        """`process_of`: the process of a track."""
+        self._process_of = process_of
+        self._calls: dict[int | None, SpillIndex] = {}
+        self.unclear = 0
+
+    def add(self, correlation: Int64, tracks: NDArray[np.int32], *values: Int64) -> None:
+        """Calls with their ids and tracks, and the values that are kept of each."""
+        for process, rows in self._by_process(tracks):
+            calls = self._calls.setdefault(process, SpillIndex(_VALUES))
+            calls.add(correlation[rows].astype(np.uint64), *(value[rows] for value in values))
+
+    def look_up(self, correlation: Int64, known: Mask, tracks: NDArray[np.int32]) -> tuple[Mask, dict[str, Int64]]:
+        """Of which tasks the launch is known, and its values. `known`: which tasks have an id."""
+        found = np.zeros(len(correlation), np.bool_)
+        values = {name: np.zeros(len(correlation), np.int64) for name in _VALUES}
+        keys = correlation.astype(np.uint64)
+        if len(self._calls) <= 1:
+            for calls in self._calls.values():
+                found, values = calls.look_up(keys)
+            return found & known, values
+        own = np.full(len(keys), -1, np.int64)
+        places = {process: place for place, process in enumerate(self._calls) if process is not None}
+        for process, rows in self._by_process(tracks):
+            own[rows] = places.get(process, -1) if process is not None else -1
+        count, is_own = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        for place, calls in enumerate(self._calls.values()):
+            hit, said = calls.look_up(keys)
+            take = hit & ~is_own
+            for name in _VALUES:
+                values[name][take] = said[name][take]
+            count += hit
+            is_own |= hit & (own == place)
+        unclear = known & (count > 1) & ~is_own
+        self.unclear += int(np.count_nonzero(unclear))
+        return known & (count > 0) & ~unclear, values
+
+    def _by_process(self, tracks: NDArray[np.int32]) -> list[tuple[int | None, NDArray[np.intp]]]:
+        distinct, codes = np.unique(tracks, return_inverse=True)
+        processes = [self._process_of(track) for track in distinct.tolist()]
+        numbers = {process: place for place, process in enumerate(dict.fromkeys(processes))}
+        if len(numbers) == 1:
+            return [(processes[0], np.arange(len(tracks)))]
+        number = np.array([numbers[process] for process in processes], np.int64)[codes]
+        return [(process, np.flatnonzero(number == place)) for process, place in numbers.items()]
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        for calls in self._calls.values():
+            calls.close()

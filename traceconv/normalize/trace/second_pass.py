@@ -1,0 +1,226 @@
+"""Second pass: begins find their ends, slices their parents, flows their slices; then every row is made, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Code
+from traceconv.base.prefetch import ahead
+from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.rows import row_batch
+from traceconv.normalize.sort.external_sort import ExternalSort
+from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
+from traceconv.normalize.trace.classify import Classifier, RuleSet, rules_of, telling
+from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester, complete_nester
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.flows import Flows
+from traceconv.normalize.trace.slice_rows import SliceRows
+from traceconv.normalize.trace.spans_by_track import SpansByTrack
+from traceconv.schema.dtypes import RecordArray
+
+TableRows = tuple[str, Iterator[pa.RecordBatch]]
+
+_CODE_DTYPE = np.dtype([("rule", "<i2")])
+
+
+class SecondPass:
+    """Makes the rows of one trace. `prepare`, then `tables`, then `close`."""
+
+    def __init__(self, first: FirstPass, keys: Mapping[str, bytes], rule_sets: tuple[RuleSet, ...]) -> None:
+        """`keys`: what stands around the events. `rule_sets`: tried in their order."""
+        self._first = first
+        self._keys = keys
+        self._nested = Spool(NESTED_DTYPE)
+        self._codes = Spool(_CODE_DTYPE)
+        self._by_id = ExternalSort(NESTED_DTYPE, "id")
+        self._moments = ExternalSort(MOMENT_DTYPE, "id")
+        self._flows = Flows()
+        self.rules = self._choose(rule_sets)
+        self._slices: SliceRows | None = None
+        #: By track_id, which tracks have tasks, and which have other slices.
+        self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
+        self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
+        self._beside = ThreadPoolExecutor(1, "traceconv-beside")
+        self._flows_bound: Future[None] | None = None
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._beside.shutdown(cancel_futures=True)
+        for part in (self._nested, self._codes, self._by_id, self._moments, self._flows):
+            part.close()
+        if self._slices is not None:
+            self._slices.close()
+
+    def _choose(self, rule_sets: tuple[RuleSet, ...]) -> RuleSet:
+        first = self._first
+        words = {
+            "keys": self._keys,
+            "categories": telling(first.categories(), "categories", rule_sets),
+            "processes": telling(first.tracks.process_names(), "processes", rule_sets),
+            "threads": telling(first.tracks.thread_names(), "threads", rule_sets),
+            "args": self._first.arg_keys,
+        }
+        return rules_of(words, rule_sets)
+
+    def prepare(self) -> None:
+        """All that needs the events in another order than that of the source; flows go on being bound beside."""
+        classified = self._beside.submit(self._classify)
+        self._match_ends()
+        self._nest()
+        classified.result()
+        self._flows_bound = self._beside.submit(self._bind_flows)
+        self._nested_in_order()
+
+    def _match_ends(self) -> None:
+        """Begins and ends that do not stand next to each other."""
+        first = self._first
+        matcher = BeginEndMatcher(first.budget)
+        for points in first.points.windows():
+            first.spans.add(matcher.feed(points))
+        unfinished = 0
+        for begins in matcher.finish():
+            unfinished += len(begins)
+            first.spans.add(begins)
+        for ph, (matched, alone) in matcher.ends.items():
+            account = first.accounts[f"{ph} events"]
+            account.rows -= matched + alone
+            account.merged += matched
+            account.consumed += alone
+        unmatched = sum(counts[1] for counts in matcher.ends.values())
+        if unmatched:
+            first.log.add(Code.END_WITHOUT_BEGIN, "ends without a begin", source_id=1, event_count=unmatched)
+        if matcher.too_long:
+            first.log.add(Code.BAD_DURATION, TOO_LONG_PAIR, source_id=1, event_count=matcher.too_long)
+        if unfinished:
+            first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=unfinished)
+
+    def _nest(self) -> None:
+        overlaps = 0
+        with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
+            for windows in parts:
+                nester = complete_nester()
+                with closing(ahead(self._nested_windows(nester, windows))) as nested:
+                    for rows, moments in nested:
+                        self._by_id.add(rows)
+                        self._moments.add(moments)
+                overlaps += nester.overlaps
+        if overlaps:
+            message = "slices that overlap one before them on their track without lying inside of it"
+            self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=overlaps)
+
+    @staticmethod
+    def _nested_windows(
+        nester: CompleteNester, spans: Iterator[RecordArray]
+    ) -> Generator[tuple[RecordArray, RecordArray], None, None]:
+        with closing(ahead(spans)) as windows:
+            window = next(windows, None)
+            while window is not None:
+                following = next(windows, None)
+                yield nester.feed(window, int(following["start_ns"][0]) if following is not None else None)
+                window = following
+        yield nester.finish()
+
+    def _nested_in_order(self) -> None:
+        """What nesting found, in the order of the rows that were put aside."""
+        for window in self._by_id.windows():
+            self._nested.append(window)
+
+    def _bind_flows(self) -> None:
+        first, flows = self._first, self._flows
+        flows.bind(first.flows, self._moments.windows())
+        flows.match(self.rules.flow_chains)
+        if flows.loose_ends or flows.loose_starts:
+            message = f"{flows.loose_ends} ends of flows without a start, {flows.loose_starts} starts without an end"
+            count = flows.loose_ends + flows.loose_starts
+            first.log.add(Code.LOOSE_FLOW, message, source_id=1, event_count=count)
+        # Flow events are used to make arrows, which are counted apart, as all derived rows are.
+        for ph in ("s", "t", "f"):
+            account = first.accounts.by_record.get(f"{ph} events")
+            if account is not None:
+                markers = first.flow_markers.get(ph, 0)
+                account.consumed += account.rows - markers
+                account.rows = markers
+
+    def _classify(self) -> None:
+        tracks = self._first.tracks
+        classifier = Classifier(self.rules.rules, tracks.names_of)
+        # The last is for slices without a rule.
+        is_task = np.array([*(rule.table == "task" for rule in self.rules.rules), False], np.bool_)
+        for _, batch in self._first.slices.batches("track_id", "name", "category"):
+            track = batch.column("track_id").to_numpy()
+            if self.rules.rules:
+                tracks.load(track)
+            codes = classifier.codes(track, batch.column("category"), batch.column("name"))
+            self._codes.append(codes.astype(np.int16).view(_CODE_DTYPE))
+            tasks = is_task[codes]
+            self._of_tasks[track[tasks]] = True
+            self._of_others[track[~tasks]] = True
+        self._slices = SliceRows(self._first, self.rules, self._nested, self._codes)
+
+    def tables(self) -> Iterator[TableRows]:
+        """All tables with their batches; each must be read to its end before the next is asked for."""
+        first, slices = self._first, self._slices
+        assert slices is not None and self._flows_bound is not None
+        slices.find_steps()
+        shared = self._of_tasks & self._of_others
+        if shared.any():
+            slices.correct_waits(shared)
+        for name in ("range", "api", "task"):
+            yield name, slices.batches(name)
+        if slices.launches.unclear:
+            message = "tasks whose correlation id calls of several processes have: their launch is not known"
+            first.log.add(Code.UNCLEAR_LAUNCH, message, source_id=1, event_count=slices.launches.unclear)
+        yield "marker", self._markers()
+        yield "counter", self._counters()
+        self._flows_bound.result()
+        yield "flow", self._flows.batches(first.flows, self.rules.launch_flows)
+        yield "op", slices.op_rows()
+        yield "step", iter([slices.step_rows()])
+        yield "device", iter([slices.device_rows(_device_names(self._keys))])
+        yield "process", first.tracks.process_rows()
+        yield "track", first.tracks.track_rows()
+
+    @property
+    def table_waits(self) -> dict[int | None, TableWaits]:
+        """What is left to do of the waits of tasks, by device, once all tables were read."""
+        return self._slices.table_waits if self._slices is not None else {}
+
+    @property
+    def unclear_launches(self) -> int:
+        """Tasks whose launch is not known, since several processes have their correlation id."""
+        return self._slices.launches.unclear if self._slices is not None else 0
+
+    def _markers(self) -> Iterator[pa.RecordBatch]:
+        for _, batch in self._first.markers.batches():
+            yield row_batch("marker", {name: batch.column(name) for name in batch.schema.names})
+
+    def _counters(self) -> Iterator[pa.RecordBatch]:
+        for _, batch in self._first.counters.batches():
+            names = ("track_id", "series", "ts_ns", "value", "value_int")
+            yield row_batch("counter", {name: batch.column(name) for name in names})
+
+
+def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
+    """Names of devices, where the text around the events lists them."""
+    for key in ("deviceProperties", "computeProperties"):
+        try:
+            listed = json.loads(keys.get(key, b"[]"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(listed, list):
+            entries = [entry for entry in listed if isinstance(entry, dict) and type(entry.get("id")) is int]
+            if entries:
+                return {entry["id"]: _name(entry.get("name")) for entry in entries}
+    return {}
+
+
+def _name(value: object) -> str:
+    """A name that a column can hold: halves of surrogate pairs, which JSON may have, are question marks."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -1,0 +1,469 @@
+"""Slices put aside → rows of task, api and range, with the columns that the rules take from their args."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from traceconv.base.int64 import differences
+from traceconv.base.integers import whole_number
+from traceconv.base.prefetch import ahead
+from traceconv.normalize.carried import NumberedRows
+from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
+from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.trace.arg_columns import ArgColumns
+from traceconv.normalize.trace.args import merged
+from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Rule, RuleSet
+from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Rows, Values, new_column, same
+from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
+from traceconv.normalize.trace.distinct import distinct_of, distinct_rows
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.launches import Launches
+from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, signature
+from traceconv.normalize.trace.steps import Mark, Steps
+from traceconv.normalize.trace.task_waits import TaskWaits
+from traceconv.schema import table as table_schema
+from traceconv.schema.dtypes import RecordArray
+
+Int64 = NDArray[np.int64]
+#: A step number of more digits fits no column: such a slice is no step.
+_STEP_DIGITS = 18
+_DEFAULT = Rule("range", set={"kind": "annotation"})
+
+
+@dataclass(slots=True)
+class Op:
+    """What ops are told apart by: their name and `OP_COLUMNS`."""
+
+    op_id: int
+    name: str | None
+    op_type: str | None
+    input_shapes: str | None
+    input_dtypes: str | None
+    input_formats: str | None
+    output_shapes: str | None
+    output_dtypes: str | None
+    output_formats: str | None
+
+
+class SliceRows:
+    """Makes rows of slices, table by table; `range` is to be asked for first, then `api`, then `task`."""
+
+    def __init__(
+        self,
+        first: FirstPass,
+        rules: RuleSet,
+        nested: Spool,
+        codes: Spool,
+    ) -> None:
+        self._first = first
+        self._set = rules
+        self._rules = [*rules.rules, _DEFAULT]
+        self._tracks = first.tracks
+        self._nested = nested
+        self._codes = codes
+        self._fills = {name: _filled(name, self._rules) for name in TABLES}
+        self._steps = Steps()
+        self.launches = Launches(first.tracks.process_id_of)
+        self._step_devices: set[tuple[int, int | None]] = set()
+        self._ops = NumberedRows(first.budget, "op", Op)
+        self._devices: set[int] = set()
+        #: Of each device; None: of tasks whose device is not known.
+        self.table_waits: dict[int | None, TableWaits] = {}
+        self._arg_readers: dict[int, ArgColumns] = {}
+        self._signature_readers: dict[str, ArgColumns] = {}
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self.launches.close()
+
+    def _rule_codes(self, first_row: int, count: int) -> NDArray[np.int16]:
+        codes = self._codes.read(first_row, count)["rule"]
+        return np.where(codes < 0, len(self._rules) - 1, codes).astype(np.int16)
+
+    def find_steps(self) -> None:
+        """Slices that are steps: others are given the step that they lie in."""
+        numbers = [number for number, rule in enumerate(self._rules) if rule.step]
+        if not numbers:
+            return
+        marks: list[Mark] = []
+        for first_row, count, read in self._first.slices.parts():
+            codes = self._rule_codes(first_row, count)
+            rows = np.flatnonzero(np.isin(codes, numbers)).tolist()
+            if rows:
+                batch = read()
+                marks += [mark for row in rows if (mark := self._mark(batch, row, int(codes[row]))) is not None]
+        self._steps = Steps(marks, self._first.time_places)
+
+    def _mark(self, batch: pa.RecordBatch, row: int, number: int) -> Mark | None:
+        """What a slice says of a step; None when its end or the number is not known."""
+        rule = self._rules[number]
+        match = rule.name.fullmatch(batch.column("name")[row].as_py() or "") if rule.name is not None else None
+        place = batch.column("row")[row].as_py()
+        dur = batch.column("dur_ns")[row].as_py()
+        args = batch.column("args")[row].as_py()
+        if dur is None:
+            nested = self._nested.read(place, 1)[0]
+            ended = nested["link"] >= 0 and nested["kind"] != UNFINISHED
+            dur = int(nested["dur_ns"]) if ended else None  # the end of its begin
+            if dur is not None and rule.moments:
+                args = self._with_ends(batch.slice(row, 1), self._nested.read(place, 1)).column("args")[0].as_py()
+        if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
+            return None
+        track = batch.column("track_id")[row].as_py()
+        start = batch.column("start_ns")[row].as_py()
+        named = rule.named(*self._tracks.names_of(track)) or {}
+        model = whole_number(named.get("model_id"))
+        process = self._tracks.process_id_of(track)
+        return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.moments, args)
+
+    def correct_waits(self, shared: NDArray[np.bool_]) -> None:
+        """Makes the gaps of tasks anew, on tracks that they share with other slices. `shared`: by track_id."""
+        with closing(TaskWaits()) as waits:
+            for tasks, _ in self._put_aside_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
+                batch = tasks.take(pa.array(np.flatnonzero(shared[tasks.column("track_id").to_numpy()])))
+                row, ids, track, start = (
+                    batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
+                )
+                waits.add(row, ids, track, start, *_durations(batch, self._nested.take(row)))
+            waits.put(self._nested)
+
+    def batches(self, table: str) -> Iterator[pa.RecordBatch]:
+        """The rows of one table."""
+        with closing(ahead(self._put_aside_for(table))) as batches:
+            for batch, codes in batches:
+                nested = self._nested.take(batch.column("row").to_numpy())
+                yield row_batch(table, self._columns(table, batch, codes, nested))
+
+    def _put_aside_for(
+        self, table: str, *columns: str
+    ) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
+        """The slices of a table (only these columns; none: all), and the rule of each."""
+        own = np.array([rule.table == table for rule in self._rules], np.bool_)
+        for first_row, count, read in self._first.slices.parts():
+            codes = self._rule_codes(first_row, count)
+            wanted = own[codes]
+            if wanted.all():
+                yield read(*columns), codes
+            elif wanted.any():
+                rows = np.flatnonzero(wanted)
+                yield read(*columns).take(pa.array(rows)), codes[rows]
+
+    def _columns(
+        self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16], nested: RecordArray
+    ) -> dict[str, ColumnData]:
+        count = batch.num_rows
+        batch = self._with_ends(batch, nested)
+        dur_ns, no_dur = _durations(batch, nested)
+        start = batch.column("start_ns").to_numpy()
+        parent, self_ns = (np.ascontiguousarray(nested[name]) for name in ("parent_id", "self_ns"))
+        columns: dict[str, ColumnData] = {
+            "id": batch.column("id"),
+            "track_id": batch.column("track_id").cast(pa.int64()),
+            "parent_id": Nullable(parent, parent == NO_PARENT),
+            "depth": np.ascontiguousarray(nested["depth"]),
+            "category": batch.column("category"),
+            "name": batch.column("name"),
+            "start_ns": start,
+            "dur_ns": Nullable(dur_ns, no_dur),
+            "self_ns": Nullable(self_ns, no_dur | (self_ns == UNKNOWN)),
+            "args": batch.column("args"),
+        }
+        if table != "task":
+            columns["thread_start_ns"] = batch.column("thread_start_ns")
+            columns["thread_dur_ns"] = batch.column("thread_dur_ns")
+        said = self._said(table, batch, codes)
+        columns.update({name: column for name, column in said.items() if name not in OP_COLUMNS})
+        if table == "range":
+            columns["step_id"], _ = self._steps_at(batch, start, tasks=False)
+        elif table == "api":
+            steps, _ = self._steps_at(batch, start, tasks=False)
+            columns["step_id"] = steps
+            self._put_aside(said.get("correlation_id"), batch.column("track_id").to_numpy(), start, steps)
+        else:
+            self._task(columns, batch, codes, nested, said, start, count)
+            columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
+        return columns
+
+    def _with_ends(self, batch: pa.RecordBatch, nested: RecordArray) -> pa.RecordBatch:
+        """What the ends of begins say goes into the rows of the begins."""
+        links = np.ascontiguousarray(nested["link"])
+        paired = np.flatnonzero(links >= 0)
+        found = self._first.ends.find(links[paired]) if len(paired) else []
+        if not any(len(places) for places, _ in found):
+            return batch
+        args, durs = batch.column("args"), batch.column("thread_dur_ns")
+        for places, ends in found:
+            rows, of_begin = pa.array(paired[places]), np.zeros(batch.num_rows, np.bool_)
+            of_begin[paired[places]] = True
+            args = pc.replace_with_mask(args, pa.array(of_begin), merged(args.take(rows), ends.column(2)))
+            starts = batch.column("thread_start_ns").take(rows)
+            took, beyond = differences(ends.column(1).fill_null(0).to_numpy(), starts.fill_null(0).to_numpy())
+            unknown = pc.or_(pc.or_(ends.column(1).is_null(), starts.is_null()), pa.array(beyond))
+            took = pc.if_else(unknown, None, pa.array(took))
+            durs = pc.replace_with_mask(durs, pa.array(of_begin), pc.coalesce(took, durs.take(rows)))
+        names = batch.schema.names
+        arrays = list(batch.columns)
+        arrays[names.index("args")] = args
+        arrays[names.index("thread_dur_ns")] = durs
+        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+    # -- columns that rules fill --
+
+    def _said(self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16]) -> dict[str, ColumnData]:
+        """The columns that the rules of these rows take from words and args."""
+        types = {column.name: column.type for column in table_schema(table).columns}
+        types.update({name: "str" for name in OP_COLUMNS if table == "task"})
+        count = batch.num_rows
+        # All batches of a table have the same columns, whichever rules they meet.
+        columns = {name: new_column(types[name], count) for name in self._fills[table]}
+        if "name" in columns:
+            names = _dictionary(batch.column("name"))
+            own_names = names.indices.fill_null(-1).to_numpy().astype(np.int32)
+            columns["name"].put(None, Values(own_names, names.dictionary.to_pylist()))
+        tracks = batch.column("track_id").to_numpy()
+        for number in np.unique(codes).tolist():
+            rule = self._rules[number]
+            rows = np.flatnonzero(codes == number)
+            own = None if len(rows) == count else rows
+            for column, value in rule.set.items():
+                columns[column].put(own, same(value, len(rows)))
+            if table == "task":
+                columns["kind_source"].put(own, same("name" if rule.name else "recorded", len(rows)))
+            for column, values in self._from_names(rule, tracks[rows]):
+                columns[column].put(own, values)
+            for column, values in _from_own_names(rule, batch.column("name"), rows):
+                columns[column].put(own, values)
+            if rule.signature is not None:
+                for column, values in self._signatures(rule.signature, batch.column("args"), own):
+                    columns[column].put(own, values)
+            if rule.args:
+                for column, said in self._arg_columns(number, types).read(batch.column("args"), own):
+                    columns[column].put(own, said)
+        return {name: column.column() for name, column in columns.items()}
+
+    def _from_names(self, rule: Rule, tracks: NDArray[np.int32]) -> Iterator[tuple[str, Values]]:
+        """What the names of the tracks' processes and threads say, a value a row."""
+        groups = rule.track_groups
+        if not groups:
+            return
+        distinct, codes = np.unique(tracks, return_inverse=True)
+        self._tracks.load(distinct)
+        named = [rule.named(*self._tracks.names_of(track)) or {} for track in distinct.tolist()]
+        for group in groups:
+            yield group, Values(codes.astype(np.int32), [one.get(group) for one in named])
+
+    def _arg_columns(self, number: int, types: Mapping[str, str]) -> ArgColumns:
+        """What reads the args of a rule's events."""
+        found = self._arg_readers.get(number)
+        if found is None:
+            fields = self._rules[number].args
+            numbers = {column for column in fields if types[column] in NUMBER_TYPES}
+            found = self._arg_readers[number] = ArgColumns(fields, numbers)
+        return found
+
+    def _signatures(self, key: str, args: pa.Array, rows: Rows) -> Iterator[tuple[str, Values]]:
+        """Shapes and types of inputs and outputs."""
+        reader = self._signature_readers.setdefault(key, ArgColumns({key: (key,)}, ()))
+        for _, texts in reader.read(args, rows):
+            assert isinstance(texts, Values)  # asked for as no number
+            found = [signature(text) if isinstance(text, str) else {} for text in texts.distinct]
+            for column in SIGNATURE_COLUMNS:
+                yield column, Values(texts.codes, [one.get(column) for one in found])
+
+    def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, NDArray[np.bool_]]:
+        return self._steps.at(batch.column("track_id").to_numpy(), start, self._tracks.process_id_of, tasks=tasks)
+
+    # -- tasks --
+
+    def _put_aside(
+        self, correlation: ColumnData | None, tracks: NDArray[np.int32], start: Int64, steps: Nullable
+    ) -> None:
+        if not isinstance(correlation, Nullable):
+            return
+        known = ~_null(correlation)
+        step: Int64 = np.where(_null(steps), -1, steps.values).astype(np.int64)
+        self.launches.add(correlation.values[known].astype(np.int64), tracks[known], start[known], step[known])
+
+    def _task(
+        self,
+        columns: dict[str, ColumnData],
+        batch: pa.RecordBatch,
+        codes: NDArray[np.int16],
+        nested: RecordArray,
+        said: dict[str, ColumnData],
+        start: Int64,
+        count: int,
+    ) -> None:
+        correlation = said.get("correlation_id")
+        steps, of_device = self._steps_at(batch, start, tasks=True)
+        columns["submit_ns"] = Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_))
+        if isinstance(correlation, Nullable):
+            tracks = batch.column("track_id").to_numpy()
+            found, launched = self.launches.look_up(correlation.values.astype(np.int64), ~_null(correlation), tracks)
+            columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
+            # A task belongs to the step of the program in which it was launched.
+            found &= ~of_device
+            known = found & (launched["step_id"] >= 0)
+            null = _null(steps)
+            steps = Nullable(
+                np.where(known, launched["step_id"], np.where(found, 0, steps.values)), np.where(found, ~known, null)
+            )
+        columns["step_id"] = steps
+        gap = np.ascontiguousarray(nested["gap_ns"])
+        columns["stream_wait_ns"] = Nullable(gap, gap == UNKNOWN)
+        columns["op_id"] = self._op_ids(batch, codes, said)
+        self._note_devices(batch, said, steps)
+
+    def _table_waits(
+        self, columns: Mapping[str, ColumnData], start: Int64, end: Int64, endless: NDArray[np.bool_]
+    ) -> Nullable:
+        """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
+        ids, op_ids, kind = columns["id"], columns["op_id"], columns.get("kind")
+        assert isinstance(ids, pa.Array) and isinstance(op_ids, Nullable)
+        is_row = ~_null(op_ids)
+        if isinstance(kind, pa.DictionaryArray) and "collective" in (kinds := kind.dictionary.to_pylist()):
+            is_row |= kind.indices.fill_null(-1).to_numpy() == kinds.index("collective")
+        wait, unknown = np.zeros(len(start), np.int64), np.ones(len(start), np.bool_)
+        device, known = _known(columns.get("device_id"), len(start))
+        firsts, number = distinct_rows(device, known)
+        for place, first in enumerate(firsts.tolist()):
+            waits = self.table_waits.setdefault(int(device[first]) if known[first] else None, TableWaits())
+            rows = np.flatnonzero(is_row & (number == place))
+            wait[rows], unknown[rows] = waits.take(ids.to_numpy()[rows], start[rows], end[rows], endless[rows])
+        return Nullable(wait, unknown)
+
+    def _op_ids(self, batch: pa.RecordBatch, codes: NDArray[np.int16], said: dict[str, ColumnData]) -> Nullable:
+        count = batch.num_rows
+        is_op = np.isin(codes, [number for number, rule in enumerate(self._rules) if rule.op])
+        rows = np.flatnonzero(is_op)
+        columns = [batch.column("name"), *(said.get(column) for column in OP_COLUMNS)]
+        texts = [_dictionary(column) if isinstance(column, pa.Array) else None for column in columns]
+        word, words = np.zeros(len(rows), np.intp), 1
+        for column in texts:
+            if column is not None:
+                width = len(column.dictionary) + 1
+                indices = column.indices.fill_null(width - 1).to_numpy()[rows]
+                firsts, word = distinct_of(word * width + indices, words * width)
+                words = len(firsts)
+        if len(rows):
+            places = pa.array(rows[firsts])
+            facts = [
+                [None] * words if one is None else one.take(places).dictionary_decode().to_pylist() for one in texts
+            ]
+            numbers = [self._ops.number(key, *key) for key in zip(*facts, strict=True)]
+            ids = np.zeros(count, np.int64)
+            ids[rows] = np.array(numbers, np.int64)[word]
+            return Nullable(ids, ~is_op)
+        return Nullable(np.zeros(count, np.int64), ~is_op)
+
+    def _note_devices(self, batch: pa.RecordBatch, said: dict[str, ColumnData], steps: Nullable) -> None:
+        count = batch.num_rows
+        track = batch.column("track_id").to_numpy().astype(np.int64)
+        self._tracks.load(track)
+        device, stream = (_known(said.get(name), count) for name in ("device_id", "stream_id"))
+        for row in distinct_rows(track, *device, *stream)[0].tolist():
+            device_id = int(device[0][row]) if device[1][row] else None
+            stream_id = int(stream[0][row]) if stream[1][row] else None
+            self._tracks.make_stream(int(track[row]), device_id, stream_id)
+            if device_id is not None:
+                self._devices.add(device_id)
+        step = _known(steps, count)
+        for row in distinct_rows(*step, *device)[0].tolist():
+            if step[1][row]:
+                self._step_devices.add((int(step[0][row]), int(device[0][row]) if device[1][row] else None))
+
+    # -- tables of few rows --
+
+    def op_rows(self) -> Iterator[pa.RecordBatch]:
+        """The table op."""
+        for ops in self._ops.rows() if self._ops.count else iter([[]]):
+            rows = [
+                (
+                    op.op_id,
+                    op.name,
+                    *self._type_of(op.name, op.op_type),
+                    *(getattr(op, name) for name in OP_COLUMNS[1:]),
+                )
+                for op in ops
+            ]
+            yield rows_from_tuples("op", ("op_id", "name", "op_type_source", *OP_COLUMNS), rows)
+
+    def _type_of(self, name: str | None, op_type: str | None) -> tuple[str | None, str | None]:
+        """How the type of an op is known, and the type."""
+        if op_type is not None:
+            return "recorded", op_type
+        return ("name", self._set.type_in(name)) if name is not None else (None, None)
+
+    def step_rows(self) -> pa.RecordBatch:
+        """The table step: a step on each device that ran some of it."""
+        devices: dict[int, list[int]] = {}
+        for step, device in self._step_devices:
+            if device is not None:
+                devices.setdefault(step, []).append(device)
+        return self._steps.rows(devices)
+
+    def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
+        """The table device."""
+        rows = [(device, self._set.device_kind, names.get(device) or None) for device in sorted(self._devices)]
+        return rows_from_tuples("device", ("device_id", "kind", "name"), rows)
+
+
+def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iterator[tuple[str, Values]]:
+    """What the names of events say, a value a row; where that is their name, their own is kept too."""
+    groups = rule.name_groups
+    if rule.name is None or not groups:
+        return
+    coded = _dictionary(names)
+    texts = coded.dictionary.to_pylist()
+    used, codes = np.unique(coded.indices.fill_null(len(texts)).to_numpy()[rows], return_inverse=True)
+    own = [*texts, None]
+    found = [rule.name.fullmatch(own[code] or "") for code in used.tolist()]
+    for group in groups:
+        yield group, Values(codes.astype(np.int32), [match and match[group] for match in found])
+    if "name" in groups:
+        yield "source_name", Values(codes.astype(np.int32), [own[code] for code in used.tolist()])
+
+
+def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, NDArray[np.bool_]]:
+    """How long slices took, and of which that is not known."""
+    dur = batch.column("dur_ns")
+    paired = nested["link"] >= 0
+    unknown = dur.is_null().to_numpy(zero_copy_only=False) & ~paired | (nested["kind"] == UNFINISHED)
+    return np.where(paired, nested["dur_ns"], dur.fill_null(0).to_numpy()), unknown
+
+
+def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The columns that rules for this table fill."""
+    found: set[str] = set(OP_COLUMNS) if table == "task" else set()
+    for rule in rules:
+        if rule.table == table:
+            found |= rule.set.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
+            if "name" in rule.name_groups:
+                found.add("source_name")
+            if table == "task":
+                found.add("kind_source")
+    return tuple(sorted(found))
+
+
+def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
+    """Numbers, 0 for NULL, and whether each is known (1)."""
+    if not isinstance(column, Nullable):
+        return np.zeros(count, np.int64), np.zeros(count, np.int64)
+    known = ~_null(column)
+    return np.where(known, column.values, 0).astype(np.int64), known.astype(np.int64)
+
+
+def _dictionary(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def _null(column: Nullable) -> NDArray[np.bool_]:
+    return column.null if column.null is not None else np.zeros(len(column.values), np.bool_)

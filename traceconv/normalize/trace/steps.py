@@ -1,0 +1,210 @@
+"""Steps out of the slices that mark them, and the step in which a moment lies.
+
+A range of a program (ProfilerStep#3) is a step of its process: what it launched belongs to it. The slices of a vendor,
+such as Iteration 3, FP_BP Time 3 and Iteration Refresh 3 of msprof, are of a device and a model: together they say one
+step, and what runs in it on the device belongs to it. A moment in steps of several processes or models belongs to none.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.events.trace import binary_column
+from traceconv.normalize.rows import Nullable, rows_from_tuples
+from traceconv.normalize.trace.times import exact_ns
+
+Int64 = NDArray[np.int64]
+#: Moments of a step that a slice may say, and its own two, as rules write them.
+MOMENTS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
+SLICE_START, SLICE_END = "@start", "@end"
+_NONE = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A slice that says something of a step.
+
+    moments  what a vendor's slice says of which moments (see `Rule.moments`); empty for a range of the program
+    order    which marks count first
+    """
+
+    number: int
+    start_ns: int
+    end_ns: int
+    track_id: int
+    process_id: int | None
+    model_id: int | None
+    order: tuple[int, int]
+    moments: Mapping[str, Sequence[str]]
+    args: str | None
+
+
+@dataclass(slots=True)
+class _Step:
+    number: int
+    process_id: int | None
+    model_id: int | None
+    source: str
+    moments: dict[str, int] = field(default_factory=dict)
+    tracks: set[int] = field(default_factory=set)
+    low_ns: int = 2**63 - 1
+    high_ns: int = -(2**63)
+    step_id: int = 0
+
+
+class Steps:
+    """All steps of a trace."""
+
+    def __init__(self, marks: Sequence[Mark] = (), time_places: int = 3) -> None:
+        """time_places: the unit of times in args, in decimal places above the nanosecond."""
+        found: dict[tuple[object, ...], _Step] = {}
+        for mark in sorted(marks, key=lambda one: one.order):
+            if not mark.moments:
+                # A process may mark a step on several of its tracks: the first in the source counts.
+                key: tuple[object, ...] = (mark.number, mark.process_id)
+                if key not in found:
+                    found[key] = _Step(mark.number, mark.process_id, None, "annotation")
+                    found[key].moments = {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
+                    found[key].low_ns, found[key].high_ns = mark.start_ns, mark.end_ns
+                continue
+            key = (mark.number, mark.process_id, mark.model_id)
+            step = found.setdefault(key, _Step(mark.number, mark.process_id, mark.model_id, "slice"))
+            for column, ns in _said(mark, time_places).items():
+                step.moments.setdefault(column, ns)
+            step.tracks.add(mark.track_id)
+            step.low_ns, step.high_ns = min(step.low_ns, mark.start_ns), max(step.high_ns, mark.end_ns)
+        self._steps = sorted(found.values(), key=lambda step: (step.low_ns, step.high_ns, step.number))
+        unique = len({step.number for step in self._steps}) == len(self._steps)
+        for place, step in enumerate(self._steps, 1):
+            step.step_id = step.number if unique else place
+        of_devices = [step for step in self._steps if step.source == "slice"]
+        of_programs = [step for step in self._steps if step.source == "annotation"]
+        self._any_program = _Line(of_programs)
+        self._of_program = _by_process(of_programs)
+        self._of_process = _by_process(of_devices)
+        models: dict[int, set[tuple[int | None, int | None]]] = {}
+        for step in of_devices:
+            for track in step.tracks:
+                models.setdefault(track, set()).add((step.process_id, step.model_id))
+        self._of_track = {
+            track: _Line([step for step in of_devices if (step.process_id, step.model_id) in own])
+            for track, own in models.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def at(
+        self, tracks: NDArray[np.int32], ns: Int64, process_of: Callable[[int], int | None], *, tasks: bool
+    ) -> tuple[Nullable, NDArray[np.bool_]]:
+        """The step in which each moment on a track lies, and whether it is one of a device."""
+        steps = self._any_program.at(ns)
+        of_device = np.zeros(len(ns), np.bool_)
+        if not self._of_process and len(self._of_program) <= 1:
+            return steps, of_device
+        values, null = steps.values.astype(np.int64), _null(steps)
+        only = next(iter(self._of_process.values())) if tasks and len(self._of_process) == 1 else None
+        for track in np.unique(tracks).tolist():
+            process = process_of(track)
+            device_line = self._of_track.get(track) or self._of_process.get(process) or only
+            line = device_line or self._of_program.get(process)
+            if line is not None:
+                rows = np.flatnonzero(tracks == track)
+                found = line.at(ns[rows])
+                values[rows], null[rows], of_device[rows] = found.values, _null(found), device_line is not None
+        return Nullable(values, null), of_device
+
+    def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
+        """The table step: a step on each device that ran some of it."""
+        names = ("step_id", "device_id", "model_id", "iteration", "source", *MOMENTS)
+        rows: list[tuple[object, ...]] = []
+        for step in self._steps:
+            devices: Sequence[int | None] = sorted(ran.get(step.step_id, ())) or [None]
+            moments = [step.moments.get(name) for name in MOMENTS]
+            rows += [(step.step_id, device, step.model_id, step.number, step.source, *moments) for device in devices]
+        return rows_from_tuples("step", names, rows)
+
+
+class _Line:
+    """Which step it is, from each of some moments on: the one that started last of those that are not over."""
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        points = sorted({ns for step in steps for ns in (step.low_ns, step.high_ns)})
+        starts = sorted(range(len(steps)), key=lambda place: steps[place].low_ns)
+        running: list[tuple[int, int]] = []  # −start, −place
+        ends: list[tuple[int, int]] = []
+        owners: dict[tuple[int | None, int | None], int] = {}  # process and model
+        ids, at = [], 0
+        for ns in points:
+            while ends and ends[0][0] <= ns:
+                over = steps[heapq.heappop(ends)[1]]
+                owner = over.process_id, over.model_id
+                owners[owner] -= 1
+                if not owners[owner]:
+                    del owners[owner]
+            while at < len(starts) and steps[starts[at]].low_ns <= ns:
+                place, at = starts[at], at + 1
+                step = steps[place]
+                if step.high_ns > ns:
+                    heapq.heappush(running, (-step.low_ns, -place))
+                    heapq.heappush(ends, (step.high_ns, place))
+                    owner = step.process_id, step.model_id
+                    owners[owner] = owners.get(owner, 0) + 1
+            while running and steps[-running[0][1]].high_ns <= ns:
+                heapq.heappop(running)
+            ids.append(steps[-running[0][1]].step_id if running and len(owners) == 1 else _NONE)
+        self._from = np.array([_NONE, *points], np.int64)
+        self._ids = np.array([_NONE, *ids], np.int64)
+
+    def at(self, ns: Int64) -> Nullable:
+        """The step in which each moment lies."""
+        ids = self._ids[np.searchsorted(self._from, ns, side="right") - 1]
+        return Nullable(np.where(ids == _NONE, 0, ids), ids == _NONE)
+
+
+def _by_process(steps: Sequence[_Step]) -> dict[int | None, _Line]:
+    return {
+        process: _Line([step for step in steps if step.process_id == process])
+        for process in {step.process_id for step in steps}
+    }
+
+
+def _said(mark: Mark, time_places: int) -> dict[str, int]:
+    """The moments that a vendor's slice says: those in its args lie inside of it, or say nothing."""
+    try:
+        args = json.loads(mark.args or "{}", parse_float=Decimal)
+    except (ValueError, RecursionError):
+        args = {}
+    found: dict[str, int] = {}
+    for column, words in mark.moments.items():
+        said = [_moment(mark, word, args if isinstance(args, dict) else {}, time_places) for word in words]
+        ns = next((one for one in said if one is not None), None)
+        if ns is not None:
+            found[column] = ns
+    return found
+
+
+def _moment(mark: Mark, word: str, args: Mapping[str, object], time_places: int) -> int | None:
+    if word in (SLICE_START, SLICE_END):
+        return mark.start_ns if word == SLICE_START else mark.end_ns
+    value = args.get(word)
+    if not isinstance(value, (str, int, Decimal)) or isinstance(value, bool):
+        return None
+    text = binary_column([str(value).strip().encode("utf-8", "replace")])
+    for places in (time_places, 0):  # some versions wrote nanoseconds
+        times = exact_ns(text, places)
+        if times.valid[0] and mark.start_ns <= times.ns[0] <= mark.end_ns:
+            return int(times.ns[0])
+    return None
+
+
+def _null(column: Nullable) -> NDArray[np.bool_]:
+    return column.null.copy() if column.null is not None else np.zeros(len(column.values), np.bool_)

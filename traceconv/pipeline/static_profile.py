@@ -1,0 +1,134 @@
+"""A static profile into a store: the ops of a model, and tasks that have a duration and no start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from traceconv._version import __version__
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.normalize.rows import rows_from_tuples
+from traceconv.reports.catalog import report_statements
+from traceconv.runtime.static_profile import StaticProfile
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.writer import StoreWriter
+
+_MODEL_ID = 1
+_SOURCE_ID = 1
+#: What `run.source_format` says of such a run.
+STATIC_FORMAT = "static"
+
+
+def store_static_profile(profile: StaticProfile, store: Path, *, batch: int | None = None) -> int:
+    """Adds a profile to a store, which is made if need be, as a run of its own; returns the run's number.
+
+    Raises StoreError when the store can't be written.
+    """
+    with StoreWriter(store, report_statements) as writer:
+        run_id = writer.next_run_id()
+        for table, batch_of_rows in _tables(profile, batch):
+            writer.insert(table, run_id, iter([batch_of_rows]))
+        writer.commit()
+    return run_id
+
+
+def measured_memory(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[int, int | None]]:
+    """Of each device of a recorded run the most bytes used and reserved; empty when its memory was not logged."""
+    rows = connection.execute(
+        "SELECT device_id, peak_used_bytes, peak_reserved_bytes FROM memory_peak(run := ?) "
+        "WHERE level = 'device' AND device_id IS NOT NULL ORDER BY device_id",
+        [run_id],
+    ).fetchall()
+    return {device_id: (used, reserved) for device_id, used, reserved in rows}
+
+
+def _tables(profile: StaticProfile, batch: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    spec = profile.device
+    run = {
+        "label": f"static {profile.model_name}",
+        "source_path": profile.model_name,
+        "source_format": STATIC_FORMAT,
+        "writer": f"traceconv {__version__}",
+        "model_name": profile.model_name,
+        "epoch_known": False,
+        "complete": True,
+        "options": json.dumps({"batch": batch}),
+        "schema_version": SCHEMA_VERSION,
+    }
+    yield "run", rows_from_tuples("run", tuple(run), [tuple(run.values())])
+    device = {
+        "device_id": 0,
+        "kind": spec.kind,
+        "name": spec.name,
+        "peak_flops": spec.peak_flops,
+        "peak_bytes_per_s": spec.hbm_bytes_per_s,
+        "memory_bytes": spec.memory_bytes,
+        "clock_hz": spec.clock_hz,
+        "core_clock_hz": spec.core_clock_hz,
+        "ai_core_count": spec.cube_cores,
+        "ai_vector_core_count": spec.vector_cores,
+        "ai_cpu_count": spec.cpu_cores,
+    }
+    yield "device", rows_from_tuples("device", tuple(device), [tuple(device.values())])
+    streams = sorted({op.stream_id for op in profile.ops})
+    names: tuple[str, ...] = ("track_id", "kind", "device_id", "stream_id", "name", "sort_index")
+    tracks = [(stream + 1, "stream", 0, stream, f"compute {stream}", stream) for stream in streams]
+    yield "track", rows_from_tuples("track", names, tracks)
+    yield "op", _ops(profile)
+    yield "task", _tasks(profile)
+    names = ("fusion_id", "op_id", "original_index", "original_name", "original_type")
+    yield "fusion", rows_from_tuples("fusion", names, profile.fusions)
+
+
+def _ops(profile: StaticProfile) -> pa.RecordBatch:
+    same: tuple[str, ...] = ("name", "op_type", "state", "scope_path", "fusion_id", "flops")
+    same += ("input_bytes", "output_bytes", "weight_bytes", "workspace_bytes")
+    same += tuple(f"{side}_{what}" for side in ("input", "output") for what in ("shapes", "dtypes", "formats"))
+    rows = [
+        (op.op_index, _MODEL_ID, profile.model_name, "recorded", *(getattr(op, name) for name in same))
+        for op in profile.ops
+    ]
+    return rows_from_tuples("op", ("op_id", "model_id", "model_name", "op_type_source", *same), rows)
+
+
+def _tasks(profile: StaticProfile) -> pa.RecordBatch:
+    names: tuple[str, ...] = (
+        "id",
+        "track_id",
+        "device_id",
+        "stream_id",
+        "op_id",
+        "name",
+        "task_type",
+        "core_type",
+        "kind",
+        "kind_source",
+        "dur_ns",
+    )
+    names += ("depth", "self_ns", "block_count", "mix_block_count", "hf32_eligible")
+    rows = [
+        (
+            (_SOURCE_ID << ORDINAL_BITS) + op.op_index,
+            op.stream_id + 1,
+            0,
+            op.stream_id,
+            op.op_index,
+            op.name,
+            op.core_type,
+            op.core_type,
+            "compute",
+            "recorded",
+            op.dur_ns,
+            0,
+            op.dur_ns,
+            op.block_count,
+            op.mix_block_count,
+            op.hf32_eligible,
+        )
+        for op in profile.ops
+    ]
+    return rows_from_tuples("task", names, rows)

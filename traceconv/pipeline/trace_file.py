@@ -1,0 +1,341 @@
+"""Ingest of one trace file: two passes over its events, then its rows, table by table, into the open transaction."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from dataclasses import replace as replace_columns
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
+from traceconv.base.errors import InputError, printable
+from traceconv.base.malloc_tuning import give_back
+from traceconv.base.prefetch import ahead
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import TraceBatch, TraceSource
+from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.formats.common.files import STDIN
+from traceconv.formats.common.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.open_source import open_source
+from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.trace.classify import MemoryMarkers, RuleSet, built_in
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.own_columns import NotAsWritten
+from traceconv.normalize.trace.own_export import OwnExport, header_of
+from traceconv.normalize.trace.second_pass import SecondPass, TableRows
+from traceconv.pipeline.collective_sizes import size_collectives
+from traceconv.pipeline.derived_rows import DerivedRows
+from traceconv.pipeline.ingest import IngestedRun, Observer, told
+from traceconv.pipeline.provenance_rows import insert_provenance, insert_run, path_text
+from traceconv.pipeline.recorded_identity import host_and_rank
+from traceconv.pipeline.step_reduces import settle_reduces
+from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
+from traceconv.pipeline.unclear_launches import drop_unclear_launches
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.writer import StoreWriter
+
+_EDGE_BYTES = 64 << 10
+_SAMPLES = 64
+#: Times in this range are taken for nanoseconds since 1970: from 2001-09-09 to 2096.
+_EPOCH_RANGE = (10**18, 4 * 10**18)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How trace files are read. `rules`: tried before those of the package."""
+
+    limits: Limits = field(default_factory=Limits)
+    rules: tuple[RuleSet, ...] = ()
+
+
+def ingest_trace(
+    path: Path,
+    writer: StoreWriter,
+    replace: bool,
+    observer: Observer,
+    options: TraceOptions,
+    reader_name: str,
+    names: RunNames,
+) -> IngestedRun:
+    """Reads one trace file (`-`: standard input) into the store. InputError when nothing in it can be used."""
+    started = time.perf_counter()
+    label = "stdin" if path == STDIN else names.label
+    source_path = path_text(path)
+    digest = None if path == STDIN else _fingerprint(path)
+    known = writer.run_of(digest) if digest is not None else None
+    if known is not None and not replace:
+        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
+    if known is not None:
+        writer.delete_run(known[0])
+    run_id = known[0] if known is not None else writer.next_run_id()
+    total_bytes = 0 if path == STDIN else path.stat().st_size
+    try:
+        observer.start(label, total_bytes, 2)
+        read = _Read(path, reader_name, options, observer, writer, run_id)
+    except NotAsWritten as changed:
+        if path == STDIN:
+            message = "standard input is an export of traceconv that was changed; ingest it from a file"
+            raise InputError(f"{message} ({printable(str(changed))})") from None
+        observer.start(label, total_bytes, 2)
+        read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
+    log, accounts, reader = read.log, read.accounts, read.reader
+    if read.derived is not None:
+        read.derived.insert(writer, run_id)
+        if read.unclear_launches:
+            drop_unclear_launches(writer, run_id)
+        if settle_reduces(writer, run_id):
+            set_table_waits(writer, run_id)
+        else:
+            settle_table_waits(writer, run_id, read.table_waits)
+        size_collectives(writer, run_id)
+    complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
+    columns = replace_columns(_columns(writer, run_id, names, read), label=label)
+    run = {
+        "options": reader.options(),
+        "epoch_offset_ns": epoch_offset_ns(reader.keys, read.run_columns.get("start_ns")),
+        **read.run_columns,
+        **asdict(columns),
+        "source_path": source_path,
+        "source_format": reader_name,
+        "source_digest": digest,
+        "complete": complete and read.run_columns.get("complete", True) is not False,
+        "schema_version": SCHEMA_VERSION,
+    }
+    insert_run(writer, run_id, run)
+    container = "" if reader.container == "plain" else f" {reader.container}"
+    sources = [(SOURCE_ID, label, f"{reader_name}{container}", reader.size_bytes, reader.digest)]
+    insert_provenance(writer, run_id, sources, [(SOURCE_ID, *block) for block in reader.blocks], log, accounts)
+    return IngestedRun(
+        run_id,
+        label,
+        source_path,
+        "ingested" if known is None else "replaced",
+        time.perf_counter() - started,
+        reader.size_bytes,
+        complete,
+        accounts,
+        tuple(log),
+        {SOURCE_ID: label},
+        rank=columns.rank,
+        host=columns.host,
+        group_label=columns.group_label,
+    )
+
+
+def _columns(writer: StoreWriter, run_id: int, names: RunNames, read: _Read) -> RunColumns:
+    """Whose run it is: by what an export of ours has kept, by what the file says beside its events, and in them."""
+    kept = Identity(
+        read.run_columns.get("rank"),  # type: ignore[arg-type]  # the columns have the types of the table run
+        read.run_columns.get("host"),  # type: ignore[arg-type]
+        read.run_columns.get("group_label"),  # type: ignore[arg-type]
+    )
+    host, rank = host_and_rank(writer, run_id, read.run_columns.get("writer"), read.process_names)
+    return names.columns(kept.over(of_keys(read.reader.keys)).over(Identity(rank, host)))
+
+
+class _Passes(Protocol):
+    """What makes rows of events: takes all batches, then gives the tables."""
+
+    def foresee(self, batch: TraceBatch) -> None:
+        """Does what a batch that will be taken needs no other for, beside those that are taken meanwhile."""
+
+    def take(self, batch: TraceBatch) -> None: ...
+
+    def end(self) -> None: ...
+
+    def tables(self) -> Iterator[TableRows]: ...
+
+    def run_columns(self) -> dict[str, object]: ...
+
+    def close(self) -> None: ...
+
+
+class _Read:
+    """A file read into the tables of a run. Raises NotAsWritten before it has written any row.
+
+    changed  why the file, though it looks like an export of ours, is to be read as any other; None: it may be one
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        reader_name: str,
+        options: TraceOptions,
+        observer: Observer,
+        writer: StoreWriter,
+        run_id: int,
+        changed: str | None = None,
+    ) -> None:
+        # Reading and making rows go on side by side: each has a log of its own, so that the order is always the same.
+        self.log, read_log, self.accounts = ImportLog(), ImportLog(), Accounts()
+        self.process_names: set[str | None] = set()
+        if changed is not None:
+            self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
+        self.reader = open_source(reader_name, path, read_log, self.accounts, options.limits, observer.advance)
+        self._passes: _Passes | None = None
+        try:
+            with _no_garbage_collection():
+                largest = 0  # a batch has a single event that is large, if any
+                with closing(self._batches(path)) as batches_read:
+                    for batch in batches_read:
+                        observer.counted(batch.columns.count)
+                        self._passes = self._passes or self._made_passes(options, own=changed is None)
+                        self._passes.take(batch)
+                        largest = max(largest, batch.byte_count or 0)
+                passes = self._passes = self._passes or self._made_passes(options, own=changed is None)
+                self.log.put_first(read_log)
+                observer.storing()
+                texts = [len(text) for text in self.reader.keys.values()]
+                writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
+                passes.end()
+                give_back()
+                _check_usable(path, self.reader, self.accounts, self.log)
+                derived = DerivedRows()
+                with closing(ahead(_rows(passes, derived, observer))) as rows:
+                    for name, of_table in groupby(rows, itemgetter(0)):
+                        batches = (batch for _, batch in of_table)
+                        writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
+        finally:
+            if self._passes is not None:
+                self._passes.close()
+        self.accounts.check()
+        self.run_columns = passes.run_columns()
+        self.unclear_launches = isinstance(passes, _AnyTrace) and passes.unclear_launches > 0
+        #: What follows from the rows; None: an export of ours, which has it.
+        self.derived = derived if isinstance(passes, _AnyTrace) else None
+        self.table_waits = passes.table_waits() if isinstance(passes, _AnyTrace) else {}
+
+    def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
+        batches = (self._foreseen(batch) for batch in self.reader.batches())
+        # Text is decoded mostly outside of the interpreter's lock. A read that waits for a pipe could not be given up.
+        if isinstance(self.reader, TraceFileReader) and os.path.isfile(path):
+            return ahead(batches)
+        return batches
+
+    def _foreseen(self, batch: TraceBatch) -> TraceBatch:
+        if self._passes is not None:
+            self._passes.foresee(batch)
+        return batch
+
+    def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            # More than two say no more than two.
+            if "name" in batch.schema.names and len(self.process_names) < 2:
+                self.process_names.update(batch.column("name").to_pylist())
+            yield batch
+
+    def _made_passes(self, options: TraceOptions, own: bool) -> _Passes:
+        header = header_of(self.reader.keys) if own else None
+        if header is not None:
+            return OwnExport(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
+        return _AnyTrace(self.log, self.accounts, self.reader, options)
+
+
+def _rows(
+    passes: _Passes, derived: DerivedRows, observer: Observer
+) -> Generator[tuple[str, pa.RecordBatch], None, None]:
+    """The batches of all tables, one table after another. `derived` sees those of a trace of any writer."""
+    for name, batches in passes.tables():
+        if isinstance(passes, _AnyTrace):
+            batches = derived.noted(name, batches, passes.memory_markers())
+        for batch in told(batches, observer):
+            yield name, batch
+
+
+class _AnyTrace:
+    """The two passes over the events of any writer."""
+
+    def __init__(self, log: ImportLog, accounts: Accounts, reader: TraceSource, options: TraceOptions) -> None:
+        self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS)
+        self._second: SecondPass | None = None
+        self._reader = reader
+        self._rules = (*options.rules, *built_in())
+
+    def foresee(self, batch: TraceBatch) -> None:
+        self._first.foresee(batch)
+
+    def take(self, batch: TraceBatch) -> None:
+        self._first.take(batch)
+
+    def end(self) -> None:
+        self._first.end()
+
+    def tables(self) -> Iterator[TableRows]:
+        self._second = SecondPass(self._first, self._reader.keys, self._rules)
+        self._second.prepare()
+        yield from self._second.tables()
+
+    def memory_markers(self) -> MemoryMarkers | None:
+        return self._second.rules.memory if self._second is not None else None
+
+    def table_waits(self) -> dict[int | None, TableWaits]:
+        return self._second.table_waits if self._second is not None else {}
+
+    @property
+    def unclear_launches(self) -> int:
+        return self._second.unclear_launches if self._second is not None else 0
+
+    def run_columns(self) -> dict[str, object]:
+        start_ns = self._first.first_ns
+        return {
+            "writer": (self._second.rules.title if self._second is not None else None) or None,
+            "start_ns": start_ns,
+            "end_ns": self._first.last_ns,
+            "epoch_known": start_ns is not None and _EPOCH_RANGE[0] <= start_ns < _EPOCH_RANGE[1],
+        }
+
+    def close(self) -> None:
+        self._first.close()
+        if self._second is not None:
+            self._second.close()
+
+
+def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:
+    if any(account.records - account.lost for account in accounts.by_record.values()):
+        return
+    if reader.found_events and not log.lossy:
+        return  # a trace without events: that is what was recorded
+    reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
+    reason = printable(reasons[0]) if reasons else "there is no array of events in it"
+    raise InputError(f"{printable(str(path))}: nothing in it can be used ({reason}); is it a trace?")
+
+
+def _fingerprint(path: Path) -> str:
+    """A digest by which the same file is known again: its size, both ends, and samples from between, or all of it."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            digest.update(size.to_bytes(8, "little"))
+            if size <= (_SAMPLES + 1) * _EDGE_BYTES:
+                digest.update(stream.read((_SAMPLES + 1) * _EDGE_BYTES))
+                return digest.hexdigest()
+            for number in range(_SAMPLES + 1):
+                stream.seek(max(0, size - _EDGE_BYTES) * number // _SAMPLES)
+                digest.update(stream.read(_EDGE_BYTES))
+    except OSError as error:
+        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of short-lived values without cycles: looking for cycles among them would cost a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,103 @@
+"""Moments at which a profiler saw memory allocated or freed → blocks in `memory`, each from its allocation to its free.
+
+An allocation and a free belong together when they are of one address of one device, the last allocation with the
+next free. Where the writer gives no addresses (PyTorch 1.9), those of one size do: what is used over time comes
+out right, but which of two blocks of one size lives longer is a guess. What was allocated before the recording is a
+block without `alloc_ns`; where the writer counts all that is allocated, what it counted before its first event, and
+was not freed later, is one block more, without either time. The moments themselves stay in `marker`.
+"""
+
+from __future__ import annotations
+
+from traceconv.normalize.trace.classify import MemoryMarkers
+from traceconv.store.writer import StoreWriter
+
+#: The number of the host, for memory that is on no device.
+HOST_DEVICE = -1
+
+_MOMENTS = """
+CREATE OR REPLACE TEMP TABLE memory_moment AS
+WITH read AS (
+  SELECT m.id, m.ts_ns, t.process_id, TRY(json_extract_string(m.args, $paths)) AS said
+  FROM marker AS m
+  LEFT JOIN track AS t ON t.run_id = m.run_id AND t.track_id = m.track_id
+  WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL
+), typed AS MATERIALIZED (
+  -- Else the filter below would read the JSON a second time.
+  SELECT id, ts_ns, process_id, TRY_CAST(said[1] AS BIGINT) AS size_bytes, TRY_CAST(said[2] AS HUGEINT) AS address,
+         TRY_CAST(said[3] AS BIGINT) AS device_id, TRY_CAST(said[4] AS BIGINT) AS device_type,
+         TRY_CAST(said[5] AS BIGINT) AS total_bytes
+  FROM read
+), placed AS (
+  -- An address above 2^63 may have been written as a signed number.
+  SELECT id, ts_ns, process_id, size_bytes,
+         TRY_CAST(CASE WHEN address < 0 THEN address + 18446744073709551616::HUGEINT ELSE address END AS UBIGINT)
+           AS address,
+         CASE WHEN device_type = 0 THEN $host ELSE device_id END AS device_id,
+         device_type, total_bytes
+  FROM typed
+  WHERE size_bytes <> 0 AND size_bytes > -9223372036854775808
+), counted AS (
+  SELECT *, CASE WHEN address IS NULL THEN abs(size_bytes) END AS alike,
+         sum(sign(size_bytes)) OVER (
+           PARTITION BY process_id, device_type, device_id, address, CASE WHEN address IS NULL THEN abs(size_bytes) END
+           ORDER BY ts_ns, id
+         ) AS live
+  FROM placed
+)
+-- How many of its kind were live with it: on one level, allocations and frees take turns.
+SELECT *, CASE WHEN size_bytes > 0 THEN live ELSE live + 1 END AS level FROM counted
+"""
+
+_BLOCKS = """
+INSERT INTO memory (run_id, block_id, device_id, kind, address, size_bytes, alloc_ns, free_ns)
+WITH neighbour AS (
+  SELECT *, lead(ts_ns) OVER on_level AS next_ns, lag(ts_ns) OVER on_level AS before_ns
+  FROM temp.memory_moment
+  WINDOW on_level AS (PARTITION BY process_id, device_type, device_id, address, alike, level ORDER BY ts_ns, id)
+), block AS (
+  SELECT id, process_id, device_type, device_id, address, abs(size_bytes) AS size_bytes,
+         CASE WHEN size_bytes > 0 THEN ts_ns END AS alloc_ns,
+         CASE WHEN size_bytes > 0 THEN next_ns ELSE ts_ns END AS free_ns
+  FROM neighbour
+  WHERE size_bytes > 0 OR before_ns IS NULL
+), first AS (
+  SELECT process_id, device_type, device_id, min_by(total_bytes::HUGEINT - size_bytes, (ts_ns, id)) AS held_bytes
+  FROM temp.memory_moment
+  GROUP BY ALL
+), freed AS (
+  SELECT process_id, device_type, device_id, sum(size_bytes) AS bytes
+  FROM block
+  WHERE alloc_ns IS NULL
+  GROUP BY ALL
+), rest AS (
+  SELECT f.device_id, TRY_CAST(f.held_bytes - coalesce(d.bytes, 0) AS BIGINT) AS size_bytes
+  FROM first AS f
+  LEFT JOIN freed AS d ON d.process_id IS NOT DISTINCT FROM f.process_id
+    AND d.device_type IS NOT DISTINCT FROM f.device_type AND d.device_id IS NOT DISTINCT FROM f.device_id
+), every AS (
+  SELECT id, device_id, address, size_bytes, alloc_ns, free_ns FROM block
+  UNION ALL
+  SELECT -1, device_id, NULL, size_bytes, NULL, NULL FROM rest WHERE size_bytes > 0
+)
+SELECT $run, row_number() OVER (ORDER BY id, device_id), device_id, 'block', address, size_bytes, alloc_ns, free_ns
+FROM every
+"""
+
+_DEVICES = """
+INSERT INTO device (run_id, device_id, kind)
+SELECT DISTINCT $run, m.device_id, CASE WHEN m.device_type = 0 THEN 'CPU' END
+FROM temp.memory_moment AS m
+WHERE m.device_id IS NOT NULL
+  AND NOT EXISTS (FROM device AS d WHERE d.run_id = $run AND d.device_id = m.device_id)
+"""
+
+
+def insert_blocks(writer: StoreWriter, run_id: int, markers: MemoryMarkers) -> None:
+    """Makes the blocks of a run of the transaction out of its markers."""
+    keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
+    paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
+    writer.run_sql(_MOMENTS, {"run": run_id, "name": markers.name, "host": HOST_DEVICE, "paths": paths})
+    writer.run_sql(_BLOCKS, {"run": run_id})
+    writer.run_sql(_DEVICES, {"run": run_id})
+    writer.run_sql("DROP TABLE temp.memory_moment")

@@ -1,0 +1,246 @@
+"""Ingest of a vendor's output folder: its timeline, and the CSV files beside it, which complete its rows: one run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from traceconv.base.diagnostics import Accounts, Code, Severity
+from traceconv.base.errors import InputError, printable
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.formats.common.identity import EPOCH_RANGE, Naming, RunNames, epoch_offset_ns, names_of, of_facts
+from traceconv.formats.vendor_folder.discover import VendorFolder
+from traceconv.normalize.trace.classify import built_in
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.second_pass import SecondPass
+from traceconv.normalize.vendor_csv.spec import spec
+from traceconv.pipeline.collective_sizes import size_collectives
+from traceconv.pipeline.ingest import IngestedRun, Observer, told
+from traceconv.pipeline.provenance_rows import Block, Source, insert_provenance, insert_run, path_text
+from traceconv.pipeline.step_reduces import settle_reduces
+from traceconv.pipeline.task_waits import set_table_waits
+from traceconv.pipeline.trace_file import TraceOptions
+from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_one_device
+from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
+from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.writer import StoreWriter
+
+_EDGE_BYTES = 64 << 10
+_FACT_BYTES = 1 << 20
+_WRITER = "Ascend (torch_npu, msprof)"
+#: Files of tasks come first, since others tell of tasks; the more a file says of them, the sooner.
+_ORDER = (
+    "kernel_details",
+    "op_summary",
+    "task_time",
+    "l2_cache",
+    "step_trace",
+    "fusion_op",
+    "operator_memory",
+    "memory_record",
+    "npu_mem",
+    "npu_module_mem",
+)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What becomes known of a run while its files are read."""
+
+    log: FolderLog = field(default_factory=FolderLog)
+    accounts: Accounts = field(default_factory=Accounts)
+    sources: list[Source] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    writer_title: str = _WRITER
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+
+def ingest_folder(
+    folder: VendorFolder,
+    writer: StoreWriter,
+    replace_run: bool,
+    observer: Observer,
+    options: TraceOptions,
+    names: RunNames | None = None,
+) -> IngestedRun:
+    """Reads one recording's output folder into the store. InputError when nothing in it can be used."""
+    started = time.perf_counter()
+    names = names or names_of([(folder.path, None)], Naming())[0]
+    label, source_path = names.label, path_text(folder.path)
+    digest = _fingerprint(folder)
+    known = writer.run_of(digest)
+    if known is not None and not replace_run:
+        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
+    if known is not None:
+        writer.delete_run(known[0])
+    run_id = known[0] if known is not None else writer.next_run_id()
+    size_bytes = sum(file.stat().st_size for file in folder.files)  # they were all read for the fingerprint
+    observer.start(label, size_bytes, 2 if folder.timelines else 1)
+    run = _Run()
+    if folder.timelines:
+        _timelines(folder, writer, run_id, run, observer, options)
+    settle_labelled_devices(writer, run_id)
+    _tables(folder, writer, run_id, run, observer, options)
+    run.log.current = None
+    settle_one_device(writer, run_id)
+    settle_reduces(writer, run_id)
+    set_table_waits(writer, run_id)
+    size_collectives(writer, run_id)
+    facts = _facts(folder, run)
+    for file, why in folder.left:
+        run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
+    books = run.accounts.by_record
+    run.accounts.check()
+    if not any(account.records - account.lost for account in books.values()):
+        reasons = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
+        reason = printable(reasons[0]) if reasons else "its tables are empty"
+        raise InputError(f"{printable(str(folder.path))}: nothing in it can be used ({reason})")
+    _bounds(writer, run_id, run)
+    complete = not run.log.lossy and not any(entry.code is Code.NO_END for entry in run.log)
+    columns = names.columns(of_facts(facts))
+    row = {
+        **asdict(columns),
+        "source_path": source_path,
+        "source_format": "vendor_folder",
+        "source_digest": digest,
+        "writer": run.writer_title,
+        "start_ns": run.start_ns,
+        "end_ns": run.end_ns,
+        "epoch_known": run.start_ns is not None and run.start_ns in EPOCH_RANGE,
+        "epoch_offset_ns": epoch_offset_ns({}, run.start_ns),
+        "complete": complete,
+        "options": json.dumps(facts) if facts else None,
+        "schema_version": SCHEMA_VERSION,
+    }
+    insert_run(writer, run_id, row)
+    insert_provenance(writer, run_id, run.sources, run.blocks, run.log, run.accounts)
+    return IngestedRun(
+        run_id,
+        label,
+        source_path,
+        "ingested" if known is None else "replaced",
+        time.perf_counter() - started,
+        size_bytes,
+        complete,
+        run.accounts,
+        tuple(run.log),
+        {source_id: path for source_id, path, _, _, _ in run.sources},
+        rank=columns.rank,
+        host=columns.host,
+        group_label=columns.group_label,
+    )
+
+
+def _timelines(
+    folder: VendorFolder, writer: StoreWriter, run_id: int, run: _Run, observer: Observer, options: TraceOptions
+) -> None:
+    """The files of events, one behind the other, as one trace."""
+    first = FirstPass(run.log, run.accounts, SOURCE_ID, ORDINAL_BITS)
+    second: SecondPass | None = None
+    keys: dict[str, bytes] = {}
+    try:
+        for source_id, path in enumerate(folder.timelines, 1):
+            run.log.current = source_id
+            shift = (source_id - SOURCE_ID) << ORDINAL_BITS
+            reader = TraceFileReader(path, run.log, run.accounts, options.limits, observer.advance)
+            for batch in reader.batches():
+                observer.counted(batch.columns.count)
+                first.take(batch if not shift else replace(batch, first_ordinal=batch.first_ordinal + shift))
+            keys.update(reader.keys)
+            run.sources.append((source_id, folder.name_of(path), "chrome_json", reader.size_bytes, reader.digest))
+            run.blocks += [(source_id, at + shift, count, offset, size) for at, count, offset, size in reader.blocks]
+        run.log.current = SOURCE_ID if len(folder.timelines) == 1 else None
+        observer.storing()
+        first.end()
+        second = SecondPass(first, keys, (*options.rules, *built_in()))
+        second.prepare()
+        for name, batches in second.tables():
+            writer.insert(name, run_id, told(batches, observer))
+        run.start_ns, run.end_ns = first.first_ns, first.last_ns
+        run.writer_title = second.rules.title or _WRITER
+    finally:
+        first.close()
+        if second is not None:
+            second.close()
+
+
+def _tables(
+    folder: VendorFolder, writer: StoreWriter, run_id: int, run: _Run, observer: Observer, options: TraceOptions
+) -> None:
+    files = sorted((_place(path), path) for path in folder.tables)
+    coarse_bytes = 1
+    for source_id, (_, path) in enumerate(files, len(folder.timelines) + 1):
+        kind = spec().kind_of(path.name)
+        assert kind is not None  # the folder was searched with the same names
+        name = folder.name_of(path)
+        run.log.current = source_id
+        if kind.becomes == "nothing":
+            run.sources.append((source_id, name, kind.kind, path.stat().st_size, None))
+            message = f"{name}: {kind.doc}; traceconv verify checks what can be checked"
+            run.log.add(Code.NOT_READ, message, source_id=source_id)
+            continue
+        one = TableIngest(path, name, kind, source_id, run.log, run.accounts, writer, run_id)
+        one.read(options.limits, observer.advance, has_timeline=bool(folder.timelines))
+        run.sources.append((source_id, name, kind.kind, one.size_bytes, one.digest))
+        run.blocks += [(source_id, *block) for block in one.blocks]
+        coarse_bytes = max(coarse_bytes, one.coarse_bytes)
+    add_held_memory(writer, run_id, coarse_bytes)
+
+
+def _place(path: Path) -> int:
+    kind = spec().kind_of(path.name)
+    return _ORDER.index(kind.kind) if kind is not None and kind.kind in _ORDER else len(_ORDER)
+
+
+def _facts(folder: VendorFolder, run: _Run) -> dict[str, object]:
+    """What small files say of the recording, by name."""
+    found: dict[str, object] = {}
+    for file in folder.facts:
+        name = folder.name_of(file)
+        try:
+            with file.open("rb") as stream:
+                text = stream.read(_FACT_BYTES + 1)
+            if len(text) > _FACT_BYTES:
+                raise ValueError(f"it is larger than {_FACT_BYTES >> 20} MB")
+            found[name] = json.loads(text)
+        except (OSError, ValueError, RecursionError) as error:
+            run.log.add(Code.DAMAGED_TEXT, f"{name}: {printable(str(error))}")
+    return found
+
+
+def _bounds(writer: StoreWriter, run_id: int, run: _Run) -> None:
+    """Widens the run's bounds by what came from tables."""
+    low, high = writer.fetch(
+        "SELECT min(ns), max(ns) FROM (SELECT min(start_ns) AS ns FROM task WHERE run_id = $run UNION ALL "
+        "SELECT max(start_ns + coalesce(dur_ns, 0)) FROM task WHERE run_id = $run UNION ALL "
+        "SELECT unnest([min(ts_ns), max(ts_ns)]) FROM counter WHERE run_id = $run UNION ALL "
+        "SELECT unnest([min(alloc_ns), max(coalesce(free_ns, alloc_ns))]) FROM memory WHERE run_id = $run UNION ALL "
+        "SELECT unnest([min(coalesce(start_ns, fp_start_ns, end_ns)), max(end_ns)]) FROM step WHERE run_id = $run)",
+        {"run": run_id},
+    )[0]
+    if low is not None:
+        run.start_ns = low if run.start_ns is None else min(run.start_ns, low)
+        run.end_ns = high if run.end_ns is None else max(run.end_ns, high)
+
+
+def _fingerprint(folder: VendorFolder) -> str:
+    """A digest by which the same output is known again: of each file its place, its size and both ends."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in folder.files:
+        name = folder.name_of(file).encode("utf-8", "surrogateescape")
+        try:
+            size = file.stat().st_size
+            digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
+            with file.open("rb") as stream:
+                digest.update(stream.read(_EDGE_BYTES))
+                stream.seek(max(0, size - _EDGE_BYTES))
+                digest.update(stream.read(_EDGE_BYTES))
+        except OSError as error:
+            raise InputError(f"can't read {printable(str(file))}: {error.strerror or error}") from error
+    return digest.hexdigest()

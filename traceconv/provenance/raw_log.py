@@ -1,0 +1,239 @@
+"""Raw binary records: the one with an id, the end that belongs to a start, and records by what their fields say.
+
+A record is found by its block: the store has its place, the block says the number of its first record. Ends stand
+behind their starts, so that only what follows is looked through, a block at a time with numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.base.errors import InputError, printable
+from traceconv.base.integers import whole_number
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.npulog.discover import LogFile, find_captures
+from traceconv.formats.npulog.dump import dictionary_of, read_header, schema_of
+from traceconv.provenance.evidence import Evidence
+from traceconv.provenance.files import Sources
+from traceconv.schema import RecordSchema
+from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, FileHeader, FrameDecoder
+
+_CHUNK = 1 << 20
+_PREFIX = "npulog "
+#: Values of `event` that are ends.
+_ENDS = (1, 2)
+#: What a start and its end have in common.
+_PAIR_KEYS = {
+    "api": ("thread_id", "correlation_id"),
+    "range": ("thread_id", "span_id"),
+    "stream_range": ("stream_id", "span_id"),
+    "task": ("task_id",),
+    "memory": ("block_id",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record: where it stands, how it is laid out, its bytes."""
+
+    source_id: int
+    sequence: int
+    schema: RecordSchema
+    byte_offset: int
+    data: bytes
+
+    @property
+    def values(self) -> np.void:
+        """Its fields, as numpy has them."""
+        found: np.void = np.frombuffer(self.data, dtype_of(self.schema, len(self.data)))[0]
+        return found
+
+
+class RawLog:
+    """The log files of one capture."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._headers: dict[int, FileHeader | None] = {}
+
+    @cached_property
+    def _texts(self) -> Mapping[int, str]:
+        """The capture's texts; of a log that lies alone, none: its names are shown as their hashes."""
+        try:
+            captures = find_captures([self._sources.root])
+        except InputError:
+            captures = find_captures([self._sources.file(source_id).path for source_id in self._sources.rows])
+        return dictionary_of(captures[0])
+
+    def record(self, event_id: int) -> RawRecord:
+        """The record with an id. InputError when its bytes are not there any more."""
+        source_id, sequence = event_id >> ORDINAL_BITS, event_id & ((1 << ORDINAL_BITS) - 1)
+        block = self._sources.block_of(event_id)
+        if block is None or block.byte_offset is None or block.byte_count is None:
+            raise InputError(f"run {self._sources.run_id} has no block that record {sequence} came from")
+        for one in self._blocks(source_id, block.byte_offset, block.byte_offset + block.byte_count):
+            if one.sequence <= sequence < one.sequence + one.record_count:
+                return self._cut(source_id, one, sequence - one.sequence)
+        raise InputError(self._changed(source_id, f"record {sequence} is not at byte {block.byte_offset:,}"))
+
+    def end_of(self, start: RawRecord, dur_ns: int | None) -> RawRecord | None:
+        """The end of a start; None when there is none behind it.
+
+        `dur_ns`: how long after the start it must be, where the records have times of the host's clock.
+        """
+        keys = _PAIR_KEYS.get(start.schema.name)
+        names = start.values.dtype.names or ()
+        if keys is None or not {*keys, "event"} <= set(names):
+            return None
+        wanted: dict[str, object] = {key: start.values[key] for key in keys} | {"event": np.array(_ENDS, np.uint8)}
+        if dur_ns is not None and "host_ns" in names:
+            wanted["host_ns"] = np.int64(int(start.values["host_ns"]) + dur_ns)
+        for source_id in self._stream_from(start.source_id):
+            own = source_id == start.source_id
+            at = self._block_offset(source_id, start.sequence) if own else 0
+            for block in self._blocks(source_id, at):
+                hits = self._hits(source_id, block, start.schema.name, wanted)
+                if own:
+                    hits = hits[hits > start.sequence - block.sequence]
+                if len(hits):
+                    return self._cut(source_id, block, int(hits[0]))
+        return None
+
+    def find(
+        self, record: str, wanted: Mapping[str, object], *, device_id: int | None = None, limit: int = 8
+    ) -> list[RawRecord]:
+        """The first records of a type (of one device) whose fields have these values."""
+        found: list[RawRecord] = []
+        for source_id, row in self._sources.rows.items():
+            if row["format"] != _PREFIX + record or (device_id is not None and self._device(source_id) != device_id):
+                continue
+            for block in self._blocks(source_id, 0):
+                for place in self._hits(source_id, block, record, wanted):
+                    found.append(self._cut(source_id, block, int(place)))
+                    if len(found) == limit:
+                        return found
+        return found
+
+    def has(self, record: str) -> bool:
+        """Whether the capture has files of a record type."""
+        return any(row["format"] == _PREFIX + record for row in self._sources.rows.values())
+
+    def evidence(self, record: RawRecord, role: str) -> Evidence:
+        """A record as it is shown: its fields by name, texts in the place of hashes."""
+        source = self._sources.file(record.source_id)
+        values = record.values
+        fields: dict[str, object] = {}
+        for field in record.schema.fields:
+            fields[field.name] = self._shown(values[field.name], field.type, field.null, field.values)
+        return Evidence(
+            role,
+            record.source_id,
+            source.name,
+            str(source.path),
+            source.format,
+            record.byte_offset,
+            len(record.data),
+            where=f"record {record.sequence}",
+            fields=fields,
+            units={field.name: field.unit for field in record.schema.fields},
+            data=record.data,
+            is_text=False,
+        )
+
+    def _shown(self, value: Any, kind: str, null: int | None, names: Mapping[int, str] | None) -> object:
+        if kind == "str":
+            number = int(value)
+            return None if number == 0 else self._texts.get(number, f"0x{number:016x}")
+        if kind.startswith("bytes"):
+            plain = bytes(value)
+            text = plain.rstrip(b"\0")
+            return text.decode() if text.isascii() else plain.hex()
+        if kind == "f64":
+            return float(value)
+        number = int(value)
+        if null is not None and number == null:
+            return None
+        return names.get(number, number) if names is not None else number
+
+    # -- files and blocks --
+
+    def _log_file(self, source_id: int) -> LogFile:
+        source = self._sources.file(source_id)
+        size = source.path.stat().st_size
+        return LogFile(source.path, source.name, source.format.removeprefix(_PREFIX), None, 0, size)
+
+    def _header(self, source_id: int) -> FileHeader | None:
+        if source_id not in self._headers:
+            self._headers[source_id] = read_header(self._log_file(source_id))
+        return self._headers[source_id]
+
+    def _device(self, source_id: int) -> int | None:
+        header = self._header(source_id)
+        if header is not None:
+            return header.device_id
+        folder = str(self._sources.rows[source_id]["path"]).split("/", 1)[0]
+        return whole_number(folder.removeprefix("device_"))
+
+    def _stream_from(self, source_id: int) -> list[int]:
+        """This file and those that follow it in its stream: of the same type and owner."""
+        of = self._sources.rows
+        device = self._device(source_id)
+        return [
+            one
+            for one, row in of.items()
+            if one >= source_id and row["format"] == of[source_id]["format"] and self._device(one) == device
+        ]
+
+    def _block_offset(self, source_id: int, sequence: int) -> int:
+        block = self._sources.block_of((source_id << ORDINAL_BITS) + sequence)
+        return block.byte_offset or 0 if block is not None else 0
+
+    def _blocks(self, source_id: int, start: int, end: int | None = None) -> Iterator[Block]:
+        """The whole blocks of a file from a byte on, with their place in the file."""
+        path = self._sources.file(source_id).path
+        decoder = FrameDecoder()
+        try:
+            with path.open("rb") as stream:
+                stream.seek(start)
+                left = None if end is None else end - start
+                while left != 0 and (data := stream.read(_CHUNK if left is None else min(left, _CHUNK))):
+                    left = None if left is None else left - len(data)
+                    for item in decoder.feed(data):
+                        if isinstance(item, Block):
+                            yield replace(item, byte_offset=item.byte_offset + start)
+            for item in decoder.finish():
+                if isinstance(item, Block):
+                    yield replace(item, byte_offset=item.byte_offset + start)
+        except OSError as error:
+            raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
+
+    def _rows(self, source_id: int, block: Block) -> tuple[RecordSchema, RecordArray]:
+        schema = schema_of(block, self._header(source_id))
+        return schema, np.frombuffer(block.payload, dtype_of(schema, block.record_size))
+
+    def _hits(self, source_id: int, block: Block, record: str, wanted: Mapping[str, object]) -> NDArray[np.intp]:
+        schema, rows = self._rows(source_id, block)
+        if schema.name != record or not set(wanted) <= set(rows.dtype.names or ()):
+            return np.zeros(0, np.intp)
+        mask = np.ones(len(rows), np.bool_)
+        for name, value in wanted.items():
+            mask &= np.isin(rows[name], value) if isinstance(value, np.ndarray) else rows[name] == value
+        return np.flatnonzero(mask)
+
+    def _cut(self, source_id: int, block: Block, place: int) -> RawRecord:
+        size = block.record_size
+        schema, _ = self._rows(source_id, block)
+        data = bytes(block.payload[place * size : (place + 1) * size])
+        offset = block.byte_offset + BLOCK_HEADER_BYTES + place * size
+        return RawRecord(source_id, block.sequence + place, schema, offset, data)
+
+    def _changed(self, source_id: int, what: str) -> str:
+        path = self._sources.file(source_id).path
+        return f"{printable(str(path))} was changed since it was ingested: {what}; ingest it again"

@@ -1,0 +1,145 @@
+"""Which raw records a row of each table was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+from traceconv.base.integers import whole_number
+from traceconv.normalize.npulog import device_passes
+from traceconv.provenance.evidence import Evidence, RowRef
+from traceconv.provenance.files import Sources
+from traceconv.provenance.raw_log import RawLog
+from traceconv.provenance.rows import fetch
+
+#: Tables of counters that memory records fill, and the field that has the value.
+_MEMORY_COUNTERS = {"Memory used": "used_bytes", "Memory reserved": "reserved_bytes"}
+
+Found = tuple[list[Evidence], list[RowRef]]
+
+
+class RawRows:
+    """The records behind the rows of one capture."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
+        self._connection = connection
+        self._sources = sources
+        self.run_id = sources.run_id
+        self._log = RawLog(sources)
+
+    def of(self, table: str, row: Mapping[str, Any]) -> Found:
+        """The evidence of a row, and the rows that it was made of. InputError when a file is gone or changed."""
+        if table in ("task", "api", "range", "marker"):
+            return self._slice(table, row), []
+        if table == "flow":
+            refs = [("api", row["src_id"], "where it starts"), ("task", row["dst_id"], "where it ends")]
+            return [], [RowRef(name, int(one), role) for name, one, role in refs if one is not None]
+        if table == "task_pmu":
+            return self._pmu(row), []
+        if table == "memory":
+            return self._memory(row), []
+        if table == "counter":
+            return self._counter(row), []
+        if table == "track":
+            return self._track(row), []
+        return self._record(table, row), []
+
+    def _record(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
+        """Tables whose rows have a number that records have too."""
+        if table == "step":
+            return self._by("step_mark", {"step_id": row["step_id"]}, "a mark of it", row["device_id"])
+        if table == "op":
+            return self._by("op", {"op_index": row["op_id"]}, "its record")
+        if table == "fusion":
+            wanted = {"fusion_id": row["fusion_id"], "original_index": row["original_index"]}
+            return self._by("fusion", wanted, "its record")
+        if table == "device":
+            return self._by("device", {}, "its record", row["device_id"])
+        if table == "process":
+            return self._by("thread", {"process_id": _number(row["pid_text"])}, "a thread of it, with its name")
+        return self._by("capture", {}, "what the recording says of itself") if table == "run" else []
+
+    def _slice(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
+        start = self._log.record(int(row["id"]))
+        found = [self._log.evidence(start, "its start")]
+        # Times of tasks are ticks of the device: their ends are known by the task's number alone.
+        host = "host_ns" in (start.values.dtype.names or ())
+        end = self._log.end_of(start, row["dur_ns"] if host else None) if row["dur_ns"] is not None else None
+        if end is not None:
+            found.append(self._log.evidence(end, "its end"))
+        return found
+
+    def _by(self, record: str, wanted: Mapping[str, object], role: str, device_id: int | None = None) -> list[Evidence]:
+        return [self._log.evidence(one, role) for one in self._log.find(record, wanted, device_id=device_id)]
+
+    def _pmu(self, row: Mapping[str, Any]) -> list[Evidence]:
+        tasks = fetch(
+            self._connection,
+            "SELECT source_task_id, device_id FROM task WHERE run_id = ? AND id = ?",
+            [self._sources.run_id, row["id"]],
+        )
+        kinds = [kind for kind, group in device_passes.METRIC_GROUPS.items() if group == row["metric_group"]]
+        found: list[Evidence] = []
+        for task in tasks:
+            for kind in kinds:
+                found += self._by(kind, {"task_id": task["source_task_id"]}, "its counters", task["device_id"])
+        return found
+
+    def _memory(self, row: Mapping[str, Any]) -> list[Evidence]:
+        found: list[Evidence] = []
+        offset = self._offset_ns()
+        for event, column, role in ((0, "alloc_ns", "its allocation"), (1, "free_ns", "its free")):
+            if row[column] is None:
+                continue
+            wanted = {"block_id": row["block_id"], "event": event, "host_ns": row[column] - offset}
+            found += self._by("memory", wanted, role)[:1]
+        return found
+
+    def _counter(self, row: Mapping[str, Any]) -> list[Evidence]:
+        (track,) = fetch(
+            self._connection,
+            "SELECT name, device_id FROM track WHERE run_id = ? AND track_id = ?",
+            [self._sources.run_id, row["track_id"]],
+        )
+        field = _MEMORY_COUNTERS.get(track["name"])
+        if field is not None:
+            wanted = {"host_ns": row["ts_ns"] - self._offset_ns(), field: row["value_int"]}
+            wanted["device_id"] = track["device_id"]
+            found = self._by("memory", wanted, "the allocation or free that says it")
+            if found:
+                return found
+        return self._sampled(row, track)
+
+    def _sampled(self, row: Mapping[str, Any], track: Mapping[str, Any]) -> list[Evidence]:
+        """Samples of a device's counter with this value; which ones, the place among those of the track tells."""
+        order = fetch(
+            self._connection,
+            "SELECT count(*) AS before FROM counter WHERE run_id = ? AND track_id = ? AND value_int = ? AND ts_ns < ?",
+            [self._sources.run_id, row["track_id"], row["value_int"], row["ts_ns"]],
+        )
+        before = int(order[0]["before"])
+        samples = self._log.find("counter", {"value": row["value_int"]}, device_id=track["device_id"], limit=1 << 20)
+        named = [one for one in samples if self._log.evidence(one, "").fields.get("name") == track["name"]]
+        named.sort(key=lambda one: int(one.values["ticks"]))
+        return [self._log.evidence(one, "the sample") for one in named[before : before + 1]]
+
+    def _track(self, row: Mapping[str, Any]) -> list[Evidence]:
+        if row["kind"] == "thread":
+            return self._by("thread", {"thread_id": _number(row["tid_text"])}, "what its thread is called")
+        if row["kind"] == "stream":
+            return self._by("stream", {"stream_id": row["stream_id"]}, "what its stream is called", row["device_id"])
+        return []
+
+    def _offset_ns(self) -> int:
+        """What was added to times of the host's clock."""
+        for capture in self._log.find("capture", {}, limit=1):
+            offset = int(capture.values["epoch_ns"]) - int(capture.values["host_ns"])
+            return offset if self._sources.run["epoch_known"] else 0
+        return 0
+
+
+def _number(text: object) -> int:
+    number = whole_number(text) if isinstance(text, str) else None
+    return -1 if number is None else number

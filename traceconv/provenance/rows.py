@@ -1,0 +1,141 @@
+"""Which row is meant: the key of each table, and what comes nearest where there is no such row."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.reports.catalog import reports
+from traceconv.schema import tables
+from traceconv.schema.ddl import quote_identifier
+from traceconv.store.catalogue import views
+
+#: Tables whose id is the place of an event; they share one range of ids.
+EVENT_TABLES = ("task", "api", "range", "marker")
+#: Column by which a row of a table is asked for.
+KEYS = {
+    **dict.fromkeys((*EVENT_TABLES, "task_pmu"), "id"),
+    "op": "op_id",
+    "fusion": "fusion_id",
+    "step": "step_id",
+    "memory": "block_id",
+    "flow": "flow_id",
+    "counter": "track_id",
+    "track": "track_id",
+    "process": "process_id",
+    "device": "device_id",
+    "run": "run_id",
+    "source": "source_id",
+}
+#: Views whose rows are those of tables.
+_VIEWS_OF = {"slice": ("task", "api", "range"), "thread": ("track",)}
+_SAMPLE = re.compile(r"([0-9]+)[@:](-?[0-9]+)")
+_MAX_ROWS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The rows that were asked for; `id` is the number in their key column."""
+
+    table: str
+    id: int
+    id_text: str
+    rows: list[dict[str, Any]]
+
+
+def find_rows(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, id_text: str) -> Wanted:
+    """The rows of a table (or of the views slice and thread) with an id. UsageError when there is none."""
+    known = [*KEYS, *_VIEWS_OF]
+    if table not in known:
+        raise UsageError(_no_table(table, known))
+    text = id_text.strip().replace(",", "").replace("_", "")
+    moment: int | None = None
+    sample = _SAMPLE.fullmatch(text)
+    if table == "counter":
+        if sample is None:
+            raise UsageError("rows of counter have no id: name one by its track and time, as TRACK_ID@TS_NS")
+        text, moment = sample[1], int(sample[2])
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise UsageError(f"'{printable(id_text)}' is no id; ids are whole numbers")
+    number = int(text)
+    for one in _VIEWS_OF.get(table, (table,)):
+        rows = _rows(connection, run_id, one, number, moment)
+        if rows:
+            return Wanted(one, number, id_text, rows)
+    raise UsageError(_no_row(connection, run_id, table, number, moment))
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[dict[str, Any]]:
+    """The rows of a statement, by column."""
+    cursor = connection.execute(sql, values)
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _rows(
+    connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, moment: int | None
+) -> list[dict[str, Any]]:
+    if not -(2**63) <= number < 2**63:
+        return []
+    key = quote_identifier(KEYS[table])
+    sql = f"SELECT * FROM {quote_identifier(table)} WHERE run_id = ? AND {key} = ?"  # noqa: S608 - quoted names of ours
+    values: list[object] = [number if table == "run" else run_id, number]
+    if moment is not None:
+        sql += " AND ts_ns = ?"
+        values.append(moment)
+    return fetch(connection, f"{sql} LIMIT {_MAX_ROWS}", values)
+
+
+def _no_table(table: str, known: list[str]) -> str:
+    shown = printable(table)
+    if table in ("source_block", "import_log", "import_account"):
+        return (
+            f"rows of {shown} come from no event: ingest itself wrote them; "
+            f"byte_offset and byte_count, where it has them, are places in the source. See: traceconv schema {shown}"
+        )
+    if table in (*views(), *tables(), *reports()):
+        return (
+            f"rows of {shown} are computed; what from: traceconv schema {shown}. Ask for a row of: {', '.join(known)}"
+        )
+    return f"there is no table '{shown}'.{suggestion(table, known)} There are: {', '.join(known)}"
+
+
+def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, moment: int | None) -> str:
+    at = "" if moment is None else f"@{moment}"
+    lead = f"run {run_id} has no {table} {number}{at}."
+    if not -(2**63) <= number < 2**63:
+        return lead
+    if table in EVENT_TABLES:
+        for other in EVENT_TABLES:
+            if other != table and _rows(connection, run_id, other, number, None):
+                return f"{lead} It is in {other}: traceconv why {other} {number}"
+    near: set[str] = set()
+    runs: set[int] = set()
+    for one in _VIEWS_OF.get(table, (table,)):
+        name, key = quote_identifier(one), KEYS[one]
+        if moment is None:
+            sql = f"SELECT max({key}) FILTER ({key} < ?), min({key}) FILTER ({key} > ?) FROM {name} WHERE run_id = ?"  # noqa: S608
+            near |= {str(id_) for id_ in _first(connection, sql, [number, number, run_id])}
+        else:
+            sql = (
+                "SELECT max(ts_ns) FILTER (ts_ns < ?), min(ts_ns) FILTER (ts_ns > ?) FROM counter "
+                "WHERE run_id = ? AND track_id = ?"
+            )
+            near |= {f"{number}@{ns}" for ns in _first(connection, sql, [moment, moment, run_id, number])}
+        sql = f"SELECT DISTINCT run_id FROM {name} WHERE {key} = ? AND run_id <> ? ORDER BY 1 LIMIT 5"  # noqa: S608
+        runs |= {row[0] for row in connection.execute(sql, [number, run_id]).fetchall()}
+    parts = [lead]
+    if near:
+        parts.append(f"The nearest: {', '.join(sorted(near)[:4])}.")
+    if runs and table != "run":
+        parts.append(f"Other runs have it: --run {' or '.join(map(str, sorted(runs)))}.")
+    return " ".join(parts) if near or runs else f"{lead} It has none at all."
+
+
+def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[Any]:
+    """The values of the first row that are not NULL."""
+    return [value for value in connection.execute(sql, values).fetchall()[0] if value is not None]

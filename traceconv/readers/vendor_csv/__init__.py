@@ -1,1 +1,0 @@
-"""Tables that other systems write as CSV: their records, with the place in the file where each one stands."""

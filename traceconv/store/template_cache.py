@@ -1,0 +1,75 @@
+"""The file of a store without rows, kept in the cache: making it takes longer than a small trace does.
+
+Hundreds of comments, views and macros are each a statement of their own. The file depends on the statements and on
+DuckDB alone, so it is made once, kept packed and under their digest, and from then on copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from traceconv.base.cache_folder import cache_folder
+from traceconv.base.errors import StoreError
+from traceconv.store.database import STORAGE_VERSION, create_store, store_statements
+
+_DIGEST_BYTES = 16
+#: No blank store is larger than this: what claims to be is not ours.
+_MOST_BYTES = 64 << 20
+
+
+def blank_store(report_statements: Sequence[str]) -> bytes | None:
+    """The bytes of a store that has all tables, views and reports, and no rows; None where nothing can be kept."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    statements = [*store_statements(), *report_statements]
+    key = _digest("\0".join((duckdb.__version__, STORAGE_VERSION, *statements)).encode())
+    path = folder / f"blank-store-{key.hex()}"
+    with contextlib.suppress(OSError):
+        kept = _unpacked(path.read_bytes())
+        if kept is not None:
+            return kept
+    try:
+        return _made(folder, path, statements)
+    except (OSError, StoreError, duckdb.Error):
+        return None  # whoever makes the store says what is wrong, if it is wrong there too
+
+
+def _made(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="making-") as workplace:
+        file = Path(workplace) / "blank.duckdb"
+        with create_store(file) as connection:
+            connection.execute("BEGIN TRANSACTION")
+            connection.execute(";\n".join(statements))
+            connection.execute("COMMIT")
+            connection.execute("CHECKPOINT")
+        content = file.read_bytes()
+        packed = Path(workplace) / "packed"
+        packed.write_bytes(_digest(content) + zlib.compress(content, 1))
+        for older in folder.glob("blank-store-*"):
+            with contextlib.suppress(OSError):
+                older.unlink()
+        packed.replace(path)
+    return content
+
+
+def _unpacked(kept: bytes) -> bytes | None:
+    """What was packed; None when the file is damaged."""
+    unpacker = zlib.decompressobj()
+    try:
+        content = unpacker.decompress(kept[_DIGEST_BYTES:], _MOST_BYTES)
+    except zlib.error:
+        return None
+    return content if unpacker.eof and _digest(content) == kept[:_DIGEST_BYTES] else None
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
