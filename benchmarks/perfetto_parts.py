@@ -50,7 +50,7 @@ def perfetto_reader(path: str) -> dict[str, Any]:
     """The trace read by our reader: batches of columns, not yet in a store."""
     from traceconv.base.diagnostics import Accounts, ImportLog
     from traceconv.formats.common.limits import Limits
-    from traceconv.formats.open_source import open_source
+    from traceconv.formats.registry import open_source
 
     begin = time.process_time()
     reader = open_source("perfetto_proto", Path(path), ImportLog(), Accounts(), Limits(), lambda _: None)

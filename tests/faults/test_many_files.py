@@ -22,8 +22,8 @@ from trace_files import events, write_trace
 
 from traceconv.base.errors import DataLossError, InputError, UsageError
 from traceconv.cli.app import run
-from traceconv.formats.common import trace_walk
-from traceconv.formats.common.trace_walk import by_numbers
+from traceconv.formats import find_traces
+from traceconv.formats.find_traces import by_numbers
 from traceconv.pipeline.discover import find_sources
 from traceconv.pipeline.ingest import IngestedRun, NothingUsable, SilentObserver, ingest
 from traceconv.store.writer import StoreWriter
@@ -217,14 +217,14 @@ def test_a_file_that_can_not_be_read_costs_itself(tmp_path: Path, monkeypatch: p
     top = tmp_path / "t"
     write_trace(top / "rank0.json")
     write_trace(top / "rank1.json", seed=1)
-    whole = trace_walk.head_of
+    whole = find_traces.head_of
 
     def head_of(path: Path) -> bytes:
         if path.name == "rank1.json":
             raise InputError(f"can't read {path}: Permission denied")
         return whole(path)
 
-    monkeypatch.setattr(trace_walk, "head_of", head_of)
+    monkeypatch.setattr(find_traces, "head_of", head_of)
     runs = ingest([top], tmp_path / "s.duckdb")
     assert [one.label for one in runs] == ["rank0.json"]
     assert [one.message for one in runs.unusable] == [f"can't read {top / 'rank1.json'}: Permission denied"]
@@ -469,7 +469,7 @@ def test_numbers_in_names_count_by_value() -> None:
 def test_too_many_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         write_trace(tmp_path / f"t/rank{number}.json", seed=number)
-    monkeypatch.setattr(trace_walk, "MAX_FILES", 3)
+    monkeypatch.setattr(find_traces, "MAX_FILES", 3)
     with pytest.raises(InputError, match="holds more than 3 files"):
         ingest([tmp_path / "t"], tmp_path / "s.duckdb")
 

@@ -13,7 +13,7 @@ from traceconv.events.trace import TraceSource
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.npulog.discover import find_captures, fingerprint
 from traceconv.formats.npulog.reader import CaptureReader
-from traceconv.formats.open_source import open_source
+from traceconv.formats.registry import open_source
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
 from traceconv.normalize.trace.classify import built_in
 from traceconv.normalize.trace.first_pass import FirstPass

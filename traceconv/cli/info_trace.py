@@ -20,7 +20,7 @@ _EPOCH_RANGE = (10**18, 4 * 10**18)
 def trace_lines(state: TraceState) -> Iterator[str]:
     """A trace file, in lines of 80 columns."""
     from traceconv.base.errors import printable
-    from traceconv.pipeline.inspect import FORMATS
+    from traceconv.formats.registry import format_of
 
     yield printable(state.path.name, 80)
     packed = "" if state.container == "plain" else f", {state.container}"
@@ -29,7 +29,8 @@ def trace_lines(state: TraceState) -> Iterator[str]:
         verdict = "no problem seen"
     if not state.whole:
         verdict = "damaged"
-    title = FORMATS.get(state.reader, state.reader)
+    known = format_of(state.reader)
+    title = known.title if known is not None else state.reader
     yield f"  {title}, {state.size_bytes:,} bytes{packed}: {verdict}"
     yield from _fact("writer", printable(state.writer, 68) if state.writer else "not known; its events become ranges")
     if state.first_ns is not None and state.last_ns is not None:

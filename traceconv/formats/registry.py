@@ -1,40 +1,66 @@
-"""Readers, one package for each source format, and which one is to read a path."""
+"""The only list of source formats, and which one a file has."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, UsageError, printable, suggestion
-from traceconv.formats.chrome_json import sniff as chrome_json_sniff
+from traceconv.events.trace import TraceSource
+from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.common.files import STDIN, head_of, why_empty
-from traceconv.formats.furiosa_csv import sniff as furiosa_csv_sniff
-from traceconv.formats.megengine_static import sniff as megengine_static_sniff
-from traceconv.formats.npulog import sniff as npulog_sniff
-from traceconv.formats.nsys import sniff as nsys_sniff
-from traceconv.formats.perfetto_proto import sniff as perfetto_proto_sniff
-from traceconv.formats.rocprofv3 import sniff as rocprofv3_sniff
-from traceconv.formats.speedscope import sniff as speedscope_sniff
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import Format
+from traceconv.formats.furiosa_csv.format import FORMAT as FURIOSA_CSV
+from traceconv.formats.megengine_static.format import FORMAT as MEGENGINE_STATIC
+from traceconv.formats.npulog.format import FORMAT as NPULOG
+from traceconv.formats.nsys.format import FORMAT as NSYS
+from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
+from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
+from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
 from traceconv.formats.unsupported import what_it_is
-from traceconv.formats.xplane import sniff as xplane_sniff
+from traceconv.formats.xplane.format import FORMAT as XPLANE
 
 #: From this confidence on it is the format that the reader knows; below it the file may hold anything.
 SURE = 50
 _TRACE_NAME = re.compile(r"\.(json|jsonl|pfw)(\.gz|\.zst)?$", re.IGNORECASE)
 
-#: All readers. Each has a `name`, and `sniff(head) -> confidence` (0 to 100) for the first bytes of a file's text.
-READERS = (
-    npulog_sniff,
-    chrome_json_sniff,
-    furiosa_csv_sniff,
-    megengine_static_sniff,
-    nsys_sniff,
-    perfetto_proto_sniff,
-    rocprofv3_sniff,
-    speedscope_sniff,
-    xplane_sniff,
+#: All formats that are read, but for a vendor's output folder, which is found by the names of its files.
+FORMATS = (
+    NPULOG,
+    CHROME_JSON,
+    FURIOSA_CSV,
+    MEGENGINE_STATIC,
+    NSYS,
+    PERFETTO_PROTO,
+    ROCPROFV3,
+    SPEEDSCOPE,
+    XPLANE,
 )
+_BY_NAME = {one.name: one for one in FORMATS}
+
+
+def format_of(name: str) -> Format | None:
+    """The format with a name; None for one that is not known here, such as of a run in a store of another version."""
+    return _BY_NAME.get(name)
+
+
+def open_source(
+    name: str, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+) -> TraceSource:
+    """Opens a trace file with the reader of a name. Raises InputError for a file that can't be read."""
+    found = format_of(name)
+    if found is None or found.load_reader is None:
+        raise UsageError(f"the reader '{printable(name)}' does not read trace files")
+    return found.load_reader()(path, log, accounts, limits, advance)
+
+
+def best_match(head: bytes) -> Format:
+    """The format that is most likely for a file with these first decompressed bytes: any, where none is likely."""
+    return max(FORMATS, key=lambda one: one.sniff(head))
 
 
 def choose_reader(path: Path, wanted: str | None = None) -> str:
@@ -43,18 +69,18 @@ def choose_reader(path: Path, wanted: str | None = None) -> str:
     A folder is a capture, or holds some. Raises UsageError for a reader that there is not, InputError for a file
     that can't be read.
     """
-    names = [reader.name for reader in READERS]
+    names = [*_BY_NAME]
     if wanted is not None:
         if wanted not in names:
             near = suggestion(wanted, names)
             raise UsageError(f"no reader is called '{printable(wanted)}'.{near} There are: {', '.join(names)}")
         return wanted
     if path == STDIN:
-        return chrome_json_sniff.name
+        return CHROME_JSON.name
     if not os.path.isfile(path):
-        return npulog_sniff.name
+        return NPULOG.name
     head = head_of(path)
-    best = max(READERS, key=lambda reader: reader.sniff(head))
+    best = best_match(head)
     other = what_it_is(head, path.name) if best.sniff(head) < SURE else None
     if other is not None:
         raise InputError(f"{printable(str(path))} {other}")
@@ -67,4 +93,4 @@ def choose_reader(path: Path, wanted: str | None = None) -> str:
             f"{shown} is no log of the NPU runtime, and no trace that is known; name its --reader to read it"
         )
     # Of what calls itself a log, the reader of logs says what it lacks.
-    return best.name if best.sniff(head) else npulog_sniff.name
+    return best.name if best.sniff(head) else NPULOG.name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.trace_walk import find_traces
+from traceconv.formats.find_traces import find_traces
 from traceconv.formats.npulog.discover import CaptureFolder, find_captures
 from traceconv.formats.registry import choose_reader
 from traceconv.formats.vendor_folder.discover import VendorFolder, find_vendor_folders

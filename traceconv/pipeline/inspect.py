@@ -16,7 +16,7 @@ from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import sums
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.common.limits import Limits
-from traceconv.formats.open_source import open_source
+from traceconv.formats.registry import open_source
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.classify import RuleSet, built_in, rules_of, telling
@@ -24,17 +24,6 @@ from traceconv.normalize.trace.metadata import read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
-
-#: Words for what the readers read.
-FORMATS = {
-    "chrome_json": "a trace in Chrome's JSON",
-    "furiosa_csv": "a trace of Furiosa's profiler (CSV)",
-    "megengine_static": "a static profile of MegEngine",
-    "nsys": "a report of Nsight Systems (SQLite)",
-    "perfetto_proto": "a Perfetto trace (protobuf)",
-    "rocprofv3": "an output of rocprofv3 (JSON)",
-    "speedscope": "a speedscope profile",
-}
 
 
 @dataclass(frozen=True, slots=True)

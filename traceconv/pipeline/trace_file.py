@@ -27,7 +27,7 @@ from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
-from traceconv.formats.open_source import open_source
+from traceconv.formats.registry import open_source
 from traceconv.normalize.npulog.table_waits import TableWaits
 from traceconv.normalize.trace.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace.first_pass import FirstPass

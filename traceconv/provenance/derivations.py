@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from traceconv.formats.registry import format_of
+
 _NESTED = (
     ("depth, parent_id", "from the slices of its track that enclose it"),
     ("self_ns", "dur_ns less the durations of the slices directly inside it"),
@@ -53,16 +55,6 @@ _TRACE: dict[str, tuple[tuple[str, str], ...]] = {
     "device": (("", "computed: from the tasks on it, and what stands around the events"),),
     "run": (("", "computed: from all events, and from what stands around them (options)"),),
 }
-_OWN_UNITS = {
-    "nsys": ("start_ns, dur_ns", "start, and end less start: ns in the file"),
-    "rocprofv3": ("start_ns, dur_ns", "start_timestamp, and end_timestamp less it: ns in the file"),
-    "furiosa_csv": ("start_ns, dur_ns", "start, and end less start: ns in the file"),
-    "speedscope": (
-        "start_ns, dur_ns",
-        "times of events; of a sampled profile the sum of the weights before, and of the samples with this frame",
-    ),
-    "megengine_static": ("start_ns, dur_ns", "start, and end less start, in seconds there"),
-}
 
 
 def notes_of(reader: str, table: str) -> list[tuple[str, str]]:
@@ -72,5 +64,6 @@ def notes_of(reader: str, table: str) -> list[tuple[str, str]]:
     if reader == "npulog":
         return list(_RAW.get(table, ()))
     found = list(_TRACE.get(table, ()))
-    own = _OWN_UNITS.get(reader)
-    return [own if note is _US and own is not None else note for note in found]
+    known = format_of(reader)
+    own = ("start_ns, dur_ns", known.event_times) if known is not None and known.event_times else _US
+    return [own if note is _US else note for note in found]

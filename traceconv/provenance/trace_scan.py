@@ -18,7 +18,7 @@ from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch
 from traceconv.formats.common.limits import Limits
-from traceconv.formats.open_source import open_source
+from traceconv.formats.registry import open_source
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.trace.metadata import id2_parts, time_places

@@ -21,7 +21,7 @@ from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_col
 from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.file_reader import FileReader
 from traceconv.formats.common.limits import Limits
-from traceconv.formats.furiosa_csv.sniff import BEGINS, HEAD
+from traceconv.formats.furiosa_csv.format import BEGINS, HEAD
 from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords, RecordBatch
 
 SOURCE_ID = 1

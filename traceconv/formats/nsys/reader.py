@@ -18,10 +18,11 @@ from traceconv.events.trace import Coded, EventColumns, EventFlows, Label, Named
 from traceconv.formats.common.columns import durations, integers, json_objects, whole
 from traceconv.formats.common.file_reader import keys_object
 from traceconv.formats.common.files import STDIN, container_of, opened
+from traceconv.formats.common.limits import Limits
 from traceconv.formats.nsys.database import Damage, Database, Row
+from traceconv.formats.nsys.format import MAGIC
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NvtxRanges
-from traceconv.formats.nsys.sniff import MAGIC
 from traceconv.formats.nsys.tables import (
     CALL_TABLES,
     DESCRIBING,
@@ -47,7 +48,9 @@ _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "AN
 class NsysReader:
     """Reads one report. After `batches` has come to its end, the rest is known."""
 
-    def __init__(self, path: Path, log: ImportLog, accounts: Accounts, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, path: Path, log: ImportLog, accounts: Accounts, _limits: Limits, advance: Callable[[int], None]
+    ) -> None:
         _check_file(path)
         self._path = path
         self._log = log

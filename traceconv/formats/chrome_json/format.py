@@ -1,10 +1,10 @@
-"""Whether a text may be a trace in JSON."""
+"""How a trace in Chrome's JSON is recognised and opened."""
 
 from __future__ import annotations
 
 import re
 
-name = "chrome_json"
+from traceconv.formats.format import Format, Reader
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:')
 _EVENT = re.compile(rb'"ph"\s*:')
@@ -18,3 +18,12 @@ def sniff(head: bytes) -> int:
     if _EVENTS.search(head):
         return 95
     return 90 if _EVENT.search(head) else 20
+
+
+def _load_reader() -> Reader:
+    from traceconv.formats.chrome_json.reader import TraceFileReader
+
+    return TraceFileReader
+
+
+FORMAT = Format("chrome_json", "a trace in Chrome's JSON", sniff, _load_reader)

@@ -1,10 +1,10 @@
-"""Whether a text may be a profile in speedscope's own format."""
+"""How a speedscope profile is recognised and opened."""
 
 from __future__ import annotations
 
 import re
 
-name = "speedscope"
+from traceconv.formats.format import Format, Reader
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
 _SCHEMA = re.compile(rb'"\$schema"\s*:\s*"[^"]*speedscope[^"]*file-format-schema')
@@ -19,3 +19,18 @@ def sniff(head: bytes) -> int:
     if _SCHEMA.search(head):
         return 97
     return 93 if _FRAMES.search(head) or _PROFILES.search(head) else 0
+
+
+def _load_reader() -> Reader:
+    from traceconv.formats.speedscope.reader import SpeedscopeReader
+
+    return SpeedscopeReader
+
+
+FORMAT = Format(
+    "speedscope",
+    "a speedscope profile",
+    sniff,
+    _load_reader,
+    event_times="times of events; in a sampled profile, sums of weights",
+)

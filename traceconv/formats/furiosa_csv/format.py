@@ -1,10 +1,10 @@
-"""Whether a text may be the table of spans that Furiosa's profiler writes."""
+"""How a trace of Furiosa's profiler (CSV) is recognised and opened."""
 
 from __future__ import annotations
 
 import re
 
-name = "furiosa_csv"
+from traceconv.formats.format import Format, Reader
 
 #: The first cells of the header, in this order, in every version.
 HEAD = ("trace_id", "parent_span_id", "span_id", "start", "end", "cat", "name")
@@ -16,3 +16,18 @@ _SIGNATURE = ",".join((*HEAD, "thread.id")).encode()
 def sniff(head: bytes) -> int:
     """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
     return 96 if head.removeprefix(b"\xef\xbb\xbf").startswith(_SIGNATURE) else 0
+
+
+def _load_reader() -> Reader:
+    from traceconv.formats.furiosa_csv.reader import FuriosaCsvReader
+
+    return FuriosaCsvReader
+
+
+FORMAT = Format(
+    "furiosa_csv",
+    "a trace of Furiosa's profiler (CSV)",
+    sniff,
+    _load_reader,
+    event_times="start, and end less start: ns in the file",
+)

@@ -1,10 +1,9 @@
-"""Whether a file may be a log of the NPU runtime."""
+"""How a raw log of the NPU runtime is recognised."""
 
 from __future__ import annotations
 
+from traceconv.formats.format import Format
 from traceconv.wire.frames import BLOCK_MAGIC, FILE_MAGIC
-
-name = "npulog"
 
 
 def sniff(head: bytes) -> int:
@@ -12,3 +11,6 @@ def sniff(head: bytes) -> int:
     if head.startswith(FILE_MAGIC):
         return 100
     return 60 if BLOCK_MAGIC in head else 0
+
+
+FORMAT = Format("npulog", "a raw log of the NPU runtime", sniff)

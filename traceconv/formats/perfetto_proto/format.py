@@ -1,8 +1,8 @@
-"""Whether a file may be a Perfetto trace: packets of the fields that such packets have."""
+"""How a Perfetto trace (protobuf) is recognised and opened."""
 
 from __future__ import annotations
 
-name = "perfetto_proto"
+from traceconv.formats.format import Format, Reader
 
 _PACKET_TAG = 0x0A
 #: The packets that are looked at, and the most that a packet may have of fields.
@@ -72,3 +72,12 @@ def _fields(packet: bytes, whole: bool) -> set[int] | None:
             return None
         found.add(number)
     return found
+
+
+def _load_reader() -> Reader:
+    from traceconv.formats.perfetto_proto.reader import PerfettoReader
+
+    return PerfettoReader
+
+
+FORMAT = Format("perfetto_proto", "a Perfetto trace (protobuf)", sniff, _load_reader)

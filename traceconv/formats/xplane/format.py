@@ -1,10 +1,13 @@
-"""Whether a file may be an XSpace: the profile of JAX and XLA in protobuf (`*.xplane.pb`)."""
+"""How an XSpace, the profile of JAX and XLA in protobuf (`*.xplane.pb`), is recognised and opened."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import NoReturn
 
-name = "xplane"
+from traceconv.base.errors import InputError, printable
+from traceconv.formats.format import Format
 
 #: XSpace.planes: a message (field 1), which begins with an id (field 1, left out when 0) and a name (field 2).
 _PLANE = re.compile(rb"\x0a[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12([\x01-\x7f])")
@@ -20,3 +23,13 @@ def sniff(head: bytes) -> int:
     # Behind the name: lines (3), names of events (4) or of statistics (5), or the next plane.
     following = head[match.end() + match[1][0] :][:1]
     return 85 if readable and following in (b"\x1a", b"\x22", b"\x2a", b"\x32", b"\x0a", b"") else 0
+
+
+def _not_read(path: Path, *_: object) -> NoReturn:
+    raise InputError(
+        f"{printable(str(path))} is a profile of JAX or XLA in protobuf (XSpace), which is not read yet; "
+        "ingest the trace.json.gz that lies beside it"
+    )
+
+
+FORMAT = Format("xplane", "a profile of JAX or XLA (XSpace)", sniff, lambda: _not_read)

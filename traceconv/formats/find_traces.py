@@ -16,7 +16,7 @@ from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import head_of, why_empty
-from traceconv.formats.registry import READERS, SURE
+from traceconv.formats.registry import SURE, best_match
 from traceconv.formats.unsupported import what_it_is
 
 #: How deep below a named folder files are looked for, and how many folders and files are looked at in all.
@@ -84,7 +84,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
         except InputError as error:
             unusable.append((path, str(error)))
             continue
-        best = max(READERS, key=lambda reader: reader.sniff(head))
+        best = best_match(head)
         confidence = best.sniff(head)
         other = what_it_is(head, path.name) if confidence < SURE else None
         called_trace = _TRACE_NAME.search(path.name) is not None

@@ -1,10 +1,10 @@
-"""Whether a text may be the profile of a static graph that MegEngine writes."""
+"""How a static profile of MegEngine is recognised and opened."""
 
 from __future__ import annotations
 
 import re
 
-name = "megengine_static"
+from traceconv.formats.format import Format, Reader
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:profiler|graph_exec)"\s*:\s*\{')
 _MEMBER = re.compile(rb'"(?:opr_internal_pf|opr_footprint|comp_seq|mem_chunk|operator|var|device|host)"\s*:')
@@ -13,3 +13,18 @@ _MEMBER = re.compile(rb'"(?:opr_internal_pf|opr_footprint|comp_seq|mem_chunk|ope
 def sniff(head: bytes) -> int:
     """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
     return 94 if _OPENING.match(head) and _MEMBER.search(head) else 0
+
+
+def _load_reader() -> Reader:
+    from traceconv.formats.megengine_static.reader import MegEngineStaticReader
+
+    return MegEngineStaticReader
+
+
+FORMAT = Format(
+    "megengine_static",
+    "a static profile of MegEngine",
+    sniff,
+    _load_reader,
+    event_times="start, and end less start, in seconds there",
+)
