@@ -14,7 +14,8 @@ from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.npulog.discover import find_captures
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 from traceconv.schema import record_by_tag, tables
 from traceconv.schema.dtypes import dtype_of
 from traceconv.store.database import open_store

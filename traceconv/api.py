@@ -30,7 +30,7 @@ from traceconv.base.errors import StoreError, TraceconvError, UsageError, printa
 if TYPE_CHECKING:
     import duckdb
 
-    from traceconv.pipeline.ingest import IngestedRuns
+    from traceconv.pipeline.result import IngestedRuns
     from traceconv.provenance.evidence import Answer
     from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions

@@ -18,7 +18,8 @@ from shared_data import shared
 
 from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import InputError
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 MAKER = shared("malformed") / "make_malformed.py"
 

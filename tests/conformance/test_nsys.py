@@ -12,7 +12,8 @@ from nsys_builder import call, global_tid, insert, kernel, new_report
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 BIG = 9_000_000_000_000_000_123  # beyond what a double holds exactly… and beyond the range of times
 T0 = 4_000_000_000_000_000_001  # odd, and too large for a double

@@ -13,7 +13,8 @@ import pytest
 from shared_data import SHARED
 
 from traceconv.formats.registry import choose_reader
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 REAL = SHARED / "real" / "rocm" / "rocprofv3_908_results.json.gz"
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
 from traceconv.formats.speedscope.stacks import SampledStacks
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMES = [{"name": "main", "file": "a.py", "line": 1}, {"name": "f"}, {"name": "g"}]

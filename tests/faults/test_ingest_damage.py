@@ -13,7 +13,8 @@ from ingest_checks import ingested, normalized, query, record_counts
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 
 def build(

@@ -25,7 +25,8 @@ from traceconv.cli.app import run
 from traceconv.formats import find_traces
 from traceconv.formats.find_traces import by_numbers
 from traceconv.pipeline.discover import find_sources
-from traceconv.pipeline.ingest import IngestedRun, NothingUsable, SilentObserver, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun, NothingUsable, SilentObserver
 from traceconv.store.writer import StoreWriter
 
 RUNS = "SELECT run_id, label, rank, group_label FROM run ORDER BY run_id"

@@ -17,7 +17,8 @@ from traceconv.base.errors import InputError
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.perfetto_proto.framing import PacketFramer
 from traceconv.formats.perfetto_proto.reader import PerfettoReader
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 
 def slices(count: int, first: int = 0) -> bytes:

@@ -15,7 +15,8 @@ from ingest_checks import query
 
 from traceconv.base.errors import StoreError
 from traceconv.export.output import open_output
-from traceconv.pipeline.ingest import IngestedRuns, SilentObserver, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRuns, SilentObserver
 from traceconv.reports.catalog import report_statements
 from traceconv.store import file_lock
 from traceconv.store.writer import StoreWriter

@@ -31,7 +31,8 @@ from perfetto_builder import (
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 RANGES = "SELECT name, start_ns, dur_ns, depth, category, args FROM range ORDER BY start_ns, id"
 BIG = 1_720_000_000_123_456_789

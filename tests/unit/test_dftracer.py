@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 HOST = "6882804a826580cd"
 

@@ -10,7 +10,8 @@ from perfetto_builder import begin, end, event, thread
 
 from traceconv.base.errors import TraceconvError
 from traceconv.normalize.trace.times import exact_number
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 HUGE = "1e99999999999999999999"
 

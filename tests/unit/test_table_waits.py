@@ -12,8 +12,8 @@ import pytest
 from vendor_recording import made_up, timeline
 
 from traceconv.formats.chrome_json import parser
-from traceconv.normalize.npulog import table_waits
-from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize import table_waits
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace import spill
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.writer import StoreWriter

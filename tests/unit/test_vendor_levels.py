@@ -15,7 +15,8 @@ import pytest
 from vendor_recording import T0, Recording, Task, as_level_2, made_up, timeline, write_csv, write_folder, write_kernels
 
 from traceconv.cli import app
-from traceconv.pipeline.ingest import IngestedRun, ingest
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
 
 #: Level, a column for the device, times by way of a double, devices.
 KINDS = {

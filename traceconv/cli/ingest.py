@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from traceconv.pipeline.discover import Problem
-    from traceconv.pipeline.ingest import IngestedRun, IngestedRuns
+    from traceconv.pipeline.result import IngestedRun, IngestedRuns, Problem
     from traceconv.pipeline.trace_file import TraceOptions
 
 #: Losses that are shown one by one; the store has them all.
@@ -94,8 +93,8 @@ def ingest(
     from traceconv.cli.output import say
     from traceconv.cli.progress import ingest_progress
     from traceconv.formats.common.identity import Naming, rank_pattern
-    from traceconv.pipeline.ingest import NothingUsable
     from traceconv.pipeline.ingest import ingest as ingest_captures
+    from traceconv.pipeline.result import NothingUsable
 
     store = store_path(db)
     naming = Naming(None if pattern is None else rank_pattern(pattern), group)

@@ -13,7 +13,7 @@ from traceconv.base.errors import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from traceconv.pipeline.ingest import Observer
+    from traceconv.pipeline.result import Observer
 
 #: How often the numbers of the line are made anew.
 _SECONDS_BETWEEN = 0.1

@@ -2,113 +2,89 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.common.identity import Identity, RunNames
+from traceconv.formats.common.identity import Identity
 from traceconv.formats.npulog.discover import CaptureFolder, fingerprint
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
-from traceconv.pipeline.ingest import IngestedRun, Observer
-from traceconv.pipeline.provenance_rows import insert_provenance, insert_run, path_text
+from traceconv.pipeline.result import Observer
+from traceconv.pipeline.run_import import RunContent, RunTarget, Source, path_text
 from traceconv.pipeline.task_waits import set_stream_waits, settle_table_waits
 from traceconv.pipeline.unfinished_steps import add_unfinished_steps
-from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.writer import StoreWriter
 
 
-def ingest_capture(
-    capture: CaptureFolder, writer: StoreWriter, replace: bool, observer: Observer, names: RunNames
-) -> IngestedRun:
-    """Reads a capture into the store that is being written. `replace`: also when it is there already.
+@dataclass(frozen=True, slots=True)
+class CaptureRecording:
+    """A capture, as it becomes a run."""
 
-    Raises InputError when nothing of it can be used; StoreError when the store can't be written.
-    """
-    started = time.perf_counter()
-    label, source_path = names.label, path_text(capture.path)
-    digest = fingerprint(capture)
-    known = writer.run_of(digest)
-    if known is not None and not replace:
-        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
-    if known is not None:
-        writer.delete_run(known[0])
-    run_id = known[0] if known is not None else writer.next_run_id()
-    size_bytes = sum(file.size_bytes for file in capture.files)
-    observer.start(label, size_bytes)
-    log, accounts = ImportLog(), Accounts()
-    reader = CaptureReader(capture, log, accounts, _counting(observer, accounts))
-    normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
-    step_count = 0
-    try:
-        for name, batches in normalizer.tables(reader.events()):
-            row_count = writer.insert(name, run_id, batches)
-            step_count += row_count if name == "step" else 0
-        facts = normalizer.facts
-    finally:
-        normalizer.close()
-    for device_id, streams in normalizer.unordered_streams.items():
-        overlaps = set_stream_waits(writer, run_id, device_id, streams)
-        if overlaps:
-            message = f"task: device {device_id}: begins before the task before it on its stream ends"
-            log.add(Code.OVERLAP, message, event_count=overlaps)
-    settle_table_waits(writer, run_id, normalizer.table_waits)
-    if (capture.manifest_problem or "").startswith("missing"):
-        for device_id, stream_id, last_ns in normalizer.last_times:
-            after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"
-            log.add(Code.CUT_AT, f"device {device_id}, stream {stream_id}: the log ends at {last_ns} ns{after}")
-    _check_books(capture, accounts, log, step_count)
-    if capture.manifest is None or log.lossy:
-        unfinished = add_unfinished_steps(writer, run_id)
-        if unfinished:
-            log.add(Code.UNFINISHED, "step: named by rows, but not by marks of the device", event_count=unfinished)
-    complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
-    columns = names.columns(Identity(host=facts.host))
-    run = {
-        **asdict(columns),
-        "source_path": source_path,
-        "source_format": "npulog",
-        "source_digest": digest,
-        "writer": facts.writer,
-        "model_name": facts.model_name,
-        "start_ns": facts.start_ns,
-        "end_ns": facts.end_ns,
-        "epoch_known": facts.epoch_known,
-        "epoch_offset_ns": 0 if facts.epoch_known else None,
-        "complete": complete,
-        "options": facts.options,
-        "schema_version": SCHEMA_VERSION,
-    }
-    insert_run(writer, run_id, run)
-    sources = [
-        (
-            source.source_id,
-            path_text(source.file.relative_path),
-            f"npulog {source.record}",
-            source.file.size_bytes,
-            f"{source.digest:08x}",
-        )
-        for source in reader.sources
-    ]
-    blocks = [(source.source_id, *block) for source in reader.sources for block in source.blocks]
-    insert_provenance(writer, run_id, sources, blocks, log, accounts)
-    return IngestedRun(
-        run_id,
-        label,
-        source_path,
-        "ingested" if known is None else "replaced",
-        time.perf_counter() - started,
-        size_bytes,
-        complete,
-        accounts,
-        tuple(log),
-        {source.source_id: source.file.relative_path for source in reader.sources},
-        rank=columns.rank,
-        host=columns.host,
-        group_label=columns.group_label,
-    )
+    capture: CaptureFolder
+    format: str = "npulog"
+
+    @property
+    def path(self) -> Path:
+        return self.capture.path
+
+    def digest(self) -> str:
+        return fingerprint(self.capture)
+
+    def read(self, target: RunTarget) -> RunContent:
+        """Stores its events. Raises InputError when it contains no usable events."""
+        capture, writer, run_id = self.capture, target.writer, target.run_id
+        size_bytes = sum(file.size_bytes for file in capture.files)
+        target.observer.start(target.label, size_bytes)
+        log, accounts = ImportLog(), Accounts()
+        reader = CaptureReader(capture, log, accounts, _counting(target.observer, accounts))
+        normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
+        step_count = 0
+        try:
+            for name, batches in normalizer.tables(reader.events()):
+                row_count = writer.insert(name, run_id, batches)
+                step_count += row_count if name == "step" else 0
+            facts = normalizer.facts
+        finally:
+            normalizer.close()
+        for device_id, streams in normalizer.unordered_streams.items():
+            overlaps = set_stream_waits(writer, run_id, device_id, streams)
+            if overlaps:
+                message = f"task: device {device_id}: begins before the task before it on its stream ends"
+                log.add(Code.OVERLAP, message, event_count=overlaps)
+        settle_table_waits(writer, run_id, normalizer.table_waits)
+        if (capture.manifest_problem or "").startswith("missing"):
+            for device_id, stream_id, last_ns in normalizer.last_times:
+                after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"
+                log.add(Code.CUT_AT, f"device {device_id}, stream {stream_id}: the log ends at {last_ns} ns{after}")
+        _check_books(capture, accounts, log, step_count)
+        if capture.manifest is None or log.lossy:
+            unfinished = add_unfinished_steps(writer, run_id)
+            if unfinished:
+                log.add(Code.UNFINISHED, "step: named by rows, but not by marks of the device", event_count=unfinished)
+        complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
+        columns = {
+            "writer": facts.writer,
+            "model_name": facts.model_name,
+            "start_ns": facts.start_ns,
+            "end_ns": facts.end_ns,
+            "epoch_known": facts.epoch_known,
+            "epoch_offset_ns": 0 if facts.epoch_known else None,
+            "options": facts.options,
+        }
+        sources = [
+            Source(
+                one.source_id,
+                path_text(one.file.relative_path),
+                f"npulog {one.record}",
+                one.file.size_bytes,
+                f"{one.digest:08x}",
+            )
+            for one in reader.sources
+        ]
+        blocks = [(source.source_id, *block) for source in reader.sources for block in source.blocks]
+        return RunContent(columns, Identity(host=facts.host), sources, blocks, size_bytes, complete, log, accounts)
 
 
 def _counting(observer: Observer, accounts: Accounts) -> Callable[[int], None]:

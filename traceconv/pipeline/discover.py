@@ -14,14 +14,7 @@ from traceconv.formats.npulog.discover import CaptureFolder, find_captures
 from traceconv.formats.registry import choose_reader
 from traceconv.formats.vendor_folder.discover import VendorFolder, find_vendor_folders
 from traceconv.normalize.vendor_csv.spec import spec
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A file or folder that gives no run, and why: one line."""
-
-    path: Path
-    message: str
+from traceconv.pipeline.result import Problem
 
 
 @dataclass(frozen=True, slots=True)

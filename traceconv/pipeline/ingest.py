@@ -2,131 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from traceconv.base.diagnostics import Accounts, LogEntry, Severity
+from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import DataLossError, InputError, printable
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.identity import Naming, names_of
-from traceconv.pipeline.discover import Problem, Sources, find_sources
-from traceconv.pipeline.provenance_rows import same_content
+from traceconv.formats.common.identity import Naming, RunNames, names_of
+from traceconv.pipeline.discover import Sources, find_sources
+from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem, SilentObserver
+from traceconv.pipeline.run_import import Recording, import_run
+from traceconv.pipeline.same_content import same_content
 from traceconv.reports.catalog import report_statements
 from traceconv.store.writer import StoreWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from traceconv.pipeline.trace_file import TraceOptions
-
-
-class Observer(Protocol):
-    """Is told how an ingest goes on."""
-
-    def plan(self, run_count: int, total_bytes: int) -> None:
-        """So many runs are to be read, of so many bytes together."""
-
-    def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
-        """A run of so many bytes begins to be read. `passes` 2: its rows are stored when all is read."""
-
-    def advance(self, byte_count: int) -> None:
-        """So many more bytes were read."""
-
-    def counted(self, event_count: int) -> None:
-        """So many more events were read."""
-
-    def storing(self) -> None:
-        """All events of the run are read; now its rows are made and stored."""
-
-    def stored(self, row_count: int) -> None:
-        """So many more rows of the run are on their way into the store."""
-
-    def done(self) -> None:
-        """The run is stored, or was found not to be usable."""
-
-
-class SilentObserver:
-    """Tells nobody."""
-
-    def plan(self, run_count: int, total_bytes: int) -> None: ...
-
-    def start(self, label: str, total_bytes: int, passes: int = 1) -> None: ...
-
-    def advance(self, byte_count: int) -> None: ...
-
-    def counted(self, event_count: int) -> None: ...
-
-    def storing(self) -> None: ...
-
-    def stored(self, row_count: int) -> None: ...
-
-    def done(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class IngestedRun:
-    """What became of one source.
-
-    action     ingested, replaced, or kept (it was in the store already, and was left alone)
-    seconds    wall time; with `record_count` it gives the rate
-    was_lossy  of a run that was kept: something could not be read when it was ingested
-    rank, host, group_label  as in the table run; None: not known
-    """
-
-    run_id: int
-    label: str
-    source_path: str
-    action: str
-    seconds: float = 0.0
-    size_bytes: int = 0
-    complete: bool = True
-    accounts: Accounts = field(default_factory=Accounts)
-    log: tuple[LogEntry, ...] = ()
-    source_names: Mapping[int, str] = field(default_factory=dict)
-    was_lossy: bool = False
-    rank: int | None = None
-    host: str | None = None
-    group_label: str | None = None
-
-    @property
-    def record_count(self) -> int:
-        return sum(account.records for account in self.accounts.by_record.values())
-
-    @property
-    def lossy(self) -> bool:
-        """Whether the store lacks something of the source."""
-        return self.was_lossy or any(entry.severity is not Severity.INFO for entry in self.log)
-
-
-class IngestedRuns(list[IngestedRun]):
-    """What became of each run, and of what gave none.
-
-    unusable  files and folders that should have given a run, each with the reason
-    others    files in folders that are no traces
-    same      (run, an earlier one that seems to have the same content) for each such run
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unusable: list[Problem] = []
-        self.others: list[Problem] = []
-        self.same: list[tuple[int, int]] = []
-
-    @property
-    def lossy(self) -> bool:
-        """Whether the store lacks something of what was to be read."""
-        return bool(self.unusable) or any(run.lossy for run in self)
-
-
-class NothingUsable(InputError):
-    """Of several files or folders none could be used; `problems` has the reasons."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(f"none of {len(self.problems)} files and folders can be used; nothing was stored")
 
 
 def ingest(
@@ -163,15 +55,15 @@ def ingest(
     if not todo.count:
         raise _nothing_usable(result)
     with StoreWriter(store_path, report_statements, on_wait) as writer:
-        for path, sure, ingest_one in todo.each(writer, replace):
+        for recording, sure, names in todo.each():
             run_count, run_id = writer.run_count(), writer.next_run_id()
             try:
-                run = ingest_one()
+                run = import_run(recording, names, writer, todo.observer, replace=replace)
             except InputError as error:
                 if writer.run_count() < run_count:  # the run that it was to replace is gone: only all can be undone
                     raise
                 writer.delete_run(run_id)
-                problem = Problem(path, str(error))
+                problem = Problem(recording.path, str(error))
                 if strict and sure:
                     raise _strictly(problem) from error
                 (result.unusable if sure else result.others).append(problem)
@@ -223,27 +115,25 @@ class _Todo:
         sizes += [_size(trace.path) for trace in sources.traces]
         observer.plan(self.count, sum(sizes))
 
-    def each(self, writer: StoreWriter, replace: bool) -> Iterator[tuple[Path, bool, Callable[[], IngestedRun]]]:
-        """(path, whether it is a recording for certain, what reads it) of each."""
+    def each(self) -> Iterator[tuple[Recording, bool, RunNames]]:
+        """(recording, whether it is one for certain, what it is called) of each."""
         names = iter(self._names)
         # Each kind is loaded when there is one of it, with all that it alone needs.
         if self._sources.captures:
-            from traceconv.pipeline.capture import ingest_capture
+            from traceconv.pipeline.capture import CaptureRecording
         for capture, _ in self._sources.captures:
-            yield capture.path, True, partial(ingest_capture, capture, writer, replace, self.observer, next(names))
+            yield CaptureRecording(capture), True, next(names)
         if not self._sources.folders and not self._sources.traces:
             return
-        from traceconv.pipeline.trace_file import TraceOptions, ingest_trace
+        from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
 
         options = self._options or TraceOptions()
         if self._sources.folders:
-            from traceconv.pipeline.vendor_folder.folder import ingest_folder
+            from traceconv.pipeline.vendor_folder.folder import FolderRecording
         for folder, _ in self._sources.folders:
-            one = partial(ingest_folder, folder, writer, replace, self.observer, options, next(names))
-            yield folder.path, True, one
+            yield FolderRecording(folder, options), True, next(names)
         for trace in self._sources.traces:
-            read = partial(ingest_trace, trace.path, writer, replace, self.observer, options, trace.reader, next(names))
-            yield trace.path, trace.sure, read
+            yield TraceRecording(trace.path, trace.reader, options), trace.sure, next(names)
 
 
 def _size(path: Path) -> int:
@@ -251,10 +141,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size if path != STDIN else 0
     except OSError:
         return 0  # said when it is read
-
-
-def told(batches: Iterator[pa.RecordBatch], observer: Observer) -> Iterator[pa.RecordBatch]:
-    """The same batches; the observer is told of their rows."""
-    for batch in batches:
-        observer.stored(batch.num_rows)
-        yield batch

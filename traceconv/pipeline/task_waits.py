@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.store.writer import StoreWriter
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
-import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
-from dataclasses import replace as replace_columns
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.base.malloc_tuning import give_back
 from traceconv.base.prefetch import ahead
@@ -25,10 +23,10 @@ from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.identity import Identity, RunColumns, RunNames, epoch_offset_ns, of_keys
+from traceconv.formats.common.identity import Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.registry import open_source
-from traceconv.normalize.npulog.table_waits import TableWaits
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
@@ -36,14 +34,11 @@ from traceconv.normalize.trace.own_export import OwnExport, header_of
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
 from traceconv.pipeline.collective_sizes import size_collectives
 from traceconv.pipeline.derived_rows import DerivedRows
-from traceconv.pipeline.ingest import IngestedRun, Observer, told
-from traceconv.pipeline.provenance_rows import insert_provenance, insert_run, path_text
 from traceconv.pipeline.recorded_identity import host_and_rank
+from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
 from traceconv.pipeline.step_reduces import settle_reduces
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
 from traceconv.pipeline.unclear_launches import drop_unclear_launches
-from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
@@ -59,89 +54,68 @@ class TraceOptions:
     rules: tuple[RuleSet, ...] = ()
 
 
-def ingest_trace(
-    path: Path,
-    writer: StoreWriter,
-    replace: bool,
-    observer: Observer,
-    options: TraceOptions,
-    reader_name: str,
-    names: RunNames,
-) -> IngestedRun:
-    """Reads one trace file (`-`: standard input) into the store. InputError when nothing in it can be used."""
-    started = time.perf_counter()
-    label = "stdin" if path == STDIN else names.label
-    source_path = path_text(path)
-    digest = None if path == STDIN else _fingerprint(path)
-    known = writer.run_of(digest) if digest is not None else None
-    if known is not None and not replace:
-        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
-    if known is not None:
-        writer.delete_run(known[0])
-    run_id = known[0] if known is not None else writer.next_run_id()
-    total_bytes = 0 if path == STDIN else path.stat().st_size
-    try:
-        observer.start(label, total_bytes, 2)
-        read = _Read(path, reader_name, options, observer, writer, run_id)
-    except NotAsWritten as changed:
-        if path == STDIN:
-            message = "standard input is an export of traceconv that was changed; ingest it from a file"
-            raise InputError(f"{message} ({printable(str(changed))})") from None
-        observer.start(label, total_bytes, 2)
-        read = _Read(path, reader_name, options, observer, writer, run_id, changed=str(changed))
-    log, accounts, reader = read.log, read.accounts, read.reader
-    if read.derived is not None:
-        read.derived.insert(writer, run_id)
-        if read.unclear_launches:
-            drop_unclear_launches(writer, run_id)
-        if settle_reduces(writer, run_id):
-            set_table_waits(writer, run_id)
-        else:
-            settle_table_waits(writer, run_id, read.table_waits)
-        size_collectives(writer, run_id)
-    complete = not log.lossy and not any(entry.code.text == "no_end" for entry in log)
-    columns = replace_columns(_columns(writer, run_id, names, read), label=label)
-    run = {
-        "options": reader.options(),
-        "epoch_offset_ns": epoch_offset_ns(reader.keys, read.run_columns.get("start_ns")),
-        **read.run_columns,
-        **asdict(columns),
-        "source_path": source_path,
-        "source_format": reader_name,
-        "source_digest": digest,
-        "complete": complete and read.run_columns.get("complete", True) is not False,
-        "schema_version": SCHEMA_VERSION,
-    }
-    insert_run(writer, run_id, run)
-    container = "" if reader.container == "plain" else f" {reader.container}"
-    sources = [(SOURCE_ID, label, f"{reader_name}{container}", reader.size_bytes, reader.digest)]
-    insert_provenance(writer, run_id, sources, [(SOURCE_ID, *block) for block in reader.blocks], log, accounts)
-    return IngestedRun(
-        run_id,
-        label,
-        source_path,
-        "ingested" if known is None else "replaced",
-        time.perf_counter() - started,
-        reader.size_bytes,
-        complete,
-        accounts,
-        tuple(log),
-        {SOURCE_ID: label},
-        rank=columns.rank,
-        host=columns.host,
-        group_label=columns.group_label,
-    )
+@dataclass(frozen=True, slots=True)
+class TraceRecording:
+    """A trace file (`-`: standard input), as it becomes a run. `format`: the name of its reader."""
+
+    path: Path
+    format: str
+    options: TraceOptions
+
+    def digest(self) -> str | None:
+        return None if self.path == STDIN else _fingerprint(self.path)
+
+    def read(self, target: RunTarget) -> RunContent:
+        """Stores its events. Raises InputError when it contains no usable events."""
+        total_bytes = 0 if self.path == STDIN else self.path.stat().st_size
+        try:
+            target.observer.start(target.label, total_bytes, 2)
+            read = _Read(self, target)
+        except NotAsWritten as changed:
+            if self.path == STDIN:
+                message = "standard input is an export of traceconv that was changed; ingest it from a file"
+                raise InputError(f"{message} ({printable(str(changed))})") from None
+            target.observer.start(target.label, total_bytes, 2)
+            read = _Read(self, target, changed=str(changed))
+        log, reader, run_columns = read.log, read.reader, read.run_columns
+        if read.derived is not None:
+            read.derived.insert(target.writer, target.run_id)
+            if read.unclear_launches:
+                drop_unclear_launches(target.writer, target.run_id)
+            if settle_reduces(target.writer, target.run_id):
+                set_table_waits(target.writer, target.run_id)
+            else:
+                settle_table_waits(target.writer, target.run_id, read.table_waits)
+            size_collectives(target.writer, target.run_id)
+        complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
+        columns = {
+            "options": reader.options(),
+            "epoch_offset_ns": epoch_offset_ns(reader.keys, run_columns.get("start_ns")),
+            **run_columns,
+        }
+        container = "" if reader.container == "plain" else f" {reader.container}"
+        source = Source(SOURCE_ID, target.label, f"{self.format}{container}", reader.size_bytes, reader.digest)
+        return RunContent(
+            columns,
+            _identity(target, read),
+            [source],
+            [(SOURCE_ID, *block) for block in reader.blocks],
+            reader.size_bytes,
+            complete and run_columns.get("complete", True) is not False,
+            log,
+            read.accounts,
+        )
 
 
-def _columns(writer: StoreWriter, run_id: int, names: RunNames, read: _Read) -> RunColumns:
-    """Whose run it is: by what an export of ours has kept, by what the file says beside its events, and in them."""
+def _identity(target: RunTarget, read: _Read) -> Identity:
+    """Whose recording it is: by what an export of ours kept, then the file's other keys, then its events."""
     kept = Identity(
         read.run_columns.get("rank"),  # type: ignore[arg-type]  # the columns have the types of the table run
         read.run_columns.get("host"),  # type: ignore[arg-type]
         read.run_columns.get("group_label"),  # type: ignore[arg-type]
     )
-    host, rank = host_and_rank(writer, run_id, read.run_columns.get("writer"), read.process_names)
-    return names.columns(kept.over(of_keys(read.reader.keys)).over(Identity(rank, host)))
+    host, rank = host_and_rank(target.writer, target.run_id, read.run_columns.get("writer"), read.process_names)
+    return kept.over(of_keys(read.reader.keys)).over(Identity(rank, host))
 
 
 class _Passes(Protocol):
@@ -167,22 +141,14 @@ class _Read:
     changed  why the file, though it looks like an export of ours, is to be read as any other; None: it may be one
     """
 
-    def __init__(
-        self,
-        path: Path,
-        reader_name: str,
-        options: TraceOptions,
-        observer: Observer,
-        writer: StoreWriter,
-        run_id: int,
-        changed: str | None = None,
-    ) -> None:
+    def __init__(self, recording: TraceRecording, target: RunTarget, changed: str | None = None) -> None:
+        path, options, observer = recording.path, recording.options, target.observer
         # Reading and making rows go on side by side: each has a log of its own, so that the order is always the same.
         self.log, read_log, self.accounts = ImportLog(), ImportLog(), Accounts()
         self.process_names: set[str | None] = set()
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
-        self.reader = open_source(reader_name, path, read_log, self.accounts, options.limits, observer.advance)
+        self.reader = open_source(recording.format, path, read_log, self.accounts, options.limits, observer.advance)
         self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():
@@ -197,15 +163,15 @@ class _Read:
                 self.log.put_first(read_log)
                 observer.storing()
                 texts = [len(text) for text in self.reader.keys.values()]
-                writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
+                target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
                 passes.end()
                 give_back()
                 _check_usable(path, self.reader, self.accounts, self.log)
                 derived = DerivedRows()
-                with closing(ahead(_rows(passes, derived, observer))) as rows:
+                with closing(ahead(_rows(passes, derived))) as rows:
                     for name, of_table in groupby(rows, itemgetter(0)):
                         batches = (batch for _, batch in of_table)
-                        writer.insert(name, run_id, self._noted(batches) if name == "process" else batches)
+                        target.insert(name, self._noted(batches) if name == "process" else batches)
         finally:
             if self._passes is not None:
                 self._passes.close()
@@ -242,14 +208,12 @@ class _Read:
         return _AnyTrace(self.log, self.accounts, self.reader, options)
 
 
-def _rows(
-    passes: _Passes, derived: DerivedRows, observer: Observer
-) -> Generator[tuple[str, pa.RecordBatch], None, None]:
+def _rows(passes: _Passes, derived: DerivedRows) -> Generator[tuple[str, pa.RecordBatch], None, None]:
     """The batches of all tables, one table after another. `derived` sees those of a trace of any writer."""
     for name, batches in passes.tables():
         if isinstance(passes, _AnyTrace):
             batches = derived.noted(name, batches, passes.memory_markers())
-        for batch in told(batches, observer):
+        for batch in batches:
             yield name, batch
 
 
@@ -306,9 +270,7 @@ def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: Impo
         return
     if reader.found_events and not log.lossy:
         return  # a trace without events: that is what was recorded
-    reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
-    reason = printable(reasons[0]) if reasons else "there is no array of events in it"
-    raise InputError(f"{printable(str(path))}: nothing in it can be used ({reason}); is it a trace?")
+    raise InputError(f"{no_usable_events(path, log, 'there is no array of events in it')}; is it a trace?")
 
 
 def _fingerprint(path: Path) -> str:

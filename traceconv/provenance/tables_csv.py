@@ -13,7 +13,7 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Account, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.formats.furiosa_csv.sniff import BEGINS
+from traceconv.formats.furiosa_csv.format import BEGINS
 from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 from traceconv.normalize.vendor_csv.spec import FileKind, spec
 from traceconv.normalize.vendor_csv.typed import Odd, typed

@@ -16,14 +16,16 @@ from traceconv.base.diagnostics import Account, Code, ImportLog, LogEntry, Sever
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.common.files import TextSource
+from traceconv.formats.common.identity import Naming, names_of
 from traceconv.formats.vendor_folder.discover import VendorFolder, slice_number
 from traceconv.formats.vendor_folder.records import CsvRecords
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, plain, spec
 from traceconv.normalize.vendor_csv.typed import Odd, typed
 from traceconv.pipeline.discover import vendor_folders
-from traceconv.pipeline.ingest import Observer, SilentObserver
+from traceconv.pipeline.result import Observer, SilentObserver
+from traceconv.pipeline.run_import import import_run
 from traceconv.pipeline.trace_file import TraceOptions
-from traceconv.pipeline.vendor_folder.folder import ingest_folder
+from traceconv.pipeline.vendor_folder.folder import FolderRecording
 from traceconv.pipeline.vendor_folder.task_sql import TASK_COLUMNS, match_tasks
 from traceconv.reports.catalog import report_statements
 from traceconv.store.writer import StoreWriter
@@ -126,7 +128,8 @@ def _verify(folder: VendorFolder, exact: bool, observer: Observer) -> Verdict:
         tempfile.TemporaryDirectory(prefix="traceconv-verify-") as scratch,
         StoreWriter(Path(scratch) / "verify.duckdb", report_statements) as writer,
     ):
-        run = ingest_folder(folder, writer, False, observer, TraceOptions())
+        names = names_of([(folder.path, None)], Naming())[0]
+        run = import_run(FolderRecording(folder, TraceOptions()), names, writer, observer)
         verdict.losses = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
         verdict.tallies = _FolderCheck(folder, writer, run.run_id, exact, run.log).tallies()
     return verdict

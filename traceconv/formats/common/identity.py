@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from traceconv.base.errors import UsageError, printable, regular_expression
+from traceconv.formats.common.files import STDIN
 
 #: Folders above a named file whose names are looked at.
 NAMED_FOLDERS = 3
@@ -145,7 +146,7 @@ def names_of(places: Sequence[tuple[Path, Path | None]], naming: Naming) -> list
     titles = dict(zip(ordered, _telling([_parts(folder) for folder in ordered]), strict=True))
     return [
         RunNames(
-            label,
+            label if path != STDIN else "stdin",
             one,
             _by_user(path, naming),
             None if one.folder is None else titles[one.folder] or None,

@@ -20,9 +20,9 @@ from traceconv.events.npu import EventBatch
 from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.npulog import device_passes, host_passes
 from traceconv.normalize.npulog.context import RunContext
-from traceconv.normalize.npulog.table_waits import TableWaits
 from traceconv.normalize.rows import row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.wire.text import TextCollector
 
 #: Most dictionary text that is kept: it is what must fit in memory.

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.prefetch import ahead
-from traceconv.normalize.npulog.table_waits import TableWaits
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
 from traceconv.normalize.trace.classify import Classifier, RuleSet, rules_of, telling
 from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester, complete_nester

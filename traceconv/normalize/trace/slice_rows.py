@@ -15,9 +15,9 @@ from traceconv.base.int64 import differences
 from traceconv.base.integers import whole_number
 from traceconv.base.prefetch import ahead
 from traceconv.normalize.carried import NumberedRows
-from traceconv.normalize.npulog.table_waits import TableWaits
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import merged
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Rule, RuleSet

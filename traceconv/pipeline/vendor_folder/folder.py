@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from traceconv.base.diagnostics import Accounts, Code, Severity
+from traceconv.base.diagnostics import Accounts, Code
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
-from traceconv.formats.common.identity import EPOCH_RANGE, Naming, RunNames, epoch_offset_ns, names_of, of_facts
+from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts
 from traceconv.formats.vendor_folder.discover import VendorFolder
 from traceconv.normalize.trace.classify import built_in
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline.collective_sizes import size_collectives
-from traceconv.pipeline.ingest import IngestedRun, Observer, told
-from traceconv.pipeline.provenance_rows import Block, Source, insert_provenance, insert_run, path_text
+from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
 from traceconv.pipeline.step_reduces import settle_reduces
 from traceconv.pipeline.task_waits import set_table_waits
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
-from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
@@ -55,91 +52,63 @@ class _Run:
     log: FolderLog = field(default_factory=FolderLog)
     accounts: Accounts = field(default_factory=Accounts)
     sources: list[Source] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[tuple[int, int, int, int | None, int | None]] = field(default_factory=list)
     writer_title: str = _WRITER
     start_ns: int | None = None
     end_ns: int | None = None
 
 
-def ingest_folder(
-    folder: VendorFolder,
-    writer: StoreWriter,
-    replace_run: bool,
-    observer: Observer,
-    options: TraceOptions,
-    names: RunNames | None = None,
-) -> IngestedRun:
-    """Reads one recording's output folder into the store. InputError when nothing in it can be used."""
-    started = time.perf_counter()
-    names = names or names_of([(folder.path, None)], Naming())[0]
-    label, source_path = names.label, path_text(folder.path)
-    digest = _fingerprint(folder)
-    known = writer.run_of(digest)
-    if known is not None and not replace_run:
-        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
-    if known is not None:
-        writer.delete_run(known[0])
-    run_id = known[0] if known is not None else writer.next_run_id()
-    size_bytes = sum(file.stat().st_size for file in folder.files)  # they were all read for the fingerprint
-    observer.start(label, size_bytes, 2 if folder.timelines else 1)
-    run = _Run()
-    if folder.timelines:
-        _timelines(folder, writer, run_id, run, observer, options)
-    settle_labelled_devices(writer, run_id)
-    _tables(folder, writer, run_id, run, observer, options)
-    run.log.current = None
-    settle_one_device(writer, run_id)
-    settle_reduces(writer, run_id)
-    set_table_waits(writer, run_id)
-    size_collectives(writer, run_id)
-    facts = _facts(folder, run)
-    for file, why in folder.left:
-        run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
-    books = run.accounts.by_record
-    run.accounts.check()
-    if not any(account.records - account.lost for account in books.values()):
-        reasons = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
-        reason = printable(reasons[0]) if reasons else "its tables are empty"
-        raise InputError(f"{printable(str(folder.path))}: nothing in it can be used ({reason})")
-    _bounds(writer, run_id, run)
-    complete = not run.log.lossy and not any(entry.code is Code.NO_END for entry in run.log)
-    columns = names.columns(of_facts(facts))
-    row = {
-        **asdict(columns),
-        "source_path": source_path,
-        "source_format": "vendor_folder",
-        "source_digest": digest,
-        "writer": run.writer_title,
-        "start_ns": run.start_ns,
-        "end_ns": run.end_ns,
-        "epoch_known": run.start_ns is not None and run.start_ns in EPOCH_RANGE,
-        "epoch_offset_ns": epoch_offset_ns({}, run.start_ns),
-        "complete": complete,
-        "options": json.dumps(facts) if facts else None,
-        "schema_version": SCHEMA_VERSION,
-    }
-    insert_run(writer, run_id, row)
-    insert_provenance(writer, run_id, run.sources, run.blocks, run.log, run.accounts)
-    return IngestedRun(
-        run_id,
-        label,
-        source_path,
-        "ingested" if known is None else "replaced",
-        time.perf_counter() - started,
-        size_bytes,
-        complete,
-        run.accounts,
-        tuple(run.log),
-        {source_id: path for source_id, path, _, _, _ in run.sources},
-        rank=columns.rank,
-        host=columns.host,
-        group_label=columns.group_label,
-    )
+@dataclass(frozen=True, slots=True)
+class FolderRecording:
+    """A vendor's output folder, as it becomes a run."""
+
+    folder: VendorFolder
+    options: TraceOptions
+    format: str = "vendor_folder"
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    def digest(self) -> str:
+        return _fingerprint(self.folder)
+
+    def read(self, target: RunTarget) -> RunContent:
+        """Stores its events. Raises InputError when it contains no usable events."""
+        folder, writer, run_id = self.folder, target.writer, target.run_id
+        size_bytes = sum(file.stat().st_size for file in folder.files)  # they were all read for the digest
+        target.observer.start(target.label, size_bytes, 2 if folder.timelines else 1)
+        run = _Run()
+        if folder.timelines:
+            _timelines(folder, target, run, self.options)
+        settle_labelled_devices(writer, run_id)
+        _tables(folder, target, run, self.options)
+        run.log.current = None
+        settle_one_device(writer, run_id)
+        settle_reduces(writer, run_id)
+        set_table_waits(writer, run_id)
+        size_collectives(writer, run_id)
+        facts = _facts(folder, run)
+        for file, why in folder.left:
+            run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
+        run.accounts.check()
+        if not any(account.records - account.lost for account in run.accounts.by_record.values()):
+            raise no_usable_events(folder.path, run.log, "its tables are empty")
+        _bounds(writer, run_id, run)
+        complete = not run.log.lossy and not any(entry.code is Code.NO_END for entry in run.log)
+        columns = {
+            "writer": run.writer_title,
+            "start_ns": run.start_ns,
+            "end_ns": run.end_ns,
+            "epoch_known": run.start_ns is not None and run.start_ns in EPOCH_RANGE,
+            "epoch_offset_ns": epoch_offset_ns({}, run.start_ns),
+            "options": json.dumps(facts) if facts else None,
+        }
+        identity = of_facts(facts)
+        return RunContent(columns, identity, run.sources, run.blocks, size_bytes, complete, run.log, run.accounts)
 
 
-def _timelines(
-    folder: VendorFolder, writer: StoreWriter, run_id: int, run: _Run, observer: Observer, options: TraceOptions
-) -> None:
+def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOptions) -> None:
     """The files of events, one behind the other, as one trace."""
     first = FirstPass(run.log, run.accounts, SOURCE_ID, ORDINAL_BITS)
     second: SecondPass | None = None
@@ -148,20 +117,20 @@ def _timelines(
         for source_id, path in enumerate(folder.timelines, 1):
             run.log.current = source_id
             shift = (source_id - SOURCE_ID) << ORDINAL_BITS
-            reader = TraceFileReader(path, run.log, run.accounts, options.limits, observer.advance)
+            reader = TraceFileReader(path, run.log, run.accounts, options.limits, target.observer.advance)
             for batch in reader.batches():
-                observer.counted(batch.columns.count)
+                target.observer.counted(batch.columns.count)
                 first.take(batch if not shift else replace(batch, first_ordinal=batch.first_ordinal + shift))
             keys.update(reader.keys)
-            run.sources.append((source_id, folder.name_of(path), "chrome_json", reader.size_bytes, reader.digest))
+            run.sources.append(Source(source_id, folder.name_of(path), "chrome_json", reader.size_bytes, reader.digest))
             run.blocks += [(source_id, at + shift, count, offset, size) for at, count, offset, size in reader.blocks]
         run.log.current = SOURCE_ID if len(folder.timelines) == 1 else None
-        observer.storing()
+        target.observer.storing()
         first.end()
         second = SecondPass(first, keys, (*options.rules, *built_in()))
         second.prepare()
         for name, batches in second.tables():
-            writer.insert(name, run_id, told(batches, observer))
+            target.insert(name, batches)
         run.start_ns, run.end_ns = first.first_ns, first.last_ns
         run.writer_title = second.rules.title or _WRITER
     finally:
@@ -170,9 +139,8 @@ def _timelines(
             second.close()
 
 
-def _tables(
-    folder: VendorFolder, writer: StoreWriter, run_id: int, run: _Run, observer: Observer, options: TraceOptions
-) -> None:
+def _tables(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOptions) -> None:
+    writer, run_id = target.writer, target.run_id
     files = sorted((_place(path), path) for path in folder.tables)
     coarse_bytes = 1
     for source_id, (_, path) in enumerate(files, len(folder.timelines) + 1):
@@ -181,13 +149,13 @@ def _tables(
         name = folder.name_of(path)
         run.log.current = source_id
         if kind.becomes == "nothing":
-            run.sources.append((source_id, name, kind.kind, path.stat().st_size, None))
+            run.sources.append(Source(source_id, name, kind.kind, path.stat().st_size, None))
             message = f"{name}: {kind.doc}; traceconv verify checks what can be checked"
             run.log.add(Code.NOT_READ, message, source_id=source_id)
             continue
         one = TableIngest(path, name, kind, source_id, run.log, run.accounts, writer, run_id)
-        one.read(options.limits, observer.advance, has_timeline=bool(folder.timelines))
-        run.sources.append((source_id, name, kind.kind, one.size_bytes, one.digest))
+        one.read(options.limits, target.observer.advance, has_timeline=bool(folder.timelines))
+        run.sources.append(Source(source_id, name, kind.kind, one.size_bytes, one.digest))
         run.blocks += [(source_id, *block) for block in one.blocks]
         coarse_bytes = max(coarse_bytes, one.coarse_bytes)
     add_held_memory(writer, run_id, coarse_bytes)

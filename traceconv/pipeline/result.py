@@ -1,0 +1,125 @@
+"""What an ingest tells of its progress, and what became of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from traceconv.base.diagnostics import Accounts, LogEntry, Severity
+from traceconv.base.errors import InputError
+
+
+class Observer(Protocol):
+    """Follows the progress of an ingest."""
+
+    def plan(self, run_count: int, total_bytes: int) -> None:
+        """All runs to be read, and the bytes of all of them together."""
+
+    def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
+        """A run begins to be read. `passes` 2: its rows are stored when all of it is read."""
+
+    def advance(self, byte_count: int) -> None:
+        """Bytes read since the last call."""
+
+    def counted(self, event_count: int) -> None:
+        """Events read since the last call."""
+
+    def storing(self) -> None:
+        """All events of the run are read; now its rows are made and stored."""
+
+    def stored(self, row_count: int) -> None:
+        """Rows sent to the store since the last call."""
+
+    def done(self) -> None:
+        """The run is stored, or can't be used."""
+
+
+class SilentObserver:
+    """Ignores everything."""
+
+    def plan(self, run_count: int, total_bytes: int) -> None: ...
+
+    def start(self, label: str, total_bytes: int, passes: int = 1) -> None: ...
+
+    def advance(self, byte_count: int) -> None: ...
+
+    def counted(self, event_count: int) -> None: ...
+
+    def storing(self) -> None: ...
+
+    def stored(self, row_count: int) -> None: ...
+
+    def done(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A file or folder that gives no run, and why: one line."""
+
+    path: Path
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedRun:
+    """What became of one source.
+
+    action     ingested, replaced, or kept (it was in the store already, and was left alone)
+    seconds    wall time; with `record_count` it gives the rate
+    was_lossy  of a run that was kept: something could not be read when it was ingested
+    rank, host, group_label  as in the table run; None: not known
+    """
+
+    run_id: int
+    label: str
+    source_path: str
+    action: str
+    seconds: float = 0.0
+    size_bytes: int = 0
+    complete: bool = True
+    accounts: Accounts = field(default_factory=Accounts)
+    log: tuple[LogEntry, ...] = ()
+    source_names: Mapping[int, str] = field(default_factory=dict)
+    was_lossy: bool = False
+    rank: int | None = None
+    host: str | None = None
+    group_label: str | None = None
+
+    @property
+    def record_count(self) -> int:
+        return sum(account.records for account in self.accounts.by_record.values())
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the store lacks something of the source."""
+        return self.was_lossy or any(entry.severity is not Severity.INFO for entry in self.log)
+
+
+class IngestedRuns(list[IngestedRun]):
+    """What became of each run, and of what gave none.
+
+    unusable  files and folders that should have given a run, each with the reason
+    others    files in folders that are no traces
+    same      (run, an earlier one that seems to have the same content) for each such run
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unusable: list[Problem] = []
+        self.others: list[Problem] = []
+        self.same: list[tuple[int, int]] = []
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the store lacks something of what was to be read."""
+        return bool(self.unusable) or any(run.lossy for run in self)
+
+
+class NothingUsable(InputError):
+    """None of several files or folders could be used; `problems` has the reasons."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"none of {len(self.problems)} files and folders can be used; nothing was stored")

@@ -1,0 +1,177 @@
+"""One recording becomes one run: the steps that captures, trace files and vendors' folders have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
+from traceconv.base.errors import InputError, printable
+from traceconv.formats.common.identity import Identity, RunNames
+from traceconv.normalize.rows import rows_from_tuples
+from traceconv.pipeline.result import IngestedRun, Observer
+from traceconv.schema import table
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.writer import StoreWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A row of the table source."""
+
+    source_id: int
+    path: str
+    format: str
+    size_bytes: int | None
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTarget:
+    """Where the rows of one run go."""
+
+    writer: StoreWriter
+    run_id: int
+    label: str
+    observer: Observer
+
+    def insert(self, name: str, batches: Iterator[pa.RecordBatch]) -> int:
+        """Stores rows of a table, and reports them as progress; returns how many."""
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                self.observer.stored(batch.num_rows)
+                yield batch
+
+        return self.writer.insert(name, self.run_id, counted())
+
+
+@dataclass(frozen=True, slots=True)
+class RunContent:
+    """What is known of a run when all of its events are stored.
+
+    columns   of the table run: those that depend on the format
+    identity  whose recording it is, by what it says of itself
+    blocks    rows of source_block, without the run
+    complete  whether nothing is missing, as far as the recording tells
+    """
+
+    columns: Mapping[str, object]
+    identity: Identity
+    sources: Sequence[Source]
+    blocks: Sequence[tuple[int, int, int, int | None, int | None]]
+    size_bytes: int
+    complete: bool
+    log: ImportLog
+    accounts: Accounts
+
+
+class Recording(Protocol):
+    """What becomes one run."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
+    def format(self) -> str:
+        """What `run.source_format` says."""
+
+    def digest(self) -> str | None:
+        """By which the same recording is recognised; None: it can't be, as with standard input."""
+
+    def read(self, target: RunTarget) -> RunContent:
+        """Stores its events. Raises InputError when it contains no usable events."""
+
+
+def import_run(
+    recording: Recording, names: RunNames, writer: StoreWriter, observer: Observer, *, replace: bool = False
+) -> IngestedRun:
+    """Reads a recording into the open transaction of a store.
+
+    replace  a recording that is in the store already is read again and takes the place of its run
+
+    Raises InputError when it contains no usable events; StoreError when the store can't be written.
+    """
+    started = time.perf_counter()
+    source_path = path_text(recording.path)
+    digest = recording.digest()
+    known = writer.run_of(digest) if digest is not None else None
+    if known is not None and not replace:
+        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
+    if known is not None:
+        writer.delete_run(known[0])
+    run_id = known[0] if known is not None else writer.next_run_id()
+    content = recording.read(RunTarget(writer, run_id, names.label, observer))
+    identity = names.columns(content.identity)
+    row = {
+        **content.columns,
+        **asdict(identity),
+        "source_path": source_path,
+        "source_format": recording.format,
+        "source_digest": digest,
+        "complete": content.complete,
+        "schema_version": SCHEMA_VERSION,
+    }
+    writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(row), [tuple(row.values())])]))
+    _insert_provenance(writer, run_id, content)
+    return IngestedRun(
+        run_id,
+        identity.label,
+        source_path,
+        "ingested" if known is None else "replaced",
+        time.perf_counter() - started,
+        content.size_bytes,
+        content.complete,
+        content.accounts,
+        tuple(content.log),
+        {source.source_id: source.path for source in content.sources},
+        rank=identity.rank,
+        host=identity.host,
+        group_label=identity.group_label,
+    )
+
+
+def no_usable_events(path: Path, log: ImportLog, otherwise: str) -> InputError:
+    """The error of a recording without usable events: with the first loss as the reason, or `otherwise`."""
+    reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
+    reason = printable(reasons[0]) if reasons else otherwise
+    return InputError(f"{printable(str(path))}: nothing in it can be used ({reason})")
+
+
+def insert_log_entry(writer: StoreWriter, run_id: int, code: Code, message: str) -> None:
+    """Adds one entry to the import log of a stored run."""
+    _insert(writer, run_id, "import_log", [(None, code.severity.value, code.text, None, None, None, message)])
+
+
+def _insert_provenance(writer: StoreWriter, run_id: int, content: RunContent) -> None:
+    """Where the rows came from, what was lost on the way, and the accounts."""
+    entries = [
+        (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message)
+        for e in content.log
+    ]
+    accounts = [
+        (name, a.records, a.rows, a.merged, a.consumed, a.lost)
+        for name, a in sorted(content.accounts.by_record.items())
+    ]
+    _insert(
+        writer, run_id, "source", [(s.source_id, s.path, s.format, s.size_bytes, s.digest) for s in content.sources]
+    )
+    _insert(writer, run_id, "source_block", content.blocks)
+    _insert(writer, run_id, "import_log", entries)
+    _insert(writer, run_id, "import_account", accounts)
+
+
+def _insert(writer: StoreWriter, run_id: int, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+    columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
+    writer.insert(name, run_id, iter([rows_from_tuples(name, columns, rows)]))
+
+
+def path_text(path: object) -> str:
+    """A path as text, with escapes for bytes that are not UTF-8."""
+    return str(path).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,37 @@
+"""Runs that seem to be of one recording, though their files differ: compressed and plain, or read by two readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceconv.base.diagnostics import Code
+from traceconv.pipeline.run_import import insert_log_entry
+from traceconv.store.writer import StoreWriter
+
+_SAME_CONTENT = """
+WITH accounts AS (
+    SELECT run_id, list((record, record_count, row_count, lost_count) ORDER BY record) AS account
+    FROM import_account GROUP BY run_id
+)
+SELECT run.run_id, min(other.run_id)
+FROM run
+JOIN accounts USING (run_id)
+JOIN run AS other ON other.run_id < run.run_id AND other.start_ns = run.start_ns AND other.end_ns = run.end_ns
+    AND other.rank IS NOT DISTINCT FROM run.rank AND other.host IS NOT DISTINCT FROM run.host
+JOIN accounts AS others ON others.run_id = other.run_id AND others.account = accounts.account
+WHERE list_contains($runs, run.run_id)
+GROUP BY run.run_id
+ORDER BY run.run_id
+"""
+
+
+def same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """(run, earlier run) for those of `run_ids` that have the times and counts of an earlier run of the same rank.
+
+    Both are kept, and the import log says so.
+    """
+    found = [(int(run_id), int(other)) for run_id, other in writer.fetch(_SAME_CONTENT, {"runs": list(run_ids)})]
+    for run_id, other in found:
+        message = f"has the times and counts of run {other}: the same recording, it seems; both are kept"
+        insert_log_entry(writer, run_id, Code.SAME_CONTENT, message)
+    return found
