@@ -491,7 +491,7 @@ def test_numbers_of_64_bits_are_null_and_named_where_a_column_has_63(tmp_path: P
 
 def test_times_out_of_range_cost_their_records_and_no_more(tmp_path: Path) -> None:
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
-    b.call(1, 100, 2**63 - 1, "ends at the end of time").call(2, 200, 210, "good")
+    b.call(1, -100, 2**63 - 1, "ends at the end of time").call(2, 200, 210, "good")
     b.task(1, 10, 2**64 - 1, "ends at the end of time").task(2, 30, 40, "good").task(3, 2**63, None, "starts there")
     b.add("counter", 0, ticks=2**64 - 1, name="c", value=1).add("counter", 0, ticks=5, name="c", value=2)
     b.add("step_mark", 0, ticks=2**64 - 1, step_id=1, mark="start")
@@ -504,11 +504,13 @@ def test_times_out_of_range_cost_their_records_and_no_more(tmp_path: Path) -> No
     ]
     assert ("good", 100) in query(store, "SELECT name, dur_ns FROM task")
     assert query(store, "SELECT value_int FROM counter JOIN track USING (run_id, track_id) WHERE name = 'c'") == [(2,)]
-    assert query(store, "SELECT start_ns, end_ns FROM run") == [(7, 1400)]
+    assert query(store, "SELECT start_ns, end_ns FROM run") == [(-100, 2**63 - 1)]
     books = runs[0].accounts.by_record
     assert {name: account.lost for name, account in books.items() if account.lost} == {
-        "api": 1, "task": 3, "counter": 1, "step_mark": 1, "memory": 1,
+        "task": 3, "counter": 1, "step_mark": 1, "memory": 1,
     }  # fmt: skip
+    # Both records of the call are kept: only what lies between them doesn't fit into 64 bits.
+    assert query(store, "SELECT event_count FROM import_log WHERE code = 'bad_duration'") == [(1,)]
     assert query(store, "SELECT clock_error_ns FROM device") == [(12,)]
 
 
