@@ -110,7 +110,7 @@ def test_an_ingest_that_contradicts_itself_stores_nothing_and_says_how_to_report
     header = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim"
     (output / "kernel_details.csv").write_text(f"{header}\n1,gemm,MatMul,AI_CORE,1700000000000020.0,500.0,0,1\n")
     code = (
-        "import sys; from traceconv import diagnostics; from traceconv.cli.app import run\n"
+        "import sys; from traceconv.base import diagnostics; from traceconv.cli.app import run\n"
         "diagnostics.Account.balanced = property(lambda self: False)\n"
         "sys.exit(sum(run(['ingest', path, '--db', sys.argv[1]]) for path in sys.argv[2:]))"
     )

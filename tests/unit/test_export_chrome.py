@@ -319,12 +319,12 @@ def test_the_earliest_time_is_the_base_even_before_the_run(make_store: MakeStore
         run=[{"run_id": 1, "start_ns": 100}],
         track=[{"track_id": 1, "kind": "stream"}],
         task=[
-            {"id": 1, "track_id": 1, "name": "k", "start_ns": -(2**63), "dur_ns": 5, "depth": 0},
-            {"id": 2, "track_id": 1, "name": "k", "start_ns": 2**63 - 1, "dur_ns": 0, "depth": 0},
+            {"id": 1, "track_id": 1, "name": "k", "start_ns": -(2**62), "dur_ns": 5, "depth": 0},
+            {"id": 2, "track_id": 1, "name": "k", "start_ns": 2**62 - 1, "dur_ns": 0, "depth": 0},
         ],
     )
     document = exported(store)
-    assert document["otherData"]["base_ns"] == str(-(2**63))
+    assert document["otherData"]["base_ns"] == str(-(2**62))
     assert_all_rows(store, document)
 
 

@@ -14,8 +14,8 @@ from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.chrome_json import parser, patch, salvage
 from traceconv.formats.chrome_json.parser import TraceParser
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.furiosa_csv.format import HEAD
 from traceconv.formats.furiosa_csv.reader import FuriosaCsvReader
-from traceconv.formats.furiosa_csv.sniff import HEAD
 
 EVENT = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'
 CONSTRUCTS = (

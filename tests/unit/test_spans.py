@@ -518,7 +518,7 @@ import asyncio, faulthandler, gc, itertools, signal, sys
 import traceconv
 
 faulthandler.dump_traceback_later(60, exit=True)  # where it waits for itself
-numbers, handled = itertools.count(), 0
+numbers, handled, handling = itertools.count(), 0, True
 
 def generator():
     with traceconv.span(f"collected {next(numbers)}"):
@@ -535,6 +535,8 @@ def handle(*_):
     handled += 1
     with traceconv.span(f"handled {handled}"):
         pass
+    if handling:  # the next only now: a handler that is slower than the timer would never end
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
 
 async def work():
     for _ in range(60):
@@ -551,8 +553,9 @@ with traceconv.profile() as p:
         gc.set_threshold(7, 2, 2)
     else:
         signal.signal(signal.SIGALRM, handle)
-        signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
     asyncio.run(main())
+    handling = False
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.set_threshold(700, 10, 10)
     gc.collect()
