@@ -568,8 +568,7 @@ assert not p.arrow("FROM import_log WHERE severity <> 'info'").to_pylist()
 
 
 @pytest.mark.parametrize("by", ["collector", "signal"])
-def test_spans_that_end_in_the_midst_of_another_span(by: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, by], capture_output=True, text=True, check=False, timeout=120
-    )
+def test_spans_that_end_in_the_midst_of_another_span(by: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, by]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
