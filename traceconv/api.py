@@ -143,12 +143,14 @@ class Store:
 
     def close(self) -> None:
         """Closes the file, also under what is still being read: that ends with a StoreError."""
+        from traceconv.store.database import close_under_way
+
         with self._lock:
             self._closed = True
             cursors = [*self._cursors.values(), self.connection]
             self._cursors.clear()
         for cursor in cursors:
-            cursor.close()
+            close_under_way(cursor)
 
     def report(
         self,
@@ -217,7 +219,7 @@ class Store:
         from traceconv.reports.free_query import explained
 
         cursor = self._open_cursor()
-        with explained():
+        with self._telling_when_closed(), explained():
             relation = cursor.sql(sql)
         if relation is None:
             raise UsageError("a query must be a statement that gives rows")
@@ -273,16 +275,28 @@ class Store:
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        from traceconv.store.database import close_under_way
+
         cursor = self._open_cursor()
         try:
-            yield cursor
-        except StoreError as error:
-            if self._closed:
-                raise StoreError(f"{printable(str(self.path))} was closed before all rows were read") from error
-            raise
+            with self._telling_when_closed():
+                yield cursor
         finally:
             self._cursors.pop(id(cursor), None)
-            cursor.close()
+            close_under_way(cursor)
+
+    @contextmanager
+    def _telling_when_closed(self) -> Iterator[None]:
+        """Where another call has closed the store meanwhile, that is what the error says."""
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, TraceconvError, KeyboardInterrupt) as error:
+            by_hand = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
+            if by_hand or not self._closed:
+                raise
+            raise StoreError(f"{printable(str(self.path))} was closed before all rows were read") from error
 
     def why(
         self, table: str, row_id: int | str, *, run: int | str | None = None, source: PathLike | None = None

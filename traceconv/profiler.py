@@ -25,8 +25,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -34,7 +34,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
-from traceconv.base.errors import OutputError, TraceconvError, UsageError, printable, suggestion
+from traceconv.base.errors import OutputError, StoreError, TraceconvError, UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.profile_options import FORMATS, ProfileOptions, check_formats, check_writable, parse_options
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from traceconv.api import PathLike, Store
+    from traceconv.reports.result import ReportRows
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -405,29 +406,26 @@ class Profiler:
                 self._opened = api.open_store(path)
             return self._opened
 
-    def report(self, name: str, *, run: int | str | None = None, **options: object) -> Iterator[dict[str, object]]:
+    def report(self, name: str, *, run: int | str | None = None, **options: object) -> ReportRows:
         """The rows of a report on the latest profile, as `Store.report` gives them: `p.report("op-statistic", top=5)`.
 
-        A report that has no rows says why, and what to record to have some, as a UserWarning.
+        They stay those of that profile when another is taken, until `clear`. Where there are none, reading them says
+        why, and what to record to have some, as a UserWarning.
         """
-        rows = self.store.report(name, run=run, **options)  # type: ignore[arg-type]  # passed on as they are
-        return self._told_when_empty(name, run, rows)
+        with self._results_lock:
+            number = self._stores
+            rows = self.store.report(name, run=run, **options)  # type: ignore[arg-type]  # passed on as they are
 
-    def _told_when_empty(
-        self, name: str, run: int | str | None, rows: Iterable[dict[str, object]]
-    ) -> Iterator[dict[str, object]]:
-        from traceconv.reports import run as asking
+        @contextmanager
+        def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+            with ExitStack() as stack:
+                with self._results_lock:
+                    if self._stores != number:
+                        raise StoreError(f"{rows.name}: its profiles were cleared")
+                    found = stack.enter_context(self.store._cursor())
+                yield found
 
-        empty = True
-        for row in rows:
-            empty = False
-            yield row
-        if empty:
-            report = asking.find_report(name)
-            choice = asking.choose_run(self.store.connection, None if run is None else str(run))
-            parameters = {} if choice.run_id is None else {"run": choice.run_id}
-            question = asking.Question(report, parameters, report.columns, ())
-            warnings.warn(asking.why_empty(self.store.connection, question), UserWarning, stacklevel=2)
+        return rows.of_profiles(cursor)
 
     def arrow(self, source: str = "slice") -> pyarrow.Table:
         """A table, view or report of the latest profile, or the answer to a statement of SQL, as an Arrow table."""

@@ -397,7 +397,8 @@ def test_metadata_of_the_capture_its_threads_ops_and_devices(tmp_path: Path) -> 
     assert query(store, "SELECT start_ns, dur_ns FROM task") == [(epoch + 1100, 100)]
     assert query(store, "SELECT start_ns, end_ns FROM run") == [(epoch + 600, epoch + 1200)]
     assert query(store, "SELECT process_id, pid_text, name FROM process") == [(1, str(2**64 - 1), "python")]
-    assert query(store, "SELECT kind, process_id, device_id, tid_text, stream_id, name, sort_index FROM track") == [
+    tracks = "SELECT kind, process_id, device_id, tid_text, stream_id, name, sort_index FROM track ORDER BY kind DESC"
+    assert query(store, tracks) == [
         ("thread", 1, None, "1", None, "main", 4),
         ("stream", None, 0, None, 2, "compute", 2),
     ]

@@ -138,8 +138,12 @@ def test_time_of_cycles_is_exact(make_store: MakeStore) -> None:
     for cycles, clock_hz, blocks, cores in cases:
         time_ns = Fraction(cycles * 10**9, clock_hz * blocks) * -(-blocks // cores)
         exact.append(((time_ns + Fraction(1, 2)).__floor__(),))
-    rows = ", ".join(f"({cycles}::BIGINT, {hz}::BIGINT, {b}::BIGINT, {c}::BIGINT)" for cycles, hz, b, c in cases)
-    assert ask(make_store(), f"SELECT cycles_ns(c, h, b, n) FROM (VALUES {rows}) t(c, h, b, n)") == exact
+    rows = ", ".join(
+        f"({place}, {cycles}::BIGINT, {hz}::BIGINT, {blocks}::BIGINT, {cores}::BIGINT)"
+        for place, (cycles, hz, blocks, cores) in enumerate(cases)
+    )
+    sql = f"SELECT cycles_ns(c, h, b, n) FROM (VALUES {rows}) t(place, c, h, b, n) ORDER BY place"
+    assert ask(make_store(), sql) == exact
 
 
 def test_time_of_cycles_without_a_clock_a_block_or_a_core_is_not_known(make_store: MakeStore) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
 from traceconv.reports.render import Row, Table, heading, human_rows, is_number
-from traceconv.reports.run import Question, answer, reading, run_origins, statement
+from traceconv.reports.run import Question, answer, reading, run_origins, statement, why_empty
 from traceconv.reports.values import Cell
 
 if TYPE_CHECKING:
@@ -32,10 +34,19 @@ class ReportRows:
     """
 
     def __init__(
-        self, question: Question, cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+        self,
+        question: Question,
+        cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+        *,
+        warns_when_empty: bool = False,
     ) -> None:
         self._question = question
         self._cursor = cursor
+        self._warns_when_empty = warns_when_empty
+
+    def of_profiles(self, cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> ReportRows:
+        """The same rows by way of another connection; where there is none, a UserWarning says what to record."""
+        return ReportRows(self._question, cursor, warns_when_empty=True)
 
     @property
     def name(self) -> str:
@@ -49,21 +60,22 @@ class ReportRows:
 
     def __iter__(self) -> Iterator[dict[str, Cell]]:
         names = self.columns
-        with self._cursor() as cursor:
-            for batch in answer(cursor, self._question):
-                for row in batch:
-                    yield dict(zip(names, row, strict=True))
+        for batch in self._batches():
+            for row in batch:
+                yield dict(zip(names, row, strict=True))
 
     def fetchall(self) -> list[tuple[Cell, ...]]:
         """All rows, as tuples."""
-        with self._cursor() as cursor:
-            return [tuple(row) for batch in answer(cursor, self._question) for row in batch]
+        return list(map(tuple, chain.from_iterable(self._batches())))
 
     def arrow(self) -> pyarrow.Table:
         """All rows as an Arrow table."""
         with self._cursor() as cursor, reading():
             sql, values = statement(cursor, self._question)
-            return cursor.sql(sql, params=values).to_arrow_table()
+            table = cursor.sql(sql, params=values).to_arrow_table()
+            if not table.num_rows:
+                self._warn_when_empty(cursor)
+            return table
 
     def df(self) -> pandas.DataFrame:
         """All rows as a pandas data frame: integers stay integers, `Int64` in columns with NULLs; decimals are floats.
@@ -96,6 +108,23 @@ class ReportRows:
             return f"<p>{html.escape(self.name)}: {html.escape(str(error))}</p>"
         after = f"<p>The first {len(cells)} rows.</p>" if more else ""
         return html_table(self.name, columns, cells) + after
+
+    def _batches(self) -> Iterator[Sequence[Row]]:
+        with self._cursor() as cursor:
+            empty = True
+            for batch in answer(cursor, self._question):
+                empty = False
+                yield batch
+            if empty:
+                self._warn_when_empty(cursor)
+
+    def _warn_when_empty(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        if not self._warns_when_empty:
+            return
+        frame, level = sys._getframe(), 1
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            frame, level = frame.f_back, level + 1
+        warnings.warn(why_empty(cursor, self._question), UserWarning, stacklevel=level)
 
     def _peek(self) -> tuple[dict[str, bool], list[list[str]], bool]:
         """The first rows as a person reads them: headings, with whether they stand over numbers, cells, and if more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import time
 from importlib import resources
 from pathlib import Path
 
@@ -38,6 +39,8 @@ _MEMORY_LIMIT = "1GB"
 #: Where the magic bytes of a DuckDB file lie, and what they are.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
+#: What DuckDB raises from 2.0 on when another thread is in a call on the same connection.
+_BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "ResourceInUseException", None)]))
 
 _STORE_INFO = """
 CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR);
@@ -154,6 +157,18 @@ def new_cursor(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnecti
     cursor.execute(f"USE {_ALIAS}")
     cursor.execute("SET python_enable_replacements = false")
     return cursor
+
+
+def close_under_way(connection: duckdb.DuckDBPyConnection) -> None:
+    """Closes a connection, and interrupts what another thread asks of it."""
+    while True:
+        try:
+            connection.close()
+        except _BUSY:
+            connection.interrupt()
+            time.sleep(0.001)
+        else:
+            return
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = None) -> None:
