@@ -464,6 +464,35 @@ if __name__ == "__main__":
     assert not list(tmp_path.glob("*.raw"))
 
 
+def test_a_report_stays_that_of_its_profile_until_the_profiles_are_cleared() -> None:
+    with traceconv.Session("mini_resnet", compute=False) as session:
+        inputs = session.random_inputs()
+        with traceconv.profile() as p:
+            session.run(inputs)
+        rows = p.report("inference", columns=["run_id", "dur_ns"])
+        first, reading = rows.fetchall(), iter(rows)
+        with p:
+            session.run(inputs)
+            session.run(inputs)
+        assert [row["run_id"] for row in p.report("inference", columns=["run_id"])] == [2, 2]
+        assert len(first) == len(list(reading)) == 1
+        assert rows.fetchall() == list(rows.df().itertuples(index=False, name=None)) == first
+        assert "inference\n" in repr(rows)
+        p.clear()
+        with pytest.raises(StoreError, match="cleared"):
+            rows.fetchall()
+
+
+def test_reports_without_rows_warn_in_the_line_that_reads_them() -> None:
+    with traceconv.profile() as p:
+        pass
+    rows = p.report("op-statistic")
+    for read in (rows.fetchall, lambda: list(rows), rows.arrow, rows.df):
+        with pytest.warns(UserWarning, match="no rows in task") as caught:
+            read()
+        assert [warning.filename for warning in caught] == [__file__]
+
+
 # As the documents of other systems write it
 
 EXAMPLES = """

@@ -370,7 +370,7 @@ def test_a_model_of_a_single_operator_has_no_steps() -> None:
     for name in ("step-trace", "fusion-op"):
         with pytest.warns(UserWarning, match="A model of a single operator has no"):
             assert list(p.report(name)) == []
-    assert next(p.report("op-statistic"))["count"] == 1
+    assert next(iter(p.report("op-statistic")))["count"] == 1
 
 
 @pytest.mark.parametrize(
