@@ -197,11 +197,16 @@ class Profiler:
         setattr(getattr(wrapped, "__func__", wrapped), "profiler", self)  # noqa: B010 - functions take any attribute
         return wrapped
 
-    def start(self, level: int | None = None) -> None:
+    def start(self, level: int | None = None, *, prof_level: int | None = None) -> None:
         """Begins a profile; `level` 1 (kernels only) or 2 instead of the one that was chosen before.
+
+        prof_level  the same as level, as RAF names it
 
         Raises UsageError when one was started already, OutputError when nothing can be written.
         """
+        if level is not None and prof_level is not None:
+            raise UsageError("level and prof_level mean the same: give one")
+        level = prof_level if level is None else level
         options = self.options
         if level is not None and level != options.level:
             resources = parse_options({"level": level}).resources
@@ -493,9 +498,9 @@ class Profiler:
         path.unlink()
         return content
 
-    def dump(self, path: PathLike) -> None:
+    def dump(self, filename: PathLike) -> None:
         """Writes the latest profile to a file as a Chrome trace."""
-        self.export("chrome", path)
+        self.export("chrome", filename)
 
     def clear(self) -> None:
         """Forgets the profiles that have ended. Files in `output` stay."""

@@ -532,13 +532,13 @@ with open("mobilenet_v1_trace.json", "w") as output:
 with Session("mini_resnet") as executor:
     of_latency = Profiler()
     of_latency.clear()
-    of_latency.start()
+    of_latency.start(prof_level=2)
     executor.run(executor.random_inputs())
     of_latency.stop()
     result = of_latency.get()
     with open("profile.json", "w") as filep:
         json.dump(result, filep, indent=4)
-    of_latency.dump("dumped.json")
+    of_latency.dump(filename="dumped.json")
     of_latency.clear()
 
 options = '{"output":"profiling_output","training_trace":"on","task_trace":"on","fp_point":"","bp_point":"",'
