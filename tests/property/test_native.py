@@ -26,8 +26,6 @@ from traceconv.normalize.trace.complete_nesting import (
     SPAN_DTYPE,
     UNFINISHED,
     CompleteNester,
-    StackNester,
-    VectorNester,
 )
 from traceconv.normalize.trace.counters import samples_of
 from traceconv.normalize.trace.times import exact_ns
@@ -265,37 +263,36 @@ def span_windows(draw: st.DrawFn) -> list[RecordArray]:
     return np.split(spans, np.searchsorted(spans["start_ns"], sorted(cuts)))
 
 
-def nested(nester: CompleteNester, windows: list[RecordArray]) -> tuple[list[object], list[object], int]:
-    parts = []
-    for number, window in enumerate(windows):
-        later = np.concatenate([window[:0], *windows[number + 1 :]])
-        parts.append(nester.feed(window, int(later["start_ns"][0]) if len(later) else None))
-    parts.append(nester.finish())
+def nested(windows: list[RecordArray], in_c: bool = True) -> tuple[list[object], list[object], int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", in_c)
+        nester = CompleteNester()
+    parts = [*map(nester.feed, windows), nester.finish()]
     rows, moments = (sorted(row for part in parts for row in part[which].tolist()) for which in (0, 1))
     return rows, moments, nester.overlaps
 
 
 @given(span_windows())
 def test_nesting(windows: list[RecordArray]) -> None:
-    rows, moments, overlaps = nested(StackNester(), windows)
-    assert (rows, moments, overlaps) == nested(VectorNester(), windows)
+    rows, moments, overlaps = nested(windows)
+    assert (rows, moments, overlaps) == nested(windows, in_c=False)
     spans = np.concatenate(windows) if windows else np.zeros(0, SPAN_DTYPE)
     assert len(rows) == np.count_nonzero(spans["kind"] <= UNFINISHED)
     assert len(moments) == np.count_nonzero(spans["kind"] > UNFINISHED)
 
 
-@pytest.mark.parametrize("nester", [StackNester, VectorNester])
-def test_a_begin_keeps_its_children_when_a_moment_of_its_time_stands_before_it(nester: type[CompleteNester]) -> None:
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_begin_keeps_its_children_when_a_moment_of_its_time_stands_before_it(in_c: bool) -> None:
     """A slice without duration right before a begin was not inside of it; nor were then the begin's own children."""
     spans = np.array(
         [(5, 0, 1, -1, 1, SLICE), (5, 9, 2, 20, 1, PAIR), (7, 2, 3, -1, 1, SLICE)],
         SPAN_DTYPE,
     )
-    rows, _, _ = nested(nester(), [spans])
+    rows, _, _ = nested([spans], in_c)
     assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, NO_PARENT), (3, 2)]  # type: ignore[index]
 
 
 def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
     for track, kind in ((-1, SLICE), (1, 9), (1, -1), (2**31 - 1, SLICE)):
         with pytest.raises(ValueError, match="no track or kind"):
-            StackNester().feed(np.array([(0, 1, 1, -1, track, kind)], SPAN_DTYPE), None)
+            CompleteNester().feed(np.array([(0, 1, 1, -1, track, kind)], SPAN_DTYPE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,26 +14,27 @@ from traceconv.normalize.trace.complete_nesting import (
     SLICE,
     SPAN_DTYPE,
     CompleteNester,
-    StackNester,
-    VectorNester,
 )
 from traceconv.normalize.trace.flows import _POINT_DTYPE as POINT_DTYPE
 from traceconv.normalize.trace.flows import END, START, STEP, Flows
 
 #: Slices as (start, duration), moments as a start: few different times, so that they meet.
 SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), max_size=9)
-NESTERS = [VectorNester, *([StackNester] if native.AVAILABLE else [])]
+IN_C = [False, *([True] if native.AVAILABLE else [])]
 
 
 def complete(
-    nester: CompleteNester, slices: list[tuple[int, int]], moments: list[int], cut: int
+    in_c: bool, slices: list[tuple[int, int]], moments: list[int], cut: int
 ) -> tuple[set[int], dict[int, int]]:
     """The slices that overlap another, and the slice of each moment, by their places; two windows, cut at a time."""
     rows = [(start, dur, at, -1, 0, SLICE) for at, (start, dur) in enumerate(slices)]
     rows += [(ts, 0, len(slices) + at, -1, 0, MOMENT) for at, ts in enumerate(moments)]
     spans = np.array(sorted(rows), SPAN_DTYPE)
     edge = int(np.searchsorted(spans["start_ns"], cut))
-    parts = [nester.feed(spans[:edge], cut), nester.feed(spans[edge:], None), nester.finish()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", in_c)
+        nester = CompleteNester()
+    parts = [nester.feed(spans[:edge]), nester.feed(spans[edge:]), nester.finish()]
     overlaps = {int(row["id"]) for nested, _ in parts for row in nested if row["overlap"]}
     assert nester.overlaps == len(overlaps)
     return overlaps, {int(row["id"]) - len(slices): int(row["slice_id"]) for _, found in parts for row in found}
@@ -49,8 +51,8 @@ def test_slices_overlap_when_they_begin_in_an_earlier_one_and_end_after_it(
         for at, (start, dur) in enumerate(slices)
         if any(other < start < other + length < start + dur for other, length in slices)
     }
-    for nester in NESTERS:
-        assert complete(nester(), slices, [], cut)[0] == wanted
+    for in_c in IN_C:
+        assert complete(in_c, slices, [], cut)[0] == wanted
 
 
 @given(SLICES, st.lists(st.integers(0, 20), max_size=4), st.integers(0, 12))
@@ -59,8 +61,8 @@ def test_slices_overlap_when_they_begin_in_an_earlier_one_and_end_after_it(
 def test_a_moment_is_in_the_slice_that_goes_on_else_in_one_that_ends_there(
     slices: list[tuple[int, int]], moments: list[int], cut: int
 ) -> None:
-    for nester in NESTERS:
-        found = complete(nester(), slices, moments, cut)[1]
+    for in_c in IN_C:
+        found = complete(in_c, slices, moments, cut)[1]
         for at, ts in enumerate(moments):
             going_on = {n for n, (start, dur) in enumerate(slices) if start <= ts < start + dur or start == ts}
             ending = {n for n, (start, dur) in enumerate(slices) if start + dur == ts}

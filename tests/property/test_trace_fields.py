@@ -1,10 +1,7 @@
-"""Events read all at once, by C and by places, are what reading them key by key gives, however they are written."""
+"""Events read all at once in C are what reading them key by key gives, however they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +10,10 @@ from traceconv import native
 from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, EventColumns
 from traceconv.formats.chrome_json.compiled import scanned_columns
 from traceconv.formats.chrome_json.decode import BLANKS as BLANKS_BETWEEN
-from traceconv.formats.chrome_json.decode import NotWhole, _by_places, _one_by_one, decode_events
-from traceconv.formats.chrome_json.fields import columns_in
+from traceconv.formats.chrome_json.decode import NotWhole, _one_by_one, decode_events
 
 KEYS = (*LABEL_FIELDS, *RAW_FIELDS, "sf", "id2", "bind_id", "cname", "", "namename", "argsargsargs", "\\u0074s", "é")
-#: The ways of reading all events at once.
-READERS: list[Callable[[bytes, bool], EventColumns | None]] = [
-    _by_places,
-    *([scanned_columns] if native.AVAILABLE else []),
-]
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
 BLANKS = st.sampled_from(["", " ", "\n", "\t", "\r\n", "\n    ", "      "])
 STRINGS = st.one_of(
     st.sampled_from(
@@ -91,22 +83,20 @@ def joined(texts: list[str], gap: str, lines: bool) -> bytes:
 def test_usual_events_are_read_all_at_once_and_right(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)
     expected = rows(_one_by_one(body, lines).columns)
-    for read in READERS:
-        columns = read(body, lines)
-        assert columns is not None
-        assert rows(columns) == expected
+    columns = scanned_columns(body, lines)
+    assert columns is not None
+    assert rows(columns) == expected
 
 
 @given(st.lists(st.one_of(events(usual=False), events(usual=True)), min_size=1, max_size=6), BLANKS, st.booleans())
 def test_any_events_are_read_right_or_left_to_others(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)
     decoded = _one_by_one(body, lines)
-    for read in READERS:
-        columns = read(body, lines)
-        if columns is not None:
-            assert not decoded.repeated
-            assert not decoded.strangers
-            assert rows(columns) == rows(decoded.columns)
+    columns = scanned_columns(body, lines)
+    if columns is not None:
+        assert not decoded.repeated
+        assert not decoded.strangers
+        assert rows(columns) == rows(decoded.columns)
 
 
 @given(st.lists(events(usual=True), min_size=1, max_size=4), st.booleans(), st.data())
@@ -123,18 +113,11 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], lines: bool, data
         body.decode()
     except UnicodeDecodeError:
         return
-    for read in READERS:
-        try:
-            columns = read(body, lines)
-        except (msgspec.DecodeError, RecursionError):
-            with pytest.raises((NotWhole, msgspec.DecodeError)):
-                _one_by_one(body, lines)
-            continue
-        if columns is not None:
-            assert rows(columns) == rows(_one_by_one(body, lines).columns)
+    columns = scanned_columns(body, lines)
+    if columns is not None:
+        assert rows(columns) == rows(_one_by_one(body, lines).columns)
 
 
-@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -151,10 +134,8 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], lines: bool, data
         b'{"ph":9}',
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_others(
-    text: bytes, read: Callable[[bytes, bool], EventColumns | None]
-) -> None:
-    assert read(text, False) is None
+def test_what_is_out_of_the_ordinary_is_left_to_others(text: bytes) -> None:
+    assert scanned_columns(text, False) is None
 
 
 @pytest.mark.parametrize(
@@ -165,24 +146,21 @@ def test_what_is_out_of_the_ordinary_is_left_to_others(
         b'{"ph":"X"}' + b" " * 100 + b',{"ph":"X"}',
     ],
 )
-def test_many_blanks_are_not_looked_at_by_place(text: bytes) -> None:
-    assert columns_in(text) is None
+def test_many_blanks(text: bytes) -> None:
     assert list(decode_events(text, False).columns.label("ph")) == ["X"] * text.count(b"ph")
 
 
-@pytest.mark.parametrize("read", READERS)
-def test_empty_events_and_numbered_kinds(read: Callable[[bytes, bool], EventColumns | None]) -> None:
-    columns = read(b'{},{"ph":1},{ },{"ph":"i"}', False)
+def test_empty_events_and_numbered_kinds() -> None:
+    columns = scanned_columns(b'{},{"ph":1},{ },{"ph":"i"}', False)
     assert columns is not None
     assert list(columns.label("ph")) == [None, "X", None, "i"]
 
 
-@pytest.mark.parametrize("read", READERS)
-def test_many_distinct_values_and_few_are_coded_alike(read: Callable[[bytes, bool], EventColumns | None]) -> None:
+def test_many_distinct_values_and_few_are_coded_alike() -> None:
     texts = [
         f'{{"tid":{number % 400},"cat":"{"c" * (number % 20)}","ph":"X","name":"{number}"}}' for number in range(4000)
     ]
-    columns = read(",".join(texts).encode(), False)
+    columns = scanned_columns(",".join(texts).encode(), False)
     assert columns is not None
     assert list(columns.label("tid")) == [number % 400 for number in range(4000)]
     assert list(columns.label("cat")) == ["c" * (number % 20) for number in range(4000)]

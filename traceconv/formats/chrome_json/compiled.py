@@ -1,17 +1,24 @@
 """Text of whole events → columns by the compiled scanner (native/events.c).
 
-What it takes is the same as what the other ways take, and comes out the same: a property test holds them together.
+What it takes comes out the same as event by event (decode.py): a property test holds them together.
 """
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns
-from traceconv.formats.chrome_json.fields import beside, label_of
+from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns, Extras
 
+#: The kinds of events (ph) that DFTracer numbers from its version 2 on. Source: its core/common/enumeration.h.
+NUMBERED_KINDS = {1: "X", 2: "C", 3: "A", 4: "M"}
+_STRINGS: msgspec.json.Decoder[list[int | str | None]] = msgspec.json.Decoder(list[str | None])
+_NAMES = msgspec.json.Decoder(list[int | str | None])
+_KEY = msgspec.json.Decoder(str)
+_NUMBERED = ("ph", "pid", "tid")
 _LABELS = tuple(field.encode() for field in LABEL_FIELDS)
 _RAWS = tuple(field.encode() for field in RAW_FIELDS)
 
@@ -47,7 +54,7 @@ def _columns(
     labels: dict[str, Coded] = {}
     for field, label_column in zip(LABEL_FIELDS, label_columns, strict=True):
         if label_column is not None:
-            label = label_of(field, np.frombuffer(label_column[0], np.int32), label_column[1])
+            label = _label_of(field, np.frombuffer(label_column[0], np.int32), label_column[1])
             if label is None:
                 return None, end
             labels[field] = label
@@ -58,5 +65,54 @@ def _columns(
     }
     if not others:
         return EventColumns(count, labels, raw, None), end
-    extra = beside(text, [*np.frombuffer(others, np.int32).reshape(-1, 5).T], count)
+    extra = _beside(text, [*np.frombuffer(others, np.int32).reshape(-1, 5).T], count)
     return None if extra is None else EventColumns(count, labels, raw, extra), end
+
+
+def _label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Coded | None:
+    """The values of a label field; None when there are some that it does not take.
+
+    codes   the place of each event's value in `tokens`, -1 where it has none
+    tokens  the text of each distinct value; several may be of one value, written in several ways
+    """
+    decoder = _NAMES if field in _NUMBERED else _STRINGS
+    try:
+        distinct: list[int | str | None] = [*decoder.decode(b"[" + b",".join(tokens) + b"]")]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if field == "ph" and any(isinstance(value, int) for value in distinct):
+        distinct = [NUMBERED_KINDS.get(value) if isinstance(value, int) else value for value in distinct]
+        if None in distinct:
+            return None
+    known = {value: code for code, value in enumerate(dict.fromkeys(distinct))}
+    absent = codes.min(initial=0) < 0
+    if absent or len(known) != len(distinct):
+        new = [known[value] for value in distinct]
+        if absent:
+            new.append(known.setdefault(None, len(known)))  # the last one: codes of -1
+        codes = np.array(new, np.int32)[codes]
+    return Coded(codes, list(known))
+
+
+def _beside(text: bytes, columns: list[NDArray[np.int32]], count: int) -> Extras | None:
+    """What keys that are no fields say; None when an event has one of them twice.
+
+    columns  of these keys, in the order of the text: their event, first and last quote, start and end of the value
+    """
+    event, start, end, value, stop = columns
+    bounds = np.empty(4 * len(event) + 1, np.int32)
+    bounds[:-1] = np.column_stack((start, end + 1, value, stop)).ravel()
+    bounds[-1] = stop[-1]
+    # Of each four stretches one is a key, and one a value.
+    stretches = pa.Array.from_buffers(pa.binary(), 4 * len(event), [None, pa.py_buffer(bounds), pa.py_buffer(text)])
+    tokens = stretches.take(pa.array(np.arange(0, 4 * len(event), 4))).dictionary_encode()
+    names = [_KEY.decode(token) for token in tokens.dictionary.to_pylist()]
+    known = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    # A field's name may be written with escapes: then others are to read it.
+    if not known.keys().isdisjoint((*LABEL_FIELDS, *RAW_FIELDS)):
+        return None
+    codes = np.array([known[name] for name in names], np.int32)[tokens.indices.to_numpy()]
+    if len(np.unique(event.astype(np.int64) * len(known) + codes)) < len(event):
+        return None
+    texts = stretches.take(pa.array(np.arange(2, 4 * len(event), 4)))
+    return Extras(count, event.astype(np.int64), codes, list(known), texts)

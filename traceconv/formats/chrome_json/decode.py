@@ -1,4 +1,4 @@
-"""Text of whole events → columns: all at once where the text is as expected, event by event where it is not."""
+"""Text of whole events → columns: in C where the text is as expected, else event by event."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from msgspec import Raw
 
 from traceconv import native
 from traceconv.events.trace import ABSENT, LABEL_FIELDS, RAW_FIELDS, EventColumns, Extras, Label, binary_column, coded
-from traceconv.formats.chrome_json.compiled import scanned_columns
-from traceconv.formats.chrome_json.fields import NUMBERED_KINDS, columns_in
+from traceconv.formats.chrome_json.compiled import NUMBERED_KINDS, scanned_columns
 
 _WHOLE = msgspec.json.Decoder(Raw)
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
 _BYTE = re.compile(r"\(byte (\d+)\)$")
-#: Texts smaller than this are sooner read event by event than by places.
-_MANY_BYTES = 8 << 10
 #: What may stand between events.
 BLANKS = b" \t\r\n,"
 
@@ -51,11 +48,7 @@ def decode_events(text: bytes, lines: bool) -> Decoded:
         if not body.isascii():
             body.decode()
         columns = scanned_columns(body, lines) if native.AVAILABLE else None
-        if columns is None and len(body) >= _MANY_BYTES:
-            columns = _by_places(body, lines)
-        if columns is not None:
-            return Decoded(columns)
-        return _one_by_one(body, lines)
+        return _one_by_one(body, lines) if columns is None else Decoded(columns)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         place = None if lines else _place(error)  # of lines msgspec says the place in its line
         raise NotWhole(str(error), None if place is None else place + text.index(body[:1])) from None
@@ -80,18 +73,8 @@ def goes_on(text: bytes | memoryview) -> bool:
     return False
 
 
-def _by_places(body: bytes, lines: bool) -> EventColumns | None:
-    """All events at once; None when that is not how they can be read. Raises what msgspec raises for unsound JSON."""
-    # That all of it is sound JSON is what reading by place relies on.
-    if lines:
-        _WHOLE.decode_lines(body)
-    else:
-        _WHOLE.decode(b"[" + body + b"]")
-    return columns_in(body)
-
-
 def _one_by_one(body: bytes, lines: bool) -> Decoded:
-    """The same by way of each event's keys: whatever keys there are, and types of values."""
+    """By way of each event's keys: whatever keys there are, and types of values."""
     elements = _WHOLE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
     labels: list[dict[str, Label]] = []
     raws: list[dict[str, Raw]] = []

@@ -18,7 +18,7 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
 from traceconv.normalize.trace.classify import Classifier, RuleSet, rules_of, telling
-from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester, complete_nester
+from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.flows import Flows
 from traceconv.normalize.trace.slice_rows import SliceRows
@@ -105,7 +105,7 @@ class SecondPass:
         overlaps = 0
         with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
             for windows in parts:
-                nester = complete_nester()
+                nester = CompleteNester()
                 with closing(ahead(self._nested_windows(nester, windows))) as nested:
                     for rows, moments in nested:
                         self._by_id.add(rows)
@@ -120,11 +120,7 @@ class SecondPass:
         nester: CompleteNester, spans: Iterator[RecordArray]
     ) -> Generator[tuple[RecordArray, RecordArray], None, None]:
         with closing(ahead(spans)) as windows:
-            window = next(windows, None)
-            while window is not None:
-                following = next(windows, None)
-                yield nester.feed(window, int(following["start_ns"][0]) if following is not None else None)
-                window = following
+            yield from map(nester.feed, windows)
         yield nester.finish()
 
     def _nested_in_order(self) -> None:
