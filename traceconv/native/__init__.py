@@ -1,7 +1,7 @@
 """What is written in C: the loops over a trace's text that take the most time, outside of the interpreter's lock.
 
-It makes nothing possible: whoever calls it has another way, in numpy or event by event, that gives the same. That way
-is gone where one of these says None, where no C compiler was there when traceconv was installed, and where the variable
+It makes nothing possible: whoever calls it has another way, one by one, that gives the same. That way is taken where
+one of these says None, where no C compiler was there when traceconv was installed, and where the variable
 TRACECONV_NATIVE is 0: to see whether an error is here.
 """
 
