@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("traceconv/native")
+#: From Python 3.11 on one module serves every later version: 3.10 lacks buffers in its limited API, and builds its own.
+ABI3 = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+class BuildNative(build_ext):
+    """In a checkout, a module that was built under another name is deleted: Python might load it instead."""
+
+    def run(self) -> None:
+        if self.inplace or self.editable_mode:
+            for path in NATIVE.glob("_native.*.so"):
+                path.unlink()
+        super().run()
+
 
 setup(
+    cmdclass={"build_ext": BuildNative},
     ext_modules=[
         Extension(
             "traceconv.native._native",
             sources=sorted(path.as_posix() for path in NATIVE.glob("*.c")),
             depends=sorted(path.as_posix() for path in NATIVE.glob("*.h")),
+            define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
+            py_limited_api=ABI3,
             extra_compile_args=["-O3"],
             # Where there is no C compiler it is left out, and slower ways are taken (traceconv/native/__init__.py).
             optional=True,
         )
-    ]
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.events.trace import binary_column
@@ -20,6 +24,8 @@ from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
 from traceconv.normalize.trace.complete_nesting import (
     BEFORE_NEXT,
     MOMENT,
+    MOMENT_DTYPE,
+    NESTED_DTYPE,
     NO_PARENT,
     PAIR,
     SLICE,
@@ -296,3 +302,99 @@ def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
     for track, kind in ((-1, SLICE), (1, 9), (1, -1), (2**31 - 1, SLICE)):
         with pytest.raises(ValueError, match="no track or kind"):
             CompleteNester().feed(np.array([(0, 1, 1, -1, track, kind)], SPAN_DTYPE))
+
+
+def test_structs_in_c_are_laid_out_as_their_dtypes() -> None:
+    """The compiler checks the structs against the numbers in nester.c; this checks those numbers against the dtypes."""
+    text = (Path(native.__file__).parent / "nester.c").read_text()
+    for name, dtype in (("Span", SPAN_DTYPE), ("Nested", NESTED_DTYPE), ("Moment", MOMENT_DTYPE)):
+        assert re.findall(rf"^SIZE\({name}, (\d+)\);", text, re.M) == [str(dtype.itemsize)]
+        asserted = re.findall(rf"AT\({name}, (\w+), (\d+)\);", text)
+        assert asserted == [(field, str(dtype.fields[field][1])) for field in dtype.names]
+
+
+def test_events_without_fields_are_counted() -> None:
+    text = ",".join(['{"":1}', "{}", '{"ph":"X"}'] * 3000).encode()
+    found = native.events(text, False, (), (), False)
+    assert found is not None
+    count, end, labels, raws, others = found
+    assert (count, end, labels, raws) == (9000, len(text), [], [])
+    assert np.frombuffer(others, np.int32).reshape(-1, 5)[:2].tolist() == [[0, 1, 2, 4, 5], [2, 11, 14, 16, 19]]
+    assert native.members(np.array([0, 7], np.int32), b'{"a":1}', None, ()) == []
+
+
+def test_text_that_can_change_is_not_taken() -> None:
+    for text in (bytearray(b"{}"), np.frombuffer(b"{}", np.uint8)):
+        with pytest.raises(TypeError):
+            native.events(text, False, (b"ph",), (), False)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            native.patch(text, 9)  # type: ignore[arg-type]
+
+
+def while_it_changes(array: NDArray[np.generic], values: list[object], read: Callable[[], None]) -> None:
+    """Reads an array a hundred times while another thread writes one value after another into it."""
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            for value in values:
+                array[:] = value
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(100):
+            read()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_rows_that_change_while_they_are_copied_are_not_written_beyond_the_copy() -> None:
+    rows = np.zeros(20_000, np.int64)
+
+    def read() -> None:
+        try:
+            ends, data = native.take(np.array([0, 1, 1000], np.int32), b"x" * 1000, rows)
+        except ValueError as error:
+            assert str(error) == "the array changed while it was read"
+        else:
+            assert np.frombuffer(ends, np.int32)[-1] == len(data)
+
+    while_it_changes(rows, [0, 1], read)
+
+
+def test_spans_that_change_while_they_are_nested_lead_to_no_track_that_is_not_there() -> None:
+    spans = np.zeros(50_000, SPAN_DTYPE)
+    spans["start_ns"] = np.arange(50_000) // 2
+
+    def read() -> None:
+        nester = native.Nester()
+        try:
+            rows = nester.feed(spans)[0] + nester.finish()[0]
+        except ValueError as error:
+            assert str(error) == "a span of no track or kind"
+        else:
+            assert len(rows) == 50_000 * NESTED_DTYPE.itemsize
+
+    while_it_changes(spans["track"], [0, -1, 2**31 - 1, 1], read)
+
+
+def test_a_nester_serves_one_thread_at_a_time() -> None:
+    nester, spans, refused, rows = native.Nester(), np.zeros(20_000, SPAN_DTYPE), [], []
+
+    def feed() -> None:
+        for _ in range(20):
+            try:
+                rows.append(nester.feed(spans)[0])
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=feed) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(refused) <= {"another thread uses this nester"}
+    rows.append(nester.finish()[0])
+    assert sum(map(len, rows)) == (60 - len(refused)) * 20_000 * NESTED_DTYPE.itemsize

@@ -1,7 +1,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "distinct.h"
 
-#include <stdlib.h>
+#include "room.h"
 
 static uint64_t seed;
 
@@ -36,8 +36,8 @@ static int more_slots(Distinct *known)
     uint32_t *slots = calloc(count, sizeof *slots);
     if (slots == NULL)
         return 0;
-    for (int32_t code = 0; code < known->count; code++) {
-        size_t slot = known->hash[code] & (count - 1);
+    for (size_t code = 0; code < known->count; code++) {
+        size_t slot = known->stretches[code].hash & (count - 1);
         while (slots[slot])
             slot = (slot + 1) & (count - 1);
         slots[slot] = (uint32_t)code + 1;
@@ -48,53 +48,34 @@ static int more_slots(Distinct *known)
     return 1;
 }
 
-static int more_room(Distinct *known)
-{
-    int32_t room = known->room ? known->room * 2 : 128;
-    int32_t *start = realloc(known->start, (size_t)room * sizeof *start);
-    if (start != NULL)
-        known->start = start;
-    int32_t *size = realloc(known->size, (size_t)room * sizeof *size);
-    if (size != NULL)
-        known->size = size;
-    uint64_t *hash = realloc(known->hash, (size_t)room * sizeof *hash);
-    if (hash != NULL)
-        known->hash = hash;
-    if (start == NULL || size == NULL || hash == NULL)
-        return 0;
-    known->room = room;
-    return 1;
-}
-
 int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size)
 {
     uint64_t hash = hash_of(at, size, end);
-    if ((size_t)known->count * 2 >= known->slot_count && !more_slots(known))
+    if (known->count * 2 >= known->slot_count && !more_slots(known))
         return -1;
     size_t slot = hash & (known->slot_count - 1);
     while (known->slots[slot]) {
-        int32_t code = (int32_t)(known->slots[slot] - 1);
+        const Stretch *stretch = &known->stretches[known->slots[slot] - 1];
         /* Of one size up to a word, different stretches have different hashes. */
-        if (known->hash[code] == hash && (size_t)known->size[code] == size
-            && (size <= WORD || memcmp(begin + known->start[code], at, size) == 0))
-            return code;
+        if (stretch->hash == hash && (size_t)stretch->size == size
+            && (size <= WORD || memcmp(begin + stretch->start, at, size) == 0))
+            return (int32_t)(known->slots[slot] - 1);
         slot = (slot + 1) & (known->slot_count - 1);
     }
-    if (known->count == known->room && !more_room(known))
+    if (!room_for_one(&known->stretches, known->count, &known->room, sizeof *known->stretches, 128))
         return -1;
-    known->start[known->count] = (int32_t)(at - begin);
-    known->size[known->count] = (int32_t)size;
-    known->hash[known->count] = hash;
-    known->slots[slot] = (uint32_t)known->count + 1;
-    return known->count++;
+    known->stretches[known->count] = (Stretch){hash, (int32_t)(at - begin), (int32_t)size};
+    known->slots[slot] = (uint32_t)++known->count;
+    return (int32_t)known->count - 1;
 }
 
 PyObject *distinct_list(const Distinct *known, Text begin)
 {
-    PyObject *list = PyList_New(known->count);
-    for (int32_t code = 0; list != NULL && code < known->count; code++) {
-        PyObject *one = PyBytes_FromStringAndSize((const char *)begin + known->start[code], known->size[code]);
-        if (one == NULL || PyList_SetItem(list, code, one) < 0)
+    PyObject *list = PyList_New((Py_ssize_t)known->count);
+    for (size_t code = 0; list != NULL && code < known->count; code++) {
+        const Stretch *stretch = &known->stretches[code];
+        PyObject *one = PyBytes_FromStringAndSize((const char *)begin + stretch->start, stretch->size);
+        if (one == NULL || PyList_SetItem(list, (Py_ssize_t)code, one) < 0)
             Py_CLEAR(list);
     }
     return list;
@@ -103,7 +84,5 @@ PyObject *distinct_list(const Distinct *known, Text begin)
 void free_distinct(Distinct *known)
 {
     free(known->slots);
-    free(known->start);
-    free(known->size);
-    free(known->hash);
+    free(known->stretches);
 }

@@ -7,13 +7,16 @@
 
 #include "json.h"
 
+typedef struct {
+    uint64_t hash;
+    int32_t start, size;
+} Stretch;
+
 /* The distinct stretches, and a hash table of their numbers plus one. All zeros: none yet. */
 typedef struct {
     uint32_t *slots;
-    size_t slot_count;
-    int32_t *start, *size;
-    uint64_t *hash;
-    int32_t count, room;
+    Stretch *stretches;
+    size_t slot_count, count, room;
 } Distinct;
 
 /* Python's own secret, so that nobody can choose stretches that meet in one slot. */

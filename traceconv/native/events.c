@@ -1,17 +1,14 @@
 /* Text of whole events → columns: one pass over the bytes, outside of the interpreter's lock.
 
    What it takes is strict JSON only: objects with a comma or a line break between them. Of anything else it says None,
-   and the text is read by the slower ways, which say what is wrong with it. It reads within the text, writes within
-   what it has allocated, and keeps nothing. */
+   and the text is read by the slower ways, which say what is wrong with it. The text is bytes, which do not change. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stdlib.h>
-
 #include "distinct.h"
-#include "json.h"
 #include "module.h"
+#include "room.h"
 
 enum { MOST_FIELDS = 32, FIRST = MOST_FIELDS, UNKNOWN, PLACES };
 
@@ -23,11 +20,8 @@ typedef struct {
     int place; /* among the labels or the raw fields */
 } Field;
 
-/* Other keys: five numbers each: event, place of the key's quotes (first, last), start and end of the value. */
-typedef struct {
-    int32_t *numbers;
-    size_t count, room;
-} Others;
+/* A key that is no field: its event, the places of its quotes, start and end of its value. */
+typedef int32_t Other[5];
 
 typedef struct {
     Text begin, end;
@@ -38,13 +32,23 @@ typedef struct {
     int32_t *rows;
     size_t row_count, row_room, row_size;
     Distinct labels[MOST_FIELDS];
-    Others others;
-    /* What is in order: so many events and other keys, and where the event behind them begins. */
+    Other *others;
+    size_t other_count, other_room;
+    /* What is in order: the number of events and other keys, and where the event after them begins. */
     size_t whole_rows, whole_others;
     Text whole_end;
     /* Which field came last behind each field, first in an event, and behind a key that is no field. */
     int guess[PLACES];
 } Scan;
+
+/* The event that is read now. */
+typedef struct {
+    Scan *scan;
+    int32_t *row;
+    uint32_t said; /* a bit a field */
+    int number; /* of the field that was read last, or FIRST or UNKNOWN */
+    Text key, last; /* the quotes of a key that is no field */
+} Event;
 
 /* Behind the colon of the key whose quote stands at `at`, when it is the field that is guessed. */
 static inline Text past_guess(const Scan *scan, Text at, int guess)
@@ -69,14 +73,8 @@ static int field_of(const Scan *scan, Text at, size_t size)
 
 static int32_t *new_row(Scan *scan)
 {
-    if (scan->row_count == scan->row_room) {
-        size_t room = scan->row_room ? scan->row_room * 2 : 4096;
-        int32_t *rows = realloc(scan->rows, room * scan->row_size * sizeof *rows);
-        if (rows == NULL)
-            return NULL;
-        scan->rows = rows;
-        scan->row_room = room;
-    }
+    if (!room_for_one(&scan->rows, scan->row_count, &scan->row_room, scan->row_size * sizeof *scan->rows, 4096))
+        return NULL;
     int32_t *row = scan->rows + scan->row_count++ * scan->row_size;
     for (int label = 0; label < scan->label_count; label++)
         row[label] = -1;
@@ -84,89 +82,57 @@ static int32_t *new_row(Scan *scan)
     return row;
 }
 
-static int note_other(Scan *scan, Text key, Text last, Text value, Text stop)
+INLINE Text past_name(void *self, Text at, Text end)
 {
-    Others *others = &scan->others;
-    if (others->count == others->room) {
-        size_t room = others->room ? others->room * 2 : 1024;
-        int32_t *numbers = realloc(others->numbers, room * 5 * sizeof *numbers);
-        if (numbers == NULL)
-            return 0;
-        others->numbers = numbers;
-        others->room = room;
+    Event *event = self;
+    Scan *scan = event->scan;
+    int *guess = &scan->guess[event->number];
+    Text value = *guess == UNKNOWN ? NULL : past_guess(scan, at, *guess);
+    if (value != NULL)
+        value = past_blanks(value, end, scan->lines);
+    else {
+        event->key = at;
+        value = past_key(at, end, scan->lines, &event->last);
+        if (value == NULL)
+            return NULL;
+        *guess = field_of(scan, at + 1, (size_t)(event->last - at - 1));
     }
-    int32_t *number = others->numbers + others->count++ * 5;
-    number[0] = (int32_t)(scan->row_count - 1);
-    number[1] = (int32_t)(key - scan->begin);
-    number[2] = (int32_t)(last - scan->begin);
-    number[3] = (int32_t)(value - scan->begin);
-    number[4] = (int32_t)(stop - scan->begin);
-    return 1;
+    event->number = *guess;
+    return value;
 }
 
-/* The event whose brace stands at `at`; *after becomes what follows it. */
-static Outcome take_event(Scan *scan, Text at, Text *after)
+INLINE Outcome take_value(void *self, Text value, Text stop)
 {
-    Text end = scan->end, last = at, value, stop;
-    uint32_t said = 0;
-    int32_t *row = new_row(scan);
-    if (row == NULL)
-        return NO_MEMORY;
-    at = past_blanks(at + 1, end, scan->lines);
-    if (at < end && *at == '}') {
-        *after = at + 1;
-        return TAKEN;
+    Event *event = self;
+    Scan *scan = event->scan;
+    int32_t start = (int32_t)(value - scan->begin), end = (int32_t)(stop - scan->begin);
+    if (event->number == UNKNOWN) {
+        if (!room_for_one(&scan->others, scan->other_count, &scan->other_room, sizeof *scan->others, 1024))
+            return NO_MEMORY;
+        Other other = {(int32_t)(scan->row_count - 1), (int32_t)(event->key - scan->begin),
+            (int32_t)(event->last - scan->begin), start, end};
+        memcpy(scan->others[scan->other_count++], other, sizeof other);
+        return OK;
     }
-    for (int before = FIRST;;) {
-        int number = scan->guess[before];
-        value = number == UNKNOWN ? NULL : past_guess(scan, at, number);
-        if (value != NULL)
-            value = past_blanks(value, end, scan->lines);
-        else {
-            value = past_key(at, end, scan->lines, &last);
-            if (value == NULL)
-                return NOT_TAKEN;
-            number = scan->guess[before] = field_of(scan, at + 1, (size_t)(last - at - 1));
-        }
-        before = number;
-        stop = past_value(value, end, scan->lines);
-        if (stop == NULL)
-            return NOT_TAKEN;
-        if (number == UNKNOWN) {
-            if (!note_other(scan, at, last, value, stop))
-                return NO_MEMORY;
-        } else {
-            const Field *field = &scan->fields[number];
-            if (said & 1u << number)
-                return NOT_TAKEN; /* a key twice */
-            said |= 1u << number;
-            if (field->is_label) {
-                row[field->place] = code_of(&scan->labels[field->place], scan->begin, end, value, (size_t)(stop - value));
-                if (row[field->place] < 0)
-                    return NO_MEMORY;
-            } else {
-                int32_t *stretch = row + scan->label_count + 2 * field->place;
-                stretch[0] = (int32_t)(value - scan->begin);
-                stretch[1] = (int32_t)(stop - scan->begin);
-            }
-        }
-        at = past_blanks(stop, end, scan->lines);
-        if (at >= end)
-            return NOT_TAKEN;
-        if (*at == '}') {
-            *after = at + 1;
-            return TAKEN;
-        }
-        if (*at != ',')
-            return NOT_TAKEN;
-        at = past_blanks(at + 1, end, scan->lines);
+    const Field *field = &scan->fields[event->number];
+    if (event->said & 1u << event->number)
+        return FALLBACK; /* a key twice */
+    event->said |= 1u << event->number;
+    if (field->is_label) {
+        int32_t code = code_of(&scan->labels[field->place], scan->begin, scan->end, value, (size_t)(stop - value));
+        event->row[field->place] = code;
+        return code < 0 ? NO_MEMORY : OK;
     }
+    int32_t *stretch = event->row + scan->label_count + 2 * field->place;
+    stretch[0] = start;
+    stretch[1] = end;
+    return OK;
 }
 
 static void note_whole(Scan *scan, Text at)
 {
     scan->whole_rows = scan->row_count;
-    scan->whole_others = scan->others.count;
+    scan->whole_others = scan->other_count;
     scan->whole_end = at;
 }
 
@@ -175,18 +141,19 @@ static Outcome take_events(Scan *scan)
     Text at = scan->begin, end = scan->end;
     for (;;) {
         note_whole(scan, at);
-        if (at >= end || *at != '{')
-            return NOT_TAKEN;
-        Outcome outcome = take_event(scan, at, &at);
-        if (outcome != TAKEN)
+        Event event = {scan, new_row(scan), 0, FIRST, at, at};
+        if (event.row == NULL)
+            return NO_MEMORY;
+        Outcome outcome = walk_object(&at, end, scan->lines, past_name, take_value, &event);
+        if (outcome != OK)
             return outcome;
         at = past_blanks(at, end, scan->lines);
         if (at == end) {
             note_whole(scan, at);
-            return TAKEN;
+            return OK;
         }
         if (*at != (scan->lines ? '\n' : ','))
-            return NOT_TAKEN;
+            return FALLBACK;
         at = past_blanks(at + 1, end, 0);
     }
 }
@@ -252,7 +219,7 @@ static PyObject *raw_column(Scan *scan, int raw)
 
 static PyObject *columns_of(Scan *scan)
 {
-    PyObject *labels = PyList_New(scan->label_count), *raws = PyList_New(scan->raw_count), *others = NULL, *column;
+    PyObject *labels = PyList_New(scan->label_count), *raws = PyList_New(scan->raw_count), *column;
     if (labels == NULL || raws == NULL)
         goto failed;
     for (int label = 0; label < scan->label_count; label++)
@@ -261,12 +228,9 @@ static PyObject *columns_of(Scan *scan)
     for (int raw = 0; raw < scan->raw_count; raw++)
         if ((column = raw_column(scan, raw)) == NULL || PyList_SetItem(raws, raw, column) < 0)
             goto failed;
-    others = PyBytes_FromStringAndSize(
-        (const char *)scan->others.numbers, (Py_ssize_t)(scan->whole_others * 5 * sizeof(int32_t)));
-    if (others == NULL)
-        goto failed;
     return Py_BuildValue(
-        "(nnNNN)", (Py_ssize_t)scan->whole_rows, (Py_ssize_t)(scan->whole_end - scan->begin), labels, raws, others);
+        "(nnNNN)", (Py_ssize_t)scan->whole_rows, (Py_ssize_t)(scan->whole_end - scan->begin), labels, raws,
+        PyBytes_FromStringAndSize((const char *)scan->others, (Py_ssize_t)(scan->whole_others * sizeof(Other))));
 failed:
     Py_XDECREF(labels);
     Py_XDECREF(raws);
@@ -298,18 +262,18 @@ static int add_fields(Scan *scan, PyObject *names, int is_label)
 
 PyObject *native_events(PyObject *module, PyObject *args)
 {
-    PyObject *labels, *raws, *found = NULL;
-    const char *text;
+    PyObject *given, *labels, *raws, *found = NULL;
+    char *text;
     Py_ssize_t size;
     int partly;
+    Outcome outcome;
     Scan *scan = calloc(1, sizeof *scan);
     (void)module;
     if (scan == NULL)
         return PyErr_NoMemory();
     if (!PyArg_ParseTuple(
-            args, "y#pO!O!p:events", &text, &size, &scan->lines, &PyTuple_Type, &labels, &PyTuple_Type, &raws, &partly))
-        goto done;
-    if (!add_fields(scan, labels, 1) || !add_fields(scan, raws, 0))
+            args, "SpO!O!p:events", &given, &scan->lines, &PyTuple_Type, &labels, &PyTuple_Type, &raws, &partly)
+        || PyBytes_AsStringAndSize(given, &text, &size) < 0 || !add_fields(scan, labels, 1) || !add_fields(scan, raws, 0))
         goto done;
     if (size > INT32_MAX / 2) {
         found = Py_NewRef(Py_None);
@@ -317,20 +281,21 @@ PyObject *native_events(PyObject *module, PyObject *args)
     }
     scan->begin = (Text)text;
     scan->end = scan->begin + size;
-    scan->row_size = (size_t)scan->label_count + 2 * (size_t)scan->raw_count;
-    Outcome outcome;
+    scan->row_size = scan->field_count ? (size_t)scan->label_count + 2 * (size_t)scan->raw_count : 1;
+    for (int place = 0; place < PLACES; place++)
+        scan->guess[place] = UNKNOWN;
     Py_BEGIN_ALLOW_THREADS
     outcome = take_events(scan);
     Py_END_ALLOW_THREADS
     if (outcome == NO_MEMORY)
         PyErr_NoMemory();
     else
-        found = outcome == TAKEN || partly ? columns_of(scan) : Py_NewRef(Py_None);
+        found = outcome == OK || partly ? columns_of(scan) : Py_NewRef(Py_None);
 done:
-    for (int label = 0; label < MOST_FIELDS; label++)
+    for (int label = 0; label < scan->label_count; label++)
         free_distinct(&scan->labels[label]);
     free(scan->rows);
-    free(scan->others.numbers);
+    free(scan->others);
     free(scan);
     return found;
 }

@@ -17,9 +17,18 @@
 #include <emmintrin.h>
 #endif
 
+#ifdef __GNUC__
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
 enum { DEEPEST = 256, WORD = 8, MOST_DIGITS = 18 };
 
 typedef const uint8_t *Text;
+
+/* How a loop over a text ends. FALLBACK: the text is left to the slower ways. */
+typedef enum { OK, FALLBACK, NO_MEMORY } Outcome;
 
 static inline int is_blank(uint8_t byte, int lines)
 {
@@ -182,18 +191,20 @@ static inline Text past_word(Text at, Text end, const char *word, ptrdiff_t size
     return end - at >= size && memcmp(at, word, (size_t)size) == 0 ? at + size : NULL;
 }
 
-/* From a key's first quote to the value behind its colon; *last becomes the key's last quote. */
+/* The value after the colon that follows a key, which ends at `at`. */
+static inline Text past_colon(Text at, Text end, int lines)
+{
+    at = past_blanks(at, end, lines);
+    return at < end && *at == ':' ? past_blanks(at + 1, end, lines) : NULL;
+}
+
+/* From a key's first quote to its value; *last becomes the key's last quote. */
 static inline Text past_key(Text at, Text end, int lines, Text *last)
 {
     if (at >= end || *at != '"')
         return NULL;
     *last = end_of_string(at + 1, end);
-    if (*last == NULL)
-        return NULL;
-    at = past_blanks(*last + 1, end, lines);
-    if (at >= end || *at != ':')
-        return NULL;
-    return past_blanks(at + 1, end, lines);
+    return *last == NULL ? NULL : past_colon(*last + 1, end, lines);
 }
 
 /* Behind the value that begins at `at`; NULL when it is not sound, or too deep. */
@@ -252,6 +263,39 @@ static inline Text past_value(Text at, Text end, int lines)
                 return NULL;
             break;
         }
+    }
+}
+
+/* The members of the object that begins at *place, one after another; *place becomes what follows it.
+
+   past: from where a key should begin to its value; NULL: this object is not taken.
+   take: is given the start and end of the value of that key. */
+INLINE Outcome walk_object(Text *place, Text end, int lines, Text (*past)(void *self, Text at, Text end),
+    Outcome (*take)(void *self, Text value, Text stop), void *self)
+{
+    Text at = *place;
+    if (at >= end || *at != '{')
+        return FALLBACK;
+    at = past_blanks(at + 1, end, lines);
+    if (at < end && *at == '}') {
+        *place = at + 1;
+        return OK;
+    }
+    for (;;) {
+        Text value = past(self, at, end), stop = value == NULL ? NULL : past_value(value, end, lines);
+        if (stop == NULL)
+            return FALLBACK;
+        Outcome outcome = take(self, value, stop);
+        if (outcome != OK)
+            return outcome;
+        at = past_blanks(stop, end, lines);
+        if (at < end && *at == '}') {
+            *place = at + 1;
+            return OK;
+        }
+        if (at >= end || *at != ',')
+            return FALLBACK;
+        at = past_blanks(at + 1, end, lines);
     }
 }
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #include "distinct.h"
-#include "json.h"
 #include "module.h"
+#include "rows.h"
 
 enum { MOST_WANTED = 64, MOST_MEMBERS = 64 };
 /* How a row says a number. */
@@ -37,110 +37,72 @@ typedef struct {
 } Key;
 
 typedef struct {
-    Text data;
-    int32_t size;
+    Rows objects;
+    Text data, end;
     Wanted wanted[MOST_WANTED];
     int count;
     Key before[MOST_MEMBERS];
 } Members;
 
-/* Behind the last quote of the key whose first one stands at `at`; NULL when it is not sound, or has escapes. */
-static Text past_quotes(Members *members, Text at, Text end, int member, Wanted **wanted)
+/* The object that is read now: its place in the columns, its next member, and what is wanted of the one before. */
+typedef struct {
+    Members *members;
+    Py_ssize_t place;
+    int member;
+    Wanted *wanted;
+} Object;
+
+/* From a key to its value; NULL when it is not sound, or has escapes. */
+INLINE Text past_name(void *self, Text at, Text end)
 {
-    Key *before = &members->before[member < MOST_MEMBERS ? member : MOST_MEMBERS - 1];
+    Object *object = self;
+    Members *members = object->members;
+    Key *before = &members->before[object->member < MOST_MEMBERS - 1 ? object->member++ : MOST_MEMBERS - 1];
     if (at >= end || *at++ != '"')
         return NULL;
     size_t size = before->size;
-    if (before->at != NULL && (size_t)(end - at) > size && at[size] == '"' && memcmp(at, before->at, size) == 0) {
-        *wanted = before->wanted;
-        return at + size + 1;
+    if (before->at == NULL || (size_t)(end - at) <= size || at[size] != '"' || memcmp(at, before->at, size) != 0) {
+        Text quote = past_plain(at, end);
+        if (quote >= end || *quote != '"')
+            return NULL;
+        size = (size_t)(quote - at);
+        *before = (Key){at, size, NULL};
+        for (int number = 0; number < members->count && before->wanted == NULL; number++)
+            if (members->wanted[number].size == size && memcmp(members->wanted[number].key, at, size) == 0)
+                before->wanted = &members->wanted[number];
     }
-    Text last = past_plain(at, end);
-    if (last >= end || *last != '"')
-        return NULL;
-    size = (size_t)(last - at);
-    *wanted = NULL;
-    for (int number = 0; number < members->count && *wanted == NULL; number++)
-        if (members->wanted[number].size == size && memcmp(members->wanted[number].key, at, size) == 0)
-            *wanted = &members->wanted[number];
-    *before = (Key){at, size, *wanted};
-    return last + 1;
+    object->wanted = before->wanted;
+    return past_colon(at + size + 1, end, 0);
 }
 
-static Outcome take_member(Members *members, Wanted *wanted, Py_ssize_t row, Text value, Text stop)
+INLINE Outcome take_value(void *self, Text value, Text stop)
 {
+    const Object *object = self;
+    Members *members = object->members;
+    Wanted *wanted = object->wanted;
+    Py_ssize_t place = object->place;
+    if (wanted == NULL)
+        return OK;
     int is_null = stop - value == 4 && memcmp(value, "null", 4) == 0;
-    wanted->codes[row] = -1;
+    wanted->codes[place] = -1;
     if (wanted->is_number) {
-        wanted->said[row] = ABSENT;
-        if (is_null)
-            return TAKEN;
-        if (whole_number(value, stop, &wanted->numbers[row])) {
-            wanted->said[row] = WHOLE;
-            return TAKEN;
-        }
-        wanted->said[row] = OTHER;
+        wanted->said[place] = is_null ? ABSENT : whole_number(value, stop, &wanted->numbers[place]) ? WHOLE : OTHER;
+        if (wanted->said[place] != OTHER)
+            return OK;
     }
-    if (!is_null) {
-        Text end = members->data + members->size;
-        wanted->codes[row] = code_of(&wanted->texts, members->data, end, value, (size_t)(stop - value));
-        if (wanted->codes[row] < 0)
-            return NO_MEMORY;
-    }
-    return TAKEN;
+    if (!is_null)
+        wanted->codes[place] = code_of(&wanted->texts, members->data, members->end, value, (size_t)(stop - value));
+    return is_null || wanted->codes[place] >= 0 ? OK : NO_MEMORY;
 }
 
-static Outcome take_object(Members *members, Py_ssize_t row, Text at, Text end)
+static Outcome take_objects(Members *members, const volatile int64_t *rows, Py_ssize_t count)
 {
-    Text stop;
-    Wanted *wanted;
-    at = past_blanks(at, end, 0);
-    if (at == end)
-        return TAKEN;
-    if (*at != '{')
-        return NOT_TAKEN;
-    at = past_blanks(at + 1, end, 0);
-    if (at < end && *at == '}')
-        return past_blanks(at + 1, end, 0) == end ? TAKEN : NOT_TAKEN;
-    for (int member = 0;; member++) {
-        at = past_quotes(members, at, end, member, &wanted);
-        at = at == NULL ? NULL : past_blanks(at, end, 0);
-        if (at == NULL || at >= end || *at != ':')
-            return NOT_TAKEN;
-        at = past_blanks(at + 1, end, 0);
-        stop = past_value(at, end, 0);
-        if (stop == NULL)
-            return NOT_TAKEN;
-        if (wanted != NULL) {
-            Outcome outcome = take_member(members, wanted, row, at, stop);
-            if (outcome != TAKEN)
-                return outcome;
-        }
-        at = past_blanks(stop, end, 0);
-        if (at >= end)
-            return NOT_TAKEN;
-        if (*at == '}')
-            return past_blanks(at + 1, end, 0) == end ? TAKEN : NOT_TAKEN;
-        if (*at != ',')
-            return NOT_TAKEN;
-        at = past_blanks(at + 1, end, 0);
+    Outcome outcome = OK;
+    for (Py_ssize_t place = 0; outcome == OK && place < count; place++) {
+        Object object = {members, place, 0, NULL};
+        outcome = walk_row(&members->objects, rows == NULL ? place : rows[place], past_name, take_value, &object);
     }
-}
-
-static Outcome take_objects(Members *members, const int32_t *offsets, Py_ssize_t all, const int64_t *rows, Py_ssize_t count)
-{
-    for (Py_ssize_t place = 0; place < count; place++) {
-        int64_t row = rows == NULL ? place : rows[place];
-        if (row < 0 || row >= all)
-            return NOT_TAKEN;
-        int32_t start = offsets[row], end = offsets[row + 1];
-        if (start < 0 || end < start || end > members->size)
-            return NOT_TAKEN;
-        Outcome outcome = take_object(members, place, members->data + start, members->data + end);
-        if (outcome != TAKEN)
-            return outcome;
-    }
-    return TAKEN;
+    return outcome;
 }
 
 /* Room for the columns of a member; 0 with an exception set. */
@@ -189,61 +151,56 @@ static int add_wanted(Members *members, PyObject *keys, Py_ssize_t count)
     }
     for (Py_ssize_t place = 0; place < key_count; place++) {
         Wanted *wanted = &members->wanted[members->count++];
-        const char *key;
+        PyObject *item;
+        char *key;
         Py_ssize_t size;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(keys, place), "y#p", &key, &size, &wanted->is_number))
+        if (!PyArg_ParseTuple(PyTuple_GetItem(keys, place), "Sp", &item, &wanted->is_number)
+            || PyBytes_AsStringAndSize(item, &key, &size) < 0 || !make_columns(wanted, count))
             return 0;
         wanted->key = (Text)key;
         wanted->size = (size_t)size;
-        if (!make_columns(wanted, count))
-            return 0;
     }
     return 1;
 }
 
 PyObject *native_members(PyObject *module, PyObject *args)
 {
-    Py_buffer offsets, data, rows = {0};
+    Py_buffer rows = {0};
     PyObject *keys, *given_rows, *found = NULL;
     Outcome outcome;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*OO!:members", &offsets, &data, &given_rows, &PyTuple_Type, &keys))
-        return NULL;
     Members *members = calloc(1, sizeof *members);
-    if (members == NULL) {
-        PyErr_NoMemory();
-        goto done;
+    (void)module;
+    if (members == NULL)
+        return PyErr_NoMemory();
+    if (!PyArg_ParseTuple(args, "y*y*OO!:members", &members->objects.offsets, &members->objects.data, &given_rows,
+            &PyTuple_Type, &keys)) {
+        free(members);
+        return NULL;
     }
-    if (given_rows != Py_None && PyObject_GetBuffer(given_rows, &rows, PyBUF_SIMPLE) < 0)
+    if (!count_rows(&members->objects)
+        || (given_rows != Py_None && PyObject_GetBuffer(given_rows, &rows, PyBUF_SIMPLE) < 0))
         goto done;
-    Py_ssize_t all = offsets.len / (Py_ssize_t)sizeof(int32_t) - 1;
-    Py_ssize_t count = rows.obj == NULL ? all : rows.len / (Py_ssize_t)sizeof(int64_t);
-    if (count < 0 || data.len > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "offsets of no array, or data beyond 2 GB");
-        goto done;
-    }
+    Py_ssize_t count = rows.obj == NULL ? members->objects.count : rows.len / (Py_ssize_t)sizeof(int64_t);
     if (!add_wanted(members, keys, count))
         goto done;
-    members->data = data.buf;
-    members->size = (int32_t)data.len;
+    members->data = members->objects.data.buf;
+    members->end = members->data + members->objects.data.len;
     Py_BEGIN_ALLOW_THREADS
-    outcome = take_objects(members, offsets.buf, all, rows.buf, count);
+    outcome = take_objects(members, rows.buf, count);
     Py_END_ALLOW_THREADS
     if (outcome == NO_MEMORY)
         PyErr_NoMemory();
     else
-        found = outcome == TAKEN ? columns_of(members) : Py_NewRef(Py_None);
+        found = outcome == OK ? columns_of(members) : Py_NewRef(Py_None);
 done:
-    for (int number = 0; members != NULL && number < members->count; number++) {
+    for (int number = 0; number < members->count; number++) {
         Py_XDECREF(members->wanted[number].numbers_bytes);
         Py_XDECREF(members->wanted[number].said_bytes);
         Py_XDECREF(members->wanted[number].codes_bytes);
         free_distinct(&members->wanted[number].texts);
     }
+    PyBuffer_Release(&rows);
+    release_rows(&members->objects);
     free(members);
-    if (rows.obj != NULL)
-        PyBuffer_Release(&rows);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&data);
     return found;
 }

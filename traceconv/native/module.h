@@ -5,9 +5,6 @@
 
 #include <Python.h>
 
-/* How a loop over a text ends. NOT_TAKEN: the text is left to others. */
-typedef enum { TAKEN, NOT_TAKEN, NO_MEMORY } Outcome;
-
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);

@@ -7,11 +7,11 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "module.h"
+#include "room.h"
 
 enum { SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT };
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
@@ -19,7 +19,7 @@ static const int64_t forever = INT64_MAX;
 /* gap_ns after a slice without an end; gap_ns and self_ns that 64 bits can't hold. */
 static const int64_t unknown = INT64_MIN;
 
-/* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE. */
+/* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE; a test compares those with what is asserted below. */
 typedef struct {
     int64_t start_ns, dur_ns, id, link;
     int32_t track, kind;
@@ -32,6 +32,16 @@ typedef struct {
 typedef struct {
     int64_t id, slice_id;
 } Moment;
+
+#define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
+#define AT(type, field, offset) _Static_assert(offsetof(type, field) == offset, #type " is not its dtype")
+SIZE(Span, 40);
+AT(Span, start_ns, 0); AT(Span, dur_ns, 8); AT(Span, id, 16); AT(Span, link, 24); AT(Span, track, 32); AT(Span, kind, 36);
+SIZE(Nested, 56);
+AT(Nested, id, 0); AT(Nested, parent_id, 8); AT(Nested, dur_ns, 16); AT(Nested, self_ns, 24); AT(Nested, gap_ns, 32);
+AT(Nested, link, 40); AT(Nested, depth, 48); AT(Nested, kind, 52); AT(Nested, overlap, 54);
+SIZE(Moment, 16);
+AT(Moment, id, 0); AT(Moment, slice_id, 8);
 
 typedef struct {
     Nested row; /* self_ns is set when it is done */
@@ -54,9 +64,11 @@ typedef struct {
     Nested *rows;
     Moment *moments;
     size_t row_count, row_room, moment_count, moment_room;
-    const Span **tied;
+    Span *tied;
+    const Span **order;
     size_t tied_room;
     long long overlaps;
+    int is_busy, is_unsound; /* a call is going on; a span had no track or kind */
 } Nester;
 
 /* The end of a slice; cut where 64 bits can't hold it, which no reader passes on. */
@@ -72,20 +84,6 @@ static inline int64_t gap(int64_t end, int64_t start)
 {
     int beyond = end < 0 ? start > INT64_MAX + end : start < INT64_MIN + end;
     return beyond ? unknown : start - end;
-}
-
-/* Room for one more item at *items; 0 without memory. */
-static int room_for_one(void **items, size_t count, size_t *room, size_t size, size_t first)
-{
-    if (count < *room)
-        return 1;
-    size_t more = *room ? *room * 2 : first;
-    void *grown = realloc(*items, more * size);
-    if (grown == NULL)
-        return 0;
-    *items = grown;
-    *room = more;
-    return 1;
 }
 
 static Track *track_of(Nester *nester, int32_t number)
@@ -114,7 +112,7 @@ static int64_t end_of(const Span *span)
 
 static int add_row(Nester *nester, const Open *open)
 {
-    if (!room_for_one((void **)&nester->rows, nester->row_count, &nester->row_room, sizeof open->row, 4096))
+    if (!room_for_one(&nester->rows, nester->row_count, &nester->row_room, sizeof open->row, 4096))
         return 0;
     Nested *row = &nester->rows[nester->row_count++];
     *row = open->row;
@@ -124,7 +122,7 @@ static int add_row(Nester *nester, const Open *open)
 
 static int add_moment(Nester *nester, int64_t id, int64_t slice_id)
 {
-    if (!room_for_one((void **)&nester->moments, nester->moment_count, &nester->moment_room, sizeof(Moment), 1024))
+    if (!room_for_one(&nester->moments, nester->moment_count, &nester->moment_room, sizeof(Moment), 1024))
         return 0;
     nester->moments[nester->moment_count++] = (Moment){id, slice_id};
     return 1;
@@ -141,7 +139,7 @@ static int answer_asks(Nester *nester, Track *track, int64_t slice_id)
 
 static int add_loose(Track *track, int64_t end)
 {
-    if (!room_for_one((void **)&track->loose, track->loose_count, &track->loose_room, sizeof end, 4))
+    if (!room_for_one(&track->loose, track->loose_count, &track->loose_room, sizeof end, 4))
         return 0;
     size_t at = track->loose_count++;
     for (; at > 0 && track->loose[(at - 1) / 2] > end; at = (at - 1) / 2)
@@ -172,7 +170,7 @@ static int crosses_loose(Track *track, int64_t start, int64_t end)
 static int take_moment(Nester *nester, Track *track, const Span *span)
 {
     if (span->kind == BEFORE_NEXT) {
-        if (!room_for_one((void **)&track->asks, track->ask_count, &track->ask_room, sizeof(int64_t), 2))
+        if (!room_for_one(&track->asks, track->ask_count, &track->ask_room, sizeof(int64_t), 2))
             return 0;
         track->asks[track->ask_count++] = span->id;
         return 1;
@@ -207,7 +205,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
         depth--;
     }
     track->depth = depth;
-    if (!room_for_one((void **)&track->open, depth, &track->room, sizeof(Open), 2))
+    if (!room_for_one(&track->open, depth, &track->room, sizeof(Open), 2))
         return 0;
     if (span->kind == UNFINISHED)
         overlap = 0; /* whether it reaches over what it began in is not known */
@@ -294,34 +292,43 @@ static int take_in_order(Nester *nester, const Span **spans, size_t count)
     return 1;
 }
 
-/* The spans of one start. */
-static int take_tied(Nester *nester, const Span *spans, size_t count)
+/* The spans of one start: copies, as another thread may write to what was given. */
+static int take_tied(Nester *nester, const volatile Span *given, size_t count)
 {
-    if (count == 1)
-        return take(nester, spans);
     if (count > nester->tied_room) {
-        const Span **tied = realloc(nester->tied, count * sizeof *tied);
-        if (tied == NULL)
+        free(nester->tied);
+        free(nester->order);
+        nester->tied = malloc(count * sizeof *nester->tied);
+        nester->order = malloc(count * sizeof *nester->order);
+        nester->tied_room = nester->tied == NULL || nester->order == NULL ? 0 : count;
+        if (nester->tied_room == 0)
             return 0;
-        nester->tied = tied;
-        nester->tied_room = count;
     }
-    const Span **tied = nester->tied;
-    for (size_t place = 0; place < count; place++)
-        tied[place] = &spans[place];
+    const Span **order = nester->order;
+    for (size_t place = 0; place < count; place++) {
+        Span *span = &nester->tied[place];
+        *span = given[place];
+        order[place] = span;
+        if (span->track < 0 || span->track >= MOST_TRACKS || span->kind < 0 || span->kind > BEFORE_NEXT) {
+            nester->is_unsound = 1;
+            return 0;
+        }
+    }
+    if (count == 1)
+        return take(nester, *order);
     if (count <= FEW)
         for (size_t place = 1; place < count; place++)
-            for (size_t at = place; at > 0 && in_order(&tied[at - 1], &tied[at]) > 0; at--) {
-                const Span *later = tied[at - 1];
-                tied[at - 1] = tied[at];
-                tied[at] = later;
+            for (size_t at = place; at > 0 && in_order(&order[at - 1], &order[at]) > 0; at--) {
+                const Span *later = order[at - 1];
+                order[at - 1] = order[at];
+                order[at] = later;
             }
     else
-        qsort(tied, count, sizeof *tied, in_order);
+        qsort(order, count, sizeof *order, in_order);
     for (size_t first = 0, next; first < count; first = next) {
-        for (next = first + 1; next < count && tied[next]->track == tied[first]->track;)
+        for (next = first + 1; next < count && order[next]->track == order[first]->track;)
             next++;
-        if (!take_in_order(nester, tied + first, next - first))
+        if (!take_in_order(nester, order + first, next - first))
             return 0;
     }
     return 1;
@@ -357,17 +364,27 @@ static int take_rest(Nester *nester)
 static PyObject *done(Nester *nester, int sound)
 {
     PyObject *found = NULL;
-    if (!sound)
+    if (nester->is_unsound)
+        PyErr_SetString(PyExc_ValueError, "a span of no track or kind");
+    else if (!sound)
         PyErr_NoMemory();
     else
         found = Py_BuildValue(
-            "(y#y#)",
-            nester->row_count ? (const char *)nester->rows : "",
-            (Py_ssize_t)(nester->row_count * sizeof *nester->rows),
-            nester->moment_count ? (const char *)nester->moments : "",
-            (Py_ssize_t)(nester->moment_count * sizeof *nester->moments));
+            "(NN)",
+            PyBytes_FromStringAndSize((const char *)nester->rows, (Py_ssize_t)(nester->row_count * sizeof *nester->rows)),
+            PyBytes_FromStringAndSize(
+                (const char *)nester->moments, (Py_ssize_t)(nester->moment_count * sizeof *nester->moments)));
     nester->row_count = nester->moment_count = 0;
+    nester->is_busy = nester->is_unsound = 0;
     return found;
+}
+
+/* 0 with an exception set while another thread is in here. */
+static int enter(Nester *nester)
+{
+    if (nester->is_busy)
+        PyErr_SetString(PyExc_RuntimeError, "another thread uses this nester");
+    return !nester->is_busy && (nester->is_busy = 1);
 }
 
 static PyObject *nester_feed(PyObject *self, PyObject *given)
@@ -378,19 +395,14 @@ static PyObject *nester_feed(PyObject *self, PyObject *given)
     int sound;
     if (PyObject_GetBuffer(given, &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
-    const Span *spans = buffer.buf;
-    size_t count = (size_t)buffer.len / sizeof *spans;
-    for (size_t place = 0; place < count; place++)
-        if (spans[place].track < 0 || spans[place].track >= MOST_TRACKS || spans[place].kind < 0
-            || spans[place].kind > BEFORE_NEXT) {
-            PyErr_SetString(PyExc_ValueError, "a span of no track or kind");
-            goto end;
-        }
-    Py_BEGIN_ALLOW_THREADS
-    sound = take_spans(nester, spans, count);
-    Py_END_ALLOW_THREADS
-    found = done(nester, sound);
-end:
+    if ((uintptr_t)buffer.buf % sizeof(int64_t) != 0)
+        PyErr_SetString(PyExc_ValueError, "spans of no array");
+    else if (enter(nester)) {
+        Py_BEGIN_ALLOW_THREADS
+        sound = take_spans(nester, buffer.buf, (size_t)buffer.len / sizeof(Span));
+        Py_END_ALLOW_THREADS
+        found = done(nester, sound);
+    }
     PyBuffer_Release(&buffer);
     return found;
 }
@@ -399,7 +411,7 @@ static PyObject *nester_finish(PyObject *self, PyObject *nothing)
 {
     (void)nothing;
     Nester *nester = (Nester *)self;
-    return done(nester, take_rest(nester));
+    return enter(nester) ? done(nester, take_rest(nester)) : NULL;
 }
 
 static PyObject *nester_overlaps(PyObject *self, void *nothing)
@@ -421,7 +433,8 @@ static void nester_free(PyObject *self)
     free(nester->rows);
     free(nester->moments);
     free(nester->tied);
-    type->tp_free(self);
+    free(nester->order);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 
@@ -438,7 +451,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, nester_free},
     {Py_tp_methods, methods},
     {Py_tp_getset, values},
-    {Py_tp_doc, "Nests slices, window by window. Not to be used by two threads at once."},
+    {Py_tp_doc, "Nests slices, window by window."},
     {0, NULL},
 };
 PyType_Spec native_nester = {"traceconv.native._native.Nester", sizeof(Nester), 0, Py_TPFLAGS_DEFAULT, slots};

@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "json.h"
@@ -109,13 +110,13 @@ static Outcome take_string(Patch *patch, Text begin, Text at, Text end, Text *fr
     for (at++;;) {
         at = past_plain(at, end);
         if (at >= end)
-            return NOT_TAKEN;
+            return FALLBACK;
         if (*at == '"')
             break;
         if (*at == '\\') {
             at = past_escape(at, end);
             if (at == NULL)
-                return NOT_TAKEN;
+                return FALLBACK;
         } else {
             char escape[8];
             int size = snprintf(escape, sizeof escape, "\\u%04x", *at);
@@ -126,7 +127,7 @@ static Outcome take_string(Patch *patch, Text begin, Text at, Text end, Text *fr
         }
     }
     *after = at + 1;
-    return TAKEN;
+    return OK;
 }
 
 static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
@@ -138,15 +139,15 @@ static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
         uint8_t byte = *at;
         if (byte == '"') {
             Outcome outcome = take_string(patch, begin, at, end, &from, &at);
-            if (outcome != TAKEN)
+            if (outcome != OK)
                 return outcome;
             continue;
         }
         if (byte == '\\')
-            return NOT_TAKEN;
+            return FALLBACK;
         if (byte == '{' || byte == '[') {
             if (++depth > deepest)
-                return NOT_TAKEN;
+                return FALLBACK;
         } else if (byte == '}' || byte == ']')
             depth--;
         else if (byte == ',') {
@@ -172,26 +173,26 @@ static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
         }
         at++;
     }
-    return add(patch, from, (size_t)(at - from)) ? TAKEN : NO_MEMORY;
+    return add(patch, from, (size_t)(at - from)) ? OK : NO_MEMORY;
 }
 
 PyObject *native_patch(PyObject *module, PyObject *args)
 {
     Patch patch = {NULL, 0, 0, {-1, -1, -1}, 0};
-    const char *text;
+    char *text;
     Py_ssize_t size;
     long deepest;
     Outcome outcome;
-    PyObject *found = NULL;
+    PyObject *given, *found = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y#l:patch", &text, &size, &deepest))
+    if (!PyArg_ParseTuple(args, "Sl:patch", &given, &deepest) || PyBytes_AsStringAndSize(given, &text, &size) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     outcome = take_text(&patch, (Text)text, (Text)text + size, deepest);
     Py_END_ALLOW_THREADS
     if (outcome == NO_MEMORY)
         PyErr_NoMemory();
-    else if (outcome == NOT_TAKEN)
+    else if (outcome == FALLBACK)
         found = Py_NewRef(Py_None);
     else
         found = Py_BuildValue(

@@ -6,192 +6,135 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stdlib.h>
+#include <stddef.h>
 
 #include "distinct.h"
-#include "json.h"
 #include "module.h"
+#include "room.h"
+#include "rows.h"
 
 enum { MOST_MEMBERS = 64 };
 
-/* Five numbers a member: the object, the number of the key, whether the value is a plain whole number, and where the
-   value starts and ends. */
-enum { OBJECT, KEY, IS_WHOLE, START, STOP, NUMBERS };
+typedef struct {
+    int64_t whole; /* the value where it is a plain whole number, 0 for others */
+    int32_t object, key, is_whole, start, stop;
+} Member;
 
 typedef struct {
-    Text data;
-    int32_t size;
-    int32_t (*members)[NUMBERS];
-    int64_t *wholes; /* the values that are plain whole numbers; 0 for others */
+    Rows objects;
+    Text data, end;
+    Member *members;
     size_t count, room;
-    int64_t other_bytes; /* of the values that are none */
+    int64_t other_count, other_bytes; /* of the values that are no plain whole numbers */
     Distinct keys;
+    /* The object that is read now: its number, its first member; the key that was read last. */
+    int32_t object;
+    size_t first;
+    Text key, last;
 } Series;
 
-static int more_room(Series *series)
+static inline Text past_quotes(void *self, Text at, Text end)
 {
-    size_t room = series->room ? series->room * 2 : 4096;
-    void *members = realloc(series->members, room * sizeof *series->members);
-    if (members != NULL)
-        series->members = members;
-    void *wholes = realloc(series->wholes, room * sizeof *series->wholes);
-    if (wholes != NULL)
-        series->wholes = wholes;
-    if (members == NULL || wholes == NULL)
-        return 0;
-    series->room = room;
-    return 1;
+    Series *series = self;
+    if (at >= end || *at != '"' || series->count - series->first == MOST_MEMBERS)
+        return NULL;
+    series->key = at + 1;
+    series->last = past_plain(at + 1, end);
+    return series->last < end && *series->last == '"' ? past_colon(series->last + 1, end, 0) : NULL;
 }
 
-static Outcome take_member(Series *series, int32_t object, Text key, Text last, Text value, Text stop, size_t first)
+static inline Outcome take_member(void *self, Text value, Text stop)
 {
-    if (series->count == series->room && !more_room(series))
+    Series *series = self;
+    if (!room_for_one(&series->members, series->count, &series->room, sizeof *series->members, 4096))
         return NO_MEMORY;
-    int32_t code = code_of(&series->keys, series->data, series->data + series->size, key, (size_t)(last - key));
+    int32_t code = code_of(&series->keys, series->data, series->end, series->key, (size_t)(series->last - series->key));
     if (code < 0)
         return NO_MEMORY;
-    for (size_t before = first; before < series->count; before++)
-        if (series->members[before][KEY] == code)
-            return NOT_TAKEN;
-    int32_t *member = series->members[series->count];
-    int64_t *whole = &series->wholes[series->count++];
-    *whole = 0;
-    member[OBJECT] = object;
-    member[KEY] = code;
-    member[IS_WHOLE] = whole_number(value, stop, whole);
-    member[START] = (int32_t)(value - series->data);
-    member[STOP] = (int32_t)(stop - series->data);
-    if (!member[IS_WHOLE])
+    for (size_t before = series->first; before < series->count; before++)
+        if (series->members[before].key == code)
+            return FALLBACK;
+    Member *member = &series->members[series->count++];
+    *member = (Member){0, series->object, code, 0, (int32_t)(value - series->data), (int32_t)(stop - series->data)};
+    member->is_whole = whole_number(value, stop, &member->whole);
+    if (!member->is_whole) {
+        series->other_count++;
         series->other_bytes += stop - value;
-    return TAKEN;
-}
-
-static Outcome take_object(Series *series, int32_t object, Text at, Text end)
-{
-    size_t first = series->count;
-    at = past_blanks(at, end, 0);
-    if (at == end)
-        return TAKEN;
-    if (*at != '{')
-        return NOT_TAKEN;
-    at = past_blanks(at + 1, end, 0);
-    if (at < end && *at == '}')
-        return past_blanks(at + 1, end, 0) == end ? TAKEN : NOT_TAKEN;
-    for (;;) {
-        if (at >= end || *at != '"' || series->count - first == MOST_MEMBERS)
-            return NOT_TAKEN;
-        Text key = at + 1, last = past_plain(key, end);
-        if (last >= end || *last != '"')
-            return NOT_TAKEN;
-        at = past_blanks(last + 1, end, 0);
-        if (at >= end || *at != ':')
-            return NOT_TAKEN;
-        at = past_blanks(at + 1, end, 0);
-        Text stop = past_value(at, end, 0);
-        if (stop == NULL)
-            return NOT_TAKEN;
-        Outcome outcome = take_member(series, object, key, last, at, stop, first);
-        if (outcome != TAKEN)
-            return outcome;
-        at = past_blanks(stop, end, 0);
-        if (at >= end)
-            return NOT_TAKEN;
-        if (*at == '}')
-            return past_blanks(at + 1, end, 0) == end ? TAKEN : NOT_TAKEN;
-        if (*at != ',')
-            return NOT_TAKEN;
-        at = past_blanks(at + 1, end, 0);
     }
+    return OK;
 }
 
-static Outcome take_objects(Series *series, const int32_t *offsets, Py_ssize_t count)
+static Outcome take_objects(Series *series)
 {
-    for (Py_ssize_t object = 0; object < count; object++) {
-        int32_t start = offsets[object], end = offsets[object + 1];
-        if (start < 0 || end < start || end > series->size)
-            return NOT_TAKEN;
-        Outcome outcome = take_object(series, (int32_t)object, series->data + start, series->data + end);
-        if (outcome != TAKEN)
-            return outcome;
+    Outcome outcome = OK;
+    for (Py_ssize_t object = 0; outcome == OK && object < series->objects.count; object++) {
+        series->object = (int32_t)object;
+        series->first = series->count;
+        outcome = walk_row(&series->objects, object, past_quotes, take_member, series);
     }
-    return TAKEN;
+    /* Rows that overlap, as they may where the offsets change meanwhile, can have more bytes than offsets can count. */
+    return outcome == OK && series->other_bytes > INT32_MAX ? FALLBACK : outcome;
 }
 
-/* One of the numbers of all members. */
-static PyObject *column_of(const Series *series, int number)
+/* A field of all members. */
+static inline PyObject *column_of(const Series *series, size_t field, size_t size)
 {
-    PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(series->count * sizeof(int32_t)));
+    PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(series->count * size));
     char *out = column == NULL ? NULL : PyBytes_AsString(column);
     for (size_t place = 0; out != NULL && place < series->count; place++)
-        memcpy(out + place * sizeof(int32_t), &series->members[place][number], sizeof(int32_t));
+        memcpy(out + place * size, (const char *)&series->members[place] + field, size);
     return column;
+}
+
+/* Offsets and data of the values that are no plain whole numbers. */
+static void copy_others(const Series *series, int32_t *ends, char *out)
+{
+    *ends = 0;
+    for (size_t place = 0; place < series->count; place++) {
+        const Member *member = &series->members[place];
+        if (member->is_whole)
+            continue;
+        memcpy(out + *ends, series->data + member->start, (size_t)(member->stop - member->start));
+        ends[1] = *ends + member->stop - member->start;
+        ends++;
+    }
 }
 
 static PyObject *columns_of(const Series *series)
 {
-    PyObject *objects = column_of(series, OBJECT), *codes = column_of(series, KEY);
-    PyObject *are_whole = column_of(series, IS_WHOLE), *keys = distinct_list(&series->keys, series->data);
-    PyObject *wholes = PyBytes_FromStringAndSize(
-        (const char *)series->wholes, (Py_ssize_t)(series->count * sizeof *series->wholes));
-    PyObject *others = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)series->other_bytes), *columns = NULL;
-    size_t other_count = 0;
-    for (size_t place = 0; place < series->count; place++)
-        other_count += !series->members[place][IS_WHOLE];
-    PyObject *ends = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((other_count + 1) * sizeof(int32_t)));
-    if (others != NULL && ends != NULL) {
-        char *out = PyBytes_AsString(others), *end_out = PyBytes_AsString(ends);
-        int32_t size = 0;
-        memcpy(end_out, &size, sizeof size);
-        for (size_t place = 0; place < series->count; place++) {
-            const int32_t *member = series->members[place];
-            if (member[IS_WHOLE])
-                continue;
-            memcpy(out + size, series->data + member[START], (size_t)(member[STOP] - member[START]));
-            size += member[STOP] - member[START];
-            memcpy(end_out += sizeof size, &size, sizeof size);
-        }
-    }
-    if (objects != NULL && codes != NULL && keys != NULL && are_whole != NULL && wholes != NULL && others != NULL
-        && ends != NULL)
-        columns = PyTuple_Pack(7, objects, codes, keys, are_whole, wholes, ends, others);
-    Py_XDECREF(objects);
-    Py_XDECREF(codes);
-    Py_XDECREF(keys);
-    Py_XDECREF(are_whole);
-    Py_XDECREF(wholes);
-    Py_XDECREF(ends);
-    Py_XDECREF(others);
-    return columns;
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((series->other_count + 1) * sizeof(int32_t)));
+    PyObject *others = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)series->other_bytes);
+    if (ends != NULL && others != NULL)
+        copy_others(series, (int32_t *)PyBytes_AsString(ends), PyBytes_AsString(others));
+    return Py_BuildValue(
+        "(NNNNNNN)", column_of(series, offsetof(Member, object), sizeof(int32_t)),
+        column_of(series, offsetof(Member, key), sizeof(int32_t)), distinct_list(&series->keys, series->data),
+        column_of(series, offsetof(Member, is_whole), sizeof(int32_t)),
+        column_of(series, offsetof(Member, whole), sizeof(int64_t)), ends, others);
 }
 
 PyObject *native_series(PyObject *module, PyObject *args)
 {
-    Py_buffer offsets, data;
     PyObject *found = NULL;
     Outcome outcome;
     Series series = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*:series", &offsets, &data))
+    if (!PyArg_ParseTuple(args, "y*y*:series", &series.objects.offsets, &series.objects.data))
         return NULL;
-    Py_ssize_t count = offsets.len / (Py_ssize_t)sizeof(int32_t) - 1;
-    if (count < 0 || count > INT32_MAX || data.len > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "offsets of no array, or data beyond 2 GB");
+    if (!count_rows(&series.objects))
         goto done;
-    }
-    series.data = data.buf;
-    series.size = (int32_t)data.len;
+    series.data = series.objects.data.buf;
+    series.end = series.data + series.objects.data.len;
     Py_BEGIN_ALLOW_THREADS
-    outcome = take_objects(&series, offsets.buf, count);
+    outcome = take_objects(&series);
     Py_END_ALLOW_THREADS
     if (outcome == NO_MEMORY)
         PyErr_NoMemory();
     else
-        found = outcome == TAKEN ? columns_of(&series) : Py_NewRef(Py_None);
+        found = outcome == OK ? columns_of(&series) : Py_NewRef(Py_None);
 done:
     free(series.members);
-    free(series.wholes);
     free_distinct(&series.keys);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&data);
+    release_rows(&series.objects);
     return found;
 }

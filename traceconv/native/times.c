@@ -6,8 +6,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "json.h"
 #include "module.h"
+#include "rows.h"
 
 enum { MOST_PLACES = 18 };
 
@@ -63,17 +63,16 @@ static int read_number(Text at, Text end, int places, int64_t *number)
     return 1;
 }
 
-/* offsets, data: an Arrow binary array of `count` values. 0 when one is not taken. Empty values are absent: 0. */
-static int read_numbers(
-    const int32_t *offsets, Py_ssize_t count, Text data, Py_ssize_t size, int places, int64_t *ns, uint8_t *absent)
+/* 0 when one is not taken. Empty values are absent: 0. */
+static int read_numbers(const Rows *texts, int places, int64_t *ns, uint8_t *absent)
 {
-    for (Py_ssize_t row = 0; row < count; row++) {
-        int32_t start = offsets[row], end = offsets[row + 1];
-        if (start < 0 || end < start || end > size)
+    Text at, end;
+    for (Py_ssize_t row = 0; row < texts->count; row++) {
+        if (!row_of(texts, row, &at, &end))
             return 0;
-        absent[row] = end == start;
+        absent[row] = end == at;
         ns[row] = 0;
-        if (end > start && !read_number(data + start, data + end, places, &ns[row]))
+        if (end > at && !read_number(at, end, places, &ns[row]))
             return 0;
     }
     return 1;
@@ -81,31 +80,31 @@ static int read_numbers(
 
 PyObject *native_times(PyObject *module, PyObject *args)
 {
-    Py_buffer offsets, data;
-    int places, taken = 0;
+    Rows texts;
+    int places, taken;
     PyObject *ns = NULL, *absent = NULL, *found = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*i:times", &offsets, &data, &places))
+    if (!PyArg_ParseTuple(args, "y*y*i:times", &texts.offsets, &texts.data, &places))
         return NULL;
-    Py_ssize_t count = offsets.len / (Py_ssize_t)sizeof(int32_t) - 1;
-    if (count < 0 || places < 0 || places > MOST_PLACES) {
-        PyErr_SetString(PyExc_ValueError, "offsets of no array, or places beyond 18");
+    if (!count_rows(&texts))
+        goto done;
+    if (places < 0 || places > MOST_PLACES) {
+        PyErr_SetString(PyExc_ValueError, "places beyond 18");
         goto done;
     }
-    ns = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
-    absent = PyBytes_FromStringAndSize(NULL, count);
+    ns = PyBytes_FromStringAndSize(NULL, texts.count * (Py_ssize_t)sizeof(int64_t));
+    absent = PyBytes_FromStringAndSize(NULL, texts.count);
     if (ns == NULL || absent == NULL)
         goto done;
     int64_t *ns_out = (int64_t *)PyBytes_AsString(ns);
     uint8_t *absent_out = (uint8_t *)PyBytes_AsString(absent);
     Py_BEGIN_ALLOW_THREADS
-    taken = read_numbers(offsets.buf, count, data.buf, data.len, places, ns_out, absent_out);
+    taken = read_numbers(&texts, places, ns_out, absent_out);
     Py_END_ALLOW_THREADS
     found = taken ? PyTuple_Pack(2, ns, absent) : Py_NewRef(Py_None);
 done:
     Py_XDECREF(ns);
     Py_XDECREF(absent);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&data);
+    release_rows(&texts);
     return found;
 }
