@@ -121,14 +121,16 @@ class Store:
     """A store, open for reading. Use as a context manager, or call `close`.
 
     Each report, query and export has a connection of its own: they can be read in turns and in several threads, and
-    none has to be read to its end. Raises StoreError when there is no store, or it can't be read.
+    none has to be read to its end. Raises StoreError when there is no store, or it can't be read. A store of an older
+    schema version is migrated, with a StoreMigrated warning.
     """
 
     def __init__(self, path: PathLike | None = None) -> None:
-        from traceconv.store.database import default_store_path, open_store
+        from traceconv.reports.current_store import open_current_store
+        from traceconv.store.database import default_store_path
 
         self.path = default_store_path() if path is None else Path(path)
-        self.connection: duckdb.DuckDBPyConnection = open_store(self.path)
+        self.connection: duckdb.DuckDBPyConnection = open_current_store(self.path)
         self._cursors: dict[int, duckdb.DuckDBPyConnection] = {}
         self._lock = threading.Lock()
         self._closed = False

@@ -184,7 +184,8 @@ def of_version(version: int) -> Callable[[Path], None]:
         (cut_off, "can't open"),
         (without_info, "not a whole store"),
         (of_version(SCHEMA_VERSION + 1), "upgrade traceconv"),
-        (of_version(SCHEMA_VERSION - 1), "ingest its sources again"),
+        (of_version(4), "ingest its sources again"),
+        (of_version(SCHEMA_VERSION - 1), "migrates it"),
     ],
 )
 def test_what_is_no_store_is_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None], says: str) -> None:

@@ -34,6 +34,10 @@ class StoreError(TraceconvError):
     """The store can't be opened, read or written."""
 
 
+class StoreMigrated(UserWarning):
+    """A store of an older schema version was migrated to the current one."""
+
+
 class OutputError(TraceconvError):
     """What was to be written can't be."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 
 import typer
 import typer.core
 
 from traceconv._version import __version__
-from traceconv.base.errors import TraceconvError
+from traceconv.base.errors import StoreMigrated, TraceconvError
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.cli import (
     dump,
@@ -129,7 +130,13 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Runs one command line; errors become one line on stderr. Returns the exit code."""
     try:
-        code = app(arguments, prog_name="traceconv", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", StoreMigrated)
+            show = warnings.showwarning
+            warnings.showwarning = lambda message, kind, *place: (
+                say(str(message)) if issubclass(kind, StoreMigrated) else show(message, kind, *place)
+            )
+            code = app(arguments, prog_name="traceconv", standalone_mode=False)
     except TraceconvError as error:
         if "--debug" in arguments:
             raise

@@ -83,10 +83,10 @@ def chrome(
     keep_little()
     from traceconv.cli.output import say
     from traceconv.export.chrome import export_chrome
-    from traceconv.store.database import open_store
+    from traceconv.reports.current_store import open_current_store
 
     target = _target(output)
-    with open_store(options.store_path(db)) as connection:
+    with open_current_store(options.store_path(db)) as connection:
         run_id = _one_run(connection, run, "a Chrome trace")
         summary = export_chrome(connection, run_id, target, device_id=device)
     rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
@@ -99,10 +99,10 @@ def memory_flow(
 ) -> None:
     from traceconv.cli.output import say
     from traceconv.export.memory_flow import describe, export_memory_flow
-    from traceconv.store.database import open_store
+    from traceconv.reports.current_store import open_current_store
 
     target = _target(output)
-    with open_store(options.store_path(db)) as connection:
+    with open_current_store(options.store_path(db)) as connection:
         run_id = _one_run(connection, run, "a picture of memory")
         flow = export_memory_flow(connection, run_id, target, device_id=device)
     say(f"{'stdout' if target is None else output}: {describe(flow)}")
@@ -121,10 +121,10 @@ def perfetto(
     keep_little()
     from traceconv.cli.output import say
     from traceconv.export.perfetto import export_perfetto
-    from traceconv.store.database import open_store
+    from traceconv.reports.current_store import open_current_store
 
     target = _target(output)
-    with open_store(options.store_path(db)) as connection:
+    with open_current_store(options.store_path(db)) as connection:
         run_id = _one_run(connection, run, "a Perfetto trace")
         summary = export_perfetto(connection, run_id, target, device_id=device, with_args=with_args)
     rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)

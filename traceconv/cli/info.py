@@ -276,7 +276,7 @@ def _describe_store(path: Path) -> dict[str, Any]:
     from traceconv.schema.ddl import quote_identifier
     from traceconv.store.database import open_store
 
-    with open_store(path) as connection:
+    with open_store(path, older=True) as connection:
         version, writer = connection.execute("SELECT schema_version, writer FROM store_info").fetchall()[0]
         columns = tuple(_RUN_COLUMNS.split())
         runs = connection.execute(f"SELECT {', '.join(columns)} FROM run ORDER BY run_id").fetchall()  # noqa: S608 - names above

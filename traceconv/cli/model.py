@@ -125,10 +125,10 @@ def _measured(db: Path | None, run: str | None) -> tuple[str, int, int | None] |
     if run is None:
         return None
     from traceconv.pipeline.static_profile import measured_memory
+    from traceconv.reports.current_store import open_current_store
     from traceconv.reports.run import choose_run
-    from traceconv.store.database import open_store
 
-    with open_store(options.store_path(db)) as connection:
+    with open_current_store(options.store_path(db)) as connection:
         choice = choose_run(connection, run)
         if choice.run_id is None:
             raise UsageError("the estimate is held against one run; choose it with --run N")

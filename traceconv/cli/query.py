@@ -36,15 +36,16 @@ def query(
     """
     from traceconv.cli.output import write_parquet_file, write_table, write_text
     from traceconv.export.output import partial_of
+    from traceconv.reports.current_store import open_current_store
     from traceconv.reports.free_query import ask, check_statement
     from traceconv.reports.render import TEXT_FORMATS
-    from traceconv.store.database import lock_down, open_store
+    from traceconv.store.database import lock_down
 
     chosen_format = options.row_format(form, output)
     text = _standard_input() if sql == "-" else sql
     if not text.strip():
         raise UsageError("there is no SQL to run")
-    with open_store(options.store_path(db)) as connection:
+    with open_current_store(options.store_path(db)) as connection:
         partial = partial_of(Path(os.path.realpath(output))) if output and chosen_format == "parquet" else None
         lock_down(connection, partial)
         statement = check_statement(connection, text)

@@ -98,8 +98,8 @@ def report(
         raise UsageError("--ascending and --descending say how --order-by sorts; name a column with --order-by")
     chosen_format = options.row_format(form, output, _FORMATS)
     given = {"device": device, "step": step}
+    from traceconv.reports.current_store import open_current_store
     from traceconv.reports.run import Question, reading
-    from traceconv.store.database import open_store
 
     shown = _columns(wanted, columns, chosen_format, all_runs=run == "all")
     question = Question(
@@ -111,7 +111,7 @@ def report(
         top=top,
         own_order=chosen_format == "msprof-csv" and order_by is None,
     )
-    with open_store(options.store_path(db)) as connection, reading():
+    with open_current_store(options.store_path(db)) as connection, reading():
         _run(connection, question, run, chosen_format, output)
 
 

@@ -50,10 +50,10 @@ def why(
     from traceconv.cli.why_text import as_json as json_of
     from traceconv.cli.why_text import lines_of
     from traceconv.provenance.find import why as find
-    from traceconv.store.database import open_store
+    from traceconv.reports.current_store import open_current_store
 
     path = options.store_path(db)
-    with open_store(path) as connection:
+    with open_current_store(path) as connection:
         answer = find(connection, path, table, row_id, run=run, source=source)
     print_lines([json_of(answer)] if as_json else lines_of(answer))
     sys.stdout.flush()

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from traceconv.normalize.table_waits import TableWaits
+from traceconv.store.table_waits import table_waits
 from traceconv.store.writer import StoreWriter
 
 
 def set_table_waits(writer: StoreWriter, run_id: int) -> None:
     """Makes task.wait_ns: of the rows of op_summary of each device, by start; NULL of other tasks."""
-    _set_table_waits(writer, "true", {"run": run_id})
+    writer.run_sql(table_waits("run_id = $run"), {"run": run_id})
 
 
 def settle_table_waits(writer: StoreWriter, run_id: int, waits: Mapping[int | None, TableWaits]) -> None:
@@ -20,7 +21,8 @@ def settle_table_waits(writer: StoreWriter, run_id: int, waits: Mapping[int | No
     changed: dict[int, int | None] = {}
     for device_id, found in waits.items():
         if found.late:
-            _set_table_waits(writer, "device_id IS NOT DISTINCT FROM $device", {"run": run_id, "device": device_id})
+            where = "run_id = $run AND device_id IS NOT DISTINCT FROM $device"
+            writer.run_sql(table_waits(where), {"run": run_id, "device": device_id})
         else:
             changed.update(found.changed)
     if changed:
@@ -30,21 +32,6 @@ def settle_table_waits(writer: StoreWriter, run_id: int, waits: Mapping[int | No
             "UPDATE task SET wait_ns = w.wait_ns FROM temp.late_wait AS w WHERE task.run_id = $run AND task.id = w.id",
             {"run": run_id},
         )
-
-
-def _set_table_waits(writer: StoreWriter, where: str, values: Mapping[str, object]) -> None:
-    writer.run_sql(
-        "UPDATE task SET wait_ns = found.wait_ns FROM ("  # noqa: S608 - our own words
-        "SELECT id, CASE WHEN NOT is_row THEN NULL WHEN is_first THEN 0 WHEN start_ns < before_ns THEN 0 "
-        "ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("
-        "SELECT id, start_ns, is_row, lag(id) OVER before IS NULL AS is_first, "
-        "lag(start_ns + dur_ns) OVER before AS before_ns FROM ("
-        "SELECT *, start_ns IS NOT NULL AND (op_id IS NOT NULL OR coalesce(kind = 'collective', false)) AS is_row "
-        f"FROM task WHERE run_id = $run AND {where}) "
-        "WINDOW before AS (PARTITION BY device_id, is_row ORDER BY start_ns, id)"
-        ")) AS found WHERE task.run_id = $run AND task.id = found.id AND task.wait_ns IS DISTINCT FROM found.wait_ns",
-        values,
-    )
 
 
 def set_stream_waits(writer: StoreWriter, run_id: int, device_id: int, streams: Iterable[int]) -> int:

@@ -24,6 +24,7 @@ from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.catalogue import columns_of_tables, time_limit, views, wrong_in
 from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
 from traceconv.store.functions import function_statements
+from traceconv.store.migrations import OLDEST_VERSION, columns_since
 
 #: Oldest storage format that can hold what a store has; read by every DuckDB from 1.2 on.
 STORAGE_VERSION = "v1.2.0"
@@ -48,6 +49,10 @@ COMMENT ON TABLE store_info IS 'What this file is: one row.';
 COMMENT ON COLUMN store_info.schema_version IS '[index] Version of the schema of the tables.';
 COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the file.'
 """
+
+
+class OlderStoreError(StoreError):
+    """The store has an older schema version, from which `store.migrate` makes the current one."""
 
 
 def default_store_path() -> Path:
@@ -93,18 +98,24 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
 
 def store_statements() -> list[str]:
     """The statements that make a store out of an empty database: all but the reports."""
-    statements = [_STORE_INFO]
-    for schema in tables().values():
-        statements.append(create_table(schema))
-        statements.extend(comments(schema))
+    writer = quote_text(f"traceconv {__version__}")
+    return [
+        _STORE_INFO,
+        f"INSERT INTO store_info VALUES ({SCHEMA_VERSION}, {writer})",  # noqa: S608 - quoted
+        *(create_table(schema) for schema in tables().values()),
+        *definition_statements(),
+    ]
+
+
+def definition_statements() -> list[str]:
+    """The statements that define, over the tables, all that has no rows, in place of what an older version defined."""
+    statements = [comment for schema in tables().values() for comment in comments(schema)]
     statements.extend(function_statements())
     for name, view in views().items():
-        statements.append(f"CREATE VIEW {quote_identifier(name)} AS\n{view.body}")
+        statements.append(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS\n{view.body}")
         statements.extend(view_comments(view))
     perfetto = (resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8")
     statements.append(guard_left_joins(perfetto, "perfetto"))
-    writer = quote_text(f"traceconv {__version__}")
-    statements.append(f"INSERT INTO store_info VALUES ({SCHEMA_VERSION}, {writer})")  # noqa: S608 - quoted
     return statements
 
 
@@ -118,11 +129,13 @@ def view_comments(view: DocumentedSql) -> list[str]:
     return found
 
 
-def open_store(path: Path, *, read_only: bool = True) -> duckdb.DuckDBPyConnection:
+def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> duckdb.DuckDBPyConnection:
     """Opens the store at `path`; the connection has it as current database, and closes with `with`.
 
-    Raises StoreError, in words, when there is none, when the file is no store or one of another version,
-    when another program is writing to it, and when it can't be read.
+    older  a store of an older schema version that can be migrated is opened as it is
+
+    Raises OlderStoreError for such a store otherwise; StoreError when there is none, when the file is no store or one
+    of another version, when another program is writing to it, and when it can't be read.
     """
     try:
         mode = path.stat().st_mode
@@ -138,7 +151,7 @@ def open_store(path: Path, *, read_only: bool = True) -> duckdb.DuckDBPyConnecti
     try:
         # A cursor does not have the store as its current database: nothing in it can hide what is DuckDB's.
         with connection.cursor() as cursor:
-            _check(path, cursor)
+            _check(path, cursor, older)
     except BaseException:
         connection.close()
         raise
@@ -182,6 +195,12 @@ def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = Non
     connection.execute("SET lock_configuration = true")
 
 
+def raise_interrupt(error: BaseException) -> None:
+    """KeyboardInterrupt when `error` is DuckDB's way of saying that Ctrl-C was pressed."""
+    if isinstance(error, RuntimeError) and "interrupted" in str(error):
+        raise KeyboardInterrupt from None
+
+
 def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     # An absolute path can't be taken for the address of another system (`sqlite:…`, `https:…`).
     file = check_path(path)
@@ -220,7 +239,7 @@ def _spill_folder(path: Path) -> str:
     return str(Path(tempfile.gettempdir()) / f"traceconv-{os.getpid()}.tmp")
 
 
-def _check(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> None:
     try:
         with time_limit(connection):
             found = columns_of_tables(connection, _ALIAS)
@@ -228,30 +247,36 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
                 raise StoreError(
                     f"{_shown(path)} is a DuckDB file, but not one that traceconv made; name another with --db"
                 )
-            _check_version(path, connection)
-            wrong = wrong_in(connection, _ALIAS, found)
+            version = _checked_version(path, connection, older)
+            wrong = wrong_in(connection, _ALIAS, found, columns_since(version))
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
     if wrong is not None:
         raise StoreError(f"{_shown(path)} is not a sound store: {wrong}, or ingest its sources again into a new one")
 
 
-def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> int:
     info = f"{_ALIAS}.main.store_info"
     rows = connection.execute(f"SELECT schema_version, writer FROM {info} LIMIT 2").fetchall()  # noqa: S608 - our name
     if len(rows) != 1 or type(rows[0][0]) is not int:
         raise StoreError(f"{_shown(path)} is not a whole store; ingest again into a new one")
-    version, writer = rows[0]
+    version: int = rows[0][0]
     if version > SCHEMA_VERSION:
         raise StoreError(
-            f"{_shown(path)} has schema version {version} (written by {printable(str(writer))}), this is "
+            f"{_shown(path)} has schema version {version} (written by {printable(str(rows[0][1]))}), this is "
             f"{__version__} with version {SCHEMA_VERSION}; upgrade traceconv"
         )
-    if version < SCHEMA_VERSION:
+    if version < OLDEST_VERSION:
         raise StoreError(
-            f"{_shown(path)} has the older schema version {version} (now {SCHEMA_VERSION}); "
+            f"{_shown(path)} has schema version {version}, and the oldest that can be migrated is {OLDEST_VERSION}; "
             "ingest its sources again into a new store"
         )
+    if version < SCHEMA_VERSION and not older:
+        raise OlderStoreError(
+            f"{_shown(path)} has the older schema version {version} (now {SCHEMA_VERSION}); "
+            "a report on it, or an ingest into it, migrates it"
+        )
+    return version
 
 
 def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:

@@ -1,9 +1,9 @@
 -- Views with the names and columns of Perfetto's trace processor, over the latest run of the store, so that queries
 -- written for it can be used here: USE perfetto, or FROM perfetto.slice. Only tables of this store are read. The latest
 -- run is chosen by IN: DuckDB 2.0.0 loses LIMITs above a join with it, and above a comparison by =.
-CREATE SCHEMA perfetto;
+CREATE SCHEMA IF NOT EXISTS perfetto;
 
-CREATE VIEW perfetto.process AS
+CREATE OR REPLACE VIEW perfetto.process AS
 WITH named AS (
   SELECT p.process_id AS upid, coalesce(try_cast(p.pid_text AS BIGINT), p.process_id) AS pid,
          coalesce(p.name, CASE WHEN try_cast(p.pid_text AS BIGINT) IS NULL THEN p.pid_text END) AS name,
@@ -17,7 +17,7 @@ UNION ALL
 SELECT 0 AS upid, 0 AS pid, NULL AS name, NULL AS arg_set_id WHERE NOT EXISTS (FROM named WHERE pid = 0);
 COMMENT ON VIEW perfetto.process IS 'Processes.';
 
-CREATE VIEW perfetto.thread AS
+CREATE OR REPLACE VIEW perfetto.thread AS
 WITH named AS (
   SELECT t.track_id AS utid, coalesce(try_cast(t.tid_text AS BIGINT), CASE WHEN t.tid_text IS NULL THEN p.pid END,
                                       t.track_id) AS tid,
@@ -34,7 +34,7 @@ SELECT -p.upid AS utid, p.pid AS tid, NULL AS name, p.upid, NULL AS arg_set_id F
 WHERE NOT EXISTS (FROM named AS t WHERE t.upid = p.upid AND t.tid = p.pid);
 COMMENT ON VIEW perfetto.thread IS 'Threads; tracks of streams are threads too.';
 
-CREATE VIEW perfetto.track AS
+CREATE OR REPLACE VIEW perfetto.track AS
 SELECT t.track_id AS id, t.name,
        CASE WHEN t.kind IN ('thread', 'stream') THEN 'thread_slice'
             WHEN t.kind = 'async' AND t.process_id IS NULL THEN 'legacy_async_global_slice'
@@ -44,11 +44,11 @@ FROM main.track AS t
 WHERE t.kind <> 'counter' AND t.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.track IS 'Tracks that slices are on.';
 
-CREATE VIEW perfetto.thread_track AS
+CREATE OR REPLACE VIEW perfetto.thread_track AS
 SELECT utid AS id, utid, name FROM perfetto.thread;
 COMMENT ON VIEW perfetto.thread_track IS 'Tracks of threads.';
 
-CREATE VIEW perfetto.slice AS
+CREATE OR REPLACE VIEW perfetto.slice AS
 WITH every AS (
   SELECT run_id, id, start_ns AS ts, dur_ns, track_id, category, name, depth, parent_id, args,
          NULL::BIGINT AS thread_ts, NULL::BIGINT AS thread_dur, NULL AS scope
@@ -77,7 +77,7 @@ WHERE e.run_id IN (SELECT max(run_id) FROM main.run)
        OR coalesce(json_extract_string(e.args, '$.trace_event.ph'), '') NOT IN ('X', 'S'));
 COMMENT ON VIEW perfetto.slice IS 'Slices; dur is -1 when a slice was not closed, 0 for moments.';
 
-CREATE VIEW perfetto.thread_or_process_slice AS
+CREATE OR REPLACE VIEW perfetto.thread_or_process_slice AS
 SELECT s.*, t.name AS thread_name, t.utid, t.tid, p.name AS process_name, p.upid, p.pid
 FROM perfetto.slice AS s
 JOIN perfetto.thread AS t ON t.utid = s.track_id
@@ -85,7 +85,7 @@ LEFT JOIN perfetto.process AS p USING (upid)
 WHERE s.scope IS DISTINCT FROM 'global';
 COMMENT ON VIEW perfetto.thread_or_process_slice IS 'Slices of threads and processes, with their names.';
 
-CREATE VIEW perfetto.partial_overlap AS
+CREATE OR REPLACE VIEW perfetto.partial_overlap AS
 WITH timed AS (
   SELECT id, track_id, parent_id, name, ts, dur, ts + dur AS end_ts FROM perfetto.slice WHERE dur <> 0
 ), siblings AS (
@@ -139,7 +139,7 @@ FROM paired AS p JOIN placed AS c ON c.id = p.id JOIN placed AS a ON a.id = p.ot
 WHERE a.end_ts < c.end_ts;
 COMMENT ON VIEW perfetto.partial_overlap IS 'Slices that begin inside of another one of their track and end after it, each with the one of these that ends first.';
 
-CREATE VIEW perfetto.args AS
+CREATE OR REPLACE VIEW perfetto.args AS
 WITH every AS (
   SELECT run_id, id, args FROM main.task WHERE args IS NOT NULL
   UNION ALL
@@ -183,45 +183,45 @@ FROM (
 ) AS l;
 COMMENT ON VIEW perfetto.args IS 'Args of slices, sort hints of processes and threads, and what import logs say: one row a value.';
 
-CREATE MACRO perfetto.extract_arg(wanted_set, wanted_key) AS (
+CREATE OR REPLACE MACRO perfetto.extract_arg(wanted_set, wanted_key) AS (
   SELECT CASE WHEN a.int_value IS NOT NULL THEN a.int_value::UNION(whole BIGINT, text VARCHAR)
               ELSE a.display_value::UNION(whole BIGINT, text VARCHAR) END
   FROM perfetto.args AS a WHERE a.arg_set_id = wanted_set AND a.key = wanted_key LIMIT 1
 );
 COMMENT ON MACRO perfetto.extract_arg IS 'One value of a set of args.';
 
-CREATE VIEW perfetto.flow AS
+CREATE OR REPLACE VIEW perfetto.flow AS
 SELECT f.flow_id AS id, f.src_id AS slice_out, f.dst_id AS slice_in, f.flow_id AS trace_id
 FROM main.flow AS f
 WHERE f.src_id IS NOT NULL AND f.dst_id IS NOT NULL AND f.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.flow IS 'Arrows between slices.';
 
-CREATE VIEW perfetto.process_counter_track AS
+CREATE OR REPLACE VIEW perfetto.process_counter_track AS
 SELECT DISTINCT hash(c.track_id, c.series) AS id, concat_ws(' ', t.name, c.series) AS name, t.process_id AS upid,
        t.unit
 FROM main.counter AS c JOIN main.track AS t USING (run_id, track_id)
 WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.process_counter_track IS 'Counters: a track for each series.';
 
-CREATE VIEW perfetto.counter AS
+CREATE OR REPLACE VIEW perfetto.counter AS
 SELECT row_number() OVER (ORDER BY c.ts_ns) AS id, c.ts_ns AS ts, hash(c.track_id, c.series) AS track_id, c.value
 FROM main.counter AS c
 WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.counter IS 'Values of counters.';
 
-CREATE VIEW perfetto.metadata AS
+CREATE OR REPLACE VIEW perfetto.metadata AS
 SELECT 'json_metadata.' || j.key AS name, CASE WHEN j.type IN ('BIGINT', 'UBIGINT') THEN j.atom::BIGINT END AS int_value,
        CASE WHEN j.type NOT IN ('BIGINT', 'UBIGINT') THEN json_extract_string(j.value, '$') END AS str_value
 FROM (SELECT arg_max(options, run_id) AS options FROM main.run) AS r, json_each(r.options, '$.metadata') AS j;
 COMMENT ON VIEW perfetto.metadata IS 'What the trace says of itself under metadata.';
 
-CREATE VIEW perfetto._trace_import_logs AS
+CREATE OR REPLACE VIEW perfetto._trace_import_logs AS
 SELECT o.id, o.start_ns AS ts, 'error' AS severity, 'slice_spill_overlapping_complete_event' AS name,
        -4611686018427387904 - o.id AS arg_set_id
 FROM perfetto.partial_overlap AS o;
 COMMENT ON VIEW perfetto._trace_import_logs IS 'Oddities that lie at a time: slices that overlap without nesting.';
 
-CREATE VIEW perfetto.stats AS
+CREATE OR REPLACE VIEW perfetto.stats AS
 SELECT 'slice_spill_overlapping_complete_event' AS name, count(*) AS value FROM perfetto._trace_import_logs
 UNION ALL
 SELECT 'slice_drop_overlapping_complete_event', 0

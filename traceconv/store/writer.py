@@ -21,8 +21,18 @@ import pyarrow as pa
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import check_path, create_store, open_own_file, open_store, store_statements
+from traceconv.store.database import (
+    OlderStoreError,
+    check_path,
+    create_store,
+    open_own_file,
+    open_store,
+    raise_interrupt,
+    store_statements,
+)
 from traceconv.store.file_lock import FileLock
+from traceconv.store.files import remove_database, remove_temporary, sync
+from traceconv.store.migrate import migrate
 from traceconv.store.small_inserts import SmallInserts
 from traceconv.store.template_cache import blank_store
 
@@ -82,16 +92,20 @@ class StoreWriter:
         self._runs: list[tuple[int, str, str | None]] | None = None
         is_made = True
         if os.path.exists(path):
-            self._connection = open_store(path, read_only=False)
-            _remove_temporary(path)
+            try:
+                self._connection = open_store(path, read_only=False)
+            except OlderStoreError:
+                migrate(self._target, report_statements())
+                self._connection = open_store(path, read_only=False)
+            remove_temporary(path)
         else:
             self._partial = self._target.with_name(self._target.name + ".partial")
             _remove_orphan(self._partial)
             try:
                 self._connection, is_made = _new_store(self._partial, report_statements())
             except (KeyboardInterrupt, RuntimeError) as error:
-                _unlink(self._partial)
-                _raise_interrupt(error)
+                remove_database(self._partial)
+                raise_interrupt(error)
                 raise
         try:
             prepare_to_load(self._connection)
@@ -102,7 +116,7 @@ class StoreWriter:
             self._undo()
             if isinstance(error, duckdb.Error):
                 raise self._refused(error) from error
-            _raise_interrupt(error)
+            raise_interrupt(error)
             raise
 
     def __enter__(self) -> StoreWriter:
@@ -237,10 +251,10 @@ class StoreWriter:
         self._connection.close()
         if self._partial is not None:
             try:
-                _sync(self._partial)
+                sync(self._partial)
                 _name(self._partial, self._target)
                 self._partial = None
-                _sync(self._target.parent)
+                sync(self._target.parent)
             except FileExistsError:
                 shown = printable(str(self._path))
                 raise StoreError(f"{shown} was made by another program meanwhile; ingest again") from None
@@ -294,7 +308,7 @@ class StoreWriter:
         except duckdb.Error as error:
             raise self._refused(error) from error
         except RuntimeError as error:
-            _raise_interrupt(error)
+            raise_interrupt(error)
             raise
 
     def _undo(self) -> None:
@@ -303,7 +317,7 @@ class StoreWriter:
             self._connection.execute("ROLLBACK")
         self._connection.close()
         if self._partial is not None:
-            _unlink(self._partial)
+            remove_database(self._partial)
             self._partial = None
         self._lock.release()
 
@@ -323,10 +337,10 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
             file.write(blank)
         return open_own_file(path), True
     except StoreError:
-        _unlink(path)
+        remove_database(path)
         raise
     except OSError as error:
-        _unlink(path)
+        remove_database(path)
         raise StoreError(f"can't make {printable(str(path))}: {error.strerror or error}") from error
 
 
@@ -344,12 +358,6 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _raise_interrupt(error: BaseException) -> None:
-    """KeyboardInterrupt when `error` is DuckDB's way of saying that Ctrl-C was pressed."""
-    if isinstance(error, RuntimeError) and "interrupted" in str(error):
-        raise KeyboardInterrupt from None
-
-
 def _remove_orphan(partial: Path) -> None:
     """Removes what a killed ingest left behind; StoreError when it is one that still runs."""
     if not os.path.exists(partial):
@@ -359,24 +367,7 @@ def _remove_orphan(partial: Path) -> None:
     except StoreError as error:
         if "in use" in str(error):
             raise
-    _unlink(partial)
-
-
-def _unlink(file: Path) -> None:
-    """Removes a database file and its write-ahead log, as far as they are there."""
-    for path in (file, file.with_name(file.name + ".wal")):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-    _remove_temporary(file)
-
-
-def _remove_temporary(file: Path) -> None:
-    """Removes what a killed program left of DuckDB's temporary files; the file itself must be ours alone."""
-    folder = file.with_name(file.name + ".tmp")
-    with contextlib.suppress(OSError):
-        for path in folder.glob("duckdb_temp_*"):
-            path.unlink(missing_ok=True)
-        folder.rmdir()
+    remove_database(partial)
 
 
 def _name(partial: Path, target: Path) -> None:
@@ -391,12 +382,3 @@ def _name(partial: Path, target: Path) -> None:
         partial.rename(target)
     else:
         partial.unlink()
-
-
-def _sync(path: Path) -> None:
-    """Waits until a file or a folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

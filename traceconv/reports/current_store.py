@@ -1,0 +1,23 @@
+"""Opens stores for reading, also those of older schema versions, which get the reports of today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from traceconv.store.database import OlderStoreError, open_store
+
+
+def open_current_store(path: Path) -> duckdb.DuckDBPyConnection:
+    """Opens the store at `path` for reading; an older one is migrated first, and a StoreMigrated warning says so.
+
+    Raises StoreError as `open_store` does.
+    """
+    try:
+        return open_store(path)
+    except OlderStoreError:
+        from traceconv.reports.catalog import report_statements
+        from traceconv.store.migrate import open_migrated
+
+        return open_migrated(path, report_statements())

@@ -1,0 +1,124 @@
+"""Migrates an older store to the current schema version: in a copy, which takes its name when it is complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from traceconv.base.errors import StoreError, StoreMigrated, printable
+from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.database import (
+    OlderStoreError,
+    definition_statements,
+    open_own_file,
+    open_store,
+    raise_interrupt,
+)
+from traceconv.store.file_lock import FileLock
+from traceconv.store.files import remove_database, sync
+from traceconv.store.migrations import migration_statements, unfilled_columns
+
+
+def open_migrated(path: Path, report_statements: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    """Migrates an older store, and opens it for reading. If its place can't be written, a temporary copy is migrated.
+
+    Raises StoreError when neither can be done; the store is then as it was.
+    """
+    target = Path(os.path.realpath(path))
+    if os.access(target, os.W_OK) and os.access(target.parent, os.W_OK):
+        lock = FileLock(target, lambda: None)
+        try:
+            return open_store(path)  # another program has migrated it meanwhile
+        except OlderStoreError:
+            migrate(target, report_statements)
+        finally:
+            lock.release()
+        return open_store(path)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="traceconv-", suffix=".duckdb")
+    except OSError as error:
+        raise _refused(target, error) from error
+    os.close(descriptor)
+    copy = Path(name)
+    try:
+        done = _migrate_copy(target, copy, report_statements)
+        connection = open_store(copy)
+    finally:
+        remove_database(copy)  # what is open can be read without a name
+    warnings.warn(StoreMigrated(f"{done}, in a temporary copy: the store can't be written"), stacklevel=2)
+    return connection
+
+
+def migrate(path: Path, report_statements: Sequence[str]) -> None:
+    """Migrates an older store. The caller has its lock.
+
+    Warns with StoreMigrated when it is done. Raises StoreError when it can't be done; the store is then as it was.
+    """
+    copy = path.with_name(path.name + ".migrating")
+    log = path.with_name(path.name + ".wal")
+    if log.exists():
+        open_store(path, read_only=False, older=True).close()  # merges the log
+    try:
+        done = _migrate_copy(path, copy, report_statements, takes_its_place=True)
+    finally:
+        remove_database(copy)
+    warnings.warn(StoreMigrated(done), stacklevel=2)
+
+
+def _migrate_copy(path: Path, copy: Path, report_statements: Sequence[str], *, takes_its_place: bool = False) -> str:
+    """Makes `copy`, a migrated store; returns what was done, as a sentence."""
+    log = path.with_name(path.name + ".wal")
+    try:
+        before = path.stat()
+        remove_database(copy)
+        shutil.copyfile(path, copy)
+        if log.exists():
+            shutil.copyfile(log, copy.with_name(copy.name + ".wal"))
+        # While it is open for reading, no other program can write to it. It is opened only now: closing the file, as
+        # copying does, drops this lock.
+        with open_store(path, older=True):
+            if (path.stat().st_mtime_ns, path.stat().st_size) != (before.st_mtime_ns, before.st_size):
+                raise StoreError(f"{printable(str(path))} changed while it was copied to be migrated; try again")
+            done = _upgrade(path, copy, report_statements)
+            if takes_its_place:
+                shutil.copymode(path, copy)
+                sync(copy)
+                copy.replace(path)
+                sync(path.parent)
+    except (OSError, duckdb.Error) as error:
+        raise _refused(path, error) from error
+    except RuntimeError as error:
+        raise_interrupt(error)
+        raise
+    return done
+
+
+def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
+    with open_own_file(copy) as connection:
+        connection.execute("BEGIN TRANSACTION")
+        [(version,)] = connection.execute("SELECT schema_version FROM store_info").fetchall()
+        for statement in migration_statements(version):
+            connection.execute(statement)
+        connection.execute(";\n".join([*definition_statements(), *report_statements]))
+        formats = connection.execute("SELECT DISTINCT source_format FROM run").fetchall()
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
+    done = f"{printable(str(path))} was migrated from schema version {version} to {SCHEMA_VERSION}"
+    unfilled = unfilled_columns(version, {name for (name,) in formats})
+    if not unfilled:
+        return done
+    return f"{done}; NULL in runs of other programs' traces until these are ingested again: {', '.join(unfilled)}"
+
+
+def _refused(path: Path, error: Exception) -> StoreError:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+    return StoreError(
+        f"can't migrate {printable(str(path))} to schema version {SCHEMA_VERSION}: {printable(why, 300)}; "
+        "the store is as it was before"
+    )
