@@ -151,7 +151,7 @@ def test_one_text_that_all_events_name(tmp_path: Path, monkeypatch: pytest.Monke
     data = texts + b"".join(begin(n, 2, "a", (4, message((10, "k"), (17, 1)))) for n in range(200))
     _, store = taken(data, tmp_path)
     assert query(store, "SELECT DISTINCT length(args) FROM range") == [(10_008,)]
-    monkeypatch.setattr("traceconv.formats.perfetto_proto.debug_annotations.MAX_SHARED", 1 << 20)
+    monkeypatch.setattr("traceconv.formats.perfetto_proto.rows.MAX_SHARED", 1 << 20)
     with pytest.raises(InputError, match="numbered texts"):
         read(data, tmp_path / "again.pftrace")
 

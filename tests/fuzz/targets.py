@@ -152,10 +152,9 @@ class Events(Target):
     def run(self, one: Input) -> None:
         path = self.work / one[0]
         path.write_bytes(one[1])
-        # Samples have few packets: half of the inputs are told together all the same.
-        least = 2 if len(one[1]) % 2 else translate.MIN_TOGETHER
+        in_c = translate.IN_C and len(one[1]) % 2 == 0
         try:
-            with mock.patch.object(translate, "MIN_TOGETHER", least):
+            with mock.patch.object(translate, "IN_C", in_c):
                 self.read(self.reader, path)
         finally:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Events of Perfetto traces told together and one by one: the same batches, books and log, whatever packets say."""
+"""Events of Perfetto traces taken in C and in Python: the same batches, books and log, whatever packets say."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traceconv import native
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.events.trace import LABEL_FIELDS, TraceBatch
@@ -214,12 +215,12 @@ def read(path: Path) -> Iterator[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_together_or_one_by_one(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_in_c_or_in_python(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     path = tmp_path_factory.getbasetemp() / "told.pftrace"
     path.write_bytes(trace_of(random.Random(seed)))
     with pytest.MonkeyPatch.context() as patch:
         told = []
-        for least in (1, 1 << 60):
-            patch.setattr(translate, "MIN_TOGETHER", least)
+        for in_c in (native.AVAILABLE, False):
+            patch.setattr(translate, "IN_C", in_c)
             told.append(list(read(path)))
     assert told[0] == told[1]

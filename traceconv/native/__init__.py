@@ -10,10 +10,21 @@ from __future__ import annotations
 import os
 
 try:
-    from traceconv.native._native import Nester, events, members, patch, series, take, times, whole_numbers
+    from traceconv.native._native import (
+        Nester,
+        events,
+        members,
+        patch,
+        series,
+        take,
+        times,
+        track_events,
+        whole_numbers,
+    )
 except ImportError:
     AVAILABLE = False
 else:
     AVAILABLE = os.environ.get("TRACECONV_NATIVE") != "0"
 
-__all__ = ["AVAILABLE", "Nester", "events", "members", "patch", "series", "take", "times", "whole_numbers"]
+__all__ = ["AVAILABLE", "Nester", "events", "members", "patch", "series", "take", "times", "track_events",
+           "whole_numbers"]  # fmt: skip

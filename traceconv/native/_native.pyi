@@ -15,6 +15,16 @@ def patch(text: bytes, deepest: int, /) -> tuple[bytes, int, int, int, int] | No
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
 def take(offsets: Bytes, data: Bytes, rows: Bytes, /) -> tuple[bytes, bytes]: ...
 def times(offsets: Bytes, data: Bytes, places: int, /) -> tuple[bytes, bytes] | None: ...
+def track_events(
+    data: bytes,
+    packets: NDArray[np.void],
+    at: int,
+    state: tuple[object, ...],
+    codes: tuple[object, ...],
+    out: tuple[bytearray, bytearray, bytearray],
+    most_args: int,
+    /,
+) -> int: ...
 def whole_numbers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...
 
 class Nester:

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from traceconv.formats.perfetto_proto import field_numbers as pb
+from traceconv.base.errors import InputError
+from traceconv.formats.perfetto_proto import rows
 from traceconv.formats.perfetto_proto.sequences import Sequence, Texts
-from traceconv.wire.protobuf import LEN, FieldTable, fields, signed, walk
+from traceconv.wire.protobuf import LEN, WireError, fields, signed
+
+#: Name and value, which is JSON.
+Member = tuple[str, str]
 
 _ENCODE = msgspec.json.Encoder().encode
 _MAX_DEPTH = 64
@@ -45,97 +49,25 @@ def number(bits: int) -> str:
 
 
 class Annotations:
-    """All annotations of the events of a window, by event."""
+    """Annotations of events, one by one; and how much numbered texts have come to in the args of a window."""
 
-    def __init__(self, data: bytes, padded: FieldTable, array: object, texts: Texts, notes: Notes) -> None:
-        """`padded`: the fields of the events; `array`: their bytes as walk takes them."""
-        import numpy as np
-
-        self._data = data
+    def __init__(self, texts: Texts, notes: Notes) -> None:
         self._texts = texts
         self._notes = notes
-        chosen = np.flatnonzero((padded.number == pb.ANNOTATIONS) & (padded.kind == LEN))
-        chosen = chosen[np.argsort(padded.row[chosen], kind="stable")]
-        starts = padded.at[chosen]
-        ends = starts + padded.value[chosen].astype(np.int64)
-        self._owner = padded.row[chosen]
-        self._starts, self._ends = starts.tolist(), ends.tolist()
-        count = len(chosen)
-        found = walk(array, starts, ends)  # type: ignore[arg-type] # the array that walk took before
-        name_iid = np.zeros(count, np.uint64)
-        kind = np.zeros(count, np.int8)
-        value = np.zeros(count, np.uint64)
-        place = np.zeros(count, np.int64)
-        inline = np.zeros(count, np.int64)
-        inline_size = np.zeros(count, np.uint64)
-        of = found.number == _NAME_IID
-        name_iid[found.row[of]] = found.value[of]
-        of = (found.number == _NAME) & (found.kind == LEN)
-        inline[found.row[of]], inline_size[found.row[of]] = found.at[of], found.value[of]
-        of = (found.number != _NAME_IID) & (found.number != _NAME)
-        row = found.row[of]
-        kind[row] = np.minimum(found.number[of], 127)
-        value[row], place[row] = found.value[of], found.at[of]
-        # Everything but one plain value goes the slow way.
-        kind[np.bincount(row, minlength=count) != 1] = 0
-        kind[~found.sound] = 0
-        self._name_iid, self._kind, self._value = name_iid.tolist(), kind.tolist(), value.tolist()
-        self._place, self._inline, self._inline_size = place.tolist(), inline.tolist(), inline_size.tolist()
+        self.shared = 0
 
-    def bounds(self, count: int) -> list[int]:
-        """Where the annotations of each of `count` events begin; one more at the end."""
-        import numpy as np
-
-        bounds: list[int] = np.searchsorted(self._owner, np.arange(count + 1)).tolist()
-        return bounds
-
-    def members(self, first: int, last: int, state: Sequence) -> list[tuple[str, str]]:
-        """Name and JSON text of the annotations from `first` to before `last`."""
-        found = []
-        interned = state.texts["annotations"]
-        for at in range(first, last):
-            kind = self._kind[at]
-            value = self._value[at]
-            if kind == _INT:
-                text = str(signed(value))
-            elif kind == _UINT:
-                text = str(value)
-            elif kind == _STRING_IID:
-                text = self._interned(state.texts["values"], value)
-            elif kind == _STRING:
-                text = quoted(self._texts.text(self._data[self._place[at] : self._place[at] + value]))
-            elif kind == _BOOL:
-                text = "true" if value else "false"
-            elif kind == _DOUBLE:
-                text = number(value)
-            elif kind == _POINTER:
-                text = f'"{value:#x}"'
-            else:
-                found.append(self._slowly(self._starts[at], self._ends[at], state, 0))
-                continue
-            iid = self._name_iid[at]
-            if iid:
-                name = interned.get(iid)
-                if name is None:
-                    self._notes.unknown += 1
-                    name = f"annotation {iid}"
-            else:
-                inline = self._inline[at]
-                name = self._texts.text(self._data[inline : inline + self._inline_size[at]])
-            found.append((name, text))
-        return found
-
-    def _interned(self, known: dict[int, str], iid: int) -> str:
+    def _numbered(self, known: dict[int, str], iid: int) -> str | None:
         text = known.get(iid)
-        if text is None:
-            self._notes.unknown += 1
-            return "null"
-        return quoted(text)
+        self._notes.unknown += text is None
+        self.shared += len(text or "")
+        if self.shared > rows.MAX_SHARED:
+            raise InputError(f"numbered texts that unfold to more than {rows.MAX_SHARED >> 20} MiB in a MiB of packets")
+        return text
 
-    def _slowly(self, start: int, end: int, state: Sequence, depth: int) -> tuple[str, str]:
-        """An annotation of any form."""
-        data, name, text = self._data, "", None
-        entries: list[tuple[str, str]] = []
+    def member(self, data: bytes, start: int, end: int, state: Sequence, depth: int = 0) -> Member:
+        """Name and JSON text of an annotation of any form."""
+        name, iid, text = "", 0, None
+        entries: list[Member] = []
         elements: list[str] = []
         form = 0
         if depth > _MAX_DEPTH:
@@ -143,23 +75,23 @@ class Annotations:
             return "", "null"
         try:
             for field, kind, value, at in fields(data, start, end):
-                raw = data[at : at + value] if kind == LEN else b""
                 if field == _NAME_IID:
-                    known = state.texts["annotations"].get(value)
-                    self._notes.unknown += known is None
-                    name = known if known is not None else f"annotation {value}"
-                elif field == _NAME:
-                    name = self._texts.text(raw)
+                    iid = value
+                elif field == _NAME and kind == LEN:
+                    name, iid = self._texts.text(data[at : at + value]), 0
                 elif field == _DICT and kind == LEN:
                     form = _DICT
-                    entries.append(self._slowly(at, at + value, state, depth + 1))
+                    entries.append(self.member(data, at, at + value, state, depth + 1))
                 elif field == _ARRAY and kind == LEN:
                     form = form or _ARRAY
-                    elements.append(self._slowly(at, at + value, state, depth + 1)[1])
+                    elements.append(self.member(data, at, at + value, state, depth + 1)[1])
                 else:
-                    text = self._value_text(field, kind, value, at, raw, state, depth) or text
-        except ValueError:
+                    text = self._value_text(data, field, kind, value, at, state, depth) or text
+        except WireError:
             self._notes.damaged += 1
+        if iid:
+            numbered = self._numbered(state.texts["annotations"], iid)
+            name = f"annotation {iid}" if numbered is None else numbered
         if form == _DICT:
             text = object_of(entries)
         elif form == _ARRAY:
@@ -167,8 +99,9 @@ class Annotations:
         return name, text if text is not None else "null"
 
     def _value_text(
-        self, field: int, kind: int, value: int, at: int, raw: bytes, state: Sequence, depth: int
+        self, data: bytes, field: int, kind: int, value: int, at: int, state: Sequence, depth: int
     ) -> str | None:
+        raw = data[at : at + value] if kind == LEN else b""
         if field == _BOOL:
             return "true" if value else "false"
         if field == _UINT:
@@ -182,16 +115,17 @@ class Annotations:
         if field == _STRING:
             return quoted(self._texts.text(raw))
         if field == _STRING_IID:
-            return self._interned(state.texts["values"], value)
+            found = self._numbered(state.texts["values"], value)
+            return "null" if found is None else quoted(found)
         if field == _JSON:
             return as_json(raw, self._texts)
         if field == _NESTED and kind == LEN:
-            return self._nested(at, at + value, depth + 1)
+            return self._nested(data, at, at + value, depth + 1)
         if field == _PROTO:
             return f'"{raw.hex()}"'
         return None
 
-    def _nested(self, start: int, end: int, depth: int) -> str:
+    def _nested(self, data: bytes, start: int, end: int, depth: int) -> str:
         """A NestedValue (old form)."""
         if depth > _MAX_DEPTH:
             self._notes.deep += 1
@@ -200,14 +134,13 @@ class Annotations:
         keys: list[str] = []
         values: list[str] = []
         elements: list[str] = []
-        data = self._data
         for field, kind, value, at in fields(data, start, end):
             if field == 1:
                 form = value
             elif field == 2 and kind == LEN:
                 keys.append(self._texts.text(data[at : at + value]))
             elif field in (3, 4) and kind == LEN:
-                (values if field == 3 else elements).append(self._nested(at, at + value, depth + 1))
+                (values if field == 3 else elements).append(self._nested(data, at, at + value, depth + 1))
             elif field == 5:
                 text = str(signed(value))
             elif field == 6:
@@ -230,7 +163,7 @@ def as_json(raw: bytes, texts: Texts) -> str:
         return quoted(texts.text(raw))
 
 
-def object_of(members: Values[tuple[str, str]]) -> str:
+def object_of(members: Values[Member]) -> str:
     """A JSON object; a name that stands twice has the array of its values."""
     if len(members) == 1:
         return f"{{{quoted(members[0][0])}:{members[0][1]}}}"

@@ -1,113 +1,348 @@
-"""Track events of a window → columns: which fields each has, by number."""
+"""One track event in full → its rows. Most events are taken in C (native/track_events.c), which says the same of them.
+
+What an event says depends on what its sequence knows at that packet, and may change it.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+import struct
 
+from msgspec import Raw
+
+from traceconv.events.trace import Label, NamedTrack
 from traceconv.formats.perfetto_proto import field_numbers as pb
-from traceconv.formats.perfetto_proto.annotations import Annotations, Notes
-from traceconv.formats.perfetto_proto.sequences import Texts, repeated
-from traceconv.wire.protobuf import LEN, Int64, WireError, walk
+from traceconv.formats.perfetto_proto.annotations import Annotations, Member, Notes, object_of, quoted
+from traceconv.formats.perfetto_proto.clocks import Clocks
+from traceconv.formats.perfetto_proto.legacy import Legacy, parse_legacy
+from traceconv.formats.perfetto_proto.losses import Losses
+from traceconv.formats.perfetto_proto.rows import PH, Rows
+from traceconv.formats.perfetto_proto.sequences import Sequence, Texts, location, repeated
+from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME, Descriptors
+from traceconv.wire.protobuf import LEN, WireError, fields, signed
 
-#: The value of a field that an event does not have, where 0 would say something.
-ABSENT = (1 << 64) - 1
-
-#: Lists of numbers, one after another.
+_END, _COUNTER = 2, 4
+#: Fields that name arrows, in the order in which they are told; a step whose id is free again after an end is 4, not 3.
+_ARROWS = {pb.FLOWS: 3, pb.FLOWS_OLD: 3, pb.FLOW_ENDS: 4, pb.FLOW_ENDS_OLD: 4}
+#: Fields of 64 bits each; lists of others are of varints.
+_FIXED = (pb.FLOWS, pb.FLOW_ENDS, pb.EXTRA_DOUBLE_VALUES)
+#: Lists of varints, one after another.
 _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.FLOWS_OLD,
            pb.FLOW_ENDS_OLD)  # fmt: skip
-_REPEATED = (pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.EXTRA_DOUBLE_VALUES)
-
-#: A field of an event: kind, value (size of a LEN field), place.
-Found = tuple[int, int, int]
+NOWHERE = (None, NamedTrack("async", "0"))
 
 
-class EventTable:
-    """The events of a window, each column a list.
+class Event:
+    """The fields of one event, by their numbers: kind, value (size of a LEN field), place. Each is used up once."""
 
-    sound            whether the event can be read
-    type, name_iid, track (ABSENT when not said), category_iid (the last, 0 for none)
-    name             (place, size), or None
-    categories       event → all its category iids, where it has several
-    category_texts   event → its categories as bytes
-    value            of counters, (kind, bits); None when the event has none
-    others           event → field number → all its fields, of fields that few events have
-    """
-
-    def __init__(self, data: bytes, array: np.ndarray, starts: Int64, ends: Int64, texts: Texts, notes: Notes) -> None:
+    def __init__(self, data: bytes, start: int, end: int) -> None:
+        """Raises WireError, of a list of numbers too that can't be read to its end."""
         self.data = data
-        count = len(starts)
-        found = walk(array, starts, ends)
-        self.sound: list[bool] = found.sound.tolist()
-        self.starts, self.ends = starts.tolist(), ends.tolist()
-        row, number, kind, value, at = found.row, found.number, found.kind, found.value, found.at
+        self._fields: dict[int, list[tuple[int, int, int]]] = {}
+        for number, kind, value, at in fields(data, start, end):
+            self._fields.setdefault(number, []).append((kind, value, at))
+            if kind == LEN and number in _PACKED:
+                repeated(data, kind, value, at)
 
-        def scalar(wanted: int, missing: int) -> list[int]:
-            column = np.full(count, missing, np.uint64)
-            of = np.flatnonzero((number == wanted) & (kind != LEN))
-            column[row[of]] = value[of]
-            out: list[int] = column.tolist()
-            return out
+    def __contains__(self, number: int) -> bool:
+        return number in self._fields
 
-        self.type = scalar(pb.TYPE, 0)
-        self.name_iid = scalar(pb.NAME_IID, 0)
-        self.track = scalar(pb.TRACK_UUID, ABSENT)
-        self.category_iid = scalar(pb.CATEGORY_IIDS, 0)
-        self.name: list[tuple[int, int] | None] = [None] * count
-        of = np.flatnonzero((number == pb.NAME) & (kind == LEN))
-        for event, place, size in zip(row[of].tolist(), at[of].tolist(), value[of].tolist(), strict=True):
-            self.name[event] = place, size
-        self.value: list[int | None] = [None] * count
-        of = np.flatnonzero((number == pb.COUNTER_VALUE) & (kind != LEN))
-        for event, bits in zip(row[of].tolist(), value[of].tolist(), strict=True):
-            self.value[event] = bits
-        self._check_packed(row, number, kind, value, at)
-        self.categories: dict[int, list[int]] = {}
-        self._several_categories(found.row, found.number, found.kind, found.value, found.at, count)
-        self.category_texts: dict[int, list[bytes]] = {}
-        of = np.flatnonzero((number == pb.CATEGORIES) & (kind == LEN))
-        for event, place, size in zip(row[of].tolist(), at[of].tolist(), value[of].tolist(), strict=True):
-            self.category_texts.setdefault(event, []).append(data[place : place + size])
-        self.others: dict[int, dict[int, list[Found]]] = {}
-        of = np.flatnonzero(~np.isin(number, list(pb.PLAIN)))
-        columns = (column[of].tolist() for column in (row, number, kind, value, at))
-        for event, what, form, bits, place in zip(*columns, strict=True):
-            self.others.setdefault(event, {}).setdefault(what, []).append((form, bits, place))
-        self.annotations = Annotations(data, found, array, texts, notes)
-        self.bounds = self.annotations.bounds(count)
+    def take(self, number: int) -> list[tuple[int, int, int]]:
+        """All fields of a number."""
+        return self._fields.pop(number, [])
 
-    def _check_packed(self, row: Int64, number: np.ndarray, kind: np.ndarray, value: np.ndarray, at: Int64) -> None:
-        """An event with a list of numbers that can't be read to its end is not sound."""
-        of = np.flatnonzero((kind == LEN) & np.isin(number, _PACKED))
-        columns = (column[of].tolist() for column in (row, value, at))
-        for event, size, place in zip(*columns, strict=True):
-            try:
-                repeated(self.data, LEN, size, place)
-            except WireError:
-                self.sound[event] = False
+    def scalar(self, number: int) -> int | None:
+        """The last number; None where there is none."""
+        return next((value for kind, value, _ in reversed(self.take(number)) if kind != LEN), None)
 
-    def _several_categories(
-        self, row: Int64, number: np.ndarray, kind: np.ndarray, value: np.ndarray, at: Int64, count: int
-    ) -> None:
-        of = np.flatnonzero(number == pb.CATEGORY_IIDS)
-        if not len(of):
-            return
-        several = np.bincount(row[of], minlength=count) > 1
-        several[row[of[kind[of] == LEN]]] = True
-        of = of[several[row[of]] & np.array(self.sound, np.bool_)[row[of]]]
-        columns = (column[of].tolist() for column in (row, kind, value, at))
-        for event, form, bits, place in zip(*columns, strict=True):
-            self.categories.setdefault(event, []).extend(repeated(self.data, form, bits, place))
+    def last(self, number: int) -> int | None:
+        """The last value of any kind."""
+        found = self.take(number)
+        return found[-1][1] if found else None
 
-    def numbers(self, fields: dict[int, list[Found]], wanted: int) -> list[int]:
-        """All numbers of a repeated field of an event."""
-        return [one for form, bits, at in fields.get(wanted, ()) for one in repeated(self.data, form, bits, at)]
+    def texts(self, number: int) -> list[bytes]:
+        """All texts."""
+        return [self.data[at : at + size] for kind, size, at in self.take(number) if kind == LEN]
 
-    def doubles(self, fields: dict[int, list[Found]], wanted: int) -> list[int]:
-        """The bits of all doubles of a repeated field of an event."""
+    def numbers(self, number: int) -> list[int]:
+        """All numbers of a repeated field, or the bits of its doubles."""
+        if number not in _FIXED:
+            return [one for kind, value, at in self.take(number) for one in repeated(self.data, kind, value, at)]
         found = []
-        for form, bits, at in fields.get(wanted, ()):
-            if form != LEN:
-                found.append(bits)
-            else:
-                found += [int.from_bytes(self.data[p : p + 8], "little") for p in range(at, at + bits - 7, 8)]
+        for kind, value, at in self.take(number):
+            words = struct.iter_unpack("<Q", self.data[at : at + value // 8 * 8]) if kind == LEN else [(value,)]
+            found += [bits for (bits,) in words]
         return found
+
+    def message(self, number: int) -> list[tuple[int, int, int, int]]:
+        """The fields of all messages of a number that can be read."""
+        found = []
+        for kind, size, at in self.take(number):
+            try:
+                found += list(fields(self.data, at, at + size)) if kind == LEN else []
+            except WireError:
+                continue
+        return found
+
+    def rest(self) -> list[Member]:
+        """Fields that are not known here, as they are: bytes in hexadecimal."""
+        members = []
+        for number in sorted(self._fields.keys() - pb.PLAIN):
+            for kind, value, at in self._fields[number]:
+                text = f'"{self.data[at : at + value].hex()}"' if kind == LEN else str(value)
+                members.append((f"field_{number}", text))
+        return members
+
+
+class TrackEvents:
+    """Takes events one after another; each sequence's state is what it is at that event."""
+
+    def __init__(self, tracks: Descriptors, clocks: Clocks, texts: Texts, notes: Notes, losses: Losses) -> None:
+        self._tracks = tracks
+        self._clocks = clocks
+        self._texts = texts
+        self._notes = notes
+        self._losses = losses
+        self.annotations = Annotations(texts, notes)
+
+    def take(self, rows: Rows, data: bytes, start: int, end: int, sequence: Sequence, ns: int | None) -> None:
+        """One event. `ns`: the time that its packet has."""
+        losses = self._losses.counts
+        try:
+            event = Event(data, start, end)
+        except WireError:
+            losses["damaged"] += 1
+            return
+        if sequence.is_doubtful:
+            losses["doubtful"] += 1
+        if ns is None and pb.DELTA_US not in event and pb.ABSOLUTE_US not in event:
+            losses["timeless"] += 1
+            return
+        kind, track = event.scalar(pb.TYPE) or 0, event.scalar(pb.TRACK_UUID)
+        if track is None:
+            track = sequence.default_track or 0
+        name = self._name(event, sequence)
+        notes = [(at, at + size) for form, size, at in event.take(pb.ANNOTATIONS) if form == LEN]
+        members = [self.annotations.member(data, first, last, sequence) for first, last in notes]
+        if kind == _COUNTER:
+            self._counter(rows, event, sequence, ns, track, name, members)
+        else:
+            self._slice(rows, event, sequence, ns, track, name, PH.get(kind, f"?{kind}"), members)
+
+    def place(self, sequence: Sequence, track: int) -> tuple[Label, Label | NamedTrack]:
+        """Where an event goes that names a track, or none (0)."""
+        if track:
+            return self._tracks.place(track)[:2]
+        return (sequence.pid, sequence.tid) if sequence.tid is not None else NOWHERE
+
+    def _name(self, event: Event, sequence: Sequence) -> str | None:
+        iid, inline = event.scalar(pb.NAME_IID), event.texts(pb.NAME)
+        if not iid:
+            return self._texts.text(inline[-1]) if inline else None
+        name = sequence.texts["names"].get(iid)
+        self._notes.unknown += name is None
+        return name
+
+    def _category(self, event: Event, sequence: Sequence) -> str | None:
+        iids, texts = event.numbers(pb.CATEGORY_IIDS), event.texts(pb.CATEGORIES)
+        if iids == [0]:
+            iids = []
+        if not texts and not iids:
+            return None
+        words = [sequence.texts["categories"].get(iid) for iid in iids]
+        self._notes.unknown += words.count(None)
+        if len(words) == 1 and not texts:
+            return words[0]
+        return ",".join([word for word in words if word is not None] + [*map(self._texts.text, texts)]) or None
+
+    # -- counters --
+
+    def _counter(
+        self,
+        rows: Rows,
+        event: Event,
+        sequence: Sequence,
+        ns: int | None,
+        track: int,
+        name: str | None,
+        members: list[Member],
+    ) -> None:
+        bits, double = event.scalar(pb.COUNTER_VALUE), event.last(pb.DOUBLE_VALUE)
+        value: int | float | None = None
+        if bits is not None:
+            value = signed(bits)
+        elif double is not None:
+            value = _double(double)
+        else:
+            self._losses.counts["valueless"] += 1
+        ns = self._time(sequence, event, ns)
+        self._count(rows, sequence, track, value, ns)
+        for other, one in self._extra_values(event, sequence):
+            self._count(rows, sequence, other, one, ns)
+        members += event.rest()
+        if members:
+            # A counter has no column for them: a moment beside it has.
+            place = self._tracks.counter(track)
+            category, at = self._category(event, sequence), NamedTrack("async", str(track))
+            rows.add("i", place.name or name, category, place.pid, at, ns, object_of(members))
+
+    def _count(self, rows: Rows, sequence: Sequence, track: int, value: int | float | None, ns: int | None) -> None:
+        """One value of a counter."""
+        place = self._tracks.counter(track)
+        text = "null" if value is None else repr(self._sum(sequence, track, value))
+        rows.add("C", place.name, None, place.pid, None, ns, f'{{"value":{text}}}', place.id)
+
+    def _sum(self, sequence: Sequence, track: int, value: int | float) -> int | float:
+        """What a counter stands at."""
+        place = self._tracks.counter(track)
+        value *= place.multiplier
+        if place.is_incremental:
+            value = sequence.sums[track] = sequence.sums.get(track, 0) + value
+        return value
+
+    def _extra_values(self, event: Event, sequence: Sequence) -> list[tuple[int, int | float]]:
+        """Values of other counters that an event brings along."""
+        tracks = event.numbers(pb.EXTRA_TRACKS) or sequence.default_extra
+        pairs: list[tuple[int, int | float]] = []
+        pairs += zip(tracks, map(signed, event.numbers(pb.EXTRA_VALUES)), strict=False)
+        tracks = event.numbers(pb.EXTRA_DOUBLE_TRACKS) or sequence.default_extra_double
+        pairs += zip(tracks, map(_double, event.numbers(pb.EXTRA_DOUBLE_VALUES)), strict=False)
+        return pairs
+
+    # -- all others --
+
+    def _slice(
+        self,
+        rows: Rows,
+        event: Event,
+        sequence: Sequence,
+        ns: int | None,
+        track: int,
+        name: str | None,
+        ph: str,
+        members: list[Member],
+    ) -> None:
+        category = self._category(event, sequence)
+        pid, tid = self.place(sequence, track)
+        legacy = self._legacy(event)
+        ns = self._time(sequence, event, ns)
+        thread_ns = self._thread_time(sequence, event)
+        if legacy is not None:
+            if ph == "?0" and legacy.phase is not None:
+                ph = legacy.phase
+            if legacy.name_iid and name is None:
+                name = sequence.texts["names"].get(legacy.name_iid)
+            pid, tid = legacy.pid or pid, legacy.tid or tid
+        # An end is no row that an arrow could be bound to: there its args keep them.
+        arrows = [] if ph == "E" else [(event.numbers(number), step) for number, step in _ARROWS.items()]
+        counts = []
+        for other, value in self._extra_values(event, sequence):
+            kind = self._tracks.counter(other).counter_type
+            if kind == THREAD_TIME and math.isfinite(value):
+                thread_ns = int(self._sum(sequence, other, value))
+            elif kind == THREAD_INSTRUCTIONS:
+                members.append(("thread_instruction_count", repr(self._sum(sequence, other, value))))
+            else:
+                counts.append((other, value))
+        members += self._said_beside(event, sequence) + event.rest()
+        args = object_of(members) if members else ""
+        place = rows.add(ph, name, category, pid, tid, ns, args, legacy.id if legacy is not None else b"")
+        rows.set_time("tts", place, thread_ns)
+        if legacy is not None:
+            _put_legacy(rows, place, ph, legacy)
+        for keys, step in arrows:
+            rows.add_flows(place, keys, step)
+        for other, value in counts:
+            self._count(rows, sequence, other, value, ns)
+
+    def _legacy(self, event: Event) -> Legacy | None:
+        found = event.take(pb.LEGACY)
+        if not found:
+            return None
+        kind, size, at = found[-1]
+        try:
+            if kind == LEN:
+                return parse_legacy(event.data, at, at + size, self._texts)
+        except WireError:
+            pass
+        self._losses.counts["state"] += 1
+        return None
+
+    def _time(self, sequence: Sequence, event: Event, ns: int | None) -> int | None:
+        """The time of events that have it in microseconds (old form), which is on the monotonic clock."""
+        delta, absolute = event.last(pb.DELTA_US), event.last(pb.ABSOLUTE_US)
+        if delta is not None and sequence.time_ns is not None:
+            ns = sequence.time_ns = sequence.time_ns + signed(delta) * 1000
+        elif absolute is not None:
+            ns = signed(absolute) * 1000
+        else:
+            return ns
+        moved = self._clocks.offset(3, ns)
+        return ns + moved[0] if moved is not None else ns
+
+    def _thread_time(self, sequence: Sequence, event: Event) -> int | None:
+        delta, absolute = event.last(pb.THREAD_DELTA_US), event.last(pb.THREAD_ABSOLUTE_US)
+        if absolute is not None:
+            return signed(absolute) * 1000
+        if delta is None or sequence.thread_time_ns is None:
+            return None
+        sequence.thread_time_ns += signed(delta) * 1000
+        return sequence.thread_time_ns
+
+    def _said_beside(self, event: Event, sequence: Sequence) -> list[Member]:
+        """What few events say, and no column holds: of their source, task, log line, correlation."""
+        data = event.data
+        members = [("source", self._location(sequence, iid)) for _, iid, _ in event.take(pb.LOCATION_IID)]
+        for kind, size, at in event.take(pb.LOCATION):
+            if kind == LEN:
+                try:
+                    said = {n: (v, p) for n, _, v, p in fields(data, at, at + size)}
+                except WireError:
+                    said = {}
+                names = [data[said[n][1] : said[n][1] + said[n][0]] if n in said else None for n in (2, 3)]
+                members.append(("source", location(names[0], names[1], said.get(4, (None, 0))[0], self._texts)))
+        for n, _, iid, _ in event.message(pb.TASK_EXECUTION):
+            if n == 1:
+                members.append(("posted_from", self._location(sequence, iid)))
+        for n, _, iid, _ in event.message(pb.LOG_MESSAGE):
+            if n == 1:
+                members.append(("log_source", self._location(sequence, iid)))
+            elif n == 2:
+                members.append(("log_message", quoted(sequence.texts["log"].get(iid, f"text {iid}"))))
+            elif n == 3:
+                members.append(("log_priority", str(iid)))
+        for _, value, _ in event.take(pb.CORRELATION_ID):
+            members.append(("correlation_id", str(value)))
+        for text in event.texts(pb.CORRELATION_TEXT):
+            members.append(("correlation_id", quoted(self._texts.text(text))))
+        for _, iid, _ in event.take(pb.CORRELATION_IID):
+            members.append(("correlation_id", quoted(sequence.texts["correlations"].get(iid, f"text {iid}"))))
+        for _, value, _ in event.take(pb.INSTRUCTIONS):
+            members.append(("thread_instruction_count", str(signed(value))))
+        for _, value, _ in event.take(pb.INSTRUCTIONS_DELTA):
+            sequence.instructions += signed(value)
+            members.append(("thread_instruction_count", str(sequence.instructions)))
+        return members
+
+    def _location(self, sequence: Sequence, iid: int) -> str:
+        found = sequence.locations.get(iid)
+        self._notes.unknown += found is None
+        return "null" if found is None else found
+
+
+def _put_legacy(rows: Rows, place: int, ph: str, legacy: Legacy) -> None:
+    rows.set_time("dur", place, legacy.dur_ns)
+    rows.set_time("tdur", place, legacy.thread_dur_ns)
+    rows.set_label("scope", place, legacy.scope)
+    rows.set_label("s", place, legacy.instant_scope)
+    if legacy.binds_enclosing and ph in ("s", "t", "f"):
+        rows.set_label("bp", place, "e")
+    if legacy.instructions is not None:
+        legacy.extra["thread_instruction_delta"] = Raw(str(legacy.instructions).encode())
+    if legacy.extra:
+        rows.extra[place] = legacy.extra
+
+
+def _double(bits: int) -> float:
+    value: float = struct.unpack("<d", bits.to_bytes(8, "little"))[0]
+    return value

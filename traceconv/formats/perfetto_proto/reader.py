@@ -25,8 +25,7 @@ from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Notes
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
 from traceconv.formats.perfetto_proto.clocks import NAMES, Clocks, parse_snapshot
-from traceconv.formats.perfetto_proto.describing import describing
-from traceconv.formats.perfetto_proto.framing import PacketFramer, Window
+from traceconv.formats.perfetto_proto.framing import PacketFramer, Window, describing
 from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.own_export import SHIFT, shift_of, undone
 from traceconv.formats.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequences, Texts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from traceconv.events.trace import Label
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import Clocks, SequenceClocks
-from traceconv.wire.protobuf import LEN, fields, signed
+from traceconv.wire.protobuf import LEN, fields, signed, varint
 
 #: Bytes of numbered texts of all sequences that are kept at once.
 MAX_TEXT_BYTES = 256 << 20
@@ -64,8 +64,6 @@ class Sequence:
     instructions: int = 0
     #: What incremental counters add up to, by track.
     sums: dict[int, int | float] = field(default_factory=dict)
-    #: Numbers of texts that say something else than before: list, number, text before, text now; since it was emptied.
-    changes: list[tuple[str, int, str | None, str]] = field(default_factory=list)
 
     def clear(self) -> None:
         """Everything that later packets could refer to is gone."""
@@ -114,11 +112,7 @@ class Sequence:
             if self.text_bytes > MAX_TEXT_BYTES:
                 continue
             if listed is not None:
-                known, text = self.texts[listed], texts.text(file or b"")
-                before = known.get(iid)
-                if before != text:
-                    known[iid] = text
-                    self.changes.append((listed, iid, before, text))
+                self.texts[listed][iid] = texts.text(file or b"")
             else:
                 self.locations[iid] = location(file, function, line, texts)
 
@@ -151,8 +145,6 @@ def location(file: bytes | None, function: bytes | None, line: int | None, texts
 
 def repeated(data: bytes, kind: int, value: int, at: int) -> list[int]:
     """The numbers of a repeated field: one, or a packed list."""
-    from traceconv.wire.protobuf import varint
-
     if kind != LEN:
         return [value]
     found = []

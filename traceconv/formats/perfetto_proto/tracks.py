@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from traceconv.events.trace import Label, NamedTrack, TrackName
+from traceconv.formats.perfetto_proto.annotations import quoted
 from traceconv.formats.perfetto_proto.sequences import Texts
 from traceconv.wire.protobuf import LEN, fields, signed
 
@@ -44,6 +42,11 @@ class Place(NamedTuple):
     counter_type: int = 0
     multiplier: int = 1
     is_incremental: bool = False
+
+    @property
+    def id(self) -> bytes:
+        """Of a counter: the id that its events have, as JSON; empty for none."""
+        return quoted(self.tid.key).encode() if isinstance(self.tid, NamedTrack) and self.tid.key else b""
 
 
 @dataclass(slots=True)
@@ -192,11 +195,6 @@ class Descriptors:
                 track.is_incremental,
             )
         return found
-
-    def odd_counters(self) -> NDArray[np.uint64]:
-        """The counters whose values are not as they stand: multiples, or differences."""
-        odd = [uuid for uuid, track in self._tracks.items() if track.multiplier != 1 or track.is_incremental]
-        return np.array(odd, np.uint64)
 
     def _counter_key(self, uuid: int) -> str:
         """What tells a counter from others of its name: what it lies in, and its number where that is not enough."""

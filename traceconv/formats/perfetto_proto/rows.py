@@ -1,0 +1,180 @@
+"""Rows of events in the making → one batch, as the normaliser of trace JSON takes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+from numpy.typing import NDArray
+
+from traceconv.base.errors import InputError
+from traceconv.base.int64 import is_time
+from traceconv.events.trace import Coded, EventColumns, EventFlows, Extras, Label, NamedTrack, TraceBatch, TrackName
+from traceconv.formats.common.columns import integers
+from traceconv.wire.protobuf import Int64
+
+PH = {1: "B", 2: "E", 3: "i", 4: "C"}
+#: Characters that the numbered texts of a window may come to in all its args.
+MAX_SHARED = 256 << 20
+#: A byte of the trace may be written as \u0000, and a comma.
+_LARGEST_ESCAPE = 8
+_LABELS = ("ph", "name", "cat", "pid", "tid", "id")
+#: Row and Flow of native/track_events.c. A row's args end at `args_end`, and begin where those of the row before end.
+_ROW = np.dtype([("ts", "<i8"), ("args_end", "<i8"), ("packet", "<i4"), *((name, "<i4") for name in _LABELS),
+                 ("timed", "<i4")])  # fmt: skip
+_FLOW = np.dtype([("place", "<i8"), ("key", "<u8"), ("step", "<i8")])
+_PACK_ROW = struct.Struct("<qq8i").pack
+_PACK_FLOW = struct.Struct("<qQq").pack
+
+
+class Coder:
+    """Numbers values in the order in which they come."""
+
+    def __init__(self, values: Iterable[Hashable]) -> None:
+        self.distinct: list[Any] = []
+        self.known: dict[Hashable, int] = {}
+        for value in values:
+            self.code(value)
+
+    def code(self, value: Hashable) -> int:
+        """The number of a value."""
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = len(self.distinct)
+            self.distinct.append(value)
+        return found
+
+
+class Found(dict[int, tuple[int, ...]]):
+    """What is found out of a track when it is first asked for."""
+
+    def __init__(self, find: Callable[[int], tuple[int, ...]]) -> None:
+        self._find = find
+
+    def __missing__(self, track: int) -> tuple[int, ...]:
+        found = self[track] = self._find(track)
+        return found
+
+
+@dataclass(slots=True)
+class Rows:
+    """Columns that all events have are in `rows`; what few have is kept by their place.
+
+    rows, args, flows  appended to by `native.track_events` too
+    most_args          bytes that args may have
+    """
+
+    most_args: int
+    rows: bytearray = field(default_factory=bytearray)
+    args: bytearray = field(default_factory=bytearray)
+    flows: bytearray = field(default_factory=bytearray)
+    #: Values of the labels by their codes; code 0 of all but ph stands for none.
+    ph: Coder = field(default_factory=lambda: Coder(PH.values()))
+    name: Coder = field(default_factory=lambda: Coder([None]))
+    cat: Coder = field(default_factory=lambda: Coder([None]))
+    pid: Coder = field(default_factory=lambda: Coder([None]))
+    tid: Coder = field(default_factory=lambda: Coder([None]))
+    id: Coder = field(default_factory=lambda: Coder([b""]))
+    #: field of a number in ns (dur, tts, tdur) → place → value
+    times: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: field of a text (s, bp, scope) → place → text
+    labels: dict[str, dict[int, str]] = field(default_factory=dict)
+    extra: dict[int, dict[str, Raw]] = field(default_factory=dict)
+    #: The packet whose events are being added.
+    packet: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows) // _ROW.itemsize
+
+    @staticmethod
+    def most_args_of(window_bytes: int) -> int:
+        """A numbered text is in the file once, and may be named by every event: bytes that args may have."""
+        return min(MAX_SHARED + _LARGEST_ESCAPE * window_bytes, (1 << 31) - 1)
+
+    def add(
+        self,
+        ph: str,
+        name: str | None,
+        cat: str | None,
+        pid: Label,
+        tid: Label | NamedTrack,
+        ts: int | None,
+        args: str = "",
+        id: bytes = b"",
+    ) -> int:
+        """One more event; gives its place. InputError when its args are too many."""
+        place = len(self)
+        self.args += args.encode()
+        if len(self.args) > self.most_args:
+            raise InputError(f"numbered texts that unfold to more than {MAX_SHARED >> 20} MiB in a MiB of packets")
+        codes = (self.ph.code(ph), self.name.code(name), self.cat.code(cat), self.pid.code(pid), self.tid.code(tid))
+        timed = ts is not None and is_time(ts)
+        self.rows += _PACK_ROW(
+            ts if ts is not None and timed else 0, len(self.args), self.packet, *codes, self.id.code(id), timed
+        )
+        return place
+
+    def add_flows(self, place: int, keys: Sequence[int], step: int) -> None:
+        """Arrows that an event names. `step`: 3 goes on, 4 ends."""
+        for key in keys:
+            self.flows += _PACK_FLOW(place, key, step)
+
+    def set_time(self, key: str, place: int, ns: int | None) -> None:
+        """A time that few events have."""
+        if ns is not None:
+            self.times.setdefault(key, {})[place] = ns
+
+    def set_label(self, key: str, place: int, text: str | None) -> None:
+        """A text that few events have."""
+        if text is not None:
+            self.labels.setdefault(key, {})[place] = text
+
+    def batch(
+        self, first_ordinal: int, byte_offset: int | None, byte_count: int | None, said: tuple[TrackName, ...]
+    ) -> TraceBatch:
+        """All rows in the order of their packets."""
+        rows = np.frombuffer(self.rows, _ROW)
+        count = len(rows)
+        order = np.argsort(rows["packet"], kind="stable")
+        place = np.empty(count, np.int64)
+        place[order] = np.arange(count)
+        labels: dict[str, Sequence[Any]] = {
+            label: Coded(rows[label][order], getattr(self, label).distinct) for label in _LABELS if label != "id"
+        }
+        raw = {"ts": pa.array(rows["ts"][order], mask=rows["timed"][order] == 0)}
+        for key, texts in self.labels.items():
+            labels[key] = _sparse(texts, place, None)
+        for key, times in self.times.items():
+            raw[key] = integers(_sparse(times, place, None))
+        if self.args:
+            ends = np.append(0, rows["args_end"]).astype(np.int32)
+            parts = [None, pa.py_buffer(ends), pa.py_buffer(bytes(self.args))]
+            raw["args"] = pa.Array.from_buffers(pa.binary(), count, parts, null_count=0).take(pa.array(order))
+        if len(self.id.distinct) > 1:
+            raw["id"] = pa.array(self.id.distinct, pa.binary()).take(pa.array(rows["id"][order]))
+        extra = Extras.made_of(_sparse(self.extra, place, None)) if self.extra else None
+        columns = EventColumns(count, labels, raw, extra, self._flows(place))
+        return TraceBatch(first_ordinal, byte_offset, byte_count, columns, (), said)
+
+    def _flows(self, place: Int64) -> EventFlows | None:
+        flows: NDArray[Any] = np.frombuffer(self.flows, _FLOW)
+        if not len(flows):
+            return None
+        places = place[flows["place"]]
+        rising = np.argsort(places, kind="stable")
+        keys = flows["key"][rising]
+        # Ids are unsigned; as keys only their equality counts.
+        steps = flows["step"][rising].astype(np.int32)
+        return EventFlows(places[rising], keys.view(np.int64), steps, None, list(map(str, keys.tolist())))
+
+
+def _sparse(values: dict[int, Any], place: Int64, missing: Any) -> list[Any]:
+    column = [missing] * len(place)
+    for at, value in values.items():
+        column[place[at]] = value
+    return column

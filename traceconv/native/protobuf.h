@@ -1,0 +1,65 @@
+/* Protobuf's wire format, read in place: field by field. Nothing is read beyond the end, nothing is allocated. */
+
+#ifndef TRACECONV_PROTOBUF_H
+#define TRACECONV_PROTOBUF_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { VARINT = 0, FIXED64 = 1, LEN = 2, FIXED32 = 5 };
+
+/* One field. `value`: the number; for LEN the size of what begins at `at`. */
+typedef struct {
+    uint32_t number;
+    int kind;
+    uint64_t value;
+    const uint8_t *at;
+} Field;
+
+/* The number that begins at `at`; gives where it ends, NULL where it is cut off or has more than ten bytes. */
+static inline const uint8_t *past_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)
+{
+    *value = 0;
+    for (int shift = 0; at < end && shift < 70; shift += 7) {
+        uint8_t byte = *at++;
+        *value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80)
+            return at;
+    }
+    return NULL;
+}
+
+/* The field that begins at `at`; gives where it ends, NULL where there is none in full. */
+static inline const uint8_t *past_field(const uint8_t *at, const uint8_t *end, Field *field)
+{
+    uint64_t tag;
+    at = past_varint(at, end, &tag);
+    if (at == NULL || tag >> 3 == 0 || tag >> 3 > (1 << 29) - 1)
+        return NULL;
+    field->number = (uint32_t)(tag >> 3);
+    field->kind = (int)(tag & 7);
+    field->at = at;
+    size_t size = field->kind == FIXED64 ? 8 : 4;
+    switch (field->kind) {
+    case VARINT:
+        return past_varint(at, end, &field->value);
+    case LEN:
+        at = past_varint(at, end, &field->value);
+        if (at == NULL || field->value > (uint64_t)(end - at))
+            return NULL;
+        field->at = at;
+        return at + field->value;
+    case FIXED64:
+    case FIXED32:
+        if ((size_t)(end - at) < size)
+            return NULL;
+        field->value = 0;
+        for (size_t byte = 0; byte < size; byte++)
+            field->value |= (uint64_t)at[byte] << 8 * byte;
+        return at + size;
+    default:
+        return NULL;
+    }
+}
+
+#endif
