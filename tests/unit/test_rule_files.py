@@ -26,6 +26,16 @@ op = true
 args = { device_id = ["device", "Device"] }
 """
 
+ITEMS = """
+title = "One"
+[items]
+prefix = "a.item"
+unit = "us"
+name = "op"
+start = "begin"
+end = "finish"
+"""
+
 
 def test_the_files_of_the_package_are_sound_and_tried_in_order() -> None:
     titles = [rules.title for rules in built_in()]
@@ -55,6 +65,15 @@ def test_the_first_rule_that_fits_counts() -> None:
         ("title = 'x'\npriority = true", "priority takes a whole number"),
         ("title = 'x'\n[detect]\nkeys = 'simulator'", "detect: keys takes a list of texts"),
         ("title = 'x'\n[memory]\nname = 'm'", "memory: size_bytes is missing"),
+        (ITEMS.replace("prefix", "prefx"), "items: unknown key 'prefx'. Did you mean 'prefix'?"),
+        (ITEMS.replace('"us"', '"µs"'), "items: unit must be one of ns, us, ms, s"),
+        (ITEMS.replace('"us"', "1000"), "items: unit takes a text"),
+        (ITEMS.replace("name =", "# "), "items: name is missing"),
+        (ITEMS.replace("end =", "# "), "items: an item ends by one of the keys end and duration"),
+        (ITEMS + 'duration = "d"', "items: an item ends by one of the keys end and duration"),
+        (ITEMS + 'duration_unit = "s"', "items: duration_unit needs a duration"),
+        (ITEMS + 'args = "grid"', "items: args takes a list of texts"),
+        (ITEMS.replace("a.item", "$.a[*]"), "items: prefix is written as result.kernels.item"),
         (GOOD.replace('["kernel"]', '"kernel"', 1), "rule 1: categories takes a list of texts"),
         (GOOD.replace('["device", "Device"]', '"device"'), "rule 2: args: device_id takes a list of texts"),
         (GOOD.replace('["device", "Device"]', '["device", 3]'), "rule 2: args: device_id takes a list of texts"),

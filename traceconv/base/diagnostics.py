@@ -112,6 +112,11 @@ class Code(Enum):
     COMPLETED = ("completed", Severity.INFO, "Records of a table beside a timeline: whether they tell of its tasks.")
     UNCLEAR_RECORD = ("unclear_record", Severity.DATA_LOSS, "Records of a table that could belong to several tasks.")
     NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns without which it can't be used.")
+    UNADDRESSABLE = (
+        "unaddressable",
+        Severity.INFO,
+        "Keys of items that contain a dot, which a rule file can't name: their values are kept in args only.",
+    )
     NOT_TIME = ("not_time", Severity.INFO, "Values of a profile that are no times: each is taken for a nanosecond.")
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 

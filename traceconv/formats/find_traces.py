@@ -16,6 +16,8 @@ from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import head_of, why_empty
+from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
+from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.registry import SURE, best_match
 from traceconv.formats.unsupported import what_it_is
 
@@ -64,11 +66,12 @@ def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
     )
 
 
-def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = None) -> Found:
+def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = None, *, has_items: bool = False) -> Found:
     """The trace files below `top`.
 
     own     whether a folder belongs to a recording that is read as a whole: nothing below it counts
     wanted  the reader for all of them: files that it knows, or that are called like traces
+    has_items  rules say where a document of JSON has items: such documents count
 
     Raises InputError when `top` can't be listed, or holds too much.
     """
@@ -93,6 +96,8 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
                 traces.append(FoundTrace(path, wanted, best.name == wanted and confidence >= SURE))
             else:
                 others.append((path, f"is not for the reader {wanted}"))
+        elif has_items and confidence < SURE and called_trace and may_have_items(head):
+            traces.append(FoundTrace(path, JSON_ITEMS.name, False))
         elif other is not None:
             others.append((path, other))
         elif confidence and best.name == "npulog":

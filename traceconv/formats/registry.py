@@ -9,12 +9,15 @@ from pathlib import Path
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, UsageError, printable, suggestion
+from traceconv.events.items import Items
 from traceconv.events.trace import TraceSource
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.common.files import STDIN, head_of, why_empty
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import Format
 from traceconv.formats.furiosa_csv.format import FORMAT as FURIOSA_CSV
+from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
+from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.megengine_static.format import FORMAT as MEGENGINE_STATIC
 from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.nsys.format import FORMAT as NSYS
@@ -33,6 +36,7 @@ FORMATS = (
     NPULOG,
     CHROME_JSON,
     FURIOSA_CSV,
+    JSON_ITEMS,
     MEGENGINE_STATIC,
     NSYS,
     PERFETTO_PROTO,
@@ -49,10 +53,25 @@ def format_of(name: str) -> Format | None:
 
 
 def open_source(
-    name: str, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
+    name: str,
+    path: Path,
+    log: ImportLog,
+    accounts: Accounts,
+    limits: Limits,
+    advance: Callable[[int], None],
+    items: Items | None = None,
 ) -> TraceSource:
-    """Opens a trace file with the reader of a name. Raises InputError for a file that can't be read."""
+    """Opens a trace file with the reader of a name; `items`: where a document has its items, for that reader.
+
+    Raises InputError for a file that can't be read.
+    """
     found = format_of(name)
+    if name == JSON_ITEMS.name:
+        if items is None:
+            raise UsageError("json_items needs to know where the items are: --rules FILE, with a section [items]")
+        from traceconv.formats.json_items.reader import JsonItemsReader
+
+        return JsonItemsReader(path, log, accounts, limits, advance, items)
     if found is None or found.load_reader is None:
         raise UsageError(f"the reader '{printable(name)}' does not read trace files")
     return found.load_reader()(path, log, accounts, limits, advance)
@@ -63,8 +82,8 @@ def best_match(head: bytes) -> Format:
     return max(FORMATS, key=lambda one: one.sniff(head))
 
 
-def choose_reader(path: Path, wanted: str | None = None) -> str:
-    """The name of the reader for a path; `wanted` is taken as it is.
+def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = False) -> str:
+    """The name of the reader for a path; `wanted` is taken as it is. `has_items`: rules say where a document has items.
 
     A folder is a capture, or holds some. Raises UsageError for a reader that there is not, InputError for a file
     that can't be read.
@@ -81,6 +100,8 @@ def choose_reader(path: Path, wanted: str | None = None) -> str:
         return NPULOG.name
     head = head_of(path)
     best = best_match(head)
+    if has_items and best.sniff(head) < SURE and may_have_items(head):
+        return JSON_ITEMS.name
     other = what_it_is(head, path.name) if best.sniff(head) < SURE else None
     if other is not None:
         raise InputError(f"{printable(str(path))} {other}")

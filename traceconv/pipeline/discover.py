@@ -47,10 +47,11 @@ class Sources:
     others: list[Problem] = field(default_factory=list)
 
 
-def find_sources(paths: Sequence[Path], reader: str | None) -> Sources:
+def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool = False) -> Sources:
     """All that is to be read, in the order of `paths`, in a folder in the order of names; what is named twice, once.
 
-    reader  the name of the reader for all of them; None: the one that knows the first bytes
+    reader     the name of the reader for all of them; None: the one that knows the first bytes
+    has_items  rules say where documents of JSON that no other reader knows have items
 
     Raises InputError for a path that does not exist, and when there is nothing to read at all; UsageError for a
     reader that there is not.
@@ -62,10 +63,10 @@ def find_sources(paths: Sequence[Path], reader: str | None) -> Sources:
         if path != STDIN and not os.path.lexists(path):
             raise InputError(f"{printable(str(path), 400)}: there is no such file or folder")
         if path != STDIN and os.path.isdir(path) and reader != "npulog":
-            _in_folder(path, reader, found, logs, seen)
+            _in_folder(path, reader, found, logs, seen, has_items)
             continue
         try:
-            name = choose_reader(path, reader)
+            name = choose_reader(path, reader, has_items=has_items)
             if name == "npulog":
                 find_captures([path])
         except InputError as error:
@@ -90,7 +91,12 @@ def vendor_folders(path: Path) -> list[VendorFolder]:
 
 
 def _in_folder(
-    top: Path, reader: str | None, found: Sources, logs: list[tuple[Path, Path | None]], seen: set[str]
+    top: Path,
+    reader: str | None,
+    found: Sources,
+    logs: list[tuple[Path, Path | None]],
+    seen: set[str],
+    has_items: bool,
 ) -> None:
     folders = vendor_folders(top) if reader is None else []
     captures: list[CaptureFolder] = []
@@ -107,7 +113,7 @@ def _in_folder(
     whole = own | {os.path.realpath(folder.path) for folder in folders if _stands_for_all(folder)}
     files = {os.path.realpath(file) for folder in folders for file in (*folder.files, *(one for one, _ in folder.left))}
     try:
-        traces = find_traces(top, lambda folder: os.path.realpath(folder) in whole, reader)
+        traces = find_traces(top, lambda folder: os.path.realpath(folder) in whole, reader, has_items=has_items)
     except InputError as error:
         found.unusable.append(Problem(top, str(error)))
         return

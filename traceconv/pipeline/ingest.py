@@ -46,7 +46,8 @@ def ingest(
     Raises InputError when a path does not exist, and when nothing in any of them can be used (NothingUsable when
     there are several reasons); StoreError when the store can't be written.
     """
-    sources = find_sources(paths, reader)
+    has_items = trace_options is not None and trace_options.items is not None
+    sources = find_sources(paths, reader, has_items=has_items)
     result = IngestedRuns()
     result.unusable, result.others = sources.unusable, sources.others
     todo = _Todo(sources, naming or Naming(), observer or SilentObserver(), trace_options)

@@ -19,6 +19,7 @@ from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.base.malloc_tuning import give_back
 from traceconv.base.prefetch import ahead
+from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
@@ -52,6 +53,11 @@ class TraceOptions:
 
     limits: Limits = field(default_factory=Limits)
     rules: tuple[RuleSet, ...] = ()
+
+    @property
+    def items(self) -> Items | None:
+        """Where documents of JSON have items: the first of the rules that say so."""
+        return next((one.items for one in self.rules if one.items is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,9 @@ class _Read:
         self.process_names: set[str | None] = set()
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
-        self.reader = open_source(recording.format, path, read_log, self.accounts, options.limits, observer.advance)
+        self.reader = open_source(
+            recording.format, path, read_log, self.accounts, options.limits, observer.advance, options.items
+        )
         self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
@@ -11,10 +11,12 @@ import msgspec
 
 from traceconv.base.diagnostics import Account, ImportLog
 from traceconv.base.integers import whole_number
+from traceconv.events.items import ITEMS_KEY, Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
 from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.json_items.fields import ItemFields
 from traceconv.provenance.evidence import Evidence
 from traceconv.provenance.files import SourceFile, Sources
 from traceconv.provenance.trace_text import element_at, elements_of, text_evidence
@@ -47,7 +49,42 @@ def speedscope_event(sources: Sources, row: Mapping[str, Any], track: Mapping[st
     return [] if number is None else _first_sample(source, number - 1, int(row["start_ns"]))
 
 
-def _in_list(sources: Sources, event_id: int, role: str, same: Any) -> list[Evidence]:
+def item_of(sources: Sources, row: Mapping[str, Any], role: str) -> list[Evidence]:
+    """The item of a document that a row was made of: by its number in its chunk, or by what it says."""
+    said = _object(str(sources.run["options"]).encode()).get(ITEMS_KEY, {})
+    fields = ItemFields(Items(**{**said, "args": None}))
+
+    def same(text: bytes) -> bool:
+        try:
+            item = json.loads(text, parse_float=Decimal)
+        except (ValueError, ArithmeticError, RecursionError):
+            return False
+        if not isinstance(item, dict) or fields.times(item)[0] != row.get("start_ns"):
+            return False
+        dur_ns = fields.times(item)[1]
+        name = row.get("source_name") or row.get("name")
+        return (row.get("dur_ns") is None or dur_ns == row["dur_ns"]) and fields.name(item) in (name, None)
+
+    return _in_list(sources, int(row["id"]), role, same, _objects_in)
+
+
+def _objects_in(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, text) of all objects that begin and end in a stretch of text, and of those inside of them."""
+    at = text.find(b"{")
+    while at >= 0:
+        end = end_of_value(text, at, final=False)
+        if end is not None:
+            yield at, text[at:end]
+        at = text.find(b"{", at + 1)
+
+
+def _in_list(
+    sources: Sources,
+    event_id: int,
+    role: str,
+    same: Callable[[bytes], bool],
+    candidates: Callable[[bytes], Iterator[tuple[int, bytes]]] = elements_of,
+) -> list[Evidence]:
     source = sources.file(event_id >> ORDINAL_BITS)
     block = sources.block_of(event_id)
     if block is None or block.byte_offset is None or block.byte_count is None:
@@ -57,7 +94,7 @@ def _in_list(sources: Sources, event_id: int, role: str, same: Any) -> list[Evid
     found = element_at(text, event_id - block.first_id, block.event_count)
     if found is not None:
         return [text_evidence(source, role, block.byte_offset + found[0], found[1], f"event {number}")]
-    alike = [(offset, element) for offset, element in elements_of(text) if same(element)]
+    alike = [(offset, element) for offset, element in candidates(text) if same(element)]
     if not alike:
         where = f"a list of records, with event {number}"
         return [text_evidence(source, f"{role} is among these", block.byte_offset, text, where)]

@@ -79,6 +79,8 @@ class TraceRows:
             return [nsys_event(self._sources, event_id, role)]
         if self._reader == "furiosa_csv":
             return tables_csv.furiosa_record(self._sources, row, role)
+        if self._reader == "json_items":
+            return documents.item_of(self._sources, row, role)
         if self._reader == "rocprofv3":
             return documents.rocprof_record(self._sources, row, role)
         track = self._row("track", "track_id", row.get("track_id"))

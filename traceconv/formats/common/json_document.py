@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
+from traceconv.formats.chrome_json.patch import SURROGATE, patch
 from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
 from traceconv.formats.common.limits import Limits
 
@@ -33,6 +34,8 @@ _BETWEEN = {
     b"[": re.compile(rb"\]\s*,\s*(?=\[)"),
 }
 _COMMA = re.compile(rb",")
+#: The first bytes of all values.
+_BEGINS = b'{["-0123456789tfn'
 #: The end of an array of records behind a damaged one: another array follows.
 _ARRAY_END = re.compile(rb'\}\s*(?=\]\s*,\s*"\w+"\s*:\s*\[)')
 _FIRST_KEY = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*")\s*:')
@@ -45,6 +48,7 @@ class Value:
 
     path: JsonPath
     text: bytes
+    byte_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class JsonDocument:
     """Reads one document. `shape` says of each path whether to enter its value, stream its elements, or take it whole.
 
     account  is told of the elements that are lost
+    several  other documents may follow
     """
 
     def __init__(
@@ -75,7 +80,10 @@ class JsonDocument:
         log: ImportLog,
         limits: Limits,
         account: Account,
+        *,
+        several: bool = False,
     ) -> None:
+        self._several = several
         self._chunks = iter(chunks)
         self._shape = shape
         self._log = log
@@ -85,8 +93,9 @@ class JsonDocument:
         self._at = 0
         self._base = 0
         self._final = False
-        #: What lies between two elements, where the second begins as those before it did.
+        #: What lies before an element that begins as those before it did, and how they begin.
         self._alike: re.Pattern[bytes] | None = None
+        self._opening = b"{"
 
     def items(self) -> Iterator[Value | Elements]:
         """All that the document has, in its order."""
@@ -95,6 +104,8 @@ class JsonDocument:
             self._at = 3
         try:
             yield from self._value(())
+            while self._several and self._follows():
+                yield from self._value(())
         except _Ended:
             self._log.add(
                 Code.NO_END, "the text ends before its brackets close", source_id=1, byte_offset=self._base + self._at
@@ -128,6 +139,13 @@ class JsonDocument:
                 return self._text[self._at : self._at + 1]
             if not self._more():
                 raise _Ended
+
+    def _follows(self) -> bool:
+        """Whether there is more than blanks."""
+        try:
+            return self._peek() != b""
+        except _Ended:
+            return False
 
     def _whole(self) -> bytes | None:
         """The value here, as text; None when it is larger than the limit. Raises _Ended when it has no end."""
@@ -176,7 +194,7 @@ class JsonDocument:
         else:
             text = self._whole()
             if text is not None:
-                yield Value(path, text)
+                yield Value(path, text, self._base + self._at - len(text))
 
     def _object(self, path: JsonPath) -> Iterator[Value | Elements]:
         self._at += 1
@@ -241,7 +259,7 @@ class JsonDocument:
 
     def _stream(self, path: JsonPath) -> Iterator[Elements]:
         self._at += 1
-        self._alike = None
+        self._alike, self._opening = None, b"{"
         count = 0
         while True:
             if len(self._text) - self._at < _CHUNK and not self._final:
@@ -259,7 +277,9 @@ class JsonDocument:
                 count += len(texts)
 
     def _between(self) -> re.Pattern[bytes]:
-        return _BETWEEN.get(self._text[self._at : self._at + 1], _COMMA)
+        first = self._text[self._at : self._at + 1]
+        # Where nothing begins, an element lost its first byte: it was like those before it, or a record.
+        return _BETWEEN.get(first if first in _BEGINS else self._opening, _COMMA)
 
     def _quick(self) -> list[Raw] | None:
         """All elements up to the last place between two that is in the text; None when that does not decode."""
@@ -285,16 +305,21 @@ class JsonDocument:
         return None
 
     def _remember(self, element: bytes | Raw) -> None:
+        self._opening = bytes(element)[:1]
         first_key = _FIRST_KEY.match(bytes(element))
         if first_key is not None:
-            self._alike = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(first_key[1]) + rb"\s*:)")
+            self._alike = _beginning_with(first_key[1])
 
     def _element(self, text: bytes) -> Raw | None:
         """The element whose text this is; None when it is none. Bytes that are not UTF-8 are said and replaced."""
         sound = text if _is_utf8(text) else text.decode("utf-8", "replace").encode()
-        try:
-            element = _ELEMENT.decode(sound)
-        except (msgspec.DecodeError, RecursionError):
+        element = _decoded(sound)
+        if element is None and SURROGATE.search(sound):
+            patched = patch(sound)
+            element = _decoded(patched.text)
+            if element is not None:
+                patched.say(self._log, self._base + self._at)
+        if element is None:
             return None
         if sound is not text:
             self._lose(Code.BAD_BYTES, "bytes that are not UTF-8", self._at, len(text), 0)
@@ -331,14 +356,31 @@ class JsonDocument:
         """Behind an element that can't be read, goes to where the next one seems to begin, or the array to end."""
         start = self._at
         between = self._between()
-        alike = self._alike if self._alike is not None and between is _BETWEEN[b"{"] else between
-        following = alike.search(self._text, start + 1)
+        following = None
+        if self._alike is not None and between is _BETWEEN[b"{"]:
+            following = self._alike.search(self._text, start)
+        else:
+            if (first_key := _FIRST_KEY.match(self._text, start)) is not None:
+                following = _beginning_with(first_key[1]).search(self._text, start)
+            following = following or between.search(self._text, start + 1)
         closing = _ARRAY_END.search(self._text, start)
         ends = [match.end() for match in (following, closing) if match is not None]
         self._at = min(ends) if ends else len(self._text)
         code = Code.DAMAGED_EVENT if ends or not self._final else Code.CUT_EVENT
         message = "an element that can't be read" if ends or not self._final else "the text ends inside an element"
         self._lose(code, message, start, self._at - start, 1)
+
+
+def _beginning_with(key: bytes) -> re.Pattern[bytes]:
+    """What lies before a record with this first key: its comma, or what damage made of it; no value has such inside."""
+    return re.compile(rb"[^:\[\s]\s*(?=\{\s*" + re.escape(key) + rb"\s*:)")
+
+
+def _decoded(text: bytes) -> Raw | None:
+    try:
+        return _ELEMENT.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -22,6 +22,8 @@ writer is known: keys around the events, categories, names of processes and thre
 Where no arg says the type of an op, it is taken from the op's name: by the first of the file's `op_types`, patterns of
 whole names with a group `op_type`, that fits; else it is the name. `op.op_type_source` says which.
 
+A file with `[items]` (see `events.items.Items`) is for documents of JSON that are no traces, and reads those.
+
 A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`; and
 which arrows it draws from a call to the task that it launched: `launch_flows`, a list of categories.
 """
@@ -30,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -42,6 +44,7 @@ import tomli
 from numpy.typing import NDArray
 
 from traceconv.base.errors import InputError, printable, regular_expression, suggestion
+from traceconv.events.items import ITEMS_KEY, UNITS, Items
 from traceconv.normalize.trace.distinct import distinct_of
 from traceconv.normalize.trace.kernel_names import SHARED
 from traceconv.normalize.trace.steps import MOMENTS
@@ -85,7 +88,10 @@ _FILE_KEYS = {
     "launch_flows": _TEXTS,
     "memory": _TABLE,
     "op_types": _TEXTS,
+    "items": _TABLE,
 }
+_ITEM_KEYS = {one.name: _TEXTS if one.name == "args" else _TEXT for one in fields(Items)}
+_JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
     "doc": _TEXT,
@@ -179,6 +185,7 @@ class RuleSet:
     flow_chains   ids of flows are not used again: all ends of an id are one chain, a second start too
     launch_flows  categories of flows that lead from a call to the task that it launched
     op_types      patterns of op names with a group `op_type`, for ops whose type nothing else says
+    items         where documents of JSON that are no traces have items; they are this writer's
     """
 
     title: str
@@ -190,6 +197,7 @@ class RuleSet:
     launch_flows: frozenset[str] = frozenset()
     memory: MemoryMarkers | None = None
     op_types: tuple[re.Pattern[str], ...] = ()
+    items: Items | None = None
 
     def type_in(self, name: str) -> str:
         """The type of an op, by its name."""
@@ -244,6 +252,9 @@ def parse_rules(text: str, where: str) -> RuleSet:
         _check(detect, _DETECT_KEYS, f"{where}: detect")
         rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
         found = {key: tuple(values) for key, values in detect.items()}
+        items = _items(raw["items"], f"{where}: items") if "items" in raw else None
+        if items is not None:
+            found["keys"] = (*found.get("keys", ()), ITEMS_KEY)
         for patterns in found.values():
             for pattern in patterns:
                 regular_expression(pattern)
@@ -257,6 +268,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
             frozenset(raw.get("launch_flows", ())),
             _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
             tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
+            items,
         )
     except tomli.TOMLDecodeError as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
@@ -276,6 +288,23 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
     _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
     return MemoryMarkers(**entry)
+
+
+def _items(entry: Mapping[str, Any], where: str) -> Items:
+    _check(entry, _ITEM_KEYS, where, "prefix", "unit", "name", "start")
+    for key in ("unit", "duration_unit"):
+        if entry.get(key, "ns") not in UNITS:
+            raise _NotAsTold(f"{where}: {key} must be one of {', '.join(UNITS)}")
+    if ("end" in entry) == ("duration" in entry):
+        raise _NotAsTold(f"{where}: an item ends by one of the keys end and duration; give one of them")
+    if "duration_unit" in entry and "duration" not in entry:
+        raise _NotAsTold(f"{where}: duration_unit needs a duration")
+    if _JSON_PATH.search(entry["prefix"]):
+        raise _NotAsTold(
+            f"{where}: prefix is written as result.kernels.item: keys with dots between, item for elements"
+        )
+    args = entry.get("args")
+    return Items(**{**entry, "args": None if args is None else tuple(args)})
 
 
 def _rule(entry: Mapping[str, Any], where: str) -> Rule:

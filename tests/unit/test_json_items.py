@@ -1,0 +1,206 @@
+"""Items of JSON documents that are no traces: read as a rule file says, exactly, whatever the document is like."""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.errors import InputError
+from traceconv.events.items import Items
+from traceconv.events.trace import TOO_LONG
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.json_items.reader import JsonItemsReader
+
+PLAIN = Items("r.k.item", "us", "name", "begin", end="end", device="dev", stream="q", thread="t", category="kind")
+
+
+class Read:
+    """What the reader makes of a text."""
+
+    def __init__(self, folder: Path, text: bytes, items: Items = PLAIN) -> None:
+        path = folder / "doc.json"
+        path.write_bytes(text)
+        self.log, self.accounts = ImportLog(), Accounts()
+        reader = JsonItemsReader(path, self.log, self.accounts, Limits(), lambda count: None, items)
+        self.rows: list[tuple[Any, ...]] = []
+        self.batch_rows: list[int] = []
+        self.tracks: list[Any] = []
+        for batch in reader.batches():
+            columns, self.tracks = batch.columns, [*self.tracks, *batch.names]
+            self.batch_rows.append(columns.count)
+            labels = [list(columns.label(field)) for field in ("name", "cat", "pid", "tid")]
+            raw = [columns.raw[field].to_pylist() for field in ("ts", "dur", "args")]
+            self.rows += zip(*labels, *raw, strict=True)
+        self.blocks, self.size_bytes = reader.blocks, reader.size_bytes
+        self.accounts.check()
+
+    @property
+    def codes(self) -> list[Code]:
+        return [entry.code for entry in self.log]
+
+
+def recount(text: bytes, unit: int = 1000) -> list[tuple[Any, ...]]:
+    """The rows of a sound document as PLAIN has them, by other means."""
+    found = []
+    for item in json.loads(text, parse_float=Decimal)["r"]["k"]:
+        start, end = (int((Decimal(item[key]) * unit).to_integral_value(ROUND_HALF_EVEN)) for key in ("begin", "end"))
+        found.append((item["name"], start, end - start))
+    return found
+
+
+def document(count: int, **more: object) -> bytes:
+    items = [
+        {"name": f"k{i % 7}", "begin": i + 0.125, "end": i + 3, "dev": i % 2, "q": 5, "kind": "x", "n": {"a": [i, {}]}}
+        for i in range(count)
+    ]
+    return json.dumps({"meta": {"v": [1, 2]}, "r": {"k": items, **more}, "z": [[]]}).encode()
+
+
+def test_all_fields_of_an_item(tmp_path: Path) -> None:
+    item = (
+        b'{"name":"gemm","begin":"1.5","end":2.0005,"dev":1,"q":"copy","t":3,"kind":7,"f":1.50,'
+        b'"big":123456789012345678901234567890,"n":{"a":[1e5,"\\u00e9"]},"no":null}'
+    )
+    read = Read(tmp_path, b'{"r":{"k":[' + item + b',{"name":5,"begin":3,"end":4,"t":9}]}}')
+    args = b'{"f":1.50,"big":123456789012345678901234567890,"n":{"a":[1E+5,"\xc3\xa9"]},"no":null}'
+    assert read.rows == [
+        ("gemm", "7", "device 1", "copy", 1500, 500, args),
+        ("5", None, None, "thread 9", 3000, 1000, b""),
+    ]
+    assert read.codes == [Code.FINE_TIME]  # 2000.5 ns
+    assert ("device 1", "copy", "copy") in [name[:3] for name in read.tracks]
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("ns", 1), ("us", 1000), ("ms", 10**6), ("s", 10**9)])
+def test_units_and_durations(tmp_path: Path, unit: str, factor: int) -> None:
+    items = Items("item", unit, "n", "at.start", duration="at.len", duration_unit="ns", args=("x.y", "z"))
+    text = b'[{"n":"a","at":{"start":3,"len":7},"x":{"y":1},"z":2,"w":3},{"n":"b","at":{"start":-1e0,"len":-5}}]'
+    read = Read(tmp_path, text, items)
+    assert [row[4:] for row in read.rows] == [(3 * factor, 7, b'{"x.y":1,"z":2}'), (-factor, -5, b"")]
+
+
+def test_limits_of_64_bits_and_what_is_no_number(tmp_path: Path) -> None:
+    items = Items("item", "ns", "n", "s", duration="d")
+    far, bad = 2**63, ('"x"', "true", "[1]", "null", "1e999999", '"1e99999999999999999999"', '"' + "1" * 500 + '"')
+    pairs = [(str(far - 1), "0"), (str(far), "1"), (str(1 - far), str(far - 1)), (str(-far), "1"), ("0", str(far))]
+    pairs += [("9223372036854775806.5", "0.5")] + [("1", one) for one in bad] + [(one, "1") for one in bad]
+    text = ",".join(f'{{"n":"a","s":{start},"d":{dur}}}' for start, dur in pairs)
+    read = Read(tmp_path, f"[{text}]".encode(), items)
+    starts, durs = [row[4] for row in read.rows], [row[5] for row in read.rows]
+    assert starts[:6] == [far - 1, None, 1 - far, None, 0, far - 2]
+    assert durs[:6] == [0, 1, far - 1, 1, TOO_LONG, 0]
+    assert durs[6:13] == [None if one == "null" else TOO_LONG for one in bad]
+    assert starts[13:] == [None] * len(bad)
+
+
+@pytest.mark.parametrize("digits", [399, 400, 5000, 100_000])
+def test_huge_numbers_are_kept(tmp_path: Path, digits: int) -> None:
+    number = b"7" * digits
+    text = b'{"r":{"k":[{"name":"a","begin":1,"end":2},{"name":"b","begin":2,"end":3,"x":' + number + b"}]}}"
+    read = Read(tmp_path, text)
+    assert read.rows[1][6] == b'{"x":' + number + b"}"
+    assert [row[0] for row in read.rows] == ["a", "b"]
+
+
+def test_a_recount(tmp_path: Path) -> None:
+    text = document(5000)
+    read = Read(tmp_path, text)
+    assert [(row[0], *row[4:6]) for row in read.rows] == recount(text)
+    assert read.size_bytes == len(text)
+    assert not read.codes
+    assert read.accounts.by_record == {}
+    assert sum(count for _, count, _, _ in read.blocks) == 5000
+    # Each block is a stretch in which all of its items begin and end, of the size of a chunk.
+    place = 0
+    for _, count, offset, size in read.blocks:
+        assert offset is not None
+        assert size is not None
+        assert size <= 3 << 16
+        piece = text[offset : offset + size]
+        assert piece.count(b'"begin"') == count
+        assert offset >= place
+        place = offset + size
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    read = Read(tmp_path, document(60_000))
+    assert len(read.rows) == 60_000
+    assert max(read.batch_rows) < 20_000
+
+
+def test_damage_at_every_byte_keeps_all_intact_items(tmp_path: Path) -> None:
+    text = (
+        b'{"r":{"k":['
+        + b",".join(b'{"name":"k%d","begin":%d,"end":%d,"a":{"b":[1,"]"]}}' % (i, i, i + 1) for i in range(5))
+        + b"]}}"
+    )
+    places = [(text.index(b'{"name":"k%d"' % i), text.index(b'"]"]}}', text.index(b'"k%d"' % i)) + 6) for i in range(5)]
+    for at in range(text.index(b"{", 11), len(text)):
+        for damaged in (text[:at] + b"\x01" + text[at + 1 :], text[:at]):
+            try:
+                read = Read(tmp_path, damaged)
+            except InputError:
+                read = None
+            names = [row[0] for row in read.rows] if read is not None else []
+            intact = [
+                f"k{i}" for i, (start, end) in enumerate(places) if end <= at or (start > at and len(damaged) > at)
+            ]
+            assert [name for name in names if name in intact] == intact, damaged
+            assert len(names) == len(set(names)), damaged
+            if read is not None and len(names) < 5:
+                assert any(code in read.codes for code in (Code.DAMAGED_EVENT, Code.CUT_EVENT, Code.NO_END)), damaged
+
+
+def test_surrogates_do_not_change(tmp_path: Path) -> None:
+    names = [b"\\ud83d\\ude00", b"a\\ud800b", b"\\ude00", b"plain", "\U0001f600".encode()]
+    items = b",".join(b'{"name":"%s","begin":%d,"end":9}' % (name, i) for i, name in enumerate(names))
+    read = Read(tmp_path, b'{"r":{"k":[' + items + b"]}}")
+    assert [row[0] for row in read.rows] == ["\U0001f600", "a\\ud800b", "\\ude00", "plain", "\U0001f600"]
+    far = document(3000).replace(b'"k5"', b'"\\ud83d\\ude00"')
+    assert [row[0] for row in Read(tmp_path, far).rows] == [row[0] for row in recount(far)]
+
+
+def test_keys_with_a_dot_and_keys_that_come_twice(tmp_path: Path) -> None:
+    text = b'{"r":{"k":[{"name":"a","name":"b","begin":1,"end":2,"t.x":4,"n":{"c":1,"c":2}}]}}'
+    items = Items("r.k.item", "us", "name", "begin", end="end", thread="t.x")
+    for one in (text, text.replace(b'"a"', b'"\\ud800"')):
+        read = Read(tmp_path, one, items)
+        assert [row[:4] for row in read.rows] == [("b", None, None, None)]
+        assert read.rows[0][6] == b'{"t.x":4,"n":{"c":2}}'
+        (dotted,) = [entry for entry in read.log if entry.code is Code.UNADDRESSABLE]
+        assert "t.x" in dotted.message
+        assert [entry.event_count for entry in read.log if entry.code is Code.REPEATED_KEY] == [2]
+
+
+def test_items_that_are_no_objects(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="are arrays"):
+        Read(tmp_path, b'{"r":{"k":[[1,2],[3,4]]}}')
+    with pytest.raises(InputError, match=r"no items at 'r\.k\.item'; traceconv info"):
+        Read(tmp_path, b'{"r":{"kernels":[{}]}}')
+    read = Read(tmp_path, b'{"r":{"k":[1,[2],{"name":"a","begin":1,"end":2},null]}}')
+    assert len(read.rows) == 1
+    assert read.accounts["items"].lost == 3
+    assert {entry.event_count for entry in read.log if entry.code is Code.NOT_AN_EVENT} == {3}
+
+
+def test_documents_one_behind_another_and_single_items(tmp_path: Path) -> None:
+    line = b'{"name":"%s","begin":1,"end":2}\n'
+    lines = Items("", "us", "name", "begin", end="end")
+    for third in (b"c", b"\\ud83d\\ude00"):
+        read = Read(tmp_path, b"\xef\xbb\xbf" + line % b"a" + line % b"b" + line % third, lines)
+        assert len(read.rows) == 3
+    one = Items("r.k", "us", "name", "begin", end="end")
+    assert len(Read(tmp_path, b'{"r":{"k":{"name":"a","begin":1,"end":2}}}', one).rows) == 1
+
+
+@pytest.mark.parametrize("nested", [b"[" * 100_000, b'{"a":' * 50_000, b'["]",' * 50_000])
+def test_deep_nesting_does_no_harm(tmp_path: Path, nested: bytes) -> None:
+    text = b'{"r":{"k":[{"name":"a","begin":1,"end":2},{"name":"b","begin":2,"end":3,"x":'
+    read = Read(tmp_path, text + nested)
+    assert [row[0] for row in read.rows] == ["a"]
+    assert read.log.lossy

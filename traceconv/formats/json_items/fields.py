@@ -1,0 +1,127 @@
+"""One item of a document → its times in whole nanoseconds, exactly, its labels and its args."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from typing import Any, TypeAlias
+
+import msgspec
+
+from traceconv.base.int64 import is_time
+from traceconv.events.items import UNITS, Items
+from traceconv.events.trace import TOO_LONG
+
+Item: TypeAlias = "Mapping[str, Any]"
+
+#: Texts that are longer are no numbers.
+_MAX_CHARACTERS = 400
+_FAR = 2**64
+_ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+class ItemFields:
+    """What the keys of an item say. `rounded` counts times that were finer than a nanosecond."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self._unit = UNITS[items.unit]
+        self._duration_unit = UNITS[items.duration_unit or items.unit]
+        used = (items.name, items.start, items.end, items.duration)
+        labels = (items.device, items.stream, items.thread, items.category)
+        self._used = frozenset(one for one in (*used, *labels) if one is not None and "." not in one)
+        self.rounded = 0
+
+    def times(self, item: Item) -> tuple[int | None, int | None]:
+        """(start_ns, dur_ns): None for one that is not there, `TOO_LONG` for a duration that is no number, or too long.
+
+        A start that is no time is None too.
+        """
+        start = self._ns(value_at(item, self._items.start), self._unit)
+        start = start if start is not None and is_time(start) else None
+        other = self._items.duration or self._items.end or ""
+        said = value_at(item, other)
+        if said is None:
+            return start, None
+        found = self._ns(said, self._duration_unit if self._items.duration else self._unit)
+        if found is None:
+            return start, TOO_LONG
+        if not self._items.duration:
+            found -= start or 0
+        return start, found if is_time(found) else TOO_LONG
+
+    def _ns(self, value: object, unit: int) -> int | None:
+        """A number, quoted or not, in units of `unit` ns: rounded half to even. None when it is none, or far away."""
+        if type(value) is int:
+            return value * unit
+        if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
+            try:
+                value = Decimal(value)
+            except InvalidOperation:
+                return None
+        if not isinstance(value, Decimal) or not value.is_finite() or not -_FAR < value < _FAR:
+            return None
+        exact = _ALL_DIGITS.multiply(value, Decimal(unit))
+        whole = exact.to_integral_value(ROUND_HALF_EVEN)
+        self.rounded += whole != exact
+        return int(whole)
+
+    def name(self, item: Item) -> str | None:
+        """What it is called."""
+        return _label(value_at(item, self._items.name))
+
+    def category(self, item: Item) -> str | None:
+        """Its category."""
+        return _label(value_at(item, self._items.category))
+
+    def track(self, item: Item) -> tuple[str | None, str | None]:
+        """The process and the thread it is on: `device 0` and `stream 7`, `thread 3`; texts as they are."""
+        process = _numbered("device", value_at(item, self._items.device))
+        stream = _numbered("stream", value_at(item, self._items.stream))
+        return process, stream or _numbered("thread", value_at(item, self._items.thread))
+
+    def args(self, item: Item) -> bytes:
+        """The rest of it, as a JSON object."""
+        if self._items.args is None:
+            found = {key: value for key, value in item.items() if key not in self._used}
+        else:
+            found = {key: value for key in self._items.args if (value := value_at(item, key)) is not None}
+        if not found:
+            return b""
+        try:
+            return _ENCODER.encode(found)
+        except (OverflowError, msgspec.EncodeError):
+            return _ENCODER.encode(_in_decimals(found))
+
+
+def value_at(item: Item, path: str | None) -> Any:
+    """The value at a path of keys; None when there is none."""
+    if path is None:
+        return None
+    if "." not in path:
+        return item.get(path)
+    value: Any = item
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _label(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else None
+
+
+def _numbered(what: str, value: object) -> str | None:
+    label = _label(value)
+    return label if label is None or isinstance(value, str) else f"{what} {label}"
+
+
+def _in_decimals(value: Any) -> Any:
+    """The same with decimals in the place of integers: of those the encoder takes 64 bits only."""
+    if isinstance(value, dict):
+        return {key: _in_decimals(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_in_decimals(one) for one in value]
+    return Decimal(value) if type(value) is int else value

@@ -1,0 +1,309 @@
+"""Items of a JSON document → batches of complete events. ijson reads it, in bounded memory, as long as it can."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import ijson
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.events.items import ITEMS_KEY, Items
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
+from traceconv.formats.chrome_json.patch import SURROGATE, patch
+from traceconv.formats.common.file_reader import FileReader, keys_object
+from traceconv.formats.common.files import STDIN, TextSource
+from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.json_items.feeding import Guard, pieces
+from traceconv.formats.json_items.fields import ItemFields
+
+SOURCE_ID = 1
+_BATCH = 16384
+#: At the end of a piece so many brackets are fed one by one: where an item appears, it ends.
+_LAST_BRACKETS = 8
+_MOST_KEYS = 1 << 12
+_SHOWN_KEYS = 8
+_MAX_DIGITS = 400
+#: What ijson raises at text that it can't read: its own errors, and Python's for numbers.
+_STOPS = (ijson.JSONError, ArithmeticError, ValueError, RecursionError)
+Place = tuple["int | None", "int | None"]
+
+
+class JsonItemsReader(FileReader):
+    """Reads one file; where ijson stops, `JsonDocument` reads it again and goes on with the item that follows."""
+
+    def __init__(
+        self,
+        path: Path,
+        log: ImportLog,
+        accounts: Accounts,
+        limits: Limits,
+        advance: Callable[[int], None],
+        items: Items,
+    ) -> None:
+        if path == STDIN:
+            raise InputError("a document with items can't be read from standard input: give its path")
+        super().__init__(path, log, accounts, limits, advance)
+        self._prefix = items.prefix
+        self._fields = ItemFields(items)
+        said = {key: value for key, value in asdict(items).items() if value is not None}
+        self.keys: dict[str, bytes] = {ITEMS_KEY: json.dumps(said).encode()}
+        self.found_events = False
+        self._rows: list[tuple[Any, ...]] = []
+        self._place: Place = (None, None)
+        self._ordinal = 0
+        self._tracks: set[tuple[str | None, str | None]] = set()
+        self._names: list[TrackName] = []
+        self._shapes: set[tuple[str, ...]] = set()
+        self._dotted: dict[str, None] = {}
+        self._repeated: list[str] = []
+        self._arrays = self._others = 0
+
+    def options(self) -> str | None:
+        """Where the items were looked for."""
+        return keys_object(self.keys)
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All items, in the order of the text. InputError when the file can't be read, or has none at the prefix."""
+        chunks = self._source.chunks()
+        streamed = self._streamed(chunks)
+        done = 0
+        for items, place in streamed:
+            if items is None:
+                yield from self._flushed(1)
+                for more, behind in self._continued(done):
+                    self._take(more, behind)
+                    yield from self._flushed(_BATCH)
+                for _ in chunks:  # for the size and the digest
+                    pass
+                break
+            done += len(items)
+            self._take(items, place)
+            yield from self._flushed(_BATCH)
+        yield from self._flushed(1)
+        self._report()
+
+    # -- items --
+
+    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Any] | None, Place]]:
+        """Items with the stretch of text that holds them; None, as the last, when ijson can't read on."""
+        repeated = self._repeated
+
+        class Object(dict[str, Any]):
+            def __setitem__(self, key: str, value: object) -> None:
+                if key in self:
+                    repeated.append(key)
+                super().__setitem__(key, value)
+
+        found: list[Any] = ijson.sendable_list()
+        parser = ijson.items_coro(found, self._prefix, use_float=False, map_type=Object, multiple_values=True)
+        guard = Guard()
+        start = end = 0
+        for at, piece in pieces(chunks):
+            end = at + len(piece)
+            if guard.refusal(piece) is not None or end - start > self._limits.event_bytes:
+                yield None, (start, end)
+                return
+            anchor, stopped = None, False
+            try:
+                for place, part in _parts(piece):
+                    before = len(found)
+                    parser.send(part)
+                    if len(part) == 1 and len(found) > before:
+                        anchor = at + place + 1
+            except _STOPS:
+                stopped = True
+            if found:
+                yield list(found), (start, (anchor or end) - start)
+                found.clear()
+                start = anchor or at
+            if stopped:
+                yield None, (start, end)
+                return
+        try:
+            parser.close()
+        except _STOPS:
+            yield None, (start, end)
+            return
+        if found:
+            yield list(found), (start, end - start)
+
+    def _continued(self, done: int) -> Iterator[tuple[list[Any], Place]]:
+        """The items behind the first `done`, by the reader that goes on behind damage."""
+        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
+        account = self._accounts["items"]
+        document = JsonDocument(quiet.chunks(), self._shape, self._log, self._limits, account, several=True)
+        seen = 0
+        for item in document.items():
+            if isinstance(item, Elements):
+                at_items = _joined((*item.path, 0)) == self._prefix
+                texts, place = [bytes(text) for text in item.texts], (item.byte_offset, item.byte_count)
+            else:
+                at_items = _joined(item.path) == self._prefix
+                texts, place = [item.text], (item.byte_offset, len(item.text))
+            if at_items:
+                new = texts[max(0, done - seen) :]
+                seen += len(texts)
+                decoded = [self._decoded(text, place[0]) for text in new]
+                account.records += (bad := decoded.count(_DAMAGED))
+                account.lost += bad
+                if decoded:
+                    yield [one for one in decoded if one is not _DAMAGED], place
+
+    def _shape(self, path: JsonPath) -> str:
+        here = _joined(path)
+        if here == self._prefix:
+            return WHOLE
+        if _joined((*path, 0)) == self._prefix:
+            return STREAM
+        return ENTER if not path or self._prefix.startswith(here + ".") else STREAM
+
+    def _decoded(self, text: bytes, at: int) -> Any:
+        if SURROGATE.search(text):
+            patched = patch(text)
+            patched.say(self._log, at, SOURCE_ID)
+            text = patched.text
+        try:
+            return json.loads(text, parse_float=_decimal, parse_int=_integer, object_pairs_hook=self._object)
+        except (ValueError, RecursionError):
+            message = "an element that can't be read"
+            self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=at, event_count=1)
+            return _DAMAGED
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            self._repeated += [""] * (len(pairs) - len(found))
+        return found
+
+    # -- rows --
+
+    def _take(self, items: Sequence[Any], place: Place) -> None:
+        rows = [self._row(item) for item in items if isinstance(item, dict)]
+        offset, count = place
+        others = len(items) - len(rows)
+        if others:
+            self._others += others
+            self._arrays += sum(isinstance(item, list) for item in items)
+            account = self._accounts["items"]
+            account.records += others
+            account.lost += others
+            message = "items that are no objects"
+            self._log.add(
+                Code.NOT_AN_EVENT,
+                message,
+                source_id=SOURCE_ID,
+                byte_offset=offset,
+                byte_count=count,
+                event_count=others,
+            )
+        if self._repeated:
+            self._log.add(
+                Code.REPEATED_KEY,
+                "items with a key twice: the last value counts",
+                source_id=SOURCE_ID,
+                byte_offset=offset,
+                byte_count=count,
+                event_count=len(self._repeated),
+            )
+            self._repeated.clear()
+        if rows:
+            first = self._ordinal + len(self._rows)
+            self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + first, len(rows), offset, count))
+            start = offset if self._place[0] is None else self._place[0]
+            self._place = (start, None if offset is None or count is None else offset + count - (start or 0))
+            self._rows += rows
+            self.found_events = True
+
+    def _row(self, item: dict[str, Any]) -> tuple[Any, ...]:
+        fields = self._fields
+        keys = tuple(item)
+        if keys not in self._shapes and len(self._shapes) < _MOST_KEYS:
+            self._shapes.add(keys)
+            self._dotted.update(dict.fromkeys(key for key in keys if "." in key))
+        track = fields.track(item)
+        if track not in self._tracks:
+            self._tracks.add(track)
+            self._names += [TrackName(track[0], None, track[0]), TrackName(track[0], track[1], track[1])]
+        try:
+            args = fields.args(item)
+        except RecursionError:
+            args = b""
+        return fields.name(item), fields.category(item), *track, *fields.times(item), args
+
+    def _flushed(self, at_least: int) -> Iterator[TraceBatch]:
+        if len(self._rows) < at_least:
+            return
+        names, categories, processes, threads, starts, durs, args = zip(*self._rows, strict=True)
+        count = len(self._rows)
+        labels = {"name": names, "ph": ["X"] * count, "cat": categories, "pid": processes, "tid": threads}
+        raw = {"ts": pa.array(starts, pa.int64()), "dur": pa.array(durs, pa.int64()), "args": binary_column(args)}
+        columns = EventColumns(count, labels, raw, None)
+        yield TraceBatch(self._ordinal, *self._place, columns, (), tuple(self._names))
+        self._ordinal += count
+        self._rows, self._names, self._place = [], [], (None, None)
+
+    def _report(self) -> None:
+        shown = printable(str(self._path))
+        if not self.found_events and self._arrays and self._arrays == self._others:
+            raise InputError(
+                f"{shown}: the items at '{printable(self._prefix)}' are arrays; a rule file names keys, so that each "
+                "item has to be an object"
+            )
+        if not self.found_events and not self._log.lossy:
+            raise InputError(
+                f"{shown}: there are no items at '{printable(self._prefix)}'; traceconv info lists the prefixes of a "
+                "document"
+            )
+        if "items" in self._accounts.by_record and not self._accounts["items"].records:
+            del self._accounts.by_record["items"]
+        if self._fields.rounded:
+            message = "times finer than a nanosecond"
+            self._log.add(Code.FINE_TIME, message, source_id=SOURCE_ID, event_count=self._fields.rounded)
+        if self._dotted:
+            names = ", ".join(printable(key, 40) for key in [*self._dotted][:_SHOWN_KEYS])
+            more = f", and {len(self._dotted) - _SHOWN_KEYS} more" if len(self._dotted) > _SHOWN_KEYS else ""
+            self._log.add(Code.UNADDRESSABLE, f"keys of items that contain a dot: {names}{more}", source_id=SOURCE_ID)
+
+
+_DAMAGED = object()
+
+
+def _parts(piece: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, text) of the parts of a piece; its last closing brackets are parts of their own."""
+    cuts: list[int] = []
+    end = len(piece)
+    while len(cuts) < _LAST_BRACKETS and (end := piece.rfind(b"}", 0, end)) >= 0:
+        cuts.append(end)
+    at = 0
+    for cut in reversed(cuts):
+        if cut > at:
+            yield at, piece[at:cut]
+        yield cut, piece[cut : cut + 1]
+        at = cut + 1
+    if at < len(piece):
+        yield at, piece[at:]
+
+
+def _joined(path: JsonPath) -> str:
+    return ".".join("item" if isinstance(key, int) else key for key in path)
+
+
+def _integer(text: str) -> int | Decimal:
+    return int(text) if len(text) < _MAX_DIGITS else Decimal(text)
+
+
+def _decimal(text: str) -> Decimal | str:
+    """A number, exactly; one whose exponent no decimal has stays text."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
