@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import all_rows, query
-from processes import heed_interrupts
+from processes import heed_interrupts, wait_until
 
 from traceconv.cli.app import run
 from traceconv.wire.log_writer import CaptureWriter, new_records
@@ -79,12 +78,7 @@ def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
 
 def wait_until_loading(process: subprocess.Popen[str], file: Path, size: int = 1) -> None:
     """Waits until the database file has grown beyond `size`: rows are on their way."""
-    until = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until:
-        if file.exists() and file.stat().st_size > size:
-            return
-        time.sleep(0.005)
-    pytest.fail(f"the ingest never came so far: {process.communicate()}")
+    wait_until(process, lambda: file.exists() and file.stat().st_size > size)
 
 
 def test_a_good_capture_says_so_on_stderr_and_nothing_on_stdout(

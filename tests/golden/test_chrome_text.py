@@ -11,60 +11,10 @@ from traceconv.store.database import open_store
 
 BASE = 1_720_000_000_123_456_789
 
-EXPECTED = """\
-{"displayTimeUnit":"ns","otherData":{"writer":"traceconv VERSION","base_ns":"1720000000123456789",\
-"form":2,"run":[{"run_id":1,"label":"tiny","start_ns":"1720000000123456789"}],\
-"device":[{"run_id":1,"device_id":0,"name":"Toy"}],\
-"process":[{"run_id":1,"process_id":1,"pid_text":"42","name":"python"}],\
-"track":[{"run_id":1,"track_id":1,"kind":"thread","process_id":1,"tid_text":"43","name":"main"},\
-{"run_id":1,"track_id":2,"kind":"stream","device_id":0,"stream_id":3},\
-{"run_id":1,"track_id":3,"kind":"counter","device_id":0,"name":"AI Core Freq","unit":"MHz"}]},
-"traceEvents":[
-{"pid":1,"ph":"M","name":"process_name","args":{"name":"Application: python (42)","layer":"application"}},
-{"pid":1,"ph":"M","name":"process_sort_index","args":{"sort_index":1}},
-{"pid":2,"ph":"M","name":"process_name","args":{"name":"Runtime API: python (42)","layer":"runtime"}},
-{"pid":2,"ph":"M","name":"process_sort_index","args":{"sort_index":2}},
-{"pid":3,"ph":"M","name":"process_name","args":{"name":"Device 0: Toy","layer":"device"}},
-{"pid":3,"ph":"M","name":"process_sort_index","args":{"sort_index":3}},
-{"pid":1,"tid":5,"ph":"M","name":"thread_name","args":{"name":"main","table":"range","track_id":1,"lane":0}},
-{"pid":1,"tid":5,"ph":"M","name":"thread_sort_index","args":{"sort_index":5}},
-{"pid":2,"tid":6,"ph":"M","name":"thread_name","args":{"name":"main","table":"api","track_id":1,"lane":0}},
-{"pid":2,"tid":6,"ph":"M","name":"thread_sort_index","args":{"sort_index":6}},
-{"pid":3,"tid":7,"ph":"M","name":"thread_name","args":{"name":"Step Trace","table":"step","lane":0,"device_id":0}},
-{"pid":3,"tid":7,"ph":"M","name":"thread_sort_index","args":{"sort_index":7}},
-{"pid":3,"tid":8,"ph":"M","name":"thread_name","args":{"name":"Stream 3","table":"task","track_id":2,"lane":0}},
-{"pid":3,"tid":8,"ph":"M","name":"thread_sort_index","args":{"sort_index":8}},
-{"pid":3,"tid":9,"ph":"M","name":"thread_name",\
-"args":{"name":"AI Core Freq (MHz)","table":"counter","track_id":3,"lane":0}},
-{"pid":3,"tid":9,"ph":"M","name":"thread_sort_index","args":{"sort_index":9}},
-{"pid":3,"tid":10,"ph":"M","name":"thread_name","args":{"name":"Memory","table":"memory","lane":0,"device_id":0}},
-{"pid":3,"tid":10,"ph":"M","name":"thread_sort_index","args":{"sort_index":10}},
-{"pid":1,"ph":"M","name":"op","args":{"run_id":1,"op_id":1,"name":"conv1","op_type":"Conv2D","input_shapes":"1,3;4"}},
-{"pid":1,"tid":5,"ph":"B","ts":0.001,"name":"epoch \\"1\\"","args":{"run_id":1,"id":21,"args":{"lr": 0.1}}},
-{"pid":2,"tid":6,"ph":"X","ts":0.000,"dur":1.500,"name":"Launch","cat":"runtime","args":{"run_id":1,\
-"category":null,"id":11,"depth":0,"level":"runtime","correlation_id":"9007199254740993","op_id":1,"op_name":"conv1"}},
-{"pid":3,"tid":8,"ph":"X","ts":1.000,"dur":0.250,"name":"conv1","cat":"kernel","args":{"run_id":1,"id":1,\
-"device_id":0,"op_id":1,"task_type":"AI_CORE","depth":0,"op_name":"conv1","op_type":"Conv2D","input_shapes":"1,3;4"}},
-{"pid":3,"tid":8,"ph":"X","ts":1.250,"dur":1000.001,"name":"copy","cat":"SDMA","args":{"run_id":1,\
-"category":null,"id":2,"device_id":0,"task_type":"SDMA","depth":0,"size_bytes":4096}},
-{"pid":3,"tid":7,"ph":"X","ts":0.010,"dur":2.000,"name":"Iteration 1","cat":"step","args":{"run_id":1,"step_id":1,\
-"iteration":1,"start_ns":"1720000000123456799","end_ns":"1720000000123458799"}},
-{"pid":3,"tid":8,"ph":"i","s":"t","ts":1.100,"name":"here","args":{"run_id":1,"id":31}},
-{"pid":3,"tid":9,"ph":"C","ts":0.000,"name":"AI Core Freq (MHz)","args":{"value":1200}},
-{"pid":3,"tid":9,"ph":"C","ts":0.500,"name":"AI Core Freq (MHz)","args":{"value":0.1}},
-{"pid":3,"tid":10,"ph":"i","s":"t","ts":0.020,"name":"alloc","cat":"memory","args":{"run_id":1,"block_id":1,\
-"kind":"block","address":"18446744073709551615","size_bytes":64,"free_ns":"1720000000123456819"}},
-{"pid":3,"tid":10,"ph":"i","s":"t","ts":0.030,"name":"free","cat":"memory","args":{"run_id":1,"block_id":1}},
-{"pid":3,"tid":10,"ph":"C","ts":0.020,"name":"Memory (byte)","args":{"used":64}},
-{"pid":3,"tid":10,"ph":"C","ts":0.030,"name":"Memory (byte)","args":{"used":0}},
-{"pid":2,"tid":6,"ph":"s","ts":0.000,"cat":"launch","name":"launch","id":1,"args":{"run_id":1,"flow_id":1,\
-"kind":"launch","src_id":11,"dst_id":1}},
-{"pid":3,"tid":8,"ph":"f","bp":"e","ts":1.000,"cat":"launch","name":"launch","id":1}
-]}
-"""
 
-
-def test_the_text_of_a_trace(make_store: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_text_of_a_trace(
+    make_store: Callable[..., Path], tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
     store = make_store(
         run=[{"run_id": 1, "label": "tiny", "start_ns": BASE}],
         process=[{"process_id": 1, "pid_text": "42", "name": "python"}],
@@ -101,4 +51,4 @@ def test_the_text_of_a_trace(make_store: Callable[..., Path], tmp_path: Path) ->
     output = tmp_path / "trace.json"
     with open_store(store) as connection:
         export_chrome(connection, 1, output)
-    assert output.read_text("utf-8") == EXPECTED.replace("VERSION", __version__)
+    golden("chrome_trace.json", output.read_text("utf-8").replace(f'"traceconv {__version__}"', '"traceconv VERSION"'))

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import onnx
 import pytest
 import runtime_invariants
 from onnx_models import ModelBuilder
-from processes import heed_interrupts
+from processes import heed_interrupts, wait_until
 from runtime_reader import Capture
 
 from traceconv.base.errors import OutputError
@@ -201,12 +200,8 @@ def test_an_interrupted_recording_keeps_what_happened(ending: signal.Signals, tm
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        marks = list((tmp_path / "raw").glob("*/device_0/data/step_mark*"))
-        if marks and marks[0].stat().st_size > 1_000:
-            break
-        time.sleep(0.02)
+    marks = "*/device_0/data/step_mark*"
+    wait_until(process, lambda: any(file.stat().st_size > 1_000 for file in (tmp_path / "raw").glob(marks)))
     os.kill(process.pid, ending)
     out, err = process.communicate(timeout=60)
     assert out == ""

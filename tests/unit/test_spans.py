@@ -362,7 +362,7 @@ def test_a_span_that_is_left_by_an_exception_has_its_type() -> None:
 
     async def cancelled() -> None:
         with traceconv.span("cancelled"):
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     async def main() -> None:
         task = asyncio.create_task(cancelled())

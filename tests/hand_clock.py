@@ -1,0 +1,30 @@
+"""The machine's time with a part that tests add to it, so that work takes long in no time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from traceconv.runtime import clock
+
+
+@dataclass
+class Hand:
+    """What was added, in ns; only ever more."""
+
+    ns: int = 0
+
+
+def turned_by_hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    """The runtime's host clock reads the machine's time plus what the hand has."""
+    hand = Hand()
+
+    def monotonic_ns() -> int:
+        return time.monotonic_ns() + hand.ns
+
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic_ns=monotonic_ns, sleep=time.sleep))
+    monkeypatch.setattr(clock.LiveClock.now, "__defaults__", (monotonic_ns,))
+    return hand
