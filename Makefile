@@ -9,6 +9,8 @@ TEST_JOBS ?= auto
 FUZZ_SECONDS ?= 1200
 FUZZ_SEED ?= 0
 FUZZ_INPUTS ?=
+# Inputs that `make sanitize` reads.
+SANITIZE_INPUTS ?= 3000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long fuzz check bench docs format package-check clean
+.PHONY: help demo test test-long fuzz sanitize check bench docs format package-check wheel clean
 
 help: ## say what there is
 	@echo "make TARGET, with one of:"
@@ -55,6 +57,23 @@ test-long: $(READY) ## run the tests that take minutes: whole networks, 10,000 n
 
 fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FUZZ_INPUTS=N: so many)
 	@$(BIN)/python -m tests.fuzz $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) --seed $(FUZZ_SEED)
+
+# The checkers come first in the process, and Python's memory from malloc, so that each object has its guarded bounds.
+# Python frees little at its end: leaks are not looked for. The C++ library must be known to them before DuckDB throws.
+SANITIZED := build/sanitize
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
+sanitize: $(READY) ## run the tests of the C extension, and mutated traces, under the address and undefined behaviour sanitizers
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	@cp -R traceconv tests setup.py pyproject.toml README.md $(SANITIZED) && rm -f $(SANITIZED)/traceconv/native/*.so
+	@cd $(SANITIZED) && TRACECONV_CFLAGS="$(SANITIZE)" "$(CURDIR)/$(BIN)/python" setup.py -q build_ext --inplace > build.log 2>&1 \
+		&& test -e traceconv/native/_native*.so || { cat build.log; exit 1; }
+	@cd $(SANITIZED) && export PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		TRACECONV_SHARED="$${TRACECONV_SHARED:-$(CURDIR)/../shared}" \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
+		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys tests/property/test_native.py tests/property/test_trace_parser.py \
+			tests/property/test_trace_fields.py tests/property/test_pairs_oracle.py \
+		&& "$(CURDIR)/$(BIN)/python" -m tests.fuzz --inputs $(SANITIZE_INPUTS) --seed $(FUZZ_SEED) --limit 120 \
+			--target chrome_json --target chrome_json_rows --target own_export --out "$(CURDIR)/build/fuzz"
 
 check: $(READY) ## all that CI asks for: style, types, layers, docs, package, tests
 	@echo "check: style";   $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
@@ -87,7 +106,14 @@ package-check: $(READY) ## build sdist and wheel, and run the wheel alone
 		"import sysconfig; print(sysconfig.get_path('purelib'))")"
 	@$(BIN)/python -m pip --python build/package/venv/bin/python install --quiet --no-deps --no-index \
 		build/package/traceconv-*.whl
+	@$(BIN)/python .ci/check_wheel.py build/package/traceconv-*.whl
 	@cd build/package && PYTHONPATH= PYTHONNOUSERSITE=1 venv/bin/python ../../.ci/check_package.py
+
+# From Python 3.11 on one wheel serves every later version (cp311-abi3).
+wheel: $(READY) ## build a wheel into dist, and load its C extension in every Python that is installed here
+	@rm -rf dist/*.whl && mkdir -p build
+	@$(BIN)/python -m build --no-isolation --wheel --outdir dist . > build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
+	@$(BIN)/python .ci/check_wheel.py dist/traceconv-*.whl
 
 clean: ## remove all that was made, the virtual environment too
 	rm -rf $(VENV) .shells demo build dist *.egg-info trace.duckdb trace.duckdb.* \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -33,7 +34,9 @@ setup(
             depends=sorted(path.as_posix() for path in NATIVE.glob("*.h")),
             define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
             py_limited_api=ABI3,
-            extra_compile_args=["-O3"],
+            # `make sanitize` asks for other code.
+            extra_compile_args=os.environ.get("TRACECONV_CFLAGS", "-O3").split(),
+            extra_link_args=os.environ.get("TRACECONV_CFLAGS", "").split(),
             # Where there is no C compiler it is left out, and slower ways are taken (traceconv/native/__init__.py).
             optional=True,
         )

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from traceconv import native
+from traceconv._version import __version__
+
 HEAVY = ("duckdb", "pyarrow", "numpy", "onnx", "onnxruntime")
 COMMANDS = (
     "",
@@ -51,8 +54,13 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 def test_version_loads_nothing_heavy() -> None:
     shown, heavy = loaded_by("--version")
-    assert shown.startswith("traceconv ")
+    assert shown == f"traceconv {__version__}, C extension {'active' if native.AVAILABLE else 'not active'}\n"
     assert heavy == ""
+
+
+def test_version_says_that_the_c_extension_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACECONV_NATIVE", "0")
+    assert loaded_by("--version")[0].endswith(", C extension not active\n")
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -9,6 +9,7 @@ import warnings
 import typer
 import typer.core
 
+from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError
 from traceconv.base.malloc_tuning import is_starved
@@ -97,13 +98,19 @@ app.command("why", cls=options.Command, help=why.HELP, short_help=COMMANDS["why"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"traceconv {__version__}")
+        typer.echo(f"traceconv {__version__}, C extension {'active' if native.AVAILABLE else 'not active'}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_show_version, is_eager=True),
+    version: bool = typer.Option(
+        False,
+        "--version",
+        help="Print the version, and whether the C extension is active.",
+        callback=_show_version,
+        is_eager=True,
+    ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None: ...
 
