@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.events.trace import binary_column
 from traceconv.formats.chrome_json.patch import _patched_in_arrays, patch
+from traceconv.formats.perfetto_proto import rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.binary import taken, whole_numbers
 from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
@@ -304,13 +305,23 @@ def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
             CompleteNester().feed(np.array([(0, 1, 1, -1, track, kind)], SPAN_DTYPE))
 
 
-def test_structs_in_c_are_laid_out_as_their_dtypes() -> None:
-    """The compiler checks the structs against the numbers in nester.c; this checks those numbers against the dtypes."""
-    text = (Path(native.__file__).parent / "nester.c").read_text()
-    for name, dtype in (("Span", SPAN_DTYPE), ("Nested", NESTED_DTYPE), ("Moment", MOMENT_DTYPE)):
-        assert re.findall(rf"^SIZE\({name}, (\d+)\);", text, re.M) == [str(dtype.itemsize)]
-        asserted = re.findall(rf"AT\({name}, (\w+), (\d+)\);", text)
-        assert asserted == [(field, str(dtype.fields[field][1])) for field in dtype.names]
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("Span", SPAN_DTYPE),
+        ("Nested", NESTED_DTYPE),
+        ("Moment", MOMENT_DTYPE),
+        ("Packet", translate._PACKET),
+        ("Row", rows._ROW),
+        ("Flow", rows._FLOW),
+    ],
+)
+def test_structs_in_c_are_laid_out_as_their_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
+    """The compiler checks the structs against the numbers in the source; this checks those against the dtypes."""
+    text = "".join(path.read_text() for path in Path(native.__file__).parent.glob("*.c"))
+    assert re.findall(rf"^SIZE\({name}, (\d+)\);", text, re.M) == [str(dtype.itemsize)]
+    asserted = re.findall(rf"\bAT\({name}, (\w+), (\d+)\);", text)
+    assert asserted == [(field, str(dtype.fields[field][1])) for field in dtype.names]
 
 
 def test_events_without_fields_are_counted() -> None:

@@ -5,6 +5,12 @@
 
 #include <Python.h>
 
+#include <stddef.h>
+
+/* A struct is laid out as its numpy dtype; a test compares these numbers with the dtype. */
+#define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
+#define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
+
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);

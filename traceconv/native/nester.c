@@ -7,7 +7,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "module.h"
@@ -19,7 +18,7 @@ static const int64_t forever = INT64_MAX;
 /* gap_ns after a slice without an end; gap_ns and self_ns that 64 bits can't hold. */
 static const int64_t unknown = INT64_MIN;
 
-/* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE; a test compares those with what is asserted below. */
+/* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE. */
 typedef struct {
     int64_t start_ns, dur_ns, id, link;
     int32_t track, kind;
@@ -33,8 +32,6 @@ typedef struct {
     int64_t id, slice_id;
 } Moment;
 
-#define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
-#define AT(type, field, offset) _Static_assert(offsetof(type, field) == offset, #type " is not its dtype")
 SIZE(Span, 40);
 AT(Span, start_ns, 0); AT(Span, dur_ns, 8); AT(Span, id, 16); AT(Span, link, 24); AT(Span, track, 32); AT(Span, kind, 36);
 SIZE(Nested, 56);

@@ -6,8 +6,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stddef.h>
-
 #include "distinct.h"
 #include "module.h"
 #include "room.h"

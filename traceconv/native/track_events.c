@@ -7,13 +7,12 @@
 #include "module.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "protobuf.h"
 
-/* As in rows.py. */
+/* _PACKET of translate.py, _ROW and _FLOW of rows.py. */
 typedef struct {
     int64_t start, end, ts;
     int32_t packet, what;
@@ -27,7 +26,13 @@ typedef struct {
     uint64_t key;
     int64_t step;
 } Flow;
-_Static_assert(sizeof(Packet) == 32 && sizeof(Row) == 48 && sizeof(Flow) == 24, "the layouts of rows.py");
+SIZE(Packet, 32);
+AT(Packet, start, 0); AT(Packet, end, 8); AT(Packet, ts, 16); AT(Packet, packet, 24); AT(Packet, what, 28);
+SIZE(Row, 48);
+AT(Row, ts, 0); AT(Row, args_end, 8); AT(Row, packet, 16); AT(Row, ph, 20); AT(Row, name, 24); AT(Row, cat, 28);
+AT(Row, pid, 32); AT(Row, tid, 36); AT(Row, id, 40); AT(Row, timed, 44);
+SIZE(Flow, 24);
+AT(Flow, place, 0); AT(Flow, key, 8); AT(Flow, step, 16);
 
 enum { SKIP, TAKE };
 typedef enum { DONE, LEFT, FAILED } Result;
