@@ -148,7 +148,7 @@ def test_a_folder_of_torch_npu(capfd: pytest.CaptureFixture[str], tmp_path: Path
 
 def test_one_of_two_that_is_no_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.json")
-    (tmp_path / "u.json").write_text('{"a": 1}')
+    (tmp_path / "u.json").write_text('{"traceEvents": 1}')
     code, out, err = info(capfd, trace, tmp_path / "u.json")
     assert code == 3
     assert out.startswith("t.json\n")

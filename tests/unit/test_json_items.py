@@ -7,13 +7,16 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError
+from traceconv.cli.app import run
 from traceconv.events.items import Items
 from traceconv.events.trace import TOO_LONG
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.json_items.outline import outline
 from traceconv.formats.json_items.reader import JsonItemsReader
 
 PLAIN = Items("r.k.item", "us", "name", "begin", end="end", device="dev", stream="q", thread="t", category="kind")
@@ -204,3 +207,88 @@ def test_deep_nesting_does_no_harm(tmp_path: Path, nested: bytes) -> None:
     read = Read(tmp_path, text + nested)
     assert [row[0] for row in read.rows] == ["a"]
     assert read.log.lossy
+
+
+RULES = """
+title = "Orca"
+[items]
+prefix = "r.k.item"
+unit = "us"
+name = "name"
+start = "begin"
+end = "end"
+device = "dev"
+stream = "q"
+[[rule]]
+process = 'device (?P<device_id>\\d+)'
+thread = 'stream (?P<stream_id>\\d+)'
+table = "task"
+set = { kind = "compute" }
+"""
+
+
+def test_ingest_and_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = document(3000)
+    (tmp_path / "doc.json").write_bytes(text)
+    (tmp_path / "damaged.json").write_bytes(text[:70_000] + b"\x01" + text[70_001:])
+    (tmp_path / "rules.toml").write_text(RULES)
+    (tmp_path / "other.json").write_text('{"rows": [1]}')
+    store = ["--db", str(tmp_path / "s.duckdb")]
+    names = ["doc.json", "damaged.json"]
+    assert (
+        run(["ingest", *(str(tmp_path / name) for name in names), "--rules", str(tmp_path / "rules.toml"), *store]) == 3
+    )
+    expected = recount(text)
+    with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as connection:
+        sql = "SELECT name, start_ns, dur_ns, device_id, stream_id, kind FROM task WHERE run_id = 1 ORDER BY start_ns"
+        rows = connection.execute(sql).fetchall()
+        places = connection.execute("SELECT run_id, id, start_ns FROM task ORDER BY run_id, start_ns").fetchall()
+        lost = connection.execute("SELECT sum(event_count) FROM import_log WHERE severity = 'data_loss'").fetchone()
+    assert rows == [(*row, i % 2, 5, "compute") for i, row in enumerate(expected)]
+    assert len(places) == 5999
+    assert lost == (1,)
+    for run_id, task_id, start_ns in (places[0], places[777], places[2999], places[3000], places[-2], places[-1]):
+        capfd.readouterr()
+        assert run(["why", "task", str(task_id), "--run", str(run_id), "--json", *store]) == 0
+        (found,) = json.loads(capfd.readouterr().out)["evidence"]
+        item = text[found["byte_offset"] : found["byte_offset"] + found["byte_count"]]
+        assert json.loads(item, parse_float=Decimal)["begin"] * 1000 == start_ns
+    assert run(["ingest", str(tmp_path / "other.json"), "--rules", str(tmp_path / "rules.toml"), *store]) == 1
+    assert "there are no items at 'r.k.item'" in capfd.readouterr().err
+    assert run(["ingest", str(tmp_path / "doc.json"), "--reader", "json_items", "--replace", *store]) == 2
+    assert "--rules FILE" in capfd.readouterr().err
+
+
+def test_the_outline_of_a_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "doc.json"
+    path.write_bytes(document(2000, **{"a.b": [{"\x1b[31m": "\x1b[2J"}], "": {"x": 1}, "mixed": [1, "1", None, True]}))
+    assert run(["info", str(path)]) == 0
+    out = capfd.readouterr().out
+    assert "\x1b" not in out
+    assert "2,000  object   r.k.item\n" in out
+    assert 'k.item.name: "k0", "k1", "k2"\n' in out
+    assert 'r.mixed.item: 1, "1", true\n' in out
+    assert run(["info", str(path), "--json"]) == 0
+    (found,) = json.loads(capfd.readouterr().out)
+    by_prefix = {one["prefix"]: one for one in found["prefixes"]}
+    assert by_prefix["r.k.item"]["counts"] == {"object": 2000}
+    assert by_prefix["r.mixed.item"]["counts"] == {"number": 1, "string": 1, "null": 1, "boolean": 1}
+    assert [one["prefix"] for one in found["prefixes"] if not one["addressable"]] == [
+        "r.a.b", "r.a.b.item", "r.a.b.item.\x1b[31m", 'r.""', 'r."".x',
+    ]  # fmt: skip
+    path.write_bytes(path.read_bytes()[:90_000])
+    assert run(["info", str(path), "--json"]) == 3
+    (cut,) = json.loads(capfd.readouterr().out)
+    assert (cut["whole"], cut["stopped_at"]) == (False, 90_000)
+
+
+def test_the_outline_of_a_hostile_document_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "doc.json"
+    path.write_text(json.dumps({f"key {i}" * 20: {"x" * 10_000: i} for i in range(3000)}))
+    found = outline(path)
+    assert len(found.prefixes) <= 500
+    assert found.left_out > 2500
+    assert sum(len(prefix) + sum(map(len, one.samples)) for prefix, one in found.prefixes.items()) < 200_000
+    for nested in ("[" * 1_000_000, '{"a":[' * 200_000, '{"a":' + "1" * 10_000 + "}"):
+        path.write_text(nested)
+        assert outline(path).stopped_at is not None

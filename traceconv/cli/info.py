@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from traceconv.cli.info_trace import describe_folder, describe_trace, folder_lines, trace_lines, unreadable_in
+from traceconv.cli.info_trace import (
+    describe_document,
+    describe_folder,
+    describe_trace,
+    document_lines,
+    folder_lines,
+    trace_lines,
+    unreadable_in,
+)
 
 if TYPE_CHECKING:
     from traceconv.formats.npulog.inspect import CaptureState, FileState
@@ -23,6 +31,7 @@ PATH is a capture (PROF_…), a single .bin file of one, a trace file of any for
 that holds some, or a store. Of a capture: who wrote it, which model and devices, when, and how many records of
 each type there are, found by reading every block and checking it. Of a trace file: its format, who wrote it as far
 as it is known, what stands around its events, how many there are of each kind and when, and what is damaged.
+Of any other JSON document: its outline, as a start for a rule file that says where its items are (ingest --rules).
 Nothing is stored. Of a store: its runs, and the rows of its tables.
 
 Exit code: 0 all is whole, 3 something is damaged or missing, 1 nothing that can be used.
@@ -33,6 +42,7 @@ Examples:
   traceconv info raw/ --quick      trust headers and manifest, read no blocks
   traceconv info trace.json.gz     what an ingest would find in it
   traceconv info *.pftrace --quick read the first events only
+  traceconv info results.json      outline of a JSON document
   traceconv info trace.duckdb
 """
 
@@ -73,7 +83,7 @@ def info(
         tell(one, _store_lines(one))
         usable = True
     found = _sources([path for path in paths if path not in stores])
-    problems = [problem.message for problem in found.unusable]
+    problems: list[str] = []
     for capture, _ in found.captures:
         state = inspect_capture(capture, scan=not quick)
         whole, usable = whole and state.whole, usable or state.usable
@@ -82,13 +92,29 @@ def info(
         usable = True
         tell(describe_folder(folder), folder_lines(folder))
         problems += unreadable_in(folder)
-    if found.traces:
-        from traceconv.pipeline.inspect import inspect_trace  # with all that it alone needs
+    if found.traces or found.unusable:
+        from traceconv.pipeline.inspect import inspect_document, inspect_trace  # with all that it alone needs
+
+    def tell_document(path: Path, problem: str) -> None:
+        """The outline of a document that no reader knows; the problem with any other file."""
+        nonlocal whole, usable
+        document = inspect_document(path, scan=not quick)
+        if document is None:
+            problems.append(problem)
+            return
+        whole, usable = whole and document.stopped_at is None, True
+        tell(describe_document(document), document_lines(document))
+
+    for unusable in found.unusable:
+        tell_document(unusable.path, unusable.message)
     for file in found.traces:
         try:
             trace = inspect_trace(file.path, file.reader, scan=not quick)
         except InputError as error:
-            problems += [str(error)] if file.sure or file.top is None else []
+            if file.top is None:
+                tell_document(file.path, str(error))
+            elif file.sure:
+                problems.append(str(error))
             continue
         whole, usable = whole and trace.whole, True
         tell(describe_trace(trace), trace_lines(trace))

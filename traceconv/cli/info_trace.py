@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from traceconv.base.diagnostics import LogEntry
+    from traceconv.formats.json_items.outline import Outline
     from traceconv.formats.vendor_folder.discover import VendorFolder
     from traceconv.pipeline.inspect import TraceState
 
@@ -95,6 +96,47 @@ def describe_trace(state: TraceState) -> dict[str, Any]:
             }
             for entry in state.log
         ],
+    }
+
+
+def document_lines(document: Outline) -> Iterator[str]:
+    """The outline of a JSON document that no reader knows, a line for each prefix."""
+    from traceconv.base.errors import printable
+
+    yield printable(document.path.name, 80)
+    packed = "" if document.container == "plain" else f", {document.container}"
+    verdict = "whole" if document.scanned else "no problem seen"
+    if document.stopped_at is not None:
+        verdict = f"damaged or cut off near byte {document.stopped_at:,}"
+    yield f"  a JSON document that no reader knows, {document.size_bytes:,} bytes{packed}: {verdict}"
+    yield f"  {'values':>10}  {'type':<9}prefix: samples"
+    for prefix, one in document.prefixes.items():
+        kinds = "mixed" if len(one.counts) > 1 else next(iter(one.counts))
+        samples = ", ".join(printable(sample, 44) for sample in one.samples)
+        dotted = "" if one.addressable else " (unaddressable: a key is empty or contains a dot)"
+        text = f"{printable(prefix, 200) or '(the document)'}{dotted}" + (f": {samples}" if samples else "")
+        yield f"  {one.counts.total():>10,}  {kinds:<9}{text}"
+    if document.left_out:
+        yield f"  {document.left_out:>10,}  more, at other prefixes"
+    yield "  To read its items: ingest --rules FILE, with a section [items]"
+
+
+def describe_document(document: Outline) -> dict[str, Any]:
+    """The same, for --json."""
+    return {
+        "kind": "json_document",
+        "path": str(document.path),
+        "container": document.container,
+        "size_bytes": document.size_bytes,
+        "whole": document.stopped_at is None,
+        "usable": True,
+        "scanned": document.scanned,
+        "stopped_at": document.stopped_at,
+        "prefixes": [
+            {"prefix": prefix, "addressable": one.addressable, "counts": dict(one.counts), "samples": one.samples}
+            for prefix, one in document.prefixes.items()
+        ],
+        "left_out": document.left_out,
     }
 
 

@@ -15,8 +15,12 @@ from traceconv.base.diagnostics import Accounts, Code, ImportLog, LogEntry, Seve
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import sums
 from traceconv.events.trace import TraceBatch
+from traceconv.formats.common.files import head_of
 from traceconv.formats.common.limits import Limits
-from traceconv.formats.registry import open_source
+from traceconv.formats.json_items.format import may_have_items
+from traceconv.formats.json_items.outline import Outline, outline
+from traceconv.formats.registry import SURE, best_match, open_source
+from traceconv.formats.unsupported import what_it_is
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.classify import RuleSet, built_in, rules_of, telling
@@ -99,6 +103,17 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         seen.tracks.process_count,
         tuple(log),
     )
+
+
+def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
+    """What a JSON document holds that no reader knows; None when the file is none. InputError when it can't be read."""
+    if not path.is_file():
+        return None
+    head = head_of(path)
+    if best_match(head).sniff(head) >= SURE or not may_have_items(head) or what_it_is(head, path.name) is not None:
+        return None
+    found = outline(path, scan=scan)
+    return found if len(found.prefixes) > 1 else None
 
 
 class _Seen:

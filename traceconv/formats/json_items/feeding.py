@@ -40,11 +40,11 @@ class Guard:
         self._quoted = 0
         self._escape = b""
 
-    def refusal(self, piece: bytes) -> str | None:
+    def refusal(self, piece: bytes, *, texts_may_change: bool = False) -> str | None:
         """Why ijson can't have the next piece; None when it can."""
         text = self._tail + piece
         self._tail = text[-_TAIL:]
-        if SURROGATE.search(text):
+        if not texts_may_change and SURROGATE.search(text):
             return "a half of a surrogate pair as an escape"
         if _LONG_NUMBER.search(text):
             return f"a number of {_MAX_DIGITS} digits or more"
