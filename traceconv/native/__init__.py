@@ -13,7 +13,9 @@ try:
     from traceconv.native._native import (
         Nester,
         events,
+        fields,
         members,
+        messages,
         patch,
         series,
         take,
@@ -26,5 +28,5 @@ except ImportError:
 else:
     AVAILABLE = os.environ.get("TRACECONV_NATIVE") != "0"
 
-__all__ = ["AVAILABLE", "Nester", "events", "members", "patch", "series", "take", "times", "track_events",
-           "whole_numbers"]  # fmt: skip
+__all__ = ["AVAILABLE", "Nester", "events", "fields", "members", "messages", "patch", "series", "take", "times",
+           "track_events", "whole_numbers"]  # fmt: skip

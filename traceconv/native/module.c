@@ -5,7 +5,9 @@
 
 static PyMethodDef methods[] = {
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
+    {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
+    {"messages", native_messages, METH_VARARGS, "messages(data, at, tag, most): bounds of messages, and where they end."},
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): text that is nearly JSON put right, or None."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},

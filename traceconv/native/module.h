@@ -12,7 +12,9 @@
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
 PyObject *native_events(PyObject *module, PyObject *args);
+PyObject *native_fields(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
+PyObject *native_messages(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);
 PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_take(PyObject *module, PyObject *args);

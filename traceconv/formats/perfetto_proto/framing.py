@@ -6,29 +6,24 @@ follows is no packet. Reading goes on at the next bytes that are a whole packet 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.wire.protobuf import (
     FIXED64,
     LEN,
-    PADDING,
     VARINT,
     CutError,
     FieldTable,
     Int64,
+    Mask,
     WireError,
     fields,
+    messages,
     varint,
-    varints,
     walk,
 )
-
-Bytes = NDArray[np.uint8]
 
 TAG = 0x0A
 #: Bytes that are looked at together, unless a packet is larger.
@@ -50,17 +45,6 @@ _TELLING_KINDS = np.full(128, -1, np.int8)
 for _number, _kind in _KINDS.items():
     _TELLING_KINDS[_number] = _kind
 _FTRACE = 1
-#: Tags of two bytes, as little-endian numbers.
-_TWO = np.zeros(1 << 16, np.bool_)
-for _number in (pb.TRACK_DESCRIPTOR, pb.PROCESS_DESCRIPTOR, pb.THREAD_DESCRIPTOR, pb.PACKED, pb.PACKED_ZSTD):
-    _tag = _number << 3 | LEN
-    _TWO[_tag & 0x7F | 0x80 | _tag >> 7 << 8] = True
-#: Tags of one byte, and the tags that such a message begins with; any byte may be such a tag.
-_ONE = {
-    pb.CLOCK_SNAPSHOT << 3 | LEN: (1 << 3 | LEN, 2 << 3),
-    pb.CHROME_EVENTS << 3 | LEN: (2 << 3 | LEN,),
-    pb.PROCESS_TREE << 3 | LEN: (1 << 3 | LEN, 2 << 3 | LEN, 3 << 3),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +60,14 @@ class Damage:
 class Window:
     """Packets that stand together, and what is damaged between them.
 
-    data         their bytes, and PADDING zero bytes
+    data         their bytes
     byte_offset  of the first byte of `data`
     byte_count   of all that the window covers
     starts, ends of the packets' fields in `data`
     fields       of all packets
     """
 
-    data: NDArray[np.uint8]
+    data: bytes
     byte_offset: int
     byte_count: int
     starts: Int64
@@ -95,17 +79,8 @@ class Window:
 class PacketFramer:
     """Feed it bytes as they come; it gives windows."""
 
-    def __init__(
-        self,
-        byte_offset: int = 0,
-        max_bytes: int = _MAX_LENGTH,
-        only: Callable[[Bytes, Int64, Int64], Int64] | None = None,
-    ) -> None:
-        """`max_bytes`: a packet that says it is larger is damaged.
-
-        `only` chooses packets by the data and where they begin and end; others are left out.
-        """
-        self._only = only
+    def __init__(self, byte_offset: int = 0, max_bytes: int = _MAX_LENGTH) -> None:
+        """`max_bytes`: a packet that says it is larger is damaged."""
         self._buffer = bytearray()
         self._offset = byte_offset
         self._needed = WINDOW_BYTES
@@ -124,12 +99,8 @@ class PacketFramer:
 
     def _take(self, at_end: bool) -> list[Window]:
         data = bytes(self._buffer)
-        padded = np.frombuffer(data + bytes(PADDING), np.uint8)
-        starts, ends, damage, position = self._frame(data, padded, at_end)
-        if self._only is not None:
-            chosen = self._only(padded, starts, ends)
-            starts, ends = starts[chosen], ends[chosen]
-        window, position = _checked(data, padded, starts, ends, damage, position, self._offset)
+        bounds, damage, position = self._frame(data, at_end)
+        window = _checked(data, bounds, damage, position, self._offset)
         del self._buffer[:position]
         self._offset += position
         # A packet that is not whole yet may be large: nothing is tried before it is there.
@@ -143,14 +114,12 @@ class PacketFramer:
             return 0
         return start - position + size if size <= self._max_bytes else 0
 
-    def _frame(
-        self, data: bytes, padded: NDArray[np.uint8], at_end: bool
-    ) -> tuple[Int64, Int64, list[tuple[int, int]], int]:
+    def _frame(self, data: bytes, at_end: bool) -> tuple[Int64, list[tuple[int, int]], int]:
         """Where packets are by their lengths, what is damaged, and where the bytes begin that are left for later."""
-        chains = _Chains(padded, len(data), self._max_bytes)
         damage: list[tuple[int, int]] = []
         size = len(data)
-        at = chains.follow(0)
+        bounds, at = messages(data, 0, TAG, self._max_bytes)
+        parts = [bounds]
         while at < size:
             # No whole packet begins here.
             if data[at] == TAG and at + 1 < size:
@@ -169,50 +138,15 @@ class PacketFramer:
             at = found
             if not at_end and size - found < _MAX_SEARCHED:
                 break
-            at = chains.follow(at)
-        return *chains.packets(), damage, min(at, size)
+            bounds, at = messages(data, at, TAG, self._max_bytes)
+            parts.append(bounds)
+        return np.concatenate(parts), damage, min(at, size)
 
     def _may_grow(self, data: bytes, start: int, size: int) -> bool:
         """Whether what is there of a packet that is not whole can be the beginning of one."""
         if size - start < 2 * WINDOW_BYTES:
             return True
         return _is_packet(data, start, size, whole=False)
-
-
-class _Chains:
-    """Packets that stand one behind another: where each tag would lead to is worked out for all, then followed."""
-
-    def __init__(self, data: NDArray[np.uint8], size: int, max_bytes: int) -> None:
-        self._size = size
-        tags = np.flatnonzero(data[:size] == TAG)
-        length, self._start = varints(data, tags + 1)
-        whole = (self._start > 0) & (length <= np.uint64(max_bytes))
-        self._end = np.where(whole, self._start + length.astype(np.int64), 0)
-        whole &= (self._end <= size) & (self._start <= size)
-        # At each place: the number of its tag, −1 for none.
-        number = np.full(size + 1, -1, np.int32)
-        number[tags] = np.arange(len(tags), dtype=np.int32)
-        number[tags[~whole]] = -1
-        self._number = number
-        self._next: list[int] = number[np.where(whole, self._end, size)].tolist()
-        self._found: list[int] = []
-
-    def follow(self, at: int) -> int:
-        """Takes the packets from `at` on, one behind another; gives where the last one ends."""
-        here = int(self._number[at])
-        if here < 0:
-            return at
-        found, next_ = self._found, self._next
-        # A Python loop: where a packet begins is known only when the one before it has been seen.
-        while here >= 0:
-            found.append(here)
-            here = next_[here]
-        return int(self._end[found[-1]])
-
-    def packets(self) -> tuple[Int64, Int64]:
-        """Where the fields of all packets begin and end that were followed."""
-        found = np.array(self._found, np.int64)
-        return self._start[found], self._end[found]
 
 
 def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
@@ -253,26 +187,18 @@ def _is_packet(data: bytes, start: int, end: int, whole: bool) -> bool:
     return telling
 
 
-def _checked(
-    data: bytes,
-    bytes_: NDArray[np.uint8],
-    first: Int64,
-    last: Int64,
-    damage: list[tuple[int, int]],
-    position: int,
-    offset: int,
-) -> tuple[Window, int]:
+def _checked(data: bytes, bounds: Int64, damage: list[tuple[int, int]], position: int, offset: int) -> Window:
     """The packets whose fields can be read; those found inside of what can't."""
-    found = walk(bytes_, first, last)
-    sound = found.sound & _plausible(found, len(first))
+    found = walk(data, bounds)
+    sound = found.sound & _plausible(found, len(bounds))
     if not sound.all():
-        first, last, damage = _salvage(data, first, last, sound, damage, position)
-        found = walk(bytes_, first, last)
+        bounds, damage = _salvage(data, bounds, sound, damage, position)
+        found = walk(data, bounds)
     losses = tuple(Damage(offset + start, stop - start, stop == len(data)) for start, stop in _joined(sorted(damage)))
-    return Window(bytes_, offset, position, first, last, found, losses), position
+    return Window(data, offset, position, bounds[:, 0], bounds[:, 1], found, losses)
 
 
-def _plausible(found: FieldTable, count: int) -> NDArray[np.bool_]:
+def _plausible(found: FieldTable, count: int) -> Mask:
     """Whether the fields that are known have their kinds, and a packet is not made of packets: of each packet."""
     near = np.flatnonzero(found.number < 128)
     expected = _TELLING_KINDS[found.number[near]]
@@ -287,19 +213,14 @@ def _plausible(found: FieldTable, count: int) -> NDArray[np.bool_]:
 
 
 def _salvage(
-    data: bytes,
-    starts: Int64,
-    ends: Int64,
-    sound: NDArray[np.bool_],
-    damage: list[tuple[int, int]],
-    position: int,
-) -> tuple[Int64, Int64, list[tuple[int, int]]]:
+    data: bytes, bounds: Int64, sound: Mask, damage: list[tuple[int, int]], position: int
+) -> tuple[Int64, list[tuple[int, int]]]:
     """Looks for packets between those that are sound. Gives all packets, and what is damaged."""
-    kept = list(zip(starts[sound].tolist(), ends[sound].tolist(), strict=True))
+    kept: list[tuple[int, int]] = list(map(tuple, bounds[sound].tolist()))
     tags = [_tag_of(data, start, before) for (start, _), before in zip(kept, [0, *(e for _, e in kept)], strict=False)]
     gaps = list(zip([0, *(end for _, end in kept)], [*tags, position], strict=True))
     wrong = np.array([start for start, _ in gaps], np.int64)
-    searched = set((np.searchsorted(wrong, starts[~sound], side="right") - 1).tolist())
+    searched = set((np.searchsorted(wrong, bounds[~sound, 0], side="right") - 1).tolist())
     # Where no packet is in doubt, the search that found the next one has told what is damaged.
     where = np.searchsorted(wrong, [start for start, _ in damage], side="right") - 1
     lost = [one for one, gap in zip(damage, where.tolist(), strict=True) if gap not in searched]
@@ -314,7 +235,7 @@ def _salvage(
             at = lost_from - 1
         lost.append((lost_from, stop))
     kept.sort()
-    return np.array([one for one, _ in kept], np.int64), np.array([one for _, one in kept], np.int64), lost
+    return np.array(kept, np.int64).reshape(-1, 2), lost
 
 
 def _tag_of(data: bytes, start: int, before: int) -> int:
@@ -333,21 +254,3 @@ def _joined(damage: list[tuple[int, int]]) -> list[tuple[int, int]]:
         elif stop > start:
             joined.append((start, stop))
     return joined
-
-
-def describing(data: Bytes, starts: Int64, ends: Int64) -> Int64:
-    """The packets from `starts` to `ends` that may describe tracks, threads, clocks or the trace, or hold others.
-
-    By their bytes, not their fields: none that does is missing.
-    """
-    if not len(starts):
-        return np.zeros(0, np.int64)
-    pairs = data[:-1].astype(np.uint16) | data[1:].astype(np.uint16) << 8
-    found = [np.flatnonzero(_TWO[pairs])]
-    for tag, first in _ONE.items():
-        at = np.flatnonzero(data[: int(ends[-1])] == tag)
-        size, inner = varints(data, at + 1)
-        begins = np.isin(data[np.maximum(inner, 0)], first) | (size == 0)
-        found.append(at[begins & (inner > 0)])
-    row = np.unique(np.searchsorted(starts, np.concatenate(found), side="right") - 1)
-    return row[row >= 0]

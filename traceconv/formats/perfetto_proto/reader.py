@@ -25,7 +25,7 @@ from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Notes
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
 from traceconv.formats.perfetto_proto.clocks import NAMES, Clocks, parse_snapshot
-from traceconv.formats.perfetto_proto.framing import PacketFramer, Window, describing
+from traceconv.formats.perfetto_proto.framing import PacketFramer, Window
 from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.own_export import SHIFT, shift_of, undone
 from traceconv.formats.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequences, Texts
@@ -87,7 +87,7 @@ class PerfettoReader(FileReader):
 
     def _describe(self) -> None:
         quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None, is_text=False)
-        framer = PacketFramer(max_bytes=self._limits.event_bytes, only=describing)
+        framer = PacketFramer(max_bytes=self._limits.event_bytes)
         for chunk in quiet.chunks():
             for window in framer.feed(chunk):
                 self._descriptions(window, 0)
@@ -116,8 +116,7 @@ class PerfettoReader(FileReader):
         of = np.flatnonzero(wanted)
         if not len(of):
             return
-        of = of[np.argsort(found.row[of], kind="stable")]
-        data = window.data.tobytes()
+        data = window.data
         for number, at, size in zip(
             found.number[of].tolist(), found.at[of].tolist(), found.value[of].tolist(), strict=True
         ):
@@ -145,13 +144,12 @@ class PerfettoReader(FileReader):
     ) -> Iterator[TraceBatch]:
         """The events of a window. `outer`: offset and size of the packet that it was packed in."""
         self._book(window, outer)
-        data = window.data.tobytes()
+        data = window.data
         found = window.fields
         count = len(window.starts)
         packed = np.flatnonzero(np.isin(found.number, (pb.PACKED, pb.PACKED_ZSTD)) & (found.kind == LEN))
-        packed = packed[np.argsort(found.row[packed], kind="stable")]
         first = 0
-        table = translator.open(window, data)
+        table = translator.open(window)
         for place in packed.tolist():
             row = int(found.row[place])
             yield from self._batch(translator, table, window, first, row, outer)
@@ -241,7 +239,7 @@ class PerfettoReader(FileReader):
 
     def _chrome_events(self, window: Window) -> None:
         """Bundles of Chrome: those of metadata only are kept beside the events."""
-        data = window.data.tobytes()
+        data = window.data
         found = window.fields
         for place in np.flatnonzero((found.number == pb.CHROME_EVENTS) & (found.kind == LEN)).tolist():
             at, size = int(found.at[place]), int(found.value[place])

@@ -102,7 +102,7 @@ class Translator:
         self._losses = losses
         self._events = TrackEvents(tracks, clocks, texts, notes, losses)
 
-    def open(self, window: Window, data: bytes) -> Table:
+    def open(self, window: Window) -> Table:
         """The packets of a window, not yet in words."""
         found, count = window.fields, len(window.starts)
         # Fields of one packet are in their order: of several the last one counts.
@@ -128,7 +128,7 @@ class Translator:
         for packet, what, size, place in zip(*columns, strict=True):
             changes.setdefault(packet, []).append((what, size, place))
         return Table(
-            data,
+            window.data,
             numbers[pb.SEQUENCE],
             numbers[pb.TIMESTAMP],
             timed,
