@@ -1,0 +1,75 @@
+"""The walk-throughs of CONTRIBUTING.md, each followed to the letter in a copy of the package."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WALKS = re.split(r"^## ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+
+_BLOCK = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXIT_CODE = re.compile(r"# exit code (\d+)$")
+
+
+def copy_of_the_package(folder: Path) -> None:
+    shutil.copytree(ROOT / "traceconv", folder / "traceconv", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "schemas", folder / "schemas")
+    shutil.copytree(ROOT / "sample_traces", folder / "sample_traces")
+    # As the package's installation has it.
+    (folder / "traceconv" / "schemas").symlink_to(folder / "schemas")
+
+
+def patch(folder: Path, diff: str) -> None:
+    """Applies a diff whose hunks have no line numbers: what they remove or leave must be in the file once."""
+    name, *hunks = re.split(r"^@@\n", diff, flags=re.MULTILINE)
+    file = folder / name.removeprefix("--- ").strip()
+    text = file.read_text("utf-8")
+    for hunk in hunks:
+        kinds = [(line[:1], line[1:] + "\n") for line in hunk.splitlines()]
+        before = "".join(line for kind, line in kinds if kind != "+")
+        assert text.count(before) == 1, f"{file.name}: {before}"
+        text = text.replace(before, "".join(line for kind, line in kinds if kind != "-"))
+    file.write_text(text, "utf-8")
+
+
+def sh(folder: Path, commands: str) -> str:
+    """Runs commands with the copy of the package; returns what the last one prints."""
+    program = f'#!/bin/sh\nexec "{sys.executable}" -m traceconv "$@"\n'
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / "traceconv").write_text(program)
+    (folder / "bin" / "traceconv").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    printed = ""
+    for command in commands.splitlines():
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        code = _EXIT_CODE.search(command)
+        assert done.returncode == (int(code[1]) if code else 0), f"{command}\n{done.stderr}"
+        printed = done.stdout
+    return printed
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.splitlines()[0])
+def test_a_walk_through_works_as_it_is_written(walk: str, tmp_path: Path) -> None:
+    copy_of_the_package(tmp_path)
+    printed = None
+    for file, kind, content in _BLOCK.findall(walk):
+        if file:
+            path = tmp_path / file
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content, "utf-8")
+        elif kind == "diff":
+            patch(tmp_path, content)
+        elif kind == "sh":
+            printed = sh(tmp_path, content)
+        else:
+            assert (kind, printed) == ("text", content)
+    assert printed is not None
