@@ -37,6 +37,7 @@ from traceconv.normalize.trace.complete_nesting import (
 from traceconv.normalize.trace.counters import samples_of
 from traceconv.normalize.trace.times import exact_ns
 from traceconv.schema.dtypes import RecordArray
+from traceconv.wire import protobuf
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
 
@@ -314,6 +315,7 @@ def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
         ("Packet", translate._PACKET),
         ("Row", rows._ROW),
         ("Flow", rows._FLOW),
+        ("Found", protobuf._FIELD),
     ],
 )
 def test_structs_in_c_are_laid_out_as_their_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
@@ -340,6 +342,19 @@ def test_text_that_can_change_is_not_taken() -> None:
             native.events(text, False, (b"ph",), (), False)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             native.patch(text, 9)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            native.fields(text, np.zeros((1, 2), np.int64))  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            native.messages(text, 0, 10, 9)  # type: ignore[arg-type]
+
+
+def test_messages_and_fields_outside_of_the_data_are_not_read() -> None:
+    bounds = np.array([(0, 2), (0, 3), (-1, 2), (2, 1), (9, 9)], np.int64)
+    found, sound = native.fields(b"\x08\x01", bounds)
+    assert np.frombuffer(found, protobuf._FIELD).tolist() == [(0, 1, 1, 1, 0)]
+    assert list(sound) == [1, 0, 0, 1, 0]
+    assert native.messages(b"\n\x01a\n\x09b", -1, 10, 9) == (b"", 6)
+    assert native.messages(b"\n\x01a\n\x09b", 9, 10, 9) == (b"", 9)
 
 
 def while_it_changes(array: NDArray[np.generic], values: list[object], read: Callable[[], None]) -> None:

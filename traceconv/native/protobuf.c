@@ -13,7 +13,8 @@ typedef struct {
     uint64_t value;
     int32_t number, kind;
 } Found;
-_Static_assert(sizeof(Found) == 32, "the layout of wire/protobuf.py");
+SIZE(Found, 32);
+AT(Found, row, 0); AT(Found, at, 8); AT(Found, value, 16); AT(Found, number, 24); AT(Found, kind, 28);
 
 typedef struct {
     void *items;
@@ -59,19 +60,22 @@ static int walk(const uint8_t *data, int64_t size, const int64_t *bounds, Py_ssi
 
 PyObject *native_fields(PyObject *module, PyObject *args)
 {
-    Py_buffer data, bounds;
+    PyObject *data;
+    Py_buffer bounds;
     Items fields = {0};
     PyObject *result = NULL;
     int is_done;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*:fields", &data, &bounds))
+    if (!PyArg_ParseTuple(args, "Sy*:fields", &data, &bounds))
         return NULL;
     Py_ssize_t count = bounds.len / (Py_ssize_t)(2 * sizeof(int64_t));
+    const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
+    Py_ssize_t size = PyBytes_Size(data);
     PyObject *sound = PyBytes_FromStringAndSize(NULL, count);
     if (sound != NULL) {
         char *out = PyBytes_AsString(sound);
         Py_BEGIN_ALLOW_THREADS
-        is_done = walk(data.buf, data.len, bounds.buf, count, &fields, out);
+        is_done = walk(text, size, bounds.buf, count, &fields, out);
         Py_END_ALLOW_THREADS
         if (is_done)
             result = Py_BuildValue("y#O", fields.items == NULL ? "" : fields.items,
@@ -81,7 +85,6 @@ PyObject *native_fields(PyObject *module, PyObject *args)
     }
     free(fields.items);
     Py_XDECREF(sound);
-    PyBuffer_Release(&data);
     PyBuffer_Release(&bounds);
     return result;
 }
@@ -105,7 +108,7 @@ static int64_t follow(const uint8_t *data, int64_t size, int64_t at, uint8_t tag
 
 PyObject *native_messages(PyObject *module, PyObject *args)
 {
-    Py_buffer data;
+    PyObject *data;
     Py_ssize_t at;
     unsigned char tag;
     unsigned long long most;
@@ -113,10 +116,12 @@ PyObject *native_messages(PyObject *module, PyObject *args)
     int64_t stop;
     PyObject *result = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*nbK:messages", &data, &at, &tag, &most))
+    if (!PyArg_ParseTuple(args, "SnbK:messages", &data, &at, &tag, &most))
         return NULL;
+    const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
+    Py_ssize_t size = PyBytes_Size(data);
     Py_BEGIN_ALLOW_THREADS
-    stop = at < 0 ? at : follow(data.buf, data.len, at, tag, most, &bounds);
+    stop = follow(text, size, at < 0 ? size : at, tag, most, &bounds);
     Py_END_ALLOW_THREADS
     if (stop < 0)
         PyErr_NoMemory();
@@ -124,6 +129,5 @@ PyObject *native_messages(PyObject *module, PyObject *args)
         result = Py_BuildValue("y#L", bounds.items == NULL ? "" : bounds.items,
             (Py_ssize_t)(bounds.count * 2 * sizeof(int64_t)), (long long)stop);
     free(bounds.items);
-    PyBuffer_Release(&data);
     return result;
 }

@@ -461,20 +461,21 @@ static int append(PyObject *array, Buffer *buffer, int is_sound)
 
 PyObject *native_track_events(PyObject *module, PyObject *args)
 {
-    Py_buffer data, packets;
+    Py_buffer packets;
     Taker taker = {0};
-    PyObject *rows, *texts, *flows;
+    PyObject *data, *rows, *texts, *flows;
     Py_ssize_t at;
     Event event;
     Result result = DONE;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*n(O!O!O!O!K(ii))(O!O!O!O!OO)(O!O!O!)n:track_events", &data, &packets, &at,
+    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii))(O!O!O!O!OO)(O!O!O!)n:track_events", &data, &packets, &at,
             &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names,
             &PyDict_Type, &taker.note_values, &taker.default_track, &taker.here_pid, &taker.here_tid,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,
             &PyDict_Type, &taker.cat.known, &PyList_Type, &taker.cat.distinct, &taker.places, &taker.counters,
             &PyByteArray_Type, &rows, &PyByteArray_Type, &texts, &PyByteArray_Type, &flows, &taker.most_args))
         return NULL;
+    const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
     taker.first_args = PyByteArray_Size(texts);
     taker.first_row = PyByteArray_Size(rows) / (Py_ssize_t)sizeof(Row);
     Py_ssize_t count = packets.len / (Py_ssize_t)sizeof(Packet);
@@ -483,10 +484,9 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
         memcpy(&packet, (const char *)packets.buf + at * (Py_ssize_t)sizeof packet, sizeof packet);
         if (packet.what == SKIP)
             continue;
-        int is_inside = packet.start >= 0 && packet.start <= packet.end && packet.end <= data.len;
-        result = packet.what == TAKE && is_inside ? take_event(&taker, data.buf, &packet, &event) : LEFT;
+        int is_inside = packet.start >= 0 && packet.start <= packet.end && packet.end <= PyBytes_Size(data);
+        result = packet.what == TAKE && is_inside ? take_event(&taker, text, &packet, &event) : LEFT;
     }
-    PyBuffer_Release(&data);
     PyBuffer_Release(&packets);
     int is_sound = append(rows, &taker.rows, result != FAILED);
     is_sound = append(texts, &taker.args, is_sound);

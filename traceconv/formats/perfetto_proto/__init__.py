@@ -1,1 +1,1 @@
-"""Perfetto traces in protobuf: known, and not read yet."""
+"""Perfetto traces in protobuf: packets, sequences and clocks → events."""

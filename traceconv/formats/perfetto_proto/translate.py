@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.base.int64 import LARGEST, is_time
+from traceconv.base.int64 import is_time
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Notes
 from traceconv.formats.perfetto_proto.clocks import Clocks, parse_snapshot
@@ -43,6 +43,8 @@ _STATE = (
 #: Packet of native/track_events.c, and what is to be done with its event: 0 nothing, 1 it is taken, 2 it is left.
 _PACKET = np.dtype([("start", "<i8"), ("end", "<i8"), ("ts", "<i8"), ("packet", "<i4"), ("what", "<i4")])
 _LEAVE = 2
+#: A time that 64 bits can't hold.
+_BEYOND = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +68,6 @@ class Table:
     start: Int64
     end: Int64
     changes: dict[int, list[tuple[int, int, int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """Times of packets in ns of the trace clock. `said`: the packet has one; `fits`: within 64 bits, else in `wide`."""
-
-    ns: Int64
-    said: Mask
-    fits: Mask
-    wide: dict[int, int]
-
-    def __getitem__(self, at: int) -> int | None:
-        if not self.said[at]:
-            return None
-        return int(self.ns[at]) if self.fits[at] else self.wide[at]
 
 
 class Translator:
@@ -167,17 +154,16 @@ class Translator:
         if is_change[0]:
             self._change(sequence, table, int(packets[0]))
             is_change[0] = False
-        times = self._times(sequence, table, packets)
+        ns, said = self._times(sequence, table, packets)
         has_event = table.start[packets] >= 0
         if not sequence.is_valid:
             stateless = has_event & ((table.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
             self._losses.counts["stateless"] += int(stateless.sum())
             has_event &= ~stateless
         work = np.empty(len(packets), _PACKET)
-        work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], times.ns
+        work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], ns
         work["packet"] = packets
-        tellable = times.said & times.fits & (times.ns >= -LARGEST)
-        work["what"] = np.where(is_change | (has_event & ~tellable), _LEAVE, has_event)
+        work["what"] = np.where(is_change | (has_event & (~said | (ns == _BEYOND))), _LEAVE, has_event)
         for at in self._left(rows, table, sequence, work, places):
             packet = int(packets[at])
             if is_change[at]:
@@ -185,7 +171,7 @@ class Translator:
             if has_event[at]:
                 rows.packet = packet
                 start, end = int(table.start[packet]), int(table.end[packet])
-                self._events.take(rows, table.data, start, end, sequence, times[at])
+                self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if said[at] else None)
 
     def _left(
         self, rows: Rows, table: Table, sequence: Sequence, work: NDArray[np.void], places: tuple[Found, Found]
@@ -214,13 +200,13 @@ class Translator:
 
     # -- times --
 
-    def _times(self, sequence: Sequence, table: Table, packets: Int64) -> _Times:
-        """The times of packets of a sequence, in their order, between two turns of its state."""
-        time, clock = table.time[packets], table.clock[packets]
-        said = table.timed[packets]
-        ns = time.view(np.int64).copy()
-        fits = np.ones(len(ns), np.bool_)
-        wide: dict[int, int] = {}
+    def _times(self, sequence: Sequence, table: Table, packets: Int64) -> tuple[Int64, Mask]:
+        """Times of a sequence's packets, in their order, between two turns of its state: in ns of the trace clock.
+
+        _BEYOND where 64 bits can't hold it; and whether there is one.
+        """
+        clock, said = table.clock[packets], table.timed[packets]
+        ns = table.time[packets].view(np.int64).copy()
         default, usual = sequence.default_clock, self._clocks.trace_clock
         clocks = pa.array(clock).unique().to_pylist() if clock.any() else [0]
         for one in dict.fromkeys(number or default for number in clocks):
@@ -231,32 +217,17 @@ class Translator:
                 continue
             moved = sequence.clocks.trace_ns_of(one, ns[of])
             if moved is True:
-                self._times_one_by_one(sequence, one, of, (ns, said, fits), wide)
+                for at in of.tolist():
+                    found = self._trace_ns(sequence, one, int(ns[at]))
+                    said[at] = found is not None
+                    ns[at] = found if found is not None and is_time(found) else _BEYOND
             elif moved is not False:
                 ns[of] = moved
             elif not 64 <= one < 128:
                 self._losses.clocks[one] += len(of)
             else:
                 said[of] = False
-        return _Times(ns, said, fits, wide)
-
-    def _times_one_by_one(
-        self,
-        sequence: Sequence,
-        clock: int,
-        of: NDArray[np.intp],
-        columns: tuple[Int64, Mask, Mask],
-        wide: dict[int, int],
-    ) -> None:
-        ns, said, fits = columns
-        for at in of.tolist():
-            found = self._trace_ns(sequence, clock, int(ns[at]))
-            if found is None:
-                said[at] = False
-            elif is_time(found):
-                ns[at] = found
-            else:
-                fits[at], wide[at] = False, found
+        return ns, said
 
     def _trace_ns(self, sequence: Sequence, clock: int, value: int) -> int | None:
         """A time of a clock in ns of the trace clock; None: not known."""
