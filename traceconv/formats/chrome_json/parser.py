@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, join_columns
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
-from traceconv.formats.chrome_json.salvage import MANY_FAILURES, Lookahead, Piece, Salvage
+from traceconv.formats.chrome_json.salvage import MANY_FAILURES, Lookahead, Piece, Salvage, Stretch
 from traceconv.formats.chrome_json.scan import (
     end_of_bracketed,
     end_of_string,
@@ -342,7 +342,12 @@ class TraceParser:
         elif may_wait:
             return False, False
         salvage = Salvage(
-            self._log, base, text, 0, final, may_wait, self._lines, self._failures, cut, self._lookahead, self._in_large
+            self._log,
+            self._lookahead,
+            Stretch(text, base, final, may_wait, cut),
+            lines=self._lines,
+            failures=self._failures,
+            in_large=self._in_large,
         )
         pieces, at, ended = salvage.run()
         self._lines, self._failures, self._in_large = salvage.lines, salvage.failures, salvage.in_large

@@ -59,39 +59,42 @@ class Piece:
     segment: Segment
 
 
-class Salvage:
-    """One run over `text` from `at` on, where an event begins.
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Text that begins where an event begins.
 
-    final     nothing comes behind the text
+    base      where it is in the decompressed text
+    final     nothing comes after it
     may_wait  an event that is sound as far as the text goes is left for when there is more of it
+    cut       where an event is likely to begin, after most of the text; None when that is not known
+    """
+
+    text: bytes
+    base: int
+    final: bool
+    may_wait: bool
+    cut: int | None
+
+
+class Salvage:
+    """One run over a stretch of text.
+
     failures  how many events of the text before this one did not decode
     in_large  the text may begin inside of an event that was given up for its size
-    cut       where an event is likely to begin, behind most of the text; None when that is not known
     """
 
     def __init__(
-        self,
-        log: ImportLog,
-        base: int,
-        text: bytes,
-        at: int,
-        final: bool,
-        may_wait: bool,
-        lines: bool,
-        failures: int,
-        cut: int | None,
-        lookahead: Lookahead,
-        in_large: bool,
+        self, log: ImportLog, lookahead: Lookahead, stretch: Stretch, *, lines: bool, failures: int, in_large: bool
     ) -> None:
         self._lookahead = lookahead
         self._log = log
-        self._base = base
-        self._text = text
-        self._at = at
-        self._end = len(text)
-        self._final = final
-        self._may_wait = may_wait
-        self._cut = cut
+        self._base = stretch.base
+        self._text = stretch.text
+        self._at = 0
+        self._end = len(stretch.text)
+        self._final = stretch.final
+        self._may_wait = stretch.may_wait
+        self._cut = stretch.cut
         self._starts: list[int] = []
         self._pieces: list[Piece] = []
         self._before = failures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from traceconv.formats.common.limits import Limits
 from traceconv.formats.nsys.database import Damage, Database, Row
 from traceconv.formats.nsys.format import MAGIC
 from traceconv.formats.nsys.names import Names
-from traceconv.formats.nsys.nvtx import NvtxRanges
+from traceconv.formats.nsys.nvtx import NvtxEvents, NvtxRanges
 from traceconv.formats.nsys.tables import (
     CALL_TABLES,
     DESCRIBING,
@@ -43,6 +44,19 @@ _MAX_CORRELATION = 1 << 26
 _ARROWS = "launch"
 #: Tables of which at least one makes a database a report.
 _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Events of a table as columns of one length."""
+
+    phases: Sequence[str]
+    names: Sequence[str]
+    pids: Sequence[Label]
+    tids: Sequence[Label | NamedTrack]
+    starts: Sequence[Any]
+    ends: Sequence[Any]
+    args: pa.Array
 
 
 class NsysReader:
@@ -220,18 +234,10 @@ class NsysReader:
                 table, column("deviceId"), column("globalPid"), column("contextId"), column("streamId")
             )
             usable = np.flatnonzero(correlations >= 0)
-            yield self._batch(
-                table.category,
-                _same("X", len(rows)),
-                names,
-                pids,
-                tids,
-                by_column[0],
-                by_column[1],
-                json_objects(keys, values, len(rows)),
-                self._arrow_ends(usable, processes, correlations, 2) if not table.apart else None,
-                said,
-            )
+            args = json_objects(keys, values, len(rows))
+            events = _Columns(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
+            flows = self._arrow_ends(usable, processes, correlations, 2) if not table.apart else None
+            yield self._batch(table.category, events, flows, said)
 
     def _work_names(
         self, table: DeviceTable, rows: Sequence[Row], places: Sequence[int], place: Mapping[str, int]
@@ -311,18 +317,10 @@ class NsysReader:
                 flows = self._arrow_ends(self._launchers(processes, correlations), processes, correlations, 0)
             threads = coded(by_column[2])
             pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
-            yield self._batch(
-                table.category,
-                _same("X", len(rows)),
-                [one or table.category for one in self._names.texts(by_column[3])],
-                pids,
-                tids,
-                by_column[0],
-                by_column[1],
-                json_objects(keys, values, len(rows)),
-                flows,
-                self._names.take_said(),
-            )
+            names = [one or table.category for one in self._names.texts(by_column[3])]
+            args = json_objects(keys, values, len(rows))
+            events = _Columns(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
+            yield self._batch(table.category, events, flows, self._names.take_said())
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
         """Which calls have work of a device with their correlation id."""
@@ -346,10 +344,7 @@ class NsysReader:
                 account.records += consumed
                 account.consumed += consumed
             if events.names:
-                yield self._batch(
-                    "nvtx", events.phases, events.names, events.pids, events.tids, events.starts, events.ends,
-                    events.args, None, self._names.take_said(),
-                )  # fmt: skip
+                yield self._batch("nvtx", events, said=self._names.take_said())
 
     def _metrics(self) -> Iterator[TraceBatch]:
         names = self._names.metric_names()
@@ -359,7 +354,7 @@ class NsysReader:
             args = json_objects(("value",), [[row[3] for row in rows]], len(rows))
             count = len(rows)
             none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("gpu_metrics", _same("C", count), titles, pids, none, times, none, args, None, ())
+            yield self._batch("gpu_metrics", _Columns(_same("C", count), titles, pids, none, times, none, args))
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
         columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
@@ -377,25 +372,20 @@ class NsysReader:
             args = json_objects(columns, list(zip(*rows, strict=True))[2:], len(rows))
             count = len(rows)
             none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("memory", _same("i", count), names, pids, none, times, none, args, None, ())
+            yield self._batch("memory", _Columns(_same("i", count), names, pids, none, times, none, args))
 
     def _batch(
         self,
         category: str,
-        phases: Sequence[str],
-        names: Sequence[str],
-        pids: Sequence[Label],
-        tids: Sequence[Label | NamedTrack],
-        starts: Sequence[Any],
-        ends: Sequence[Any],
-        args: pa.Array,
-        flows: EventFlows | None,
-        said: tuple[TrackName, ...],
+        events: _Columns | NvtxEvents,
+        flows: EventFlows | None = None,
+        said: tuple[TrackName, ...] = (),
     ) -> TraceBatch:
-        count = len(names)
-        start = integers(starts)
-        labels = {"ph": phases, "name": names, "cat": _same(category, count), "pid": pids, "tid": tids}
-        raw = {"ts": start, "dur": durations(start, ends), "args": args}
+        count = len(events.names)
+        cat = _same(category, count)
+        labels = {"ph": events.phases, "name": events.names, "cat": cat, "pid": events.pids, "tid": events.tids}
+        start = integers(events.starts)
+        raw = {"ts": start, "dur": durations(start, events.ends), "args": events.args}
         return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), said)
 
 

@@ -11,7 +11,7 @@ from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.forms import Form
 from traceconv.runtime.training.gradient import Gradient, Same, Site, VectorUse
 from traceconv.runtime.training.rules import RULES
-from traceconv.runtime.training.step_ops import Numbers, StepOps, made_node
+from traceconv.runtime.training.step_ops import Numbers, Operands, StepOps, made_node
 
 #: Gradients are exchanged in buckets of at most this many bytes, and in about so many buckets at least.
 _BUCKET_BYTES = 25 << 20
@@ -101,9 +101,9 @@ class ReverseWalk:
             name = f"gradients/{node.name.strip('/')}/{step.op_type}"
             constants = {**self.graph.constants, **parameters}
             if isinstance(step.work, MatrixWork):
-                self.step.matrix_op(name, step, node, reads, makes, constants)
+                self.step.matrix_op(name, step, node, Operands(reads, makes, constants))
             else:
-                self.step.vector_op(name, step.op_type, "backward", node, reads, makes, step.work, constants)
+                self.step.vector_op(name, step.op_type, "backward", node, Operands(reads, makes, constants), step.work)
             self.step.computes(step.reads, [tensor.name for tensor in makes], _without_seed(step))
 
     def _pass_on(self, site: Site, place: int) -> None:
@@ -130,7 +130,7 @@ class ReverseWalk:
         node = made_node("Sum", f"gradients/{name}", parts, [tensor.name])
         reads = [self.step.tensors[part] for part in dict.fromkeys(parts)]
         use = VectorUse(len(parts) - 1, len(parts) - 1)
-        self.step.vector_op(f"gradients/{name}/AddN", "AddN", "backward", node, reads, [tensor], use)
+        self.step.vector_op(f"gradients/{name}/AddN", "AddN", "backward", node, Operands(reads, [tensor]), use)
         self.step.computes(tuple(parts), (tensor.name,), lambda values, _: [sum(values[1:], values[0])])
         self.pieces[name] = [tensor.name]
         return tensor.name
@@ -149,7 +149,7 @@ class ReverseWalk:
         node = made_node("Identity", f"gradients/{name}", [gradient], [copy.name])
         source = self.step.tensors[gradient]
         self.step.vector_op(
-            f"gradients/{name}/TensorMove", "TensorMove", "backward", node, [source], [copy], VectorUse(0, 0)
+            f"gradients/{name}/TensorMove", "TensorMove", "backward", node, Operands([source], [copy]), VectorUse(0, 0)
         )
         self.step.computes((gradient,), (copy.name,), lambda values, _: [values[0].copy()])
         return copy.name
@@ -163,8 +163,8 @@ class ReverseWalk:
         number = sum(op.is_collective for op in self.step.ops)
         node = made_node("HcomAllReduce", f"hcom_allReduce__{number}", bucket, [])
         self.step.add(
-            f"hcom_allReduce__{number}", "HcclAllReduce", "HCCL", "backward", node, tensors, (),
-            all_reduce_cost(self.step.spec, size, devices), 0, {}, after=after,
+            f"hcom_allReduce__{number}", "HcclAllReduce", "HCCL", "backward", node, Operands(tensors, (), after=after),
+            all_reduce_cost(self.step.spec, size, devices), 0,
         )  # fmt: skip
 
 

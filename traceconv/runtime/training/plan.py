@@ -22,7 +22,7 @@ from traceconv.runtime.training.gradient import Values, VectorUse
 from traceconv.runtime.training.learned import flowing_through, leading_to, parameters_of
 from traceconv.runtime.training.losses import Loss
 from traceconv.runtime.training.optimizers import Optimizer
-from traceconv.runtime.training.step_ops import Arithmetic, StepOps, made_node
+from traceconv.runtime.training.step_ops import Arithmetic, Operands, StepOps, made_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class _Planner:
         if form is not None:
             lanes = [self.step.tensors[name] for name in form.reads]
             self.step.vector_op(
-                node.name, form.op_type, "forward", node, lanes, list(form.makes), form.work, parameters
+                node.name, form.op_type, "forward", node, Operands(lanes, list(form.makes), parameters), form.work
             )
             self.step.computes(form.reads, [tensor.name for tensor in form.makes], form.forward)
             return
@@ -160,7 +160,8 @@ class _Planner:
         operands = tuple(self.step.tensors[name] for name in names)
         writes = tuple(self.step.tensors[name] for name in node.outputs if name and name in read)
         op_type, core, cost, flops = price(graph, Group((node,), (node,)), operands, writes, self.step.spec)
-        self.step.add(node.name, op_type, core, "forward", node, operands, writes, cost, flops, {**fixed, **parameters})
+        tensors = Operands(operands, writes, {**fixed, **parameters})
+        self.step.add(node.name, op_type, core, "forward", node, tensors, cost, flops)
         kernel = compiler.compile([node], [tensor.name for tensor in writes], graph.tensors, fixed)
 
         def run(values: Sequence[Values], seed: Sequence[int]) -> Sequence[Values]:
@@ -180,12 +181,17 @@ class _Planner:
         forward, backward = loss.op_types
         node = made_node(forward, "loss", [loss.source.name, loss.target.name], [value.name])
         use = VectorUse(3, 3) if loss.kind == "mse" else VectorUse(16, 8)
-        self.step.vector_op("loss", forward, "forward", node, [loss.source, loss.target], [value, kept], use)
+        self.step.vector_op("loss", forward, "forward", node, Operands([loss.source, loss.target], [value, kept]), use)
         self.step.computes(
             (loss.source.name, loss.target.name), (value.name, kept.name), lambda values, _: loss.forward(*values)
         )
         self.step.vector_op(
-            f"gradients/loss/{backward}", backward, "backward", node, [kept, loss.target], [gradient], VectorUse(2, 2)
+            f"gradients/loss/{backward}",
+            backward,
+            "backward",
+            node,
+            Operands([kept, loss.target], [gradient]),
+            VectorUse(2, 2),
         )
         self.step.computes((kept.name, loss.target.name), (gradient.name,), lambda values, _: loss.backward(*values))
         return value.name, gradient.name
@@ -213,15 +219,17 @@ class _Planner:
             node = made_node(optimizer.op_type, f"refresh/{name}", [name, gradient], [name])
             self.step.vector_op(
                 f"refresh/{name}/{optimizer.op_type}", optimizer.op_type, "refresh", node,
-                [weight, *slots, self.step.tensors[gradient]], [], optimizer.work,
-                dict.fromkeys([name, *_names(slots)]), updates=(weight, *slots), after=before,
+                Operands(
+                    [weight, *slots, self.step.tensors[gradient]], [], dict.fromkeys([name, *_names(slots)]),
+                    (weight, *slots), before,
+                ), optimizer.work,
             )  # fmt: skip
         for running, new, _ in stats:
             old = self.step.tensors[running]
             node = made_node("AssignMovingAvg", f"refresh/{running}", [running, new], [running])
             self.step.vector_op(
                 f"refresh/{running}/AssignMovingAvg", "AssignMovingAvg", "refresh", node,
-                [old, self.step.tensors[new]], [], VectorUse(3, 3), {running: None}, updates=(old,), after=before,
+                Operands([old, self.step.tensors[new]], [], {running: None}, (old,), before), VectorUse(3, 3),
             )  # fmt: skip
 
 

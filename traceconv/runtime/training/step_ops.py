@@ -28,6 +28,22 @@ class Arithmetic:
     run: Numbers
 
 
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The tensors of an op that is added.
+
+    constants  names of those read that are weights
+    updates    tensors that it changes in place
+    after      indices of ops that must be done before it
+    """
+
+    reads: Sequence[Tensor]
+    makes: Sequence[Tensor]
+    constants: Mapping[str, object] = field(default_factory=dict)
+    updates: tuple[Tensor, ...] = ()
+    after: tuple[int, ...] = ()
+
+
 @dataclass(slots=True)
 class StepOps:
     """What a step is made of so far.
@@ -56,45 +72,25 @@ class StepOps:
         """How the op that was added last makes its numbers."""
         self.arithmetic[len(self.ops) - 1] = Arithmetic(tuple(reads), tuple(makes), run)
 
-    def matrix_op(
-        self,
-        name: str,
-        step: Gradient,
-        node: Node,
-        reads: Sequence[Tensor],
-        makes: Sequence[Tensor],
-        constants: Mapping[str, object],
-    ) -> None:
+    def matrix_op(self, name: str, step: Gradient, node: Node, operands: Operands) -> None:
         """Adds a gradient that a cube core makes."""
         work = step.work
         assert isinstance(work, MatrixWork)
-        out = makes[-1]
-        in_bytes = sum(t.size_bytes for t in reads)
+        out = operands.makes[-1]
+        in_bytes = sum(t.size_bytes for t in operands.reads)
         cost = matrix_cost(self.spec, work, out.elem_bytes, in_bytes + out.size_bytes, out.size_bytes)
         flops = 2 * work.groups * work.m * work.n * work.k
         cost = replace(cost, workspace_bytes=0)
-        self.add(name, step.op_type, "AI_CORE", "backward", node, reads, makes, cost, flops, constants)
+        self.add(name, step.op_type, "AI_CORE", "backward", node, operands, cost, flops)
 
-    def vector_op(
-        self,
-        name: str,
-        op_type: str,
-        phase: str,
-        node: Node,
-        reads: Sequence[Tensor],
-        makes: Sequence[Tensor],
-        use: VectorUse,
-        constants: Mapping[str, object] | None = None,
-        *,
-        updates: tuple[Tensor, ...] = (),
-        after: tuple[int, ...] = (),
-    ) -> None:
-        """Adds an op of vector cores; of an AI CPU for floats of 8 bytes. `after`: ops that must be done before it."""
-        touched = [*reads, *makes, *updates]
+    def vector_op(self, name: str, op_type: str, phase: str, node: Node, operands: Operands, use: VectorUse) -> None:
+        """Adds an op of vector cores; of an AI CPU for floats of 8 bytes."""
+        written = [*operands.makes, *operands.updates]
+        touched = [*operands.reads, *written]
         count = use.count or max((tensor.count for tensor in touched), default=1)
         size = max((t.elem_bytes for t in touched if t.elem_type in FLOATS), default=4)
-        in_bytes = sum(tensor.size_bytes for tensor in reads)
-        out_bytes = sum(tensor.size_bytes for tensor in (*makes, *updates))
+        in_bytes = sum(tensor.size_bytes for tensor in operands.reads)
+        out_bytes = sum(tensor.size_bytes for tensor in written)
         flops = use.flops * count
         if size == 8:
             cost, core = cpu_cost(self.spec, count, in_bytes + out_bytes), "AI_CPU"
@@ -102,27 +98,12 @@ class StepOps:
             mix = InstructionMix("fp16" if size == 2 else "fp32")
             work = VectorWork(count, use.cycles, size, in_bytes, out_bytes, use.scattered, mix=mix)
             cost, core = vector_cost(self.spec, work), "AI_VECTOR_CORE"
-        self.add(
-            name, op_type, core, phase, node, reads, makes, cost, flops, constants or {}, updates=updates, after=after
-        )
+        self.add(name, op_type, core, phase, node, operands, cost, flops)
 
     def add(
-        self,
-        name: str,
-        op_type: str,
-        core: str,
-        phase: str,
-        node: Node,
-        operands: Sequence[Tensor],
-        writes: Sequence[Tensor],
-        cost: Cost,
-        flops: int,
-        constants: Mapping[str, object],
-        *,
-        updates: tuple[Tensor, ...] = (),
-        after: tuple[int, ...] = (),
+        self, name: str, op_type: str, core: str, phase: str, node: Node, operands: Operands, cost: Cost, flops: int
     ) -> None:
-        """Adds an op; its name gets a number where it is taken. `constants`: names of operands that are weights."""
+        """Adds an op; its name gets a number where it is taken."""
         number, shown = 1, name
         while shown in self._names:
             number += 1
@@ -136,18 +117,18 @@ class StepOps:
                 core,
                 (node,),
                 (node,),
-                tuple(tensor for tensor in operands if tensor.name not in constants),
-                tuple(tensor for tensor in operands if tensor.name in constants),
-                tuple(writes),
-                tuple(operands),
+                tuple(tensor for tensor in operands.reads if tensor.name not in operands.constants),
+                tuple(tensor for tensor in operands.reads if tensor.name in operands.constants),
+                tuple(operands.makes),
+                tuple(operands.reads),
                 node.op_type in IMAGE_OPS,
                 flops,
                 cost,
                 None,
                 False,
                 phase,
-                updates,
-                after,
+                operands.updates,
+                operands.after,
             )
         )
 
