@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.events.trace import binary_column
-from traceconv.formats.chrome_json.patch import _patched_in_arrays, patch
+from traceconv.formats.chrome_json.patch import Patched, patch
 from traceconv.formats.perfetto_proto import rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.binary import taken, whole_numbers
@@ -128,10 +128,16 @@ MARKS = ['"', "\\", ",", "]", "}", "[", "{", ":", " ", "\n", "\v"]
 NEARLY = st.sampled_from([*WORDS, *NUMBERS, *SOUND, *STRINGS, *MARKS])
 
 
+def patched_without_c(text: bytes) -> Patched:
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(native, "AVAILABLE", False)
+        return patch(text)
+
+
 @given(st.lists(st.tuples(NEARLY, st.sampled_from([",", ":", " ", "\t", "", ",]", ", }"])), max_size=12))
 def test_patch(pieces: list[tuple[str, str]]) -> None:
     text = "".join(one + gap for one, gap in pieces).encode()
-    slow = _patched_in_arrays(text)
+    slow = patched_without_c(text)
     fast = patch(text)
     if not re.search(rb"""[+.0-9][^\s,\]}"]*[:\[]""", text):  # no JSON comes of a number that reaches over a mark
         assert fast == slow
@@ -140,7 +146,7 @@ def test_patch(pieces: list[tuple[str, str]]) -> None:
 def test_patch_takes_what_is_deep_as_text() -> None:
     deep = b"[" * 200 + b"NaN" + b"]" * 200
     assert native.patch(deep, 128) is None
-    assert patch(deep) == _patched_in_arrays(deep)
+    assert patch(deep) == patched_without_c(deep)
 
 
 def test_what_a_column_is_given_first_stays_where_nothing_is_said_later() -> None:

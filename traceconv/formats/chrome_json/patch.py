@@ -2,18 +2,15 @@
 
 Raw control characters in strings, escapes that there are none of, lone surrogates, bytes that are not UTF-8, bare
 NaN and the like, commas before a closing bracket, and values nested too deep for any parser (kept as text).
-
-What is wrong is found in the whole text at once, by arrays of its bytes; only what is wrong is looked at one by one.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from traceconv import native
 from traceconv.base.diagnostics import Code, ImportLog
@@ -21,41 +18,43 @@ from traceconv.base.diagnostics import Code, ImportLog
 #: Levels of brackets that an event may have; what lies deeper is kept as text.
 MAX_DEPTH = 128
 
+#: What may be wrong, in the order in which it is named.
+_DEEP = f"value nested more than {MAX_DEPTH} levels deep, kept as text"
 _COMMA = "comma before a closing bracket"
 _WORD = "number that JSON does not have"
 _CONTROL = "control character in a string"
-_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_BAD_ESCAPE = "escape that JSON does not have"
+_KINDS = (_DEEP, _COMMA, _WORD, _CONTROL, _BAD_ESCAPE)
+
 #: An escape that is one half of a character, perhaps without the other.
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_HIGH_LOW = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-#: What is bare stands behind a blank, a colon, a comma or a bracket, and before one.
+#: In a string: a control character, a pair of surrogates, another sound escape, a backslash of none.
+_IN_STRING = re.compile(
+    rb"(?P<control>[\x00-\x1f])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb'|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<escape>\\)'
+)
+#: What is to be looked at. Sound strings and numbers in a row, and what a backslash outside of strings escapes, have no
+#: name. A quote that nothing closes begins no string. A word that JSON does not have follows a blank, a colon, a comma
+#: or a bracket. All begin with a byte of one set: the search is fast.
+_TOKEN = re.compile(
+    rb'["\\{}\[\],+\-NnIiTFu.0](?:'
+    rb'(?<=")(?:[^"\\\x00-\x1f]*"(?:\s*[:,]\s*(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?\s*,\s*)?"[^"\\\x00-\x1f]*")*'
+    rb'|(?P<string>[^"\\]*(?:\\[\s\S][^"\\]*)*")|(?P<unclosed>))'
+    rb'|(?<=\\)["\\]|(?P<open>(?<=[{\[]))|(?P<close>(?<=[}\]]))|(?P<comma>(?<=,)(?=\s*[}\]]))'
+    rb"|(?<=[\s:,\[].)(?P<word>(?<=[+\-NnIiTFu.])|(?<=0)(?=[0-9]))|(?P<point>(?<=[0-9]\.)(?=[\s,\]}]|\Z)))"
+)
+_BEFORE = tuple(bytes([byte]) for byte in b" \t\r\n\v\f:,[")
 _BARE = re.compile(rb"[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined")
 _LONGEST_BARE = 10
 #: What a number begins with that JSON does not have, whatever follows; and one that ends in its point.
 _WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
 _POINTED = re.compile(rb"-?[0-9]+\.")
 _BARE_END = re.compile(rb"[\s,\]}\"]|\Z")
-#: Larger texts are not put right in arrays: those take many times its memory.
+#: Larger texts are not put right one by one.
 _MOST_BYTES = 4 << 20
 
-Bytes = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
-#: (place, bytes that go, bytes that come)
-_Edit = tuple[int, int, bytes]
-
-
-def _table(characters: bytes) -> Mask:
-    table = np.zeros(256, np.bool_)
-    table[list(characters)] = True
-    return table
-
-
-_BLANK = _table(b" \t\r\n\v\f")
-_BEFORE = _table(b" \t\r\n\v\f:,[")
-_FIRST = _table(b"+-NnIiTFu.0")
-_DIGIT = _table(b"0123456789")
-_AFTER = _table(b" \t\r\n\v\f,]}")
-_OPEN, _CLOSE = _table(b"[{"), _table(b"]}")
+#: (place, bytes that go, bytes that come, what was wrong)
+_Edit: TypeAlias = tuple[int, int, bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,21 @@ class Patched:
 
 def patch(text: bytes) -> Patched:
     """`text` with everything that can be put right put right; it may still be no JSON."""
-    found = native.patch(text, MAX_DEPTH) if native.AVAILABLE and is_utf8(text) else None
+    bad_at, lost = _first_bad_byte(text), 0
+    if bad_at < len(text):
+        text, lost = _in_utf8(text)
+    found = native.patch(text, MAX_DEPTH) if native.AVAILABLE else None
     if found is not None:
         made, count, *places = found
         wrong = {what: place for what, place in zip((_COMMA, _WORD, _CONTROL), places, strict=True) if place >= 0}
-        return Patched(made, min(wrong.values(), default=None), tuple(wrong), 0, count)
-    if len(text) > _MOST_BYTES:
-        return Patched(text, None, (), 0, 0)
-    return _patched_in_arrays(text)
+    else:
+        edits = _edits(text) if len(text) <= _MOST_BYTES else []
+        made, count = _edited(text, edits), sum(edit[3] != _DEEP for edit in edits)
+        firsts = {what: place for place, _, _, what in reversed(edits)}
+        wrong = {what: firsts[what] for what in _KINDS if what in firsts}
+    if lost:
+        wrong["bytes that are not UTF-8"] = bad_at
+    return Patched(made, min(wrong.values(), default=None), tuple(wrong), lost, count + lost)
 
 
 def is_utf8(text: bytes) -> bool:
@@ -113,118 +119,59 @@ def _first_bad_byte(text: bytes) -> int:
     return len(text)
 
 
-def _patched_in_arrays(text: bytes) -> Patched:
-    """The same with numpy, for whatever is wrong."""
-    wrong: dict[str, int] = {}
-    bad_at = _first_bad_byte(text)
-    data = np.frombuffer(text, np.uint8)
-    inside = _inside_strings(data)
-    flat = _flatten(text, data, inside, wrong)
-    if flat is not text:
-        text, data = flat, np.frombuffer(flat, np.uint8)
-        inside = _inside_strings(data)
-    edits = [
-        *_last_commas(data, inside, wrong),
-        *_bare_words(text, data, inside, wrong),
-        *_control_characters(data, inside, wrong),
-        *_escapes(text, data, inside, wrong),
-    ]
-    made, count, lost = _edited(text, edits), len(edits), 0
-    try:
-        made.decode()
-    except UnicodeDecodeError:
-        wrong["bytes that are not UTF-8"] = bad_at
-        made, lost = _in_utf8(made)
-        count += lost
-    return Patched(made, min(wrong.values(), default=None), tuple(wrong), lost, count)
-
-
-def _inside_strings(data: Bytes) -> Mask:
-    """Which bytes stand between the quotes of a string; a last quote that nothing closes begins none."""
-    quote = data == ord('"')
-    escape = data == ord("\\")
-    if escape.any():
-        # A quote is escaped when an odd number of backslashes stands before it.
-        place = np.arange(len(data))
-        last_other = np.maximum.accumulate(np.where(escape, -1, place))
-        run = np.zeros(len(data), np.int64)
-        run[1:] = np.where(escape[:-1], place[:-1] - last_other[:-1], 0)
-        quote &= run % 2 == 0
-    quotes = np.flatnonzero(quote)
-    if len(quotes) % 2:
-        quote[quotes[-1]] = False
-    # At an opening quote the count is odd already, at a closing one even again: neither is inside.
-    inside: Mask = (np.cumsum(quote, dtype=np.int32) % 2 == 1) & ~quote
-    return inside
-
-
-def _last_commas(data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
-    solid = np.flatnonzero(~_BLANK[data] | inside)
-    marks = data[solid]
-    commas = solid[:-1][(marks[:-1] == ord(",")) & _CLOSE[marks[1:]] & ~inside[solid[:-1]] & ~inside[solid[1:]]]
-    if len(commas):
-        wrong[_COMMA] = int(commas[0])
-    return [(place, 1, b"") for place in commas.tolist()]
-
-
-def _bare_words(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
-    # Where a word may begin that JSON does not have, and numbers that end in a point.
-    starts = np.zeros(len(data), np.bool_)
-    starts[1:] = _FIRST[data[1:]] & _BEFORE[data[:-1]]
-    starts[:-1] &= (data[:-1] != ord("0")) | _DIGIT[data[1:]]
-    ends = np.ones(len(data), np.bool_)
-    ends[:-1] = _AFTER[data[1:]]
-    for point in np.flatnonzero((data == ord(".")) & ends & ~inside).tolist():
-        first = point
-        while first and _DIGIT[data[first - 1]]:
-            first -= 1
-        first -= bool(first and data[first - 1] == ord("-"))
-        starts[first] = first > 0 and bool(_BEFORE[data[first - 1]])
+def _edits(text: bytes) -> list[_Edit]:
+    """What makes the text right, in its order: the same as in C, and whatever else is wrong."""
     edits: list[_Edit] = []
-    stop = done = 0
-    for place in np.flatnonzero(starts & ~inside).tolist():
-        if place < done:
+    depth = stop = done = deep = edits_before = 0
+    for token in _TOKEN.finditer(text):
+        place = token.start()
+        if token.lastgroup in (None, "unclosed") or place < done:
             continue
-        if stop < place:  # else what ended the word before ends this one too
-            end = _BARE_END.search(text, place)
-            stop = end.start() if end is not None else len(text)
-        if stop == place or text[stop : stop + 1] == b'"':
-            continue
-        pointed = _POINTED.match(text, place)
-        if (
-            (stop - place <= _LONGEST_BARE and _BARE.fullmatch(text, place, stop))
-            or _WRONG_NUMBER.match(text, place)
-            or (pointed is not None and pointed.end() == stop)
-        ):
-            wrong.setdefault(_WORD, place)
-            edits.append((place, stop - place, b'"' + text[place:stop] + b'"'))
-            done = stop
+        if token.lastgroup == "string":
+            edits += _in_string(text, place + 1, token.end() - 1)
+        elif token.lastgroup == "open":
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                deep, edits_before = place, len(edits)
+        elif token.lastgroup == "close":
+            depth -= 1
+            if depth == MAX_DEPTH:
+                value = json.dumps(text[deep : token.end()].decode(), ensure_ascii=False)
+                edits[edits_before:] = [(deep, token.end() - deep, value.encode(), _DEEP)]
+        elif token.lastgroup == "comma":
+            edits.append((place, 1, b"", _COMMA))
+        else:
+            if token.lastgroup == "point":
+                while text[place - 1 : place].isdigit():
+                    place -= 1
+                if text[place - 1 : place] not in _BEFORE:
+                    continue
+            if stop < place:  # else what ended the word before ends this one too
+                end = _BARE_END.search(text, place)
+                stop = end.start() if end is not None else len(text)
+            if _is_wrong_word(text, place, stop):
+                edits.append((place, stop - place, b'"' + text[place:stop] + b'"', _WORD))
+                done = stop
     return edits
 
 
-def _control_characters(data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
-    places = np.flatnonzero((data < 0x20) & inside)
-    if len(places):
-        wrong[_CONTROL] = int(places[0])
-    return [(place, 1, b"\\u%04x" % data[place]) for place in places.tolist()]
+def _in_string(text: bytes, start: int, end: int) -> Iterator[_Edit]:
+    """Control characters, and escapes that JSON does not have or halves of surrogate pairs, as they are written."""
+    for match in _IN_STRING.finditer(text, start, end):
+        if match.lastgroup == "control":
+            yield match.start(), 1, b"\\u%04x" % ord(match[0]), _CONTROL
+        elif match.lastgroup == "escape":
+            yield match.start(), 0, b"\\", _BAD_ESCAPE
 
 
-def _escapes(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> list[_Edit]:
-    """Escapes that JSON does not have, and halves of surrogate pairs, as the characters they are written with."""
-    edits: list[_Edit] = []
-    done = -1
-    for place in np.flatnonzero((data == ord("\\")) & inside).tolist():
-        if place < done:
-            continue
-        pair = _HIGH_LOW.match(text, place)
-        good = None if pair is None and SURROGATE.match(text, place) else _ESCAPE.match(text, place)
-        if pair is not None or good is not None:
-            done = (pair or good).end()  # type: ignore[union-attr] # one of them is a match
-            continue
-        wrong.setdefault("escape that JSON does not have", place)
-        edits.append((place, 0, b"\\"))
-        done = place + 1
-    return edits
+def _is_wrong_word(text: bytes, place: int, stop: int) -> bool:
+    """Whether what ends at `stop` is a bare word, or a number that JSON does not have."""
+    if stop == place or text[stop : stop + 1] == b'"':
+        return False
+    if stop - place <= _LONGEST_BARE and _BARE.fullmatch(text, place, stop):
+        return True
+    pointed = _POINTED.match(text, place)
+    return _WRONG_NUMBER.match(text, place) is not None or (pointed is not None and pointed.end() == stop)
 
 
 def _in_utf8(text: bytes) -> tuple[bytes, int]:
@@ -240,26 +187,7 @@ def _edited(text: bytes, edits: list[_Edit]) -> bytes:
         return text
     parts: list[bytes] = []
     at = 0
-    for place, size, new in sorted(edits):
+    for place, size, new, _ in edits:
         parts += (text[at:place], new)
         at = place + size
     return b"".join((*parts, text[at:]))
-
-
-def _flatten(text: bytes, data: Bytes, inside: Mask, wrong: dict[str, int]) -> bytes:
-    """Values that lie deeper than `MAX_DEPTH` levels as strings of their own text; `text` itself when there is none."""
-    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
-        return text
-    places = np.flatnonzero((_OPEN[data] | _CLOSE[data]) & ~inside)
-    level = np.cumsum(np.where(_OPEN[data[places]], 1, -1))
-    starts = places[(level == MAX_DEPTH + 1) & _OPEN[data[places]]]
-    ends = places[(level == MAX_DEPTH) & _CLOSE[data[places]]]
-    edits: list[_Edit] = []
-    for start in starts.tolist():
-        after = ends[np.searchsorted(ends, start) :][:1]
-        if len(after):
-            end = int(after[0]) + 1
-            wrong.setdefault(f"value nested more than {MAX_DEPTH} levels deep, kept as text", start)
-            value = json.dumps(text[start:end].decode("utf-8", "replace"), ensure_ascii=False)
-            edits.append((start, end - start, value.encode()))
-    return _edited(text, edits)
