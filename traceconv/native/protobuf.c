@@ -3,9 +3,8 @@
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
 
-#include <stdlib.h>
-
 #include "protobuf.h"
+#include "room.h"
 
 /* As in wire/protobuf.py. */
 typedef struct {
@@ -24,19 +23,14 @@ typedef struct {
 /* Room for one more item; NULL without memory. */
 static void *one_more(Items *list, size_t size)
 {
-    if (list->count == list->room) {
-        size_t room = list->room * 2 + 1024;
-        void *items = realloc(list->items, room * size);
-        if (items == NULL)
-            return NULL;
-        list->items = items;
-        list->room = room;
-    }
+    if (!room_for_one(&list->items, list->count, &list->room, size, 1024))
+        return NULL;
     return (char *)list->items + size * list->count++;
 }
 
-/* 0 without memory. */
-static int walk(const uint8_t *data, int64_t size, const int64_t *bounds, Py_ssize_t count, Items *fields, char *sound)
+/* 0 without memory. Another thread may write to the bounds: each is read once. */
+static int walk(
+    const uint8_t *data, int64_t size, const volatile int64_t *bounds, Py_ssize_t count, Items *fields, char *sound)
 {
     for (Py_ssize_t row = 0; row < count; row++) {
         int64_t start = bounds[2 * row], stop = bounds[2 * row + 1];
