@@ -105,6 +105,17 @@ def speedscope() -> list[Sample]:
     return [("p.json", _dump(_module("test_why_rows").speedscope()))]
 
 
+def json_items() -> list[Sample]:
+    """A document that is no trace, with items as the oracle looks for them."""
+    places = [{"begin": number * 10 + 0.125, "end": str(number * 10 + 9)} for number in range(12)]
+    items = [
+        {"op": f"conv {number % 3}", "at": at, "npu": number % 2, "queue": "copy", "a.b": [{"x": {}}, 1e300]}
+        for number, at in enumerate(places)
+    ]
+    document = {"tool": "\U0001f600", "result": {"device": [[1], {}], "kernels": items}, "end": None}
+    return [("d.json", _dump(document)), ("d.json", json.dumps(document, indent=1, ensure_ascii=False).encode())]
+
+
 def rocprofv3() -> list[Sample]:
     """Results with every kind of record."""
     results = _module("test_rocprofv3").results()
@@ -209,6 +220,7 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "chrome_json": chrome,
     "speedscope": speedscope,
     "rocprofv3": rocprofv3,
+    "json_items": json_items,
     "megengine_static": megengine,
     "furiosa_csv": furiosa_csv,
     "nsys": nsys,

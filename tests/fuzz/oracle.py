@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceSource
 from traceconv.formats.common.limits import Limits
@@ -23,6 +24,8 @@ from traceconv.normalize.trace.second_pass import SecondPass
 
 #: Small, so that inputs of some KB reach them.
 LIMITS = Limits(event_bytes=1 << 16, ratio=1000)
+#: For documents that are no traces: the items of the corpus.
+ITEMS = Items("result.kernels.item", "us", "op", "at.begin", end="at.end", device="npu", stream="queue")
 _SOURCE = 1
 
 
@@ -33,7 +36,7 @@ class Broken(AssertionError):
 def read_events(reader: str, path: Path) -> int:
     """Reads a trace file, without making rows of it; the number of events."""
     log, accounts = ImportLog(), Accounts()
-    source = open_source(reader, path, log, accounts, LIMITS, lambda count: None)
+    source = open_source(reader, path, log, accounts, LIMITS, lambda count: None, ITEMS)
     count = 0
     for batch in source.batches():
         count += batch.columns.count
@@ -55,7 +58,7 @@ def read_rows(reader: str, path: Path) -> int:
 
 def _rows(reader: str, path: Path, *, own: bool) -> int:
     log, accounts = ImportLog(), Accounts()
-    source = open_source(reader, path, log, accounts, LIMITS, lambda count: None)
+    source = open_source(reader, path, log, accounts, LIMITS, lambda count: None, ITEMS)
     passes: FirstPass | OwnExport | None = None
     second: SecondPass | None = None
     made: dict[str, int] = {}
