@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 from traceconv.normalize.vendor_csv.spec import FileKind, spec
 from traceconv.normalize.vendor_csv.typed import Odd, typed
 from traceconv.pipeline.vendor_folder.task_sql import NEAR_NS
-from traceconv.provenance.evidence import MAX_BYTES, Evidence
+from traceconv.provenance.evidence import Evidence
 from traceconv.provenance.files import SourceFile, Sources
+from traceconv.provenance.trace_text import text_evidence
 
 #: What takes the columns of a typed record: whether it is the one.
 Test = Callable[[Mapping[str, Any]], bool]
@@ -172,16 +174,5 @@ def _evidence(
 ) -> Evidence:
     names = [name or f"column {place + 1}" for place, name in enumerate(header)]
     names += [f"cell {place + 1}" for place in range(len(names), len(cells))]
-    return Evidence(
-        role,
-        source.source_id,
-        source.name,
-        str(source.path),
-        source.format,
-        offset,
-        len(text),
-        source.container,
-        where,
-        fields=dict(zip(names, cells, strict=False)),
-        data=text[:MAX_BYTES],
-    )
+    told = dict(zip(names, cells, strict=False))
+    return replace(text_evidence(source, role, offset, text, where), fields=told)
