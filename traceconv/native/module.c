@@ -13,7 +13,7 @@ static PyMethodDef methods[] = {
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, or None."},
     {"track_events", native_track_events, METH_VARARGS,
-        "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events; where it ends."},
+        "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
     {"whole_numbers", native_whole_numbers, METH_VARARGS, "whole_numbers(offsets, data): numbers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };

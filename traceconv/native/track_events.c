@@ -82,6 +82,8 @@ typedef struct {
     /* Of the last track of slices. */
     uint64_t track;
     int track_known, pid, tid;
+    /* Numbers of names and categories that nothing explains: of the event that is read, and of those taken. */
+    Py_ssize_t unknown, all_unknown;
 } Taker;
 
 /* Room for `more` bytes; NULL with an exception set. */
@@ -282,14 +284,17 @@ static int code_of_value(const Coder *coder, PyObject *value)
 }
 
 /* The code of a name or category: by its number, else as it stands in the event; 0 for none. */
-static Result code_of_name(const Coder *coder, PyObject *known, const Name *name, int32_t *code)
+static Result code_of_name(Taker *taker, const Coder *coder, PyObject *known, const Name *name, int32_t *code)
 {
     *code = 0;
     if (name->iid) {
         PyObject *text = numbered(known, name->iid);
+        if (text == NULL && PyErr_Occurred())
+            return FAILED;
         if (text == NULL)
-            return PyErr_Occurred() ? FAILED : LEFT;
-        *code = code_of_value(coder, text);
+            taker->unknown++;
+        else
+            *code = code_of_value(coder, text);
     }
     else if (name->at != NULL) {
         PyObject *text = PyUnicode_DecodeUTF8((const char *)name->at, (Py_ssize_t)name->size, NULL);
@@ -406,9 +411,9 @@ static Result fill_slice(Taker *taker, Event *event, uint64_t track, Row *row)
 {
     if (event->values || event->categories > 1 || (event->flow_count && event->type == END))
         return LEFT;
-    Result result = code_of_name(&taker->name, taker->names, &event->name, &row->name);
+    Result result = code_of_name(taker, &taker->name, taker->names, &event->name, &row->name);
     if (result == DONE)
-        result = code_of_name(&taker->cat, taker->categories, &event->category, &row->cat);
+        result = code_of_name(taker, &taker->cat, taker->categories, &event->category, &row->cat);
     if (result == DONE && track && !(taker->track_known && track == taker->track)) {
         int numbers[2] = {0, 0};
         result = numbers_of(taker->places, track, numbers, 2);
@@ -426,6 +431,7 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
 {
     Row row = {.ts = packet->ts, .packet = packet->packet, .timed = 1};
     size_t args = taker->args.size;
+    taker->unknown = 0;
     Result result = read_event(data + packet->start, data + packet->end, event);
     if (result == DONE && (event->type < BEGIN || event->type > COUNTER))
         result = LEFT;
@@ -438,6 +444,7 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
         taker->args.size = args;
         return result;
     }
+    taker->all_unknown += taker->unknown;
     row.ph = (int32_t)event->type - 1;
     row.args_end = taker->first_args + (int64_t)taker->args.size;
     int64_t place = taker->first_row + (int64_t)(taker->rows.size / sizeof row);
@@ -491,5 +498,5 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     int is_sound = append(rows, &taker.rows, result != FAILED);
     is_sound = append(texts, &taker.args, is_sound);
     is_sound = append(flows, &taker.flows, is_sound);
-    return is_sound ? PyLong_FromSsize_t(at) : NULL;
+    return is_sound ? Py_BuildValue("nn", at, taker.all_unknown) : NULL;
 }

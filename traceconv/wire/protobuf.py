@@ -73,15 +73,26 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
     """Number, kind, value (size of a LEN field) and place of each field. WireError where it is no message."""
     at = start
     while at < end:
-        tag, at = varint(data, at, end)
+        # Most numbers have one byte: that spares a call.
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if not 0 < number <= _MAX_NUMBER:
             raise WireError("a field with a number that there is not")
         if kind == VARINT:
             place = at
-            value, at = varint(data, at, end)
+            if at < end and data[at] < 0x80:
+                value, at = data[at], at + 1
+            else:
+                value, at = varint(data, at, end)
         elif kind == LEN:
-            value, place = varint(data, at, end)
+            if at < end and data[at] < 0x80:
+                value, place = data[at], at + 1
+            else:
+                value, place = varint(data, at, end)
             at = place + value
         elif kind in (FIXED64, FIXED32):
             place, at = at, at + (8 if kind == FIXED64 else 4)

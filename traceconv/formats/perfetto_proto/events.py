@@ -29,6 +29,7 @@ _FIXED = (pb.FLOWS, pb.FLOW_ENDS, pb.EXTRA_DOUBLE_VALUES)
 #: Lists of varints, one after another.
 _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.FLOWS_OLD,
            pb.FLOW_ENDS_OLD)  # fmt: skip
+_EXTRAS = frozenset((pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.EXTRA_DOUBLE_VALUES))
 NOWHERE = (None, NamedTrack("async", "0"))
 
 
@@ -47,13 +48,24 @@ class Event:
     def __contains__(self, number: int) -> bool:
         return number in self._fields
 
+    def has(self, numbers: frozenset[int]) -> bool:
+        """Whether there is a field of any of these numbers."""
+        return not self._fields.keys().isdisjoint(numbers)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
     def take(self, number: int) -> list[tuple[int, int, int]]:
         """All fields of a number."""
         return self._fields.pop(number, [])
 
     def scalar(self, number: int) -> int | None:
         """The last number; None where there is none."""
-        return next((value for kind, value, _ in reversed(self.take(number)) if kind != LEN), None)
+        found = None
+        for kind, value, _ in self._fields.pop(number, ()):
+            if kind != LEN:
+                found = value
+        return found
 
     def last(self, number: int) -> int | None:
         """The last value of any kind."""
@@ -76,7 +88,7 @@ class Event:
 
     def message(self, number: int) -> list[tuple[int, int, int, int]]:
         """The fields of all messages of a number that can be read."""
-        found = []
+        found: list[tuple[int, int, int, int]] = []
         for kind, size, at in self.take(number):
             try:
                 found += list(fields(self.data, at, at + size)) if kind == LEN else []
@@ -202,6 +214,8 @@ class TrackEvents:
 
     def _extra_values(self, event: Event, sequence: Sequence) -> list[tuple[int, int | float]]:
         """Values of other counters that an event brings along."""
+        if not event.has(_EXTRAS):
+            return []
         tracks = event.numbers(pb.EXTRA_TRACKS) or sequence.default_extra
         pairs: list[tuple[int, int | float]] = []
         pairs += zip(tracks, map(signed, event.numbers(pb.EXTRA_VALUES)), strict=False)
@@ -233,8 +247,28 @@ class TrackEvents:
             if legacy.name_iid and name is None:
                 name = sequence.texts["names"].get(legacy.name_iid)
             pid, tid = legacy.pid or pid, legacy.tid or tid
+        arrows: list[tuple[list[int], int]] = []
+        counts: list[tuple[int, int | float]] = []
+        if event:
+            arrows, counts, thread_ns = self._more(event, sequence, members, ph, thread_ns)
+        args = object_of(members) if members else ""
+        place = rows.add(ph, name, category, pid, tid, ns, args, legacy.id if legacy is not None else b"")
+        rows.set_time("tts", place, thread_ns)
+        if legacy is not None:
+            _put_legacy(rows, place, ph, legacy)
+        for keys, step in arrows:
+            rows.add_flows(place, keys, step)
+        for other, value in counts:
+            self._count(rows, sequence, other, value, ns)
+
+    def _more(
+        self, event: Event, sequence: Sequence, members: list[Member], ph: str, thread_ns: int | None
+    ) -> tuple[list[tuple[list[int], int]], list[tuple[int, int | float]], int | None]:
+        """Arrows, values of counters and the time of the thread: what few events say. `members` takes the rest."""
         # An end is no row that an arrow could be bound to: there its args keep them.
-        arrows = [] if ph == "E" else [(event.numbers(number), step) for number, step in _ARROWS.items()]
+        arrows = (
+            [] if ph == "E" else [(event.numbers(number), step) for number, step in _ARROWS.items() if number in event]
+        )
         counts = []
         for other, value in self._extra_values(event, sequence):
             kind = self._tracks.counter(other).counter_type
@@ -245,15 +279,7 @@ class TrackEvents:
             else:
                 counts.append((other, value))
         members += self._said_beside(event, sequence) + event.rest()
-        args = object_of(members) if members else ""
-        place = rows.add(ph, name, category, pid, tid, ns, args, legacy.id if legacy is not None else b"")
-        rows.set_time("tts", place, thread_ns)
-        if legacy is not None:
-            _put_legacy(rows, place, ph, legacy)
-        for keys, step in arrows:
-            rows.add_flows(place, keys, step)
-        for other, value in counts:
-            self._count(rows, sequence, other, value, ns)
+        return arrows, counts, thread_ns
 
     def _legacy(self, event: Event) -> Legacy | None:
         found = event.take(pb.LEGACY)

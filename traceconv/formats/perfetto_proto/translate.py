@@ -86,6 +86,7 @@ class Translator:
         self._clocks = clocks
         self._sequences = sequences
         self._texts = texts
+        self._notes = notes
         self._losses = losses
         self._events = TrackEvents(tracks, clocks, texts, notes, losses)
 
@@ -192,7 +193,8 @@ class Translator:
         at = -1
         while at < len(work):
             before = len(rows)
-            at = native.track_events(table.data, work, at + 1, state, codes, out, rows.most_args)
+            at, unknown = native.track_events(table.data, work, at + 1, state, codes, out, rows.most_args)
+            self._notes.unknown += unknown
             if sequence.is_doubtful:
                 self._losses.counts["doubtful"] += len(rows) - before
             if at < len(work):
