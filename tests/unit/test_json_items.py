@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import ijson
 import pytest
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
@@ -16,6 +17,7 @@ from traceconv.cli.app import run
 from traceconv.events.items import Items
 from traceconv.events.trace import TOO_LONG
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.json_items import reader
 from traceconv.formats.json_items.outline import outline
 from traceconv.formats.json_items.reader import JsonItemsReader
 
@@ -292,3 +294,12 @@ def test_the_outline_of_a_hostile_document_is_bounded(tmp_path: Path) -> None:
     for nested in ("[" * 1_000_000, '{"a":[' * 200_000, '{"a":' + "1" * 10_000 + "}"):
         path.write_text(nested)
         assert outline(path).stopped_at is not None
+
+
+def test_the_plain_parser_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no compiled one; its parsers complain when they are collected in the middle of a text."""
+    text = document(2000)
+    texts = (text, text[:90_000], text[:90_000] + b"\x01" + text[90_001:], text.replace(b"k3", b"\\ud83d\\ude00"))
+    compiled = [Read(tmp_path, one).rows for one in texts]
+    monkeypatch.setattr(reader.ijson, "items_coro", ijson.get_backend("python").items_coro)
+    assert [Read(tmp_path, one).rows for one in texts] == compiled

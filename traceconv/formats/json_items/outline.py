@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +74,8 @@ def outline(path: Path, *, scan: bool = True) -> Outline:
             parser.close()
     except _STOPS:
         found.stopped_at = end
+    with suppress(*_STOPS):
+        parser.close()
     seen.take(events)
     if log.lossy and found.stopped_at is None:
         found.stopped_at = end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -110,6 +111,7 @@ class JsonItemsReader(FileReader):
         for at, piece in pieces(chunks):
             end = at + len(piece)
             if guard.refusal(piece) is not None or end - start > self._limits.event_bytes:
+                _close(parser)
                 yield None, (start, end)
                 return
             anchor, stopped = None, False
@@ -126,6 +128,7 @@ class JsonItemsReader(FileReader):
                 found.clear()
                 start = anchor or at
             if stopped:
+                _close(parser)
                 yield None, (start, end)
                 return
         try:
@@ -291,6 +294,12 @@ def _parts(piece: bytes) -> Iterator[tuple[int, bytes]]:
         at = cut + 1
     if at < len(piece):
         yield at, piece[at:]
+
+
+def _close(parser: Any) -> None:
+    """Ends a parser in the middle of a text: the plain one would complain when it is collected."""
+    with suppress(*_STOPS):
+        parser.close()
 
 
 def _joined(path: JsonPath) -> str:
