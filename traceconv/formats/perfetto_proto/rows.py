@@ -13,7 +13,6 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.base.errors import InputError
-from traceconv.base.int64 import is_time
 from traceconv.events.trace import Coded, EventColumns, EventFlows, Extras, Label, NamedTrack, TraceBatch, TrackName
 from traceconv.formats.common.columns import integers
 from traceconv.wire.protobuf import Int64
@@ -113,7 +112,7 @@ class Rows:
         if len(self.args) > self.most_args:
             raise InputError(f"numbered texts that unfold to more than {MAX_SHARED >> 20} MiB in a MiB of packets")
         codes = (self.ph.code(ph), self.name.code(name), self.cat.code(cat), self.pid.code(pid), self.tid.code(tid))
-        timed = ts is not None and is_time(ts)
+        timed = ts is not None and -(1 << 63) <= ts < 1 << 63
         self.rows += _PACK_ROW(
             ts if ts is not None and timed else 0, len(self.args), self.packet, *codes, self.id.code(id), timed
         )

@@ -43,7 +43,8 @@ _STATE = (
 #: Packet of native/track_events.c, and what is to be done with its event: 0 nothing, 1 it is taken, 2 it is left.
 _PACKET = np.dtype([("start", "<i8"), ("end", "<i8"), ("ts", "<i8"), ("packet", "<i4"), ("what", "<i4")])
 _LEAVE = 2
-#: A time that 64 bits can't hold.
+#: Stands for a time that 64 bits can't hold: the normaliser takes it for none. In an export of ours it may be one
+#: that was shifted.
 _BEYOND = -(1 << 63)
 
 
@@ -164,7 +165,7 @@ class Translator:
         work = np.empty(len(packets), _PACKET)
         work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], ns
         work["packet"] = packets
-        work["what"] = np.where(is_change | (has_event & (~said | (ns == _BEYOND))), _LEAVE, has_event)
+        work["what"] = np.where(is_change | (has_event & ~said), _LEAVE, has_event)
         for at in self._left(rows, table, sequence, work, places):
             packet = int(packets[at])
             if is_change[at]:
