@@ -122,7 +122,7 @@ class Tally:
         return found
 
     def moved(self, ns: int) -> Tally:
-        """The same, everything so many nanoseconds later."""
+        """The same, with every time moved by a number of nanoseconds."""
         found = Tally(flows=self.flows, steps={(step, *(at + ns for at in ends)) for step, *ends in self.steps})
         for key, one in self.slices.items():
             found.slices[key] = Slices(one.count, one.timed, one.start_ns + ns * one.count, one.dur_ns)

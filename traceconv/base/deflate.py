@@ -26,7 +26,7 @@ class Inflater(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """What comes out of `data`, so many bytes at most. DeflateError when it is damaged."""
+        """Decompresses `data`, up to a maximum number of bytes. DeflateError when it is damaged."""
 
     def flush(self) -> bytes: ...
 

@@ -10,7 +10,4 @@ import pyarrow as pa
 
 def arrow_batches(connection: duckdb.DuckDBPyConnection, query: str, rows: int) -> Iterator[pa.RecordBatch]:
     """Batches of at most about `rows` rows. The connection can't be used otherwise until they are at an end."""
-    result = connection.sql(query)
-    # Called fetch_arrow_reader before DuckDB 1.5.
-    reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader
-    yield from reader(rows)
+    yield from connection.sql(query).to_arrow_reader(rows)

@@ -18,7 +18,7 @@ from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread, make_layout
 from traceconv.export.perfetto_records import bytes_field, number_field
 
-#: Tracks of slices are looked up in a table of so many places at most.
+#: The lookup table for tracks of slices has at most this many entries.
 _MOST_PLACES = 1 << 27
 Int64 = NDArray[np.int64]
 

@@ -24,7 +24,7 @@ from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.identity import Identity, epoch_offset_ns, of_keys
+from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.registry import open_source
 from traceconv.normalize.table_waits import TableWaits
@@ -43,8 +43,6 @@ from traceconv.pipeline.unclear_launches import drop_unclear_launches
 
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
-#: Times in this range are taken for nanoseconds since 1970: from 2001-09-09 to 2096.
-_EPOCH_RANGE = (10**18, 4 * 10**18)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +262,7 @@ class _AnyTrace:
             "writer": (self._second.rules.title if self._second is not None else None) or None,
             "start_ns": start_ns,
             "end_ns": self._first.last_ns,
-            "epoch_known": start_ns is not None and _EPOCH_RANGE[0] <= start_ns < _EPOCH_RANGE[1],
+            "epoch_known": start_ns is not None and start_ns in EPOCH_RANGE,
         }
 
     def close(self) -> None:

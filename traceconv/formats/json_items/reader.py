@@ -28,7 +28,7 @@ from traceconv.formats.json_items.fields import ItemFields
 
 SOURCE_ID = 1
 _BATCH = 16384
-#: At the end of a piece so many brackets are fed one by one: where an item appears, it ends.
+#: The last brackets of a piece, this many, are fed one by one: where an item appears, it ends.
 _LAST_BRACKETS = 8
 _MOST_KEYS = 1 << 12
 _SHOWN_KEYS = 8
