@@ -222,7 +222,7 @@ class Capture:
         """Open spans end where the pause began, and go on in the log."""
         with self._lock:
             now = self._now()
-            for lane in self._lanes.values():
+            for lane in list(self._lanes.values()):  # a handler that runs meanwhile may begin a span
                 for span in reversed(lane):
                     self._close(span, self._pause_ns)
                 for span in lane:

@@ -6,6 +6,7 @@ is in a log whole or not at all. What is recorded reaches the files every fifth 
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
 import sys
@@ -76,6 +77,7 @@ class Process:
         self._thread_names: dict[int, tuple[str, int]] = {}
         self._task_lanes: weakref.WeakKeyDictionary[object, list[int]] = weakref.WeakKeyDictionary()
         self._free_lanes: dict[int, list[int]] = {}
+        self._task_counts = itertools.count(1)
         self._writer: threading.Thread | None = None
         self.refresh()
 
@@ -101,12 +103,10 @@ class Process:
         with self._lock:
             lane = self._task_lanes.get(task)
             if lane is None:
-                free = self._free_lanes.setdefault(thread_id, [])
-                number = min(free) if free else next(self._task_threads)
-                if free:
-                    free.remove(number)
-                else:
-                    count = sum(name.startswith("asyncio ") for name, _ in self._thread_names.values()) + 1
+                try:
+                    number = heapq.heappop(self._free_lanes.setdefault(thread_id, []))
+                except IndexError:
+                    number, count = next(self._task_threads), next(self._task_counts)
                     self._thread_names[number] = f"asyncio {count}", 1000 + count
                 lane = self._task_lanes[task] = [number, 1, thread_id]
             else:
@@ -124,7 +124,7 @@ class Process:
                 return
             lane[1] -= 1
             if lane[1] <= 0 and self._task_lanes.pop(task, None) is not None:
-                self._free_lanes.setdefault(lane[2], []).append(lane[0])
+                heapq.heappush(self._free_lanes.setdefault(lane[2], []), lane[0])
 
     def name_thread(self, thread_id: int, name: str, sort_index: int) -> None:
         """A thread that the operating system does not know by that number."""
