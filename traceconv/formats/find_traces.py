@@ -29,8 +29,6 @@ MAX_FILES = 200_000
 _TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.gz|\.zst)?$", re.IGNORECASE)
 _NUMBERS = re.compile(r"([0-9]+)")
 _DIGITS = frozenset("0123456789")
-#: What the first bytes of a report of Nsight Systems have, and those of other SQLite files do not.
-_NSYS = re.compile(rb"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|CREATE TABLE StringIds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +98,16 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             traces.append(FoundTrace(path, JSON_ITEMS.name, False))
         elif other is not None:
             others.append((path, other))
-        elif confidence and best.name == "npulog":
-            others.append((path, "is a log outside of a capture; name the file itself to read it"))
-        elif best.name == "xplane" and confidence and _has_trace_beside(path):
-            others.append((path, "is read from the trace.json.gz beside it"))
+        elif confidence and (reason := best.why_skipped(path)) is not None:
+            others.append((path, reason))
         elif confidence:
-            sure = confidence >= SURE and (best.name != "nsys" or _NSYS.search(head) is not None)
-            traces.append(FoundTrace(path, best.name, sure))
+            traces.append(FoundTrace(path, best.name, confidence >= SURE))
         elif called_trace:
             what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin as a trace does"
             unusable.append((path, f"{printable(str(path))} {what}"))
         else:
             others.append((path, "is no trace"))
     return Found(tuple(traces), tuple(unusable), tuple(others))
-
-
-def _has_trace_beside(path: Path) -> bool:
-    try:
-        return any(path.parent.glob("*.trace.json.gz"))
-    except OSError:
-        return False
 
 
 def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str | None]]:

@@ -20,11 +20,13 @@ Reader: TypeAlias = "Callable[[Path, ImportLog, Accounts, Limits, Callable[[int]
 class Format:
     """One source format.
 
-    name         what `--reader` takes and `run.source_format` says
+    name         what `--reader` takes and `run.source_format` contains
     title        what `traceconv info` calls such a file
     sniff        confidence, 0 to 100, that a file with these first decompressed bytes has this format
-    load_reader  imports the reader of trace files; None: these are raw logs, which come in folders
+    load_reader  imports the reader of trace files; None where `registry` opens the files differently
     event_times  how start_ns and dur_ns follow from the file, for `traceconv why`; empty: from ts and dur in µs
+    in_captures  its files belong to captures, folders that are read as one recording
+    why_skipped  why a file of this format that was found in a folder is not ingested; None: it is
     """
 
     name: str
@@ -32,3 +34,5 @@ class Format:
     sniff: Callable[[bytes], int]
     load_reader: Callable[[], Reader] | None = None
     event_times: str = ""
+    in_captures: bool = False
+    why_skipped: Callable[[Path], str | None] = lambda path: None

@@ -52,6 +52,12 @@ def format_of(name: str) -> Format | None:
     return _BY_NAME.get(name)
 
 
+def in_captures(name: str | None) -> bool:
+    """Whether files of the format with a name belong to captures."""
+    found = _BY_NAME.get(name or "")
+    return found is not None and found.in_captures
+
+
 def open_source(
     name: str,
     path: Path,

@@ -11,7 +11,7 @@ from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.find_traces import find_traces
 from traceconv.formats.npulog.discover import CaptureFolder, find_captures
-from traceconv.formats.registry import choose_reader
+from traceconv.formats.registry import choose_reader, in_captures
 from traceconv.formats.vendor_folder.discover import VendorFolder, find_vendor_folders
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline.result import Problem
@@ -62,17 +62,17 @@ def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool =
     for path in paths:
         if path != STDIN and not os.path.lexists(path):
             raise InputError(f"{printable(str(path), 400)}: there is no such file or folder")
-        if path != STDIN and os.path.isdir(path) and reader != "npulog":
+        if path != STDIN and os.path.isdir(path) and not in_captures(reader):
             _in_folder(path, reader, found, logs, seen, has_items)
             continue
         try:
             name = choose_reader(path, reader, has_items=has_items)
-            if name == "npulog":
+            if in_captures(name):
                 find_captures([path])
         except InputError as error:
             found.unusable.append(Problem(path, str(error)))
             continue
-        if name == "npulog":
+        if in_captures(name):
             logs.append((path, None))
         elif path == STDIN or _is_new(path, seen):
             found.traces.append(TraceFile(path, name))

@@ -13,4 +13,10 @@ def sniff(head: bytes) -> int:
     return 60 if BLOCK_MAGIC in head else 0
 
 
-FORMAT = Format("npulog", "a raw log of the NPU runtime", sniff)
+FORMAT = Format(
+    "npulog",
+    "a raw log of the NPU runtime",
+    sniff,
+    in_captures=True,
+    why_skipped=lambda path: "is a log outside a capture; name the file itself to read it",
+)

@@ -27,9 +27,17 @@ def sniff(head: bytes) -> int:
 
 def _not_read(path: Path, *_: object) -> NoReturn:
     raise InputError(
-        f"{printable(str(path))} is a profile of JAX or XLA in protobuf (XSpace), which is not read yet; "
-        "ingest the trace.json.gz that lies beside it"
+        f"{printable(str(path))} is a profile of JAX or XLA in protobuf (XSpace), which is not supported yet; "
+        "ingest the trace.json.gz next to it"
     )
 
 
-FORMAT = Format("xplane", "a profile of JAX or XLA (XSpace)", sniff, lambda: _not_read)
+def _why_skipped(path: Path) -> str | None:
+    try:
+        traces = any(path.parent.glob("*.trace.json.gz"))
+    except OSError:
+        return None
+    return "is read from the trace.json.gz next to it" if traces else None
+
+
+FORMAT = Format("xplane", "a profile of JAX or XLA (XSpace)", sniff, lambda: _not_read, why_skipped=_why_skipped)
