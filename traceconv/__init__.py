@@ -1,4 +1,4 @@
-"""traceconv: profiler logs of NPUs and GPUs into one DuckDB store, and answers out of it."""
+"""traceconv: profiler logs of NPUs and GPUs in one DuckDB store, with reports on them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ import os
 from typing import TYPE_CHECKING
 
 from traceconv._version import __version__
+from traceconv.base.errors import (
+    DataLossError,
+    InputError,
+    ModelError,
+    OutputError,
+    StoreError,
+    StoreMigrated,
+    TraceconvError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from traceconv.api import Store, ingest, open_store, record
@@ -18,12 +28,20 @@ if TYPE_CHECKING:
     from traceconv.runtime.user_session import Session
 
 __all__ = [
+    "DataLossError",
+    "InputError",
+    "ModelError",
     "Optimizer",
+    "OutputError",
     "Profiler",
     "Session",
     "Store",
+    "StoreError",
+    "StoreMigrated",
+    "TraceconvError",
     "TrainOptions",
     "TrainingSession",
+    "UsageError",
     "__version__",
     "ingest",
     "open_store",
@@ -33,41 +51,42 @@ __all__ = [
     "span",
 ]
 
-#: What runs models or profiles them; all else is in traceconv.api.
-_PROFILING = {
+#: Where each name is defined; it is imported on first use, so that `import traceconv` loads nothing heavy.
+_MODULES = {
+    "Optimizer": "traceconv.runtime.training.optimizers",
     "Profiler": "traceconv.profiler",
     "Session": "traceconv.runtime.user_session",
+    "Store": "traceconv.api",
+    "TrainOptions": "traceconv.runtime.training.options",
     "TrainingSession": "traceconv.runtime.training.user_session",
+    "ingest": "traceconv.api",
+    "open_store": "traceconv.api",
     "profile": "traceconv.profiler",
+    "profile_op": "traceconv.runtime.op_profile",
+    "record": "traceconv.api",
     "span": "traceconv.runtime.spans",
 }
-#: What has nothing to do with a recording.
-_OTHERS = {
-    "Optimizer": "traceconv.runtime.training.optimizers",
-    "TrainOptions": "traceconv.runtime.training.options",
-    "profile_op": "traceconv.runtime.op_profile",
-}
+#: The first use of one of these starts the profile that TRACECONV_OUTPUT asks for.
+_PROFILED = frozenset({"Profiler", "Session", "TrainingSession", "profile", "span"})
 
 
 def _current_folder() -> str | None:
     try:
-        return os.getcwd()  # noqa: PTH109 - nothing is loaded for it
+        return os.getcwd()  # noqa: PTH109 - pathlib is not loaded for it
     except OSError:
         return None
 
 
-#: A relative TRACECONV_OUTPUT is meant from here, wherever the program goes before it runs a model.
+#: A relative TRACECONV_OUTPUT is relative to this folder, wherever the program goes before it runs a model.
 _STARTED_IN = _current_folder() if os.environ.get("TRACECONV_OUTPUT") else None
 
 
 def __getattr__(name: str) -> object:
-    # The API is imported when it is first used: `import traceconv` alone loads nothing heavy.
-    if name in __all__:
-        from importlib import import_module
+    if name not in _MODULES:
+        raise AttributeError(f"module 'traceconv' has no attribute '{name}'")
+    from importlib import import_module
 
-        if name in _PROFILING and os.environ.get("TRACECONV_OUTPUT"):
-            import_module("traceconv.profiler").start_from_environment(_STARTED_IN)
-        found = getattr(import_module({**_PROFILING, **_OTHERS}.get(name, "traceconv.api")), name)
-        globals()[name] = found  # a span may be made very often
-        return found
-    raise AttributeError(f"module 'traceconv' has no attribute '{name}'")
+    if name in _PROFILED and os.environ.get("TRACECONV_OUTPUT"):
+        import_module("traceconv.profiler").start_from_environment(_STARTED_IN)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)  # spans are looked up often
+    return value

@@ -10,7 +10,7 @@
         table = store.query("FROM task WHERE kind = 'copy'").to_arrow_table()
         store.export_chrome("trace.json")
 
-Times are signed 64-bit integers of nanoseconds. Errors are `traceconv.base.errors.TraceconvError`.
+Times are signed 64-bit integers of nanoseconds. All errors derive from `traceconv.TraceconvError`.
 """
 
 from __future__ import annotations

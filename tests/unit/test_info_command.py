@@ -192,7 +192,7 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nothing", "there is no such file or folder"),
+        ("nothing", "does not exist"),
         ("text.txt", "is no log of the NPU runtime"),
         ("empty", "the folder is empty"),
         ("false.duckdb", "can't open"),

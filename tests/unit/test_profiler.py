@@ -223,7 +223,7 @@ def test_a_kernel_that_fails_gives_the_memory_back() -> None:
     )
     values = np.arange(4, dtype=np.float32)
     with traceconv.Session(model) as session, traceconv.profile() as p:
-        with pytest.raises(traceconv.base.errors.ModelError):
+        with pytest.raises(traceconv.ModelError):
             session.run({"data": values, "at": np.array([9])})
         held = len(session.held_memory())
         outputs = session.run({"data": values, "at": np.array([3])})

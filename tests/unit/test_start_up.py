@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import traceconv
 from traceconv import native
 from traceconv._version import __version__
 
@@ -103,3 +104,12 @@ def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_help_has_examples_on_lines_of_their_own(command: str) -> None:
     shown, _ = loaded_by(*command.split(), "--help")
     assert any(line.startswith("    traceconv ") for line in shown.splitlines())
+
+
+def test_errors_are_named_by_the_package_that_exports_them(tmp_path: Path) -> None:
+    for name in ("DataLossError", "InputError", "ModelError", "OutputError", "StoreError", "UsageError"):
+        error = getattr(traceconv, name)
+        assert f"{error.__module__}.{error.__qualname__}" == f"traceconv.{name}"
+    program = "import sys, traceconv; traceconv.open_store(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "x")], capture_output=True, text=True)
+    assert "\ntraceconv.StoreError: " in done.stderr

@@ -58,6 +58,11 @@ class InternalError(TraceconvError):
         )
 
 
+#: The errors and warnings that `traceconv` exports. Tracebacks show them under that name.
+PUBLIC = (TraceconvError, UsageError, InputError, ModelError, StoreError, StoreMigrated, OutputError, DataLossError)
+for _public in PUBLIC:
+    _public.__module__ = "traceconv"
+
 #: Exit code of a command that did its work with data lost on the way.
 EXIT_DATA_LOSS = 3
 

@@ -26,6 +26,7 @@ class Format:
     load_reader  imports the reader of trace files; None where `registry` opens the files differently
     event_times  how start_ns and dur_ns follow from the file, for `traceconv why`; empty: from ts and dur in µs
     in_captures  its files belong to captures, folders that are read as one recording
+    read_ahead   a thread should read ahead: the reader works mostly outside of the interpreter's lock
     why_skipped  why a file of this format that was found in a folder is not ingested; None: it is
     """
 
@@ -35,4 +36,5 @@ class Format:
     load_reader: Callable[[], Reader] | None = None
     event_times: str = ""
     in_captures: bool = False
+    read_ahead: bool = False
     why_skipped: Callable[[Path], str | None] = lambda path: None

@@ -10,6 +10,7 @@ from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.identity import Identity
 from traceconv.formats.npulog.discover import CaptureFolder, fingerprint
+from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
 from traceconv.pipeline.result import Observer
@@ -23,7 +24,7 @@ class CaptureRecording:
     """A capture, as it becomes a run."""
 
     capture: CaptureFolder
-    format: str = "npulog"
+    format: str = NPULOG.name
 
     @property
     def path(self) -> Path:

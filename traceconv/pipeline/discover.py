@@ -1,4 +1,4 @@
-"""What an ingest is to read, found in the paths that were named: captures, output folders of vendors, trace files."""
+"""Find what to ingest in the given paths: captures, vendors' output folders and trace files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from traceconv.pipeline.result import Problem
 class TraceFile:
     """A trace file.
 
-    top   the folder in which it was found; None: it was named itself
-    sure  whether it is a trace for certain; else it is no loss when it is none
+    top   the folder in which it was found; None: the user named the file
+    sure  it is certainly a trace; if not, a file that can't be read is no loss
     """
 
     path: Path
@@ -35,9 +35,9 @@ class TraceFile:
 class Sources:
     """What was found.
 
-    captures, folders  with the folder in which each was found; None: it was named itself
-    unusable           what should have given a run
-    others             files that are no traces, in folders that were named
+    captures, folders  each with the folder in which it was found; None: the user named it
+    unusable           files and folders that should have given a run
+    others             files in the named folders that are not traces
     """
 
     captures: list[tuple[CaptureFolder, Path | None]] = field(default_factory=list)
@@ -48,36 +48,22 @@ class Sources:
 
 
 def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool = False) -> Sources:
-    """All that is to be read, in the order of `paths`, in a folder in the order of names; what is named twice, once.
+    """Everything to read, in the order of `paths` and sorted by name within a folder, without duplicates.
 
-    reader     the name of the reader for all of them; None: the one that knows the first bytes
-    has_items  rules say where documents of JSON that no other reader knows have items
+    reader     reader to use for all paths; None: chosen by each file's first bytes
+    has_items  a rule file describes the items of JSON documents that no other reader recognizes
 
-    Raises InputError for a path that does not exist, and when there is nothing to read at all; UsageError for a
-    reader that there is not.
+    Raises InputError if a path does not exist, UsageError for an unknown reader.
     """
-    found = Sources()
-    logs: list[tuple[Path, Path | None]] = []
-    seen: set[str] = set()
+    search = _Search(reader, has_items)
     for path in paths:
-        if path != STDIN and not os.path.lexists(path):
-            raise InputError(f"{printable(str(path), 400)}: there is no such file or folder")
-        if path != STDIN and os.path.isdir(path) and not in_captures(reader):
-            _in_folder(path, reader, found, logs, seen, has_items)
-            continue
-        try:
-            name = choose_reader(path, reader, has_items=has_items)
-            if in_captures(name):
-                find_captures([path])
-        except InputError as error:
-            found.unusable.append(Problem(path, str(error)))
-            continue
-        if in_captures(name):
-            logs.append((path, None))
-        elif path == STDIN or _is_new(path, seen):
-            found.traces.append(TraceFile(path, name))
-    _captures(logs, found)
-    return found
+        search.add(path)
+    # Several log files may be of one capture.
+    tops = {os.path.realpath(path): top for path, top in reversed(search.logs)}
+    for capture in find_captures([path for path, _ in search.logs]):
+        top = tops.get(os.path.realpath(capture.path))
+        search.found.captures.append((capture, None if capture.path == top else top))
+    return search.found
 
 
 def vendor_folders(path: Path) -> list[VendorFolder]:
@@ -90,67 +76,79 @@ def vendor_folders(path: Path) -> list[VendorFolder]:
     return find_vendor_folders(path, kind_of)
 
 
-def _in_folder(
-    top: Path,
-    reader: str | None,
-    found: Sources,
-    logs: list[tuple[Path, Path | None]],
-    seen: set[str],
-    has_items: bool,
-) -> None:
-    folders = vendor_folders(top) if reader is None else []
-    captures: list[CaptureFolder] = []
-    reason: InputError | None = None
-    if reader is None:
+class _Search:
+    def __init__(self, reader: str | None, has_items: bool) -> None:
+        self.found = Sources()
+        #: Captures and single log files, each with the folder in which it was found.
+        self.logs: list[tuple[Path, Path | None]] = []
+        self._reader = reader
+        self._has_items = has_items
+        self._seen: set[str] = set()
+
+    def add(self, path: Path) -> None:
+        if path != STDIN and not os.path.lexists(path):
+            raise InputError(f"{printable(str(path), 400)} does not exist")
+        if path != STDIN and os.path.isdir(path) and not in_captures(self._reader):
+            self._add_folder(path)
+            return
         try:
-            captures = find_captures([top])
+            reader = choose_reader(path, self._reader, has_items=self._has_items)
+            if in_captures(reader):
+                find_captures([path])
         except InputError as error:
-            reason = error
-    own = {os.path.realpath(capture.path) for capture in captures}
-    logs += [(capture.path, top) for capture in captures]
-    folders = [folder for folder in folders if os.path.realpath(folder.path) not in own]
-    found.folders += [(folder, None if folder.path == top else top) for folder in folders if _is_new(folder.path, seen)]
-    whole = own | {os.path.realpath(folder.path) for folder in folders if _stands_for_all(folder)}
-    files = {os.path.realpath(file) for folder in folders for file in (*folder.files, *(one for one, _ in folder.left))}
-    try:
-        traces = find_traces(top, lambda folder: os.path.realpath(folder) in whole, reader, has_items=has_items)
-    except InputError as error:
-        found.unusable.append(Problem(top, str(error)))
-        return
-    count = len(captures) + len(folders)
-    for one in traces.traces:
-        if os.path.realpath(one.path) not in files:
-            count += 1
-            if _is_new(one.path, seen):
-                found.traces.append(TraceFile(one.path, one.reader, top, one.sure))
-    unusable = [Problem(path, why) for path, why in traces.unusable if os.path.realpath(path) not in files]
-    others = [Problem(path, why) for path, why in traces.others if os.path.realpath(path) not in files]
-    found.unusable += unusable
-    if count or unusable:
-        found.others += others
-    elif reason is None or others:
-        shown = printable(str(top), 400)
-        such = f", such as {printable(others[0].path.name, 60)}" if others else ""
-        found.unusable.append(Problem(top, f"{shown}: no capture and no trace found in {len(others)} files{such}"))
-    else:
-        found.unusable.append(Problem(top, str(reason)))
+            self.found.unusable.append(Problem(path, str(error)))
+            return
+        if in_captures(reader):
+            self.logs.append((path, None))
+        elif path == STDIN or self._is_new(path):
+            self.found.traces.append(TraceFile(path, reader))
 
+    def _add_folder(self, top: Path) -> None:
+        found = self.found
+        captures: list[CaptureFolder] = []
+        reason: InputError | None = None
+        if self._reader is None:
+            try:
+                captures = find_captures([top])
+            except InputError as error:
+                reason = error
+        self.logs += [(capture.path, top) for capture in captures]
+        complete = {os.path.realpath(capture.path) for capture in captures}
+        folders = vendor_folders(top) if self._reader is None else []
+        folders = [folder for folder in folders if os.path.realpath(folder.path) not in complete]
+        found.folders += [
+            (folder, None if folder.path == top else top) for folder in folders if self._is_new(folder.path)
+        ]
+        complete |= {os.path.realpath(folder.path) for folder in folders if folder.is_complete}
+        files = {
+            os.path.realpath(file) for folder in folders for file in (*folder.files, *(path for path, _ in folder.left))
+        }
+        try:
+            listed = find_traces(
+                top, lambda folder: os.path.realpath(folder) in complete, self._reader, has_items=self._has_items
+            )
+        except InputError as error:
+            found.unusable.append(Problem(top, str(error)))
+            return
+        traces = [trace for trace in listed.traces if os.path.realpath(trace.path) not in files]
+        unusable = [Problem(path, why) for path, why in listed.unusable if os.path.realpath(path) not in files]
+        others = [Problem(path, why) for path, why in listed.others if os.path.realpath(path) not in files]
+        found.traces += [
+            TraceFile(trace.path, trace.reader, top, trace.sure) for trace in traces if self._is_new(trace.path)
+        ]
+        found.unusable += unusable
+        if captures or folders or traces or unusable:
+            found.others += others
+        elif reason is None or others:
+            shown = printable(str(top), 400)
+            example = f", such as {printable(others[0].path.name, 60)}" if others else ""
+            message = f"{shown}: no capture and no trace found in {len(others)} files{example}"
+            found.unusable.append(Problem(top, message))
+        else:
+            found.unusable.append(Problem(top, str(reason)))
 
-def _stands_for_all(folder: VendorFolder) -> bool:
-    """Whether all below the folder belongs to one recording: else only its files do."""
-    return folder.path.name.startswith("PROF_") or os.path.isdir(folder.path / "ASCEND_PROFILER_OUTPUT")
-
-
-def _captures(logs: Sequence[tuple[Path, Path | None]], found: Sources) -> None:
-    """Logs become captures together, since several files may be of one."""
-    tops = {os.path.realpath(path): top for path, top in reversed(logs)}
-    for capture in find_captures([path for path, _ in logs]):
-        top = tops.get(os.path.realpath(capture.path))
-        found.captures.append((capture, None if top is None or capture.path == top else top))
-
-
-def _is_new(path: Path, seen: set[str]) -> bool:
-    key = os.path.realpath(path)
-    fresh = key not in seen
-    seen.add(key)
-    return fresh
+    def _is_new(self, path: Path) -> bool:
+        key = os.path.realpath(path)
+        is_new = key not in self._seen
+        self._seen.add(key)
+        return is_new

@@ -22,11 +22,11 @@ from traceconv.base.prefetch import ahead
 from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
-from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
-from traceconv.formats.registry import open_source
+from traceconv.formats.registry import format_of, open_source
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.classify import MemoryMarkers, RuleSet, built_in
 from traceconv.normalize.trace.first_pass import FirstPass
@@ -159,7 +159,7 @@ class _Read:
         try:
             with _no_garbage_collection():
                 largest = 0  # a batch has a single event that is large, if any
-                with closing(self._batches(path)) as batches_read:
+                with closing(self._batches(recording)) as batches_read:
                     for batch in batches_read:
                         observer.counted(batch.columns.count)
                         self._passes = self._passes or self._made_passes(options, own=changed is None)
@@ -188,10 +188,11 @@ class _Read:
         self.derived = derived if isinstance(passes, _AnyTrace) else None
         self.table_waits = passes.table_waits() if isinstance(passes, _AnyTrace) else {}
 
-    def _batches(self, path: Path) -> Generator[TraceBatch, None, None]:
+    def _batches(self, recording: TraceRecording) -> Generator[TraceBatch, None, None]:
         batches = (self._foreseen(batch) for batch in self.reader.batches())
-        # Text is decoded mostly outside of the interpreter's lock. A read that waits for a pipe could not be given up.
-        if isinstance(self.reader, TraceFileReader) and os.path.isfile(path):
+        found = format_of(recording.format)
+        # A read that waits for a pipe could not be interrupted.
+        if found is not None and found.read_ahead and os.path.isfile(recording.path):
             return ahead(batches)
         return batches
 

@@ -26,4 +26,4 @@ def _load_reader() -> Reader:
     return TraceFileReader
 
 
-FORMAT = Format("chrome_json", "a trace in Chrome's JSON", sniff, _load_reader)
+FORMAT = Format("chrome_json", "a trace in Chrome's JSON", sniff, _load_reader, read_ahead=True)

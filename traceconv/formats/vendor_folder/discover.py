@@ -50,6 +50,11 @@ class VendorFolder:
         """All that is read."""
         return (*self.timelines, *self.tables, *self.facts)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files below the folder belong to this recording, also those that are not read."""
+        return self.path.name.startswith("PROF_") or os.path.isdir(self.path / _OUTPUT)
+
     def name_of(self, file: Path) -> str:
         """The path of a file inside the recording, with '/'."""
         return file.relative_to(self.path).as_posix() if file.is_relative_to(self.path) else file.name

@@ -10,6 +10,7 @@ from pathlib import Path
 from traceconv.base.diagnostics import Accounts, Code
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts
 from traceconv.formats.vendor_folder.discover import VendorFolder
@@ -122,7 +123,9 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
                 target.observer.counted(batch.columns.count)
                 first.take(batch if not shift else replace(batch, first_ordinal=batch.first_ordinal + shift))
             keys.update(reader.keys)
-            run.sources.append(Source(source_id, folder.name_of(path), "chrome_json", reader.size_bytes, reader.digest))
+            run.sources.append(
+                Source(source_id, folder.name_of(path), CHROME_JSON.name, reader.size_bytes, reader.digest)
+            )
             run.blocks += [(source_id, at + shift, count, offset, size) for at, count, offset, size in reader.blocks]
         run.log.current = SOURCE_ID if len(folder.timelines) == 1 else None
         target.observer.storing()
