@@ -80,6 +80,6 @@ def test_too_little_address_space_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, "ingest", str(path), "--db", str(tmp_path / "t.duckdb")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("traceconv: the address space of the process is limited to 300 MB")
+    assert done.stderr.startswith("traceconv: the address space is limited to 300 MB")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "t.duckdb").exists()

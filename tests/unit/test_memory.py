@@ -11,7 +11,7 @@ import pytest
 from traceconv.base import malloc_tuning
 
 _POOL = (
-    "from traceconv.base.malloc_tuning import give_back, keep_little; keep_little(); give_back(); "
+    "from traceconv.base.malloc_tuning import trim_heap, limit_arenas; limit_arenas(); trim_heap(); "
     "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
 )
 
@@ -37,5 +37,5 @@ def test_what_the_user_says_counts() -> None:
 
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
-    malloc_tuning.keep_little()
-    malloc_tuning.give_back()
+    malloc_tuning.limit_arenas()
+    malloc_tuning.trim_heap()

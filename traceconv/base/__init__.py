@@ -1,1 +1,1 @@
-"""What everything else may use: errors, the import log, integers, files of the cache. Imports nothing of ours."""
+"""What every other package may use: errors, the import log, integers, compression. Imports nothing of ours."""

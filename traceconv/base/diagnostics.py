@@ -1,4 +1,4 @@
-"""What ingest has to say about its input: a log of losses and oddities, and the books that must balance."""
+"""What ingest reports about its input: the import log and the accounting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traceconv.base.errors import InternalError, printable
 
 
 class Severity(str, Enum):
-    """How bad it is. `data_loss` and `error` make the program end with exit code 3."""
+    """`data_loss` and `error` make the program exit with code 3."""
 
     INFO = "info"
     DATA_LOSS = "data_loss"
@@ -18,106 +18,118 @@ class Severity(str, Enum):
 
 
 class Code(Enum):
-    """Every way that input can be odd or bad: a name, a severity and what it means."""
+    """Every finding about input: a name, a severity and its meaning."""
 
-    NO_MANIFEST = ("no_manifest", Severity.DATA_LOSS, "The capture has no manifest: the recording was cut off.")
-    CUT_AT = ("cut_at", Severity.INFO, "How far a recording goes that was cut off: the last time of a stream.")
+    NO_MANIFEST = ("no_manifest", Severity.DATA_LOSS, "No manifest: the recording did not finish.")
+    CUT_AT = ("cut_at", Severity.INFO, "Last timestamp of a stream of an unfinished recording.")
     BAD_MANIFEST = ("bad_manifest", Severity.ERROR, "The manifest can't be read; the files are read without it.")
-    MISSING_FILE = ("missing_file", Severity.ERROR, "A file that the manifest names is not there.")
+    MISSING_FILE = ("missing_file", Severity.ERROR, "A file named by the manifest is missing.")
     UNREADABLE_FILE = ("unreadable_file", Severity.ERROR, "A file could not be opened or read.")
-    NOT_A_LOG = ("not_a_log", Severity.ERROR, "A file does not begin as a log does.")
-    BAD_FILE_HEADER = ("bad_file_header", Severity.ERROR, "The header of a file is damaged: it can't be read.")
-    NEWER_VERSION = ("newer_version", Severity.ERROR, "A file was written in a newer version of the format.")
-    DAMAGED_BLOCK = ("damaged_block", Severity.DATA_LOSS, "A block is damaged; reading went on at the next whole one.")
+    NOT_A_LOG = ("not_a_log", Severity.ERROR, "Bad magic: a file is not a log.")
+    BAD_FILE_HEADER = ("bad_file_header", Severity.ERROR, "A file has a damaged header and can't be read.")
+    NEWER_VERSION = ("newer_version", Severity.ERROR, "A file has a newer version of the format.")
+    DAMAGED_BLOCK = ("damaged_block", Severity.DATA_LOSS, "A damaged block; reading resumed at the next intact one.")
     TRUNCATED = ("truncated", Severity.DATA_LOSS, "A file ends inside a block.")
-    MISSING_RECORDS = ("missing_records", Severity.DATA_LOSS, "Sequence numbers show records that are not there.")
-    REPEATED_RECORDS = ("repeated_records", Severity.INFO, "Records that were read already come again: dropped.")
+    MISSING_RECORDS = ("missing_records", Severity.DATA_LOSS, "Gaps in sequence numbers: records are missing.")
+    REPEATED_RECORDS = ("repeated_records", Severity.INFO, "Repeated records: dropped.")
     CONFLICTING_RECORDS = (
         "conflicting_records",
         Severity.ERROR,
-        "Records with the same sequence numbers say different things: the first are kept.",
+        "Different records with the same sequence numbers: the first are kept.",
     )
-    REPEATED_MARK = ("repeated_mark", Severity.DATA_LOSS, "Marks that their step has already, or that come too late.")
-    EXTRA_RECORDS = ("extra_records", Severity.ERROR, "Records that the manifest does not count: kept.")
-    MOVED_FILE = ("moved_file", Severity.INFO, "A file that the manifest names is gone; others have its records.")
-    FOREIGN_FILE = ("foreign_file", Severity.ERROR, "A file of another capture lies in this one: not read.")
-    SAME_CONTENT = ("same_content", Severity.INFO, "Another run has the same times and counts: one recording, twice.")
-    STRAY_BLOCK = ("stray_block", Severity.ERROR, "A block of another stream stands in a file: not read.")
-    UNKNOWN_RECORD = ("unknown_record", Severity.DATA_LOSS, "Records of a type that this version does not know.")
-    LONGER_RECORD = ("longer_record", Severity.INFO, "Records have fields that this version does not know.")
-    SHORTER_RECORD = ("shorter_record", Severity.INFO, "Records lack fields that this version knows.")
-    MISSING_TEXT = ("missing_text", Severity.DATA_LOSS, "Names whose text is not in the dictionary: NULL.")
-    BAD_TEXT = ("bad_text", Severity.DATA_LOSS, "Dictionary text that is not whole, or not UTF-8.")
-    CUT_TEXT = ("cut_text", Severity.DATA_LOSS, "Names or attributes that were cut when they were recorded.")
+    REPEATED_MARK = ("repeated_mark", Severity.DATA_LOSS, "Marks that their step already has, or that come too late.")
+    EXTRA_RECORDS = ("extra_records", Severity.ERROR, "More records than the manifest counts: kept.")
+    MOVED_FILE = (
+        "moved_file",
+        Severity.INFO,
+        "A file named by the manifest is gone, but other files have its records.",
+    )
+    FOREIGN_FILE = ("foreign_file", Severity.ERROR, "A file of another capture: skipped.")
+    SAME_CONTENT = (
+        "same_content",
+        Severity.INFO,
+        "Another run has the same timestamps and counts: probably the same recording.",
+    )
+    STRAY_BLOCK = ("stray_block", Severity.ERROR, "A block of another stream: skipped.")
+    UNKNOWN_RECORD = ("unknown_record", Severity.DATA_LOSS, "Records of an unknown type.")
+    LONGER_RECORD = ("longer_record", Severity.INFO, "Records with fields that this version doesn't know.")
+    SHORTER_RECORD = ("shorter_record", Severity.INFO, "Records that lack fields that this version knows.")
+    MISSING_TEXT = ("missing_text", Severity.DATA_LOSS, "Names whose text is missing from the dictionary: NULL.")
+    BAD_TEXT = ("bad_text", Severity.DATA_LOSS, "Dictionary text that is incomplete or not UTF-8.")
+    CUT_TEXT = ("cut_text", Severity.DATA_LOSS, "Names or attributes that were truncated when recorded.")
     TOO_MUCH_TEXT = ("too_much_text", Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
-    UNKNOWN_VALUE = ("unknown_value", Severity.DATA_LOSS, "Values that an enum does not name: NULL.")
-    UNMATCHED_END = ("unmatched_end", Severity.DATA_LOSS, "Ends whose begin is not in the source.")
-    UNFINISHED = ("unfinished", Severity.INFO, "Begins whose end is not in the source: duration is NULL.")
+    UNKNOWN_VALUE = ("unknown_value", Severity.DATA_LOSS, "Unknown enum values: NULL.")
+    UNMATCHED_END = ("unmatched_end", Severity.DATA_LOSS, "End records without a begin.")
+    UNFINISHED = ("unfinished", Severity.INFO, "Begin records without an end: duration is NULL.")
     NEGATIVE_DURATION = ("negative_duration", Severity.DATA_LOSS, "Ends before their begin: duration is NULL.")
     OVERLAP = ("overlap", Severity.INFO, "Tasks of one stream that overlap.")
-    NO_CLOCK_SYNC = ("no_clock_sync", Severity.ERROR, "A device has no sync records: its times can't be aligned.")
-    BAD_CLOCK_SYNC = ("bad_clock_sync", Severity.DATA_LOSS, "Sync records that contradict their neighbours; not used.")
-    BAD_TIME = ("bad_time", Severity.DATA_LOSS, "Times out of the range that 64 bits of nanoseconds can hold.")
-    OUT_OF_RANGE = (
-        "out_of_range",
+    NO_CLOCK_SYNC = ("no_clock_sync", Severity.ERROR, "No sync records for a clock: its timestamps can't be aligned.")
+    BAD_CLOCK_SYNC = ("bad_clock_sync", Severity.DATA_LOSS, "Sync records that contradict their neighbours: ignored.")
+    BAD_TIME = ("bad_time", Severity.DATA_LOSS, "Timestamps that don't fit 64 bits of nanoseconds.")
+    OUT_OF_RANGE = ("out_of_range", Severity.DATA_LOSS, "Numbers that don't fit a signed 64-bit column: NULL.")
+    ODD_CONTAINER = ("odd_container", Severity.INFO, "A file is compressed differently from what its name says.")
+    BAD_CONTAINER = (
+        "bad_container",
         Severity.DATA_LOSS,
-        "Numbers that do not fit a signed 64-bit column: NULL.",
+        "Compressed data that is damaged, truncated or beyond the limit.",
     )
-    ODD_CONTAINER = ("odd_container", Severity.INFO, "A file is packed in another way than its name says.")
-    BAD_CONTAINER = ("bad_container", Severity.DATA_LOSS, "Packed data is damaged, cut off, or more than the limit.")
-    ENCODING = ("encoding", Severity.INFO, "Text in UTF-16 or UTF-32: read; byte offsets are those of its UTF-8 form.")
+    ENCODING = ("encoding", Severity.INFO, "Text in UTF-16 or UTF-32; byte offsets refer to its UTF-8 form.")
     NO_END = (
         "no_end",
         Severity.INFO,
-        "The text ends before its brackets close, or inside its last line: its writer was killed, or never ends them.",
+        "The text ends before its brackets close or inside its last line: its writer was killed, or never closes them.",
     )
-    PADDING = ("padding", Severity.INFO, "NUL bytes that hold nothing.")
-    SEVERAL_ARRAYS = ("several_arrays", Severity.INFO, "Events stand in more than one array or document.")
-    ODD_JSON = ("odd_json", Severity.INFO, "Text that is no strict JSON, and was read as it is meant.")
-    BAD_BYTES = ("bad_bytes", Severity.DATA_LOSS, "Bytes that are not UTF-8: U+FFFD in their place.")
-    DAMAGED_EVENT = ("damaged_event", Severity.DATA_LOSS, "An event that can't be read; reading went on at the next.")
-    TOO_LARGE = ("too_large", Severity.DATA_LOSS, "Events larger than the limit, or large and too many: left out.")
+    PADDING = ("padding", Severity.INFO, "NUL padding.")
+    SEVERAL_ARRAYS = ("several_arrays", Severity.INFO, "Events in more than one array or document.")
+    ODD_JSON = ("odd_json", Severity.INFO, "Non-standard JSON, repaired.")
+    BAD_BYTES = ("bad_bytes", Severity.DATA_LOSS, "Bytes that are not UTF-8, replaced by U+FFFD.")
+    DAMAGED_EVENT = ("damaged_event", Severity.DATA_LOSS, "A malformed event; reading resumed at the next.")
+    TOO_LARGE = (
+        "too_large",
+        Severity.DATA_LOSS,
+        "Events skipped because one, or all large ones together, exceed the limit.",
+    )
     CUT_EVENT = ("cut_event", Severity.DATA_LOSS, "The text ends inside an event.")
-    CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends where more was to come: behind a comma.")
-    DAMAGED_TEXT = ("damaged_text", Severity.DATA_LOSS, "Text beside the events that can't be read.")
-    REPEATED_KEY = ("repeated_key", Severity.DATA_LOSS, "An event has a key twice; the last value counts.")
-    NOT_AN_EVENT = ("not_an_event", Severity.DATA_LOSS, "Elements among the events that are no objects.")
-    NO_PHASE = ("no_phase", Severity.DATA_LOSS, "Events that don't say of what kind they are (ph).")
-    UNKNOWN_PHASE = ("unknown_phase", Severity.DATA_LOSS, "Events of a kind (ph) that this version does not know.")
-    NO_TIME = ("no_time", Severity.DATA_LOSS, "Events without a time that can be read.")
-    FINE_TIME = ("fine_time", Severity.INFO, "Times finer than a nanosecond: rounded, half to even.")
+    CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends after a comma, where another event was to follow.")
+    DAMAGED_TEXT = ("damaged_text", Severity.DATA_LOSS, "Malformed text outside the events.")
+    REPEATED_KEY = ("repeated_key", Severity.DATA_LOSS, "A duplicate key in an event; the last value is used.")
+    NOT_AN_EVENT = ("not_an_event", Severity.DATA_LOSS, "Non-object elements among the events.")
+    NO_PHASE = ("no_phase", Severity.DATA_LOSS, "Events without a phase (ph).")
+    UNKNOWN_PHASE = ("unknown_phase", Severity.DATA_LOSS, "Events with an unknown phase (ph).")
+    NO_TIME = ("no_time", Severity.DATA_LOSS, "Events without a valid timestamp.")
+    FINE_TIME = ("fine_time", Severity.INFO, "Timestamps finer than a nanosecond: rounded, half to even.")
     BAD_DURATION = (
         "bad_duration",
         Severity.DATA_LOSS,
-        "Durations that are no numbers, are longer than 2^63 - 1 ns, or end later than that: NULL.",
+        "Durations that are not numbers, exceed 2^63 - 1 ns, or end beyond it: NULL.",
     )
     NO_DURATION = ("no_duration", Severity.INFO, "Complete events without a duration: NULL.")
-    BACKWARD = ("backward", Severity.INFO, "Durations below 0: NULL, and the value kept in args.")
-    END_WITHOUT_BEGIN = ("end_without_begin", Severity.INFO, "Ends whose begin is not in the source.")
+    BACKWARD = ("backward", Severity.INFO, "Negative durations: NULL, with the value kept in args.")
+    END_WITHOUT_BEGIN = ("end_without_begin", Severity.INFO, "End events without a begin.")
     UNCLEAR_LAUNCH = (
         "unclear_launch",
         Severity.INFO,
-        "Tasks with the correlation id of calls of several processes: which call launched them is not known.",
+        "Tasks whose correlation ID matches calls of several processes: the launching call is unknown.",
     )
-    LOOSE_FLOW = ("loose_flow", Severity.INFO, "Ends of flows without their start, and starts without an end.")
+    LOOSE_FLOW = ("loose_flow", Severity.INFO, "Unmatched flow starts and ends.")
     PARTIAL_OVERLAP = ("partial_overlap", Severity.INFO, "Slices of one track that overlap without nesting.")
     NO_NAME = ("no_name", Severity.INFO, "Events without a name.")
-    BAD_NUMBER = ("bad_number", Severity.DATA_LOSS, "Values of counters that are no numbers.")
+    BAD_NUMBER = ("bad_number", Severity.DATA_LOSS, "Counter values that are not numbers.")
     CHANGED_EXPORT = (
         "changed_export",
         Severity.INFO,
-        "A trace that traceconv exported, changed since then: read as the trace of any writer.",
+        "A trace exported by traceconv and changed since: read like any other trace.",
     )
-    NOT_READ = ("not_read", Severity.INFO, "Parts of a source that hold no events of their own: not read.")
-    COMPLETED = ("completed", Severity.INFO, "Records of a table beside a timeline: whether they tell of its tasks.")
-    UNCLEAR_RECORD = ("unclear_record", Severity.DATA_LOSS, "Records of a table that could belong to several tasks.")
-    NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns without which it can't be used.")
+    NOT_READ = ("not_read", Severity.INFO, "Parts of a source without events of their own: not read.")
+    COMPLETED = ("completed", Severity.INFO, "Whether the records of a table match the tasks of a timeline.")
+    UNCLEAR_RECORD = ("unclear_record", Severity.DATA_LOSS, "Table records that could belong to several tasks.")
+    NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns that it can't be used without.")
     UNADDRESSABLE = (
         "unaddressable",
         Severity.INFO,
-        "Keys of items that contain a dot, which a rule file can't name: their values are kept in args only.",
+        "Item keys that contain a dot, which a rule file can't name: their values are kept in args only.",
     )
-    NOT_TIME = ("not_time", Severity.INFO, "Values of a profile that are no times: each is taken for a nanosecond.")
+    NOT_TIME = ("not_time", Severity.INFO, "Values of a profile that are not times: each counts as a nanosecond.")
     ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 
     def __init__(self, text: str, severity: Severity, doc: str) -> None:
@@ -128,7 +140,7 @@ class Code(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One row of import_log. `source_id` None: the run as a whole."""
+    """One row of import_log. `source_id` None: the finding concerns the run."""
 
     code: Code
     message: str
@@ -143,7 +155,7 @@ class LogEntry:
 
 
 class ImportLog:
-    """Collects log entries, in bounded memory: past `LIMIT` of one code in one file, they are summed up."""
+    """Collect log entries in bounded memory: beyond `LIMIT` per code and source they are summed."""
 
     LIMIT = 100
 
@@ -162,7 +174,7 @@ class ImportLog:
         byte_count: int | None = None,
         event_count: int | None = None,
     ) -> None:
-        """Notes one thing; None says that a number is not known."""
+        """Add an entry; numbers that are None are unknown."""
         key = (code, source_id)
         seen = self._seen.get(key, 0)
         self._seen[key] = seen + 1
@@ -175,7 +187,7 @@ class ImportLog:
         total[2] += event_count or 0
 
     def put_first(self, other: ImportLog) -> None:
-        """Puts the entries of another log before those of this one."""
+        """Insert the entries of another log before those of this one."""
         self._entries[:0] = other._entries
         for key, seen in other._seen.items():
             self._seen[key] = self._seen.get(key, 0) + seen
@@ -191,13 +203,13 @@ class ImportLog:
 
     @property
     def lossy(self) -> bool:
-        """Whether anything was lost or could not be read."""
+        """Whether any entry is worse than `info`."""
         return any(code.severity is not Severity.INFO for code, _ in self._seen)
 
 
 @dataclass(slots=True)
 class Account:
-    """The books of one record type: records = rows + merged + consumed + lost."""
+    """The accounting of one record type: records = rows + paired + used + lost."""
 
     records: int = 0
     rows: int = 0
@@ -212,7 +224,7 @@ class Account:
 
 @dataclass(slots=True)
 class Accounts:
-    """The books of one ingest, by record type."""
+    """The accounting of one ingest, by record type."""
 
     by_record: dict[str, Account] = field(default_factory=dict)
 
@@ -220,7 +232,7 @@ class Accounts:
         return self.by_record.setdefault(record, Account())
 
     def check(self) -> None:
-        """Raises InternalError when a record was counted in and not out, or the other way round."""
+        """Raise InternalError if a record type doesn't balance."""
         for record, account in self.by_record.items():
             if not account.balanced:
                 raise InternalError(f"the accounting of '{printable(record)}' does not balance ({account})")

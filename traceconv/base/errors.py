@@ -1,7 +1,7 @@
-"""Every way that traceconv says no: one hierarchy, with the exit code on the class.
+"""All errors meant for users: one hierarchy, with the exit code on the class.
 
-An error's text is one line that says what is wrong, where, and what to do. Texts that quote a
-trace go through `printable`, so that nothing in a file can steer a terminal.
+A message is one line: what is wrong, where, and what to do. Text quoted from a trace passes through `printable`, so
+that no file can control the terminal.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import warnings
 
 
 class TraceconvError(Exception):
-    """Base of all errors that are meant for the user. `exit_code` is what the program ends with."""
+    """Base of all errors meant for the user. `exit_code` is the exit code of the program."""
 
     exit_code = 1
 
 
 class UsageError(TraceconvError):
-    """The call itself is wrong: an unknown name, a value out of range, options that exclude each other."""
+    """A usage error: an unknown name, a value out of range, conflicting options."""
 
     exit_code = 2
 
 
 class InputError(TraceconvError):
-    """What was to be read can't be: missing, unreadable, or not a trace."""
+    """An input is missing, unreadable, or not a trace."""
 
 
 class ModelError(TraceconvError):
@@ -39,17 +39,17 @@ class StoreMigrated(UserWarning):
 
 
 class OutputError(TraceconvError):
-    """What was to be written can't be."""
+    """Output can't be written."""
 
 
 class DataLossError(TraceconvError):
-    """Data would be lost, and the caller asked for none to be."""
+    """Data would be lost, and --strict forbids it."""
 
     exit_code = 3
 
 
 class InternalError(TraceconvError):
-    """traceconv contradicts itself. Nothing is stored or written then: what it would give can't be trusted."""
+    """An invariant is violated. Nothing is stored or written, since the result can't be trusted."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -63,28 +63,28 @@ PUBLIC = (TraceconvError, UsageError, InputError, ModelError, StoreError, StoreM
 for _public in PUBLIC:
     _public.__module__ = "traceconv"
 
-#: Exit code of a command that did its work with data lost on the way.
+#: Exit code of a command that succeeded with data loss.
 EXIT_DATA_LOSS = 3
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """`text` on one line, with nothing that a terminal would act on, at most `limit` characters long."""
+    """Return `text` on one line without control characters, at most `limit` characters long."""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def regular_expression(text: str) -> re.Pattern[str]:
-    """A pattern of the user's. Raises re.error when it is none, or when Python warns of what it may mean."""
+    """Compile a pattern of the user's. Raises re.error if it is invalid, or if Python warns that it is ambiguous."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             return re.compile(text)
         except Warning as warning:
-            raise re.error(f"{warning}; write a backslash before what is meant as it stands") from warning
+            raise re.error(f"{warning}; escape literal characters with a backslash") from warning
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """` Did you mean 'x'?` for the nearest of `known` names, or an empty string when none is near."""
+    """Return ` Did you mean 'x'?` for the nearest of the `known` names, or an empty string."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -1,7 +1,7 @@
-"""Times and lengths in 64 bits: sums and differences that do not fit are reported, and never wrap around.
+"""Timestamps and durations in 64 bits: sums and differences that don't fit are reported, and never wrap around.
 
-A time is from -LARGEST to LARGEST, in nanoseconds: its negative is one too, and -2^63 is none. A length is from 0 to
-LARGEST, and ends at a time. The difference of two times may need one bit more.
+A timestamp is from -LARGEST to LARGEST nanoseconds (-2^63 is not one), a duration from 0 to LARGEST. The difference of
+two timestamps may need one more bit.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ LARGEST = 2**63 - 1
 
 
 def is_time(number: int) -> bool:
-    """Whether a number is a time."""
+    """Whether a number is a valid timestamp."""
     return -LARGEST <= number <= LARGEST
 
 
 def sums(one: Int64, other: Int64 | np.int64) -> tuple[Int64, Mask]:
-    """one + other, and where that is no time: the number there means nothing."""
+    """Return one + other, and where that is no valid timestamp: the number there is meaningless."""
     total = one + other
     wrapped = ((one ^ total) & (other ^ total)) < 0
     return total, wrapped | (total < -LARGEST)
 
 
 def differences(one: Int64, other: Int64) -> tuple[Int64, Mask]:
-    """one - other, and where 64 bits can't hold that: the number there means nothing."""
+    """Return one - other, and where that doesn't fit: the number there is meaningless."""
     rest = one - other
     wrapped = ((one ^ other) & (one ^ rest)) < 0
     return rest, wrapped | (rest < -LARGEST)

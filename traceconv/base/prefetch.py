@@ -1,77 +1,47 @@
-"""An iterator's next items are made in a thread of their own, while those before them are worked on."""
+"""Produce an iterator's next items in a background thread while earlier ones are in use."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from queue import Empty, Queue
-from threading import Event, Thread
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
-#: So many items are made without a thread: for a few it is not worth one.
+#: Items produced without a thread: for so few it isn't worth one.
 _FEW = 2
 
 
-def ahead(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
-    """The items of `items`, in order; up to `depth` of them wait, made before they are asked for.
+def prefetch(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
+    """Yield `items` in order, with up to `depth` of them waiting and one in production.
 
-    It is worth it where making and using an item spend their time outside of the interpreter's lock: in numpy, Arrow,
-    DuckDB. What `items` raises is raised here, behind the items before it. Closing this waits for the item that is
-    being made, and closes `items`.
+    Worth it where producing and using an item release the interpreter lock: numpy, Arrow, DuckDB. An error in `items`
+    is raised after the items before it. Closing waits for the item in production, then closes `items`.
     """
     try:
         for _ in range(_FEW):
-            item: Item | _End = next(items, _End())
-            if isinstance(item, _End):
+            try:
+                item = next(items)
+            except StopIteration:
                 return
             yield item
-        yield from _made_beside(items, depth)
+        yield from _in_thread(items, depth)
     finally:
         if isinstance(items, Generator):
             items.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Stands behind the last item."""
-
-    error: BaseException | None = None
-
-
-def _made_beside(items: Iterator[Item], depth: int) -> Iterator[Item]:
-    made: Queue[Item | _End] = Queue(depth)
-    unwanted = Event()
-    maker = Thread(target=_make, args=(items, made, unwanted), name="traceconv-ahead", daemon=True)
-    maker.start()
+def _in_thread(items: Iterator[Item], depth: int) -> Iterator[Item]:
+    pool = ThreadPoolExecutor(1, "traceconv-prefetch")
     try:
-        while not isinstance(item := made.get(), _End):
-            yield item
-        if item.error is not None:
-            raise item.error
-    finally:
-        unwanted.set()
-        # The maker may wait for room; behind every item it looks whether more are wanted.
-        _empty(made)
-        maker.join()
-
-
-def _make(items: Iterator[Item], made: Queue[Item | _End], unwanted: Event) -> None:
-    end = _End()
-    try:
-        for item in items:
-            made.put(item)
-            if unwanted.is_set():
-                return
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the items are used
-        end = _End(error)
-    made.put(end)
-
-
-def _empty(made: Queue[Item | _End]) -> None:
-    try:
+        waiting: deque[Future[Item]] = deque(pool.submit(next, items) for _ in range(depth + 1))
         while True:
-            made.get_nowait()
-    except Empty:
-        return
+            try:
+                item = waiting.popleft().result()
+            except StopIteration:
+                return
+            waiting.append(pool.submit(next, items))
+            yield item
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -78,9 +78,9 @@ def _export() -> None: ...
 def chrome(
     output: Path = _OUTPUT, db: Path | None = options.DB, run: str | None = _RUN, device: int | None = _DEVICE
 ) -> None:
-    from traceconv.base.malloc_tuning import keep_little
+    from traceconv.base.malloc_tuning import limit_arenas
 
-    keep_little()
+    limit_arenas()
     from traceconv.cli.output import say
     from traceconv.export.chrome import export_chrome
     from traceconv.reports.current_store import open_current_store
@@ -116,9 +116,9 @@ def perfetto(
     device: int | None = _DEVICE,
     with_args: bool = typer.Option(True, "--args/--no-args", help="Whether slices have arguments beside their name."),
 ) -> None:
-    from traceconv.base.malloc_tuning import keep_little
+    from traceconv.base.malloc_tuning import limit_arenas
 
-    keep_little()
+    limit_arenas()
     from traceconv.cli.output import say
     from traceconv.export.perfetto import export_perfetto
     from traceconv.reports.current_store import open_current_store

@@ -84,10 +84,10 @@ def ingest(
 
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
-    from traceconv.base.malloc_tuning import keep_little, require_address_space
+    from traceconv.base.malloc_tuning import limit_arenas, require_address_space
 
     require_address_space()
-    keep_little()
+    limit_arenas()
     from traceconv.base.errors import EXIT_DATA_LOSS, printable
     from traceconv.cli.options import store_path
     from traceconv.cli.output import say

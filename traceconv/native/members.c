@@ -86,7 +86,7 @@ INLINE Outcome take_value(void *self, Text value, Text stop)
     int is_null = stop - value == 4 && memcmp(value, "null", 4) == 0;
     wanted->codes[place] = -1;
     if (wanted->is_number) {
-        wanted->said[place] = is_null ? ABSENT : whole_number(value, stop, &wanted->numbers[place]) ? WHOLE : OTHER;
+        wanted->said[place] = is_null ? ABSENT : parse_int64(value, stop, &wanted->numbers[place]) ? WHOLE : OTHER;
         if (wanted->said[place] != OTHER)
             return OK;
     }

@@ -54,7 +54,7 @@ static inline Outcome take_member(void *self, Text value, Text stop)
             return FALLBACK;
     Member *member = &series->members[series->count++];
     *member = (Member){0, series->object, code, 0, (int32_t)(value - series->data), (int32_t)(stop - series->data)};
-    member->is_whole = whole_number(value, stop, &member->whole);
+    member->is_whole = parse_int64(value, stop, &member->whole);
     if (!member->is_whole) {
         series->other_count++;
         series->other_bytes += stop - value;

@@ -82,7 +82,7 @@ static int read_wholes(const Rows *texts, int64_t *numbers)
 {
     Text at, end;
     for (Py_ssize_t row = 0; row < texts->count; row++)
-        if (!row_of(texts, row, &at, &end) || !whole_number(at, end, &numbers[row]))
+        if (!row_of(texts, row, &at, &end) || !parse_int64(at, end, &numbers[row]))
             return 0;
     return 1;
 }

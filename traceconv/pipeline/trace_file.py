@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
-from traceconv.base.malloc_tuning import give_back
-from traceconv.base.prefetch import ahead
+from traceconv.base.malloc_tuning import trim_heap
+from traceconv.base.prefetch import prefetch
 from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
@@ -171,10 +171,10 @@ class _Read:
                 texts = [len(text) for text in self.reader.keys.values()]
                 target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
                 passes.end()
-                give_back()
+                trim_heap()
                 _check_usable(path, self.reader, self.accounts, self.log)
                 derived = DerivedRows()
-                with closing(ahead(_rows(passes, derived))) as rows:
+                with closing(prefetch(_rows(passes, derived))) as rows:
                     for name, of_table in groupby(rows, itemgetter(0)):
                         batches = (batch for _, batch in of_table)
                         target.insert(name, self._noted(batches) if name == "process" else batches)
@@ -193,7 +193,7 @@ class _Read:
         found = format_of(recording.format)
         # A read that waits for a pipe could not be interrupted.
         if found is not None and found.read_ahead and os.path.isfile(recording.path):
-            return ahead(batches)
+            return prefetch(batches)
         return batches
 
     def _foreseen(self, batch: TraceBatch) -> TraceBatch:

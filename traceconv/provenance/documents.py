@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from traceconv.base.diagnostics import Account, ImportLog
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 from traceconv.events.items import ITEMS_KEY, Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
@@ -45,7 +45,7 @@ def speedscope_event(sources: Sources, row: Mapping[str, Any], track: Mapping[st
     if block is not None and block.byte_offset is not None:
         return _in_list(sources, event_id, role, lambda text: False)
     source = sources.file(event_id >> ORDINAL_BITS)
-    number = whole_number(track.get("tid_text"))
+    number = parse_int64(track.get("tid_text"))
     return [] if number is None else _first_sample(source, number - 1, int(row["start_ns"]))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.errors import InputError, printable
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.npulog.discover import LogFile, find_captures
 from traceconv.formats.npulog.dump import dictionary_of, read_header, schema_of
@@ -179,7 +179,7 @@ class RawLog:
         if header is not None:
             return header.device_id
         folder = str(self._sources.rows[source_id]["path"]).split("/", 1)[0]
-        return whole_number(folder.removeprefix("device_"))
+        return parse_int64(folder.removeprefix("device_"))
 
     def _stream_from(self, source_id: int) -> list[int]:
         """This file and those that follow it in its stream: of the same type and owner."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 from traceconv.normalize.npulog import device_passes
 from traceconv.provenance.evidence import Evidence, RowRef
 from traceconv.provenance.files import Sources
@@ -141,5 +141,5 @@ class RawRows:
 
 
 def _number(text: object) -> int:
-    number = whole_number(text) if isinstance(text, str) else None
+    number = parse_int64(text) if isinstance(text, str) else None
     return -1 if number is None else number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 from traceconv.events.trace import EventFlows
 from traceconv.normalize.names import constant
 from traceconv.normalize.trace import phases
@@ -101,7 +101,7 @@ def _numbers(ids: pa.Array) -> Int64:
 
 
 def _number(text: str) -> int:
-    number = whole_number(text)
+    number = parse_int64(text)
     return number if number is not None and str(number) == text else hash(text)
 
 

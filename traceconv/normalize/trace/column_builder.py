@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 from traceconv.events.trace import coded
 from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable
@@ -125,7 +125,7 @@ def numbers_of(said: Values) -> Numbers:
 
 def _number(value: object) -> int | None:
     """A whole number, hexadecimal too."""
-    return whole_number(int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else value)
+    return parse_int64(int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else value)
 
 
 def _text(value: object) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 from traceconv.events.trace import EventColumns, Label, NamedTrack
 from traceconv.normalize.trace.times import US_PLACES
 from traceconv.normalize.trace.tracks import TraceTracks
@@ -35,7 +35,7 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label 
         else:
             tracks.name_thread(pid, tid, str(value))
         return known
-    index = whole_number(value)
+    index = parse_int64(value)
     if index is None:
         return False
     if name == "process_sort_index":

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.prefetch import ahead
+from traceconv.base.prefetch import prefetch
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.spool import Spool
@@ -106,7 +106,7 @@ class SecondPass:
         with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
             for windows in parts:
                 nester = CompleteNester()
-                with closing(ahead(self._nested_windows(nester, windows))) as nested:
+                with closing(prefetch(self._nested_windows(nester, windows))) as nested:
                     for rows, moments in nested:
                         self._by_id.add(rows)
                         self._moments.add(moments)
@@ -119,7 +119,7 @@ class SecondPass:
     def _nested_windows(
         nester: CompleteNester, spans: Iterator[RecordArray]
     ) -> Generator[tuple[RecordArray, RecordArray], None, None]:
-        with closing(ahead(spans)) as windows:
+        with closing(prefetch(spans)) as windows:
             yield from map(nester.feed, windows)
         yield nester.finish()
 

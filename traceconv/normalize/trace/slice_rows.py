@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import differences
-from traceconv.base.integers import whole_number
-from traceconv.base.prefetch import ahead
+from traceconv.base.integers import parse_int64
+from traceconv.base.prefetch import prefetch
 from traceconv.normalize.carried import NumberedRows
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import Spool
@@ -120,7 +120,7 @@ class SliceRows:
         track = batch.column("track_id")[row].as_py()
         start = batch.column("start_ns")[row].as_py()
         named = rule.named(*self._tracks.names_of(track)) or {}
-        model = whole_number(named.get("model_id"))
+        model = parse_int64(named.get("model_id"))
         process = self._tracks.process_id_of(track)
         return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.moments, args)
 
@@ -137,7 +137,7 @@ class SliceRows:
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         """The rows of one table."""
-        with closing(ahead(self._put_aside_for(table))) as batches:
+        with closing(prefetch(self._put_aside_for(table))) as batches:
             for batch, codes in batches:
                 nested = self._nested.take(batch.column("row").to_numpy())
                 yield row_batch(table, self._columns(table, batch, codes, nested))

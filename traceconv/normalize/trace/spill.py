@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.base.prefetch import ahead
+from traceconv.base.prefetch import prefetch
 from traceconv.normalize.sort.spool import give_up, put_aside_file, room_needed
 
 Int64 = NDArray[np.int64]
@@ -173,7 +173,7 @@ class Lane:
 
     def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All rows, in batches, each with the number of the rows before it. `columns`: only these (none: all)."""
-        return ahead((first, self._batch(number, *columns)) for number, first in enumerate(self._first_rows))
+        return prefetch((first, self._batch(number, *columns)) for number, first in enumerate(self._first_rows))
 
     def _batch(self, number: int, *columns: str) -> pa.RecordBatch:
         assert self._file is not None

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.base.integers import whole_number
+from traceconv.base.integers import parse_int64
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_of_64_bits(number: int) -> None:
-    assert whole_number(str(number)) == number
+    assert parse_int64(str(number)) == number
 
 
 @pytest.mark.parametrize(("text", "number"), [("+5", 5), ("-0", 0), ("007", 7), (5.0, 5)])
 def test_other_ways_to_write_them(text: object, number: int) -> None:
-    assert whole_number(text) == number
+    assert parse_int64(text) == number
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_other_ways_to_write_them(text: object, number: int) -> None:
     ],
 )
 def test_what_is_none(text: object) -> None:
-    assert whole_number(text) is None
+    assert parse_int64(text) is None

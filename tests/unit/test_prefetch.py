@@ -1,4 +1,4 @@
-"""Items made ahead: the same, in the same order; errors at their place; no thread left behind."""
+"""Prefetched items come in order, errors in their place, and no thread is left running."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from traceconv.base.prefetch import ahead
+from traceconv.base.prefetch import prefetch
 
 
 def threads() -> int:
-    return sum(thread.name == "traceconv-ahead" for thread in threading.enumerate())
+    return sum(thread.name.startswith("traceconv-prefetch") for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
 @pytest.mark.parametrize("depth", [1, 3])
 def test_all_items_come_in_order(count: int, depth: int) -> None:
-    assert list(ahead(iter(range(count)), depth)) == list(range(count))
+    assert list(prefetch(iter(range(count)), depth)) == list(range(count))
     assert threads() == 0
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 9])
-def test_an_error_comes_behind_the_items_before_it(place: int) -> None:
+def test_an_error_comes_after_the_items_before_it(place: int) -> None:
     def failing() -> Iterator[int]:
         yield from range(place)
         raise KeyError("odd")
 
     taken: list[int] = []
     with pytest.raises(KeyError, match="odd"):
-        taken.extend(ahead(failing()))
-    items = ahead(failing())
+        taken.extend(prefetch(failing()))
+    items = prefetch(failing())
     assert [next(items) for _ in range(place)] == list(range(place))
     with pytest.raises(KeyError, match="odd"):
         next(items)
@@ -38,7 +38,7 @@ def test_an_error_comes_behind_the_items_before_it(place: int) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 3, 5])
-def test_stopping_early_closes_what_makes_the_items_and_leaves_no_thread(taken: int) -> None:
+def test_closing_early_closes_the_source_and_leaves_no_thread(taken: int) -> None:
     closed = []
 
     def endless() -> Iterator[int]:
@@ -51,7 +51,7 @@ def test_stopping_early_closes_what_makes_the_items_and_leaves_no_thread(taken: 
             closed.append(True)
 
     source = endless()
-    items = ahead(source)
+    items = prefetch(source)
     assert [next(items) for _ in range(taken)] == list(range(taken))
     items.close()
     assert threads() == 0
@@ -59,7 +59,7 @@ def test_stopping_early_closes_what_makes_the_items_and_leaves_no_thread(taken: 
         assert closed == [True]
 
 
-def test_items_are_made_in_another_thread_while_those_before_them_are_used() -> None:
+def test_items_are_produced_while_earlier_ones_are_in_use() -> None:
     made = threading.Event()
 
     def two_steps() -> Iterator[int]:
@@ -69,7 +69,7 @@ def test_items_are_made_in_another_thread_while_those_before_them_are_used() -> 
         made.set()
         yield 3
 
-    items = ahead(two_steps())
+    items = prefetch(two_steps())
     assert [next(items) for _ in range(3)] == [0, 1, 2]
-    assert made.wait(10), "the item behind the one in use was not begun"
+    assert made.wait(10), "the item after the one in use was not started"
     assert list(items) == [3]
