@@ -48,12 +48,11 @@ def perfetto_messages(path: str) -> dict[str, Any]:
 
 def perfetto_reader(path: str) -> dict[str, Any]:
     """The trace read by our reader: batches of columns, not yet in a store."""
-    from traceconv.base.diagnostics import Accounts, ImportLog
-    from traceconv.formats.common.limits import Limits
+    from traceconv.formats.format import ReadRequest
     from traceconv.formats.registry import open_source
 
     begin = time.process_time()
-    reader = open_source("perfetto_proto", Path(path), ImportLog(), Accounts(), Limits(), lambda _: None)
+    reader = open_source("perfetto_proto", ReadRequest(Path(path)))
     return _measured("events", sum(batch.columns.count for batch in reader.batches()), begin)
 
 

@@ -14,7 +14,7 @@ from perfetto_builder import begin, end, message, packed, packet, small_trace, t
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto.framing import PacketFramer
 from traceconv.formats.perfetto_proto.reader import PerfettoReader
 from traceconv.pipeline.ingest import ingest
@@ -37,7 +37,7 @@ def read(data: bytes, path: Path) -> tuple[list[tuple[str, int | None, str | Non
     """The events of a trace as the reader alone gives them."""
     path.write_bytes(data)
     log, accounts = ImportLog(), Accounts()
-    reader = PerfettoReader(path, log, accounts, Limits(), lambda _: None)
+    reader = PerfettoReader(ReadRequest(path, log, accounts))
     found = []
     for batch in reader.batches():
         columns = batch.columns

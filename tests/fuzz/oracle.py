@@ -12,6 +12,7 @@ from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceSource
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.npulog.discover import find_captures, fingerprint
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.formats.registry import open_source
@@ -36,7 +37,7 @@ class Broken(AssertionError):
 def read_events(reader: str, path: Path) -> int:
     """Reads a trace file, without making rows of it; the number of events."""
     log, accounts = ImportLog(), Accounts()
-    source = open_source(reader, path, log, accounts, LIMITS, lambda count: None, ITEMS)
+    source = open_source(reader, ReadRequest(path, log, accounts, LIMITS, items=ITEMS))
     count = 0
     for batch in source.batches():
         count += batch.columns.count
@@ -58,7 +59,7 @@ def read_rows(reader: str, path: Path) -> int:
 
 def _rows(reader: str, path: Path, *, own: bool) -> int:
     log, accounts = ImportLog(), Accounts()
-    source = open_source(reader, path, log, accounts, LIMITS, lambda count: None, ITEMS)
+    source = open_source(reader, ReadRequest(path, log, accounts, LIMITS, items=ITEMS))
     passes: FirstPass | OwnExport | None = None
     second: SecondPass | None = None
     made: dict[str, int] = {}

@@ -15,7 +15,7 @@ from traceconv import native
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.events.trace import LABEL_FIELDS, TraceBatch
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto import translate
 from traceconv.formats.perfetto_proto.reader import PerfettoReader
 
@@ -203,7 +203,7 @@ def columns(batch: TraceBatch) -> dict[str, Any]:
 
 def read(path: Path) -> Iterator[Any]:
     log, accounts = ImportLog(), Accounts()
-    reader = PerfettoReader(path, log, accounts, Limits(), lambda _: None)
+    reader = PerfettoReader(ReadRequest(path, log, accounts))
     try:
         yield from map(columns, reader.batches())
     except InputError as error:

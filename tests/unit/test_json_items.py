@@ -16,7 +16,7 @@ from traceconv.base.errors import InputError
 from traceconv.cli.app import run
 from traceconv.events.items import Items
 from traceconv.events.trace import TOO_LONG
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.json_items import reader
 from traceconv.formats.json_items.outline import outline
 from traceconv.formats.json_items.reader import JsonItemsReader
@@ -31,7 +31,7 @@ class Read:
         path = folder / "doc.json"
         path.write_bytes(text)
         self.log, self.accounts = ImportLog(), Accounts()
-        reader = JsonItemsReader(path, self.log, self.accounts, Limits(), lambda count: None, items)
+        reader = JsonItemsReader(ReadRequest(path, self.log, self.accounts, items=items))
         self.rows: list[tuple[Any, ...]] = []
         self.batch_rows: list[int] = []
         self.tracks: list[Any] = []

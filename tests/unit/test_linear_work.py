@@ -14,6 +14,7 @@ from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.chrome_json import parser, patch, salvage
 from traceconv.formats.chrome_json.parser import TraceParser
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.furiosa_csv.format import HEAD
 from traceconv.formats.furiosa_csv.reader import FuriosaCsvReader
 
@@ -137,7 +138,7 @@ def test_a_name_of_many_lines(count: int, lost: int, tmp_path: Path) -> None:
     path = tmp_path / "spans.csv"
     path.write_text(",".join((*HEAD, "thread.id")) + "\n1,0,1,5,7,cat," + "a\n" * count + "b,9\n1,0,1,8,9,cat,c,9\n")
     accounts = Accounts()
-    reader = FuriosaCsvReader(path, ImportLog(), accounts, Limits(), lambda _: None)
+    reader = FuriosaCsvReader(ReadRequest(path, accounts=accounts))
     # With work that grew with the square of the number of lines, this would take minutes.
     assert sum(batch.columns.count for batch in reader.batches()) == (1 if lost else 2)
     assert sum(account.lost for account in accounts.by_record.values()) == lost

@@ -1,19 +1,40 @@
-"""What a source format is to the rest of the program."""
+"""What the rest of the program knows about a source format."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:
-    from traceconv.base.diagnostics import Accounts, ImportLog
-    from traceconv.events.trace import TraceSource
-    from traceconv.formats.common.limits import Limits
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.formats.common.limits import Limits
 
-#: Opens a trace file. The last argument is called with the number of bytes read since the call before.
-Reader: TypeAlias = "Callable[[Path, ImportLog, Accounts, Limits, Callable[[int], None]], TraceSource]"
+if TYPE_CHECKING:
+    from traceconv.events.items import Items
+    from traceconv.events.trace import TraceSource
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A trace file to read.
+
+    log, accounts  receive what the reader loses, and why
+    advance        called with the number of bytes read since the last call
+    items          where a JSON document contains its items, from a rule file
+    """
+
+    path: Path
+    log: ImportLog = field(default_factory=ImportLog)
+    accounts: Accounts = field(default_factory=Accounts)
+    limits: Limits = field(default_factory=Limits)
+    advance: Callable[[int], None] = lambda byte_count: None
+    items: Items | None = None
+
+
+#: Opens a trace file. Raises InputError for a file that it can't read.
+Reader: TypeAlias = "Callable[[ReadRequest], TraceSource]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +44,7 @@ class Format:
     name         what `--reader` takes and `run.source_format` contains
     title        what `traceconv info` calls such a file
     sniff        confidence, 0 to 100, that a file with these first decompressed bytes has this format
-    load_reader  imports the reader of trace files; None where `registry` opens the files differently
+    reader       `module:name` of the Reader of its trace files; empty for raw logs
     event_times  how start_ns and dur_ns follow from the file, for `traceconv why`; empty: from ts and dur in µs
     in_captures  its files belong to captures, folders that are read as one recording
     read_ahead   a thread should read ahead: the reader works mostly outside of the interpreter's lock
@@ -33,8 +54,13 @@ class Format:
     name: str
     title: str
     sniff: Callable[[bytes], int]
-    load_reader: Callable[[], Reader] | None = None
+    reader: str = ""
     event_times: str = ""
     in_captures: bool = False
     read_ahead: bool = False
     why_skipped: Callable[[Path], str | None] = lambda path: None
+
+    def load_reader(self) -> Reader:
+        """Import the reader."""
+        found: Reader = pkgutil.resolve_name(self.reader)
+        return found

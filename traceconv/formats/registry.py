@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, UsageError, printable, suggestion
-from traceconv.events.items import Items
 from traceconv.events.trace import TraceSource
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.common.files import STDIN, head_of, why_empty
-from traceconv.formats.common.limits import Limits
-from traceconv.formats.format import Format
+from traceconv.formats.format import Format, ReadRequest
 from traceconv.formats.furiosa_csv.format import FORMAT as FURIOSA_CSV
 from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
 from traceconv.formats.json_items.format import may_have_items
@@ -58,29 +54,12 @@ def in_captures(name: str | None) -> bool:
     return found is not None and found.in_captures
 
 
-def open_source(
-    name: str,
-    path: Path,
-    log: ImportLog,
-    accounts: Accounts,
-    limits: Limits,
-    advance: Callable[[int], None],
-    items: Items | None = None,
-) -> TraceSource:
-    """Opens a trace file with the reader of a name; `items`: where a document has its items, for that reader.
-
-    Raises InputError for a file that can't be read.
-    """
+def open_source(name: str, request: ReadRequest) -> TraceSource:
+    """Open a trace file with the reader of a name. Raises InputError for a file that can't be read."""
     found = format_of(name)
-    if name == JSON_ITEMS.name:
-        if items is None:
-            raise UsageError("json_items needs to know where the items are: --rules FILE, with a section [items]")
-        from traceconv.formats.json_items.reader import JsonItemsReader
-
-        return JsonItemsReader(path, log, accounts, limits, advance, items)
-    if found is None or found.load_reader is None:
+    if found is None or not found.reader:
         raise UsageError(f"the reader '{printable(name)}' does not read trace files")
-    return found.load_reader()(path, log, accounts, limits, advance)
+    return found.load_reader()(request)
 
 
 def best_match(head: bytes) -> Format:

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog, LogEntry, Severity
+from traceconv.base.diagnostics import Code, ImportLog, LogEntry, Severity
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import sums
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.common.files import head_of
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.json_items.outline import Outline, outline
 from traceconv.formats.registry import SURE, best_match, open_source
@@ -77,8 +77,8 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
 
     Raises InputError when it can't be read, or holds nothing that can be used.
     """
-    log, accounts = ImportLog(), Accounts()
-    source = open_source(reader, path, log, accounts, Limits(), lambda _: None)
+    log = ImportLog()
+    source = open_source(reader, ReadRequest(path, log))
     seen = _Seen((*rules, *built_in()))
     for batch in source.batches():
         seen.take(batch)

@@ -26,6 +26,7 @@ from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import format_of, open_source
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.classify import MemoryMarkers, RuleSet, built_in
@@ -152,9 +153,8 @@ class _Read:
         self.process_names: set[str | None] = set()
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
-        self.reader = open_source(
-            recording.format, path, read_log, self.accounts, options.limits, observer.advance, options.items
-        )
+        request = ReadRequest(path, read_log, self.accounts, options.limits, observer.advance, options.items)
+        self.reader = open_source(recording.format, request)
         self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import open_source
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
@@ -90,7 +90,7 @@ def batches(source: SourceFile, reader: str) -> Iterator[Batch]:
     """All events of a source."""
     kinds, places = phases.Kinds(), US_PLACES
     name = reader if reader != "vendor_folder" else "chrome_json"
-    opened = open_source(name, source.path, ImportLog(), Accounts(), Limits(ratio=1 << 40), lambda count: None)
+    opened = open_source(name, ReadRequest(source.path, limits=Limits(ratio=1 << 40)))
     for batch in opened.batches():
         if batch.first_ordinal == 0:
             places = time_places(batch.columns)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Raw
 
-from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.reader import TraceFileReader
 from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.provenance.evidence import MAX_BYTES, Evidence
 from traceconv.provenance.files import Block, SourceFile, Sources
 
@@ -86,8 +86,7 @@ def _decoded(text: bytes) -> list[Raw]:
 
 def _parsed_again(source: SourceFile, event_id: int, block: Block) -> tuple[int, int]:
     """The place of an event in text that was damaged: by reading the file as ingest did, up to its block."""
-    log, accounts = ImportLog(), Accounts()
-    reader = TraceFileReader(source.path, log, accounts, Limits(ratio=1 << 40), lambda count: None)
+    reader = TraceFileReader(ReadRequest(source.path, limits=Limits(ratio=1 << 40)))
     ordinal = _ordinal(event_id)
     for batch in reader.batches():
         if batch.first_ordinal <= ordinal < batch.first_ordinal + batch.columns.count:

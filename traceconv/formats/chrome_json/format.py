@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:')
 _EVENT = re.compile(rb'"ph"\s*:')
@@ -20,10 +20,10 @@ def sniff(head: bytes) -> int:
     return 90 if _EVENT.search(head) else 20
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.chrome_json.reader import TraceFileReader
-
-    return TraceFileReader
-
-
-FORMAT = Format("chrome_json", "a trace in Chrome's JSON", sniff, _load_reader, read_ahead=True)
+FORMAT = Format(
+    "chrome_json",
+    "a trace in Chrome's JSON",
+    sniff,
+    "traceconv.formats.chrome_json.reader:TraceFileReader",
+    read_ahead=True,
+)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-from traceconv.base.diagnostics import Accounts, ImportLog
-from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.chrome_json.parser import TraceParser
-from traceconv.formats.common.file_reader import FileReader, keys_object
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
+from traceconv.formats.format import ReadRequest
 
-#: The one source of a run that is read from one file.
-SOURCE_ID = 1
+__all__ = ["SOURCE_ID", "TraceFileReader"]
 
 
 class TraceFileReader(FileReader):
     """Reads one file. After `batches` has come to its end, the rest is known."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        super().__init__(path, log, accounts, limits, advance)
-        self._parser = TraceParser(log, limits)
+    def __init__(self, request: ReadRequest) -> None:
+        super().__init__(request)
+        self._parser = TraceParser(request.log, request.limits)
+        self.keys = self._parser.keys
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, in the order of the text. Raises InputError when the file can't be read."""
@@ -38,20 +33,6 @@ class TraceFileReader(FileReader):
 
     def _noted(self, batches: Iterator[TraceBatch]) -> Iterator[TraceBatch]:
         for batch in batches:
-            first_id = (SOURCE_ID << ORDINAL_BITS) + batch.first_ordinal
-            self.blocks.append((first_id, batch.columns.count, batch.byte_offset, batch.byte_count))
+            self._note_block(batch)
             yield batch
-
-    @property
-    def found_events(self) -> bool:
-        """Whether the text has a place for events."""
-        return self._parser.found_events
-
-    @property
-    def keys(self) -> dict[str, bytes]:
-        """What stands around the events: key → text of its value."""
-        return self._parser.keys
-
-    def options(self) -> str | None:
-        """The same as the text of one JSON object; values that are no JSON as strings. None when there are none."""
-        return keys_object(self.keys)
+        self.found_events = self._parser.found_events

@@ -1,37 +1,66 @@
-"""What all readers of one file of text or packets have in common: the file, its size and digest, its blocks."""
+"""What all readers of one file of text or packets have in common: the file, its size and digest, its batches."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import msgspec
 
-from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.base.diagnostics import ImportLog
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import EventColumns, Segment, TraceBatch, TrackName
 from traceconv.formats.common.files import TextSource
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
+
+#: The number of the one source of a run that is read from one file.
+SOURCE_ID = 1
 
 
 class FileReader:
-    """The part of `TraceSource` that says what was read; `blocks` is for the reader to fill."""
+    """A `TraceSource` without its `batches`, which make their batches with `_next_batch`.
 
-    def __init__(
-        self,
-        path: Path,
-        log: ImportLog,
-        accounts: Accounts,
-        limits: Limits,
-        advance: Callable[[int], None],
-        *,
-        is_text: bool = True,
-    ) -> None:
-        self._path = path
-        self._log = log
-        self._accounts = accounts
-        self._limits = limits
-        self._source = TextSource(path, log, limits, advance, is_text=is_text)
+    A reader sets `found_events` and `keys` as it finds them.
+    """
+
+    def __init__(self, request: ReadRequest, *, is_text: bool = True) -> None:
+        self._path = request.path
+        self._log = request.log
+        self._accounts = request.accounts
+        self._limits = request.limits
+        self._is_text = is_text
+        self._source = TextSource(request.path, request.log, request.limits, request.advance, is_text=is_text)
+        self._ordinal = 0
         self.blocks: list[tuple[int, int, int | None, int | None]] = []
+        self.found_events = False
+        self.keys: dict[str, bytes] = {}
+
+    def options(self) -> str | None:
+        """What the file says about itself, as one JSON object; None when it says nothing."""
+        return keys_object(self.keys)
+
+    def _next_batch(
+        self,
+        columns: EventColumns,
+        byte_offset: int | None,
+        byte_count: int | None,
+        *,
+        segments: tuple[Segment, ...] = (),
+        names: tuple[TrackName, ...] = (),
+    ) -> TraceBatch:
+        """The next batch, from a byte range of the text; noted as a block."""
+        batch = TraceBatch(self._ordinal, byte_offset, byte_count, columns, segments, names)
+        self._note_block(batch)
+        self._ordinal += columns.count
+        return batch
+
+    def _note_block(self, batch: TraceBatch) -> None:
+        first_id = (SOURCE_ID << ORDINAL_BITS) + batch.first_ordinal
+        self.blocks.append((first_id, batch.columns.count, batch.byte_offset, batch.byte_count))
+
+    def _second_pass(self) -> TextSource:
+        """The text once more, without diagnostics and progress."""
+        return TextSource(self._path, ImportLog(), self._limits, lambda byte_count: None, is_text=self._is_text)
 
     @property
     def size_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 #: The first cells of the header, in this order, in every version.
 HEAD = ("trace_id", "parent_span_id", "span_id", "start", "end", "cat", "name")
@@ -18,16 +18,10 @@ def sniff(head: bytes) -> int:
     return 96 if head.removeprefix(b"\xef\xbb\xbf").startswith(_SIGNATURE) else 0
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.furiosa_csv.reader import FuriosaCsvReader
-
-    return FuriosaCsvReader
-
-
 FORMAT = Format(
     "furiosa_csv",
     "a trace of Furiosa's profiler (CSV)",
     sniff,
-    _load_reader,
+    "traceconv.formats.furiosa_csv.reader:FuriosaCsvReader",
     event_times="start, and end less start: ns in the file",
 )

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
-from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
-from traceconv.events.npu import ORDINAL_BITS
+from traceconv.base.diagnostics import Account, Code
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.formats.common.columns import durations, integers
-from traceconv.formats.common.file_reader import FileReader
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.furiosa_csv.format import BEGINS, HEAD
 from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords, RecordBatch
 
-SOURCE_ID = 1
 _NAME = HEAD.index("name")
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 #: Its own Chrome export puts the tracks of processing elements behind all threads.
@@ -49,12 +46,10 @@ class _Cut:
 class FuriosaCsvReader(FileReader):
     """Reads one file, as `TraceSource` has it."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        super().__init__(path, log, accounts, limits, advance)
+    def __init__(self, request: ReadRequest) -> None:
+        super().__init__(request)
         self._damaged = Account()
-        self._records = CsvRecords(self._source.chunks(), log, self._damaged, path.name, ragged=BEGINS)
+        self._records = CsvRecords(self._source.chunks(), self._log, self._damaged, self._path.name, ragged=BEGINS)
         self._right: tuple[str, ...] = ()
         self._tids: set[int] = set()
         self._cut: _Cut | None = None
@@ -65,19 +60,19 @@ class FuriosaCsvReader(FileReader):
         if header[: len(HEAD)] != HEAD:
             return
         self._right = header[len(HEAD) :]
-        ordinal, end = 0, 0
+        self.found_events = bool(self._right)
+        end = 0
         for batch in self._records.batches():
             spans = self._whole(batch)
             end = batch.byte_offset + batch.byte_count
             if spans:
-                yield self._batch(ordinal, batch.byte_offset, batch.byte_count, spans)
-                ordinal += len(spans)
+                yield self._batch(batch.byte_offset, batch.byte_count, spans)
         if self._cut is not None:
             self._lose_cut("ends before its thread")
         if self._damaged.records:
             self._accounts.by_record["damaged records"] = self._damaged
         if self._tids:
-            yield self._names(ordinal, end)
+            yield self._names(end)
 
     def _whole(self, batch: RecordBatch) -> list[tuple[list[str], str | None]]:
         """The spans of a batch: cells of which the last is the name, those behind it; its full text if cut."""
@@ -133,7 +128,7 @@ class FuriosaCsvReader(FileReader):
         message = f"line {line}: a record of {len(row)} cells {why}"
         self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=1)
 
-    def _batch(self, ordinal: int, offset: int, size: int, spans: Sequence[tuple[list[str], str | None]]) -> TraceBatch:
+    def _batch(self, offset: int, size: int, spans: Sequence[tuple[list[str], str | None]]) -> TraceBatch:
         times = integers([int(row[3]) for row, _ in spans])
         ends = [int(row[4]) for row, _ in spans]
         args = [self._args(row, full) for row, full in spans]
@@ -149,7 +144,7 @@ class FuriosaCsvReader(FileReader):
             "dur": durations(times, ends),
             "args": binary_column([json.dumps(one, ensure_ascii=False).encode() for one in args]),
         }
-        return self._made(ordinal, offset, size, EventColumns(len(spans), labels, raw, None))
+        return self._made(offset, size, EventColumns(len(spans), labels, raw, None))
 
     def _tid(self, row: Sequence[str]) -> int | str:
         cells = dict(zip(self._right, row[len(HEAD) :], strict=True))
@@ -169,7 +164,7 @@ class FuriosaCsvReader(FileReader):
             args["unquoted_name"] = full
         return args
 
-    def _names(self, ordinal: int, offset: int) -> TraceBatch:
+    def _names(self, offset: int) -> TraceBatch:
         """What the tracks of processing elements are called: made by us, from no bytes of the file."""
         elements = sorted(self._tids)
         labels: dict[str, Sequence[object]] = {
@@ -179,20 +174,7 @@ class FuriosaCsvReader(FileReader):
             "tid": [_NPU_TID + element for element in elements],
         }
         args = [json.dumps({"name": f"NPU {element}"}).encode() for element in elements]
-        return self._made(ordinal, offset, 0, EventColumns(len(elements), labels, {"args": binary_column(args)}, None))
+        return self._made(offset, 0, EventColumns(len(elements), labels, {"args": binary_column(args)}, None))
 
-    def _made(self, ordinal: int, offset: int, size: int, columns: EventColumns) -> TraceBatch:
-        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + ordinal, columns.count, offset, size))
-        return TraceBatch(ordinal, offset, size, columns, (Segment(offset, b"", columns.count),))
-
-    @property
-    def found_events(self) -> bool:
-        """Whether the file has the header of such a table."""
-        return bool(self._right)
-
-    @property
-    def keys(self) -> Mapping[str, bytes]:
-        return {}
-
-    def options(self) -> str | None:
-        return None
+    def _made(self, offset: int, size: int, columns: EventColumns) -> TraceBatch:
+        return self._next_batch(columns, offset, size, segments=(Segment(offset, b"", columns.count),))

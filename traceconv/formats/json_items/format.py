@@ -18,5 +18,6 @@ FORMAT = Format(
     "json_items",
     "a JSON document read by the [items] of a rule file",
     lambda head: 0,
+    "traceconv.formats.json_items.reader:JsonItemsReader",
     event_times="the keys that the [items] of the rule file name, in its unit; an end less the start",
 )

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import Any
 
 import ijson
 import pyarrow as pa
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog
-from traceconv.base.errors import InputError, printable
-from traceconv.events.items import ITEMS_KEY, Items
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.errors import InputError, UsageError, printable
+from traceconv.events.items import ITEMS_KEY
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, patch
-from traceconv.formats.common.file_reader import FileReader, keys_object
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN, TextSource
 from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.json_items.feeding import Guard, pieces
 from traceconv.formats.json_items.fields import ItemFields
 
-SOURCE_ID = 1
 _BATCH = 16384
 #: The last brackets of a piece, this many, are fed one by one: where an item appears, it ends.
 _LAST_BRACKETS = 8
@@ -41,36 +39,25 @@ Place = tuple["int | None", "int | None"]
 class JsonItemsReader(FileReader):
     """Reads one file; where ijson stops, `JsonDocument` reads it again and goes on with the item that follows."""
 
-    def __init__(
-        self,
-        path: Path,
-        log: ImportLog,
-        accounts: Accounts,
-        limits: Limits,
-        advance: Callable[[int], None],
-        items: Items,
-    ) -> None:
-        if path == STDIN:
+    def __init__(self, request: ReadRequest) -> None:
+        items = request.items
+        if items is None:
+            raise UsageError("json_items needs a description of the items: --rules FILE, with a section [items]")
+        if request.path == STDIN:
             raise InputError("a document with items can't be read from standard input: give its path")
-        super().__init__(path, log, accounts, limits, advance)
+        super().__init__(request)
         self._prefix = items.prefix
         self._fields = ItemFields(items)
         said = {key: value for key, value in asdict(items).items() if value is not None}
-        self.keys: dict[str, bytes] = {ITEMS_KEY: json.dumps(said).encode()}
-        self.found_events = False
+        self.keys = {ITEMS_KEY: json.dumps(said).encode()}
         self._rows: list[tuple[Any, ...]] = []
         self._place: Place = (None, None)
-        self._ordinal = 0
         self._tracks: set[tuple[str | None, str | None]] = set()
         self._names: list[TrackName] = []
         self._shapes: set[tuple[str, ...]] = set()
         self._dotted: dict[str, None] = {}
         self._repeated: list[str] = []
         self._arrays = self._others = 0
-
-    def options(self) -> str | None:
-        """Where the items were looked for."""
-        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All items, in the order of the text. InputError when the file can't be read, or has none at the prefix."""

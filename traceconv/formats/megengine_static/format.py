@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:profiler|graph_exec)"\s*:\s*\{')
 _MEMBER = re.compile(rb'"(?:opr_internal_pf|opr_footprint|comp_seq|mem_chunk|operator|var|device|host)"\s*:')
@@ -15,16 +15,10 @@ def sniff(head: bytes) -> int:
     return 94 if _OPENING.match(head) and _MEMBER.search(head) else 0
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.megengine_static.reader import MegEngineStaticReader
-
-    return MegEngineStaticReader
-
-
 FORMAT = Format(
     "megengine_static",
     "a static profile of MegEngine",
     sniff,
-    _load_reader,
+    "traceconv.formats.megengine_static.reader:MegEngineStaticReader",
     event_times="start, and end less start, in seconds there",
 )

@@ -8,22 +8,19 @@ An operator that never ran has no times, and so no event: `info` in the log says
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
-from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
-from traceconv.formats.common.file_reader import FileReader
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
+from traceconv.formats.format import ReadRequest
 
-SOURCE_ID = 1
 _SIDES = ("device", "host")
 #: Times are seconds: beyond this many lies no time that 64 bits of nanoseconds hold.
 _FAR_SECONDS = Decimal(2) ** 62 / 10**9
@@ -32,13 +29,10 @@ _FAR_SECONDS = Decimal(2) ** 62 / 10**9
 class MegEngineStaticReader(FileReader):
     """Reads one file, as `TraceSource` has it. The file is one JSON object: it is held in memory whole."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        super().__init__(path, log, accounts, limits, advance)
-        self._limit = limits.event_bytes
+    def __init__(self, request: ReadRequest) -> None:
+        super().__init__(request)
+        self._limit = request.limits.event_bytes
         self._facts: dict[str, int] = {}
-        self.found_events = False
 
     def batches(self) -> Iterator[TraceBatch]:
         """An event for each operator on each computing node. InputError when the file is no such profile."""
@@ -52,16 +46,14 @@ class MegEngineStaticReader(FileReader):
             "comp_seq": len(graph["comp_seq"]) if isinstance(graph.get("comp_seq"), list) else 0,
             "footprints": len(footprints),
         }
-        ordinal = 0
         for side in _SIDES:
             entries = _mapping(profiler.get(side))
             events = list(self._events(side, entries, operators, footprints))
             if events:
-                yield self._batch(ordinal, events)
-                ordinal += len(events)
+                yield self._batch(events)
         names = [name for name in _SIDES if profiler.get(name)]
         if names:
-            yield self._processes(ordinal, names)
+            yield self._processes(names)
         timed = {key for side in _SIDES for key in _mapping(profiler.get(side))}
         silent = len(operators.keys() - timed)
         if silent:
@@ -113,7 +105,7 @@ class MegEngineStaticReader(FileReader):
                     args["kern_ns"] = kern - start
                 yield side, node, str(operator.get("name", key)), start, end - start, args
 
-    def _batch(self, ordinal: int, events: Sequence[tuple[str, str, str, int, int, dict[str, object]]]) -> TraceBatch:
+    def _batch(self, events: Sequence[tuple[str, str, str, int, int, dict[str, object]]]) -> TraceBatch:
         sides, nodes, names, starts, durs, args = zip(*events, strict=True)
         labels = {
             "name": list(names),
@@ -127,24 +119,19 @@ class MegEngineStaticReader(FileReader):
             "dur": pa.array(durs, pa.int64()),
             "args": binary_column([_json(one) for one in args]),
         }
-        return self._made(ordinal, EventColumns(len(events), labels, raw, None))
+        return self._made(EventColumns(len(events), labels, raw, None))
 
-    def _processes(self, ordinal: int, names: Sequence[str]) -> TraceBatch:
+    def _processes(self, names: Sequence[str]) -> TraceBatch:
         labels: dict[str, Sequence[object]] = {
             "name": ["process_name"] * len(names),
             "ph": ["M"] * len(names),
             "pid": [_SIDES.index(name) for name in names],
         }
         args = binary_column([_json({"name": name}) for name in names])
-        return self._made(ordinal, EventColumns(len(names), labels, {"args": args}, None))
+        return self._made(EventColumns(len(names), labels, {"args": args}, None))
 
-    def _made(self, ordinal: int, columns: EventColumns) -> TraceBatch:
-        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + ordinal, columns.count, 0, self._text_bytes))
-        return TraceBatch(ordinal, 0, self._text_bytes, columns, (Segment(0, b"", columns.count),))
-
-    @property
-    def keys(self) -> Mapping[str, bytes]:
-        return {}
+    def _made(self, columns: EventColumns) -> TraceBatch:
+        return self._next_batch(columns, 0, self._text_bytes, segments=(Segment(0, b"", columns.count),))
 
     def options(self) -> str | None:
         """How large the graph is."""

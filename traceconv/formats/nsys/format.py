@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 MAGIC = b"SQLite format 3\0"
 #: Names of tables that reports have and other databases don't; the schema is at the beginning of the file.
@@ -18,16 +18,10 @@ def sniff(head: bytes) -> int:
     return 90 if _TABLES.search(head) else 40
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.nsys.reader import NsysReader
-
-    return NsysReader
-
-
 FORMAT = Format(
     "nsys",
     "a report of Nsight Systems (SQLite)",
     sniff,
-    _load_reader,
+    "traceconv.formats.nsys.reader:NsysReader",
     event_times="start, and end less start: ns in the file",
 )

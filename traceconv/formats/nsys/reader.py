@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import Coded, EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded
 from traceconv.formats.common.columns import durations, integers, json_objects, whole
-from traceconv.formats.common.file_reader import keys_object
+from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
 from traceconv.formats.common.files import STDIN, container_of, opened
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.nsys.database import Damage, Database, Row
 from traceconv.formats.nsys.format import MAGIC
 from traceconv.formats.nsys.names import Names
@@ -38,7 +38,6 @@ from traceconv.formats.nsys.tables import (
 
 Int64 = NDArray[np.int64]
 
-SOURCE_ID = 1
 #: Correlation ids up to this are looked up in a table of bits, so that calls that launch nothing start no arrow.
 _MAX_CORRELATION = 1 << 26
 _ARROWS = "launch"
@@ -62,19 +61,17 @@ class _Columns:
 class NsysReader:
     """Reads one report. After `batches` has come to its end, the rest is known."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, _limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        _check_file(path)
-        self._path = path
-        self._log = log
-        self._accounts = accounts
-        self._advance = advance
+    def __init__(self, request: ReadRequest) -> None:
+        _check_file(request.path)
+        self._path = request.path
+        self._log = request.log
+        self._accounts = request.accounts
+        self._advance = request.advance
         self._ordinal = 0
         self._launching: dict[int, NDArray[np.bool_]] = {}
         self._names_said: set[object] = set()
         self.blocks: list[tuple[int, int, int | None, int | None]] = []
-        self.size_bytes = path.stat().st_size
+        self.size_bytes = self._path.stat().st_size
         self.digest = None
         self.container = "plain"
         self.found_events = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 _PACKET_TAG = 0x0A
 #: The packets that are looked at, and the most that a packet may have of fields.
@@ -74,10 +74,9 @@ def _fields(packet: bytes, whole: bool) -> set[int] | None:
     return found
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.perfetto_proto.reader import PerfettoReader
-
-    return PerfettoReader
-
-
-FORMAT = Format("perfetto_proto", "a Perfetto trace (protobuf)", sniff, _load_reader)
+FORMAT = Format(
+    "perfetto_proto",
+    "a Perfetto trace (protobuf)",
+    sniff,
+    "traceconv.formats.perfetto_proto.reader:PerfettoReader",
+)

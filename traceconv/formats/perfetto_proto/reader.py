@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
 from traceconv.base.deflate import Damaged, inflater, unfolded
-from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.base.zstd_frames import ZstdFrames
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TrackName
-from traceconv.formats.common.file_reader import FileReader, keys_object
-from traceconv.formats.common.files import STDIN, TextSource
-from traceconv.formats.common.limits import FREE_BYTES, Limits
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
+from traceconv.formats.common.files import STDIN
+from traceconv.formats.common.limits import FREE_BYTES
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Notes
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
@@ -33,7 +33,6 @@ from traceconv.formats.perfetto_proto.tracks import Descriptors
 from traceconv.formats.perfetto_proto.translate import Table, Translator
 from traceconv.wire.protobuf import LEN, WireError
 
-SOURCE_ID = 1
 _PIECE = 1 << 20
 #: Packets within packets within packets …: more than this no writer makes.
 _MAX_NESTING = 4
@@ -44,19 +43,16 @@ _MAX_METADATA_BYTES = 1 << 20
 class PerfettoReader(FileReader):
     """Reads one trace. After `batches` has come to its end, the rest is known."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        if path == STDIN:
+    def __init__(self, request: ReadRequest) -> None:
+        if request.path == STDIN:
             raise InputError("a Perfetto trace in protobuf can't be read from standard input: give its path")
-        super().__init__(path, log, accounts, limits, advance, is_text=False)
+        super().__init__(request, is_text=False)
         self._texts = Texts()
         self._clocks = Clocks()
         self._tracks = Descriptors(self._texts)
         self._sequences = Sequences(self._clocks)
         self._notes = Notes()
         self._losses = Losses()
-        self._ordinal = 0
         self._said: tuple[TrackName, ...] = ()
         self._unread: Counter[int] = Counter()
         self._unfolded = 0
@@ -64,12 +60,6 @@ class PerfettoReader(FileReader):
         self._chrome_bytes = 0
         #: Of an export of ours: what was added to its times.
         self._shift_ns: int | None = None
-        self.found_events = False
-        self.keys: dict[str, bytes] = {}
-
-    def options(self) -> str | None:
-        """What the trace says of its clocks, as one JSON object."""
-        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, in the order of the file. Raises InputError when the file can't be read."""
@@ -86,9 +76,8 @@ class PerfettoReader(FileReader):
     # -- what stands anywhere in the file: descriptors, clocks --
 
     def _describe(self) -> None:
-        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None, is_text=False)
         framer = PacketFramer(max_bytes=self._limits.event_bytes)
-        for chunk in quiet.chunks():
+        for chunk in self._second_pass().chunks():
             for window in framer.feed(chunk):
                 self._descriptions(window, 0)
         for window in framer.finish():

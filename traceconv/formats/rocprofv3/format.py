@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 
@@ -14,16 +14,10 @@ def sniff(head: bytes) -> int:
     return 98 if _OPENING.match(head) else 0
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.rocprofv3.reader import Rocprofv3Reader
-
-    return Rocprofv3Reader
-
-
 FORMAT = Format(
     "rocprofv3",
     "an output of rocprofv3 (JSON)",
     sniff,
-    _load_reader,
+    "traceconv.formats.rocprofv3.reader:Rocprofv3Reader",
     event_times="start_timestamp, and end_timestamp less it: ns in the file",
 )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog
-from traceconv.events.npu import ORDINAL_BITS
+from traceconv.base.diagnostics import Code
 from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
 from traceconv.formats.common.columns import durations, integers
-from traceconv.formats.common.file_reader import FileReader, keys_object
+from traceconv.formats.common.file_reader import FileReader
 from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocprofv3.records import (
     Agent,
     CounterSymbol,
@@ -25,7 +23,6 @@ from traceconv.formats.rocprofv3.records import (
     Record,
 )
 
-SOURCE_ID = 1
 _ROOT = "rocprofiler-sdk-tool"
 _GPU = 2
 _ARROWS = "launch"
@@ -52,19 +49,10 @@ class _Process:
 class Rocprofv3Reader(FileReader):
     """Reads one file. After `batches` has come to its end, the rest is known."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        super().__init__(path, log, accounts, limits, advance)
-        self._ordinal = 0
+    def __init__(self, request: ReadRequest) -> None:
+        super().__init__(request)
         self._tracks_said: set[object] = set()
         self._said: list[TrackName] = []
-        self.found_events = False
-        self.keys: dict[str, bytes] = {}
-
-    def options(self) -> str | None:
-        """What the results say of themselves: metadata of each process."""
-        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All records, in the order of the text. Raises InputError when the file can't be read."""
@@ -253,12 +241,8 @@ class Rocprofv3Reader(FileReader):
             "args": binary_column([row.args for row in rows]),
         }
         columns = EventColumns(count, labels, raw, None, flows if usable else None)
-        said, self._said = tuple(self._said), []
-        batch = TraceBatch(self._ordinal, item.byte_offset, item.byte_count, columns, (), said)
-        first_id = (SOURCE_ID << ORDINAL_BITS) + self._ordinal
-        self.blocks.append((first_id, count, item.byte_offset, item.byte_count))
-        self._ordinal += count
-        return batch
+        names, self._said = tuple(self._said), []
+        return self._next_batch(columns, item.byte_offset, item.byte_count, names=names)
 
 
 @dataclass(slots=True)

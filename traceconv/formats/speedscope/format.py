@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceconv.formats.format import Format, Reader
+from traceconv.formats.format import Format
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
 _SCHEMA = re.compile(rb'"\$schema"\s*:\s*"[^"]*speedscope[^"]*file-format-schema')
@@ -21,16 +21,10 @@ def sniff(head: bytes) -> int:
     return 93 if _FRAMES.search(head) or _PROFILES.search(head) else 0
 
 
-def _load_reader() -> Reader:
-    from traceconv.formats.speedscope.reader import SpeedscopeReader
-
-    return SpeedscopeReader
-
-
 FORMAT = Format(
     "speedscope",
     "a speedscope profile",
     sniff,
-    _load_reader,
+    "traceconv.formats.speedscope.reader:SpeedscopeReader",
     event_times="times of events; in a sampled profile, sums of weights",
 )

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
-from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
+from traceconv.base.diagnostics import Account, Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import LARGEST, is_time
-from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TOO_LONG, EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.formats.common.columns import integers
-from traceconv.formats.common.file_reader import FileReader, keys_object
-from traceconv.formats.common.files import STDIN, TextSource
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
+from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
-from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.speedscope.stacks import SampledStacks, rounded
 
-SOURCE_ID = 1
 #: Nanoseconds of a unit; what is not here is no time.
 _UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds": 10**9}
 _LISTS = ("events", "samples", "weights")
@@ -59,24 +56,15 @@ class _Profile:
 class SpeedscopeReader(FileReader):
     """Reads one file, twice: first the names and units, which may stand behind what they are for."""
 
-    def __init__(
-        self, path: Path, log: ImportLog, accounts: Accounts, limits: Limits, advance: Callable[[int], None]
-    ) -> None:
-        if path == STDIN:
+    def __init__(self, request: ReadRequest) -> None:
+        if request.path == STDIN:
             raise InputError("a speedscope file can't be read from standard input: give its path")
-        super().__init__(path, log, accounts, limits, advance)
+        super().__init__(request)
         self._names: list[str] = []
         self._frame_args: dict[int, bytes] = {}
         self._profiles: dict[int, _Profile] = {}
-        self._ordinal = 0
         self._rounded = 0
         self._unknown_frames = 0
-        self.found_events = False
-        self.keys: dict[str, bytes] = {}
-
-    def options(self) -> str | None:
-        """What the file says of itself, as one JSON object."""
-        return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, profile by profile. Raises InputError when the file can't be read, or is none."""
@@ -123,8 +111,7 @@ class SpeedscopeReader(FileReader):
 
     def _read_names(self) -> None:
         """The frames, and what stands beside the lists. What is wrong is said when the lists are read."""
-        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
-        for item in JsonDocument(quiet.chunks(), _shape, ImportLog(), self._limits, Account()).items():
+        for item in JsonDocument(self._second_pass().chunks(), _shape, ImportLog(), self._limits, Account()).items():
             if isinstance(item, Elements):
                 if item.path == ("shared", "frames"):
                     self._take_frames(item.texts)
@@ -286,10 +273,7 @@ class SpeedscopeReader(FileReader):
             known = self._frame_args
             args = [known.get(frame, b"") if ph != "E" else b"" for ph, frame in zip(phases, frames, strict=True)]
             raw["args"] = binary_column(args)
-        self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + self._ordinal, count, byte_offset, byte_count))
-        batch = TraceBatch(self._ordinal, byte_offset, byte_count, EventColumns(count, labels, raw, None))
-        self._ordinal += count
-        return batch
+        return self._next_batch(EventColumns(count, labels, raw, None), byte_offset, byte_count)
 
 
 def _shape(path: JsonPath) -> str:

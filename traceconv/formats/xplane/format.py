@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.format import Format
+from traceconv.formats.format import Format, ReadRequest
 
 #: XSpace.planes: a message (field 1), which begins with an id (field 1, left out when 0) and a name (field 2).
 _PLANE = re.compile(rb"\x0a[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12([\x01-\x7f])")
@@ -25,9 +25,10 @@ def sniff(head: bytes) -> int:
     return 85 if readable and following in (b"\x1a", b"\x22", b"\x2a", b"\x32", b"\x0a", b"") else 0
 
 
-def _not_read(path: Path, *_: object) -> NoReturn:
+def not_supported(request: ReadRequest) -> NoReturn:
+    """Refuse a file of this format."""
     raise InputError(
-        f"{printable(str(path))} is a profile of JAX or XLA in protobuf (XSpace), which is not supported yet; "
+        f"{printable(str(request.path))} is a profile of JAX or XLA in protobuf (XSpace), which is not supported yet; "
         "ingest the trace.json.gz next to it"
     )
 
@@ -40,4 +41,10 @@ def _why_skipped(path: Path) -> str | None:
     return "is read from the trace.json.gz next to it" if traces else None
 
 
-FORMAT = Format("xplane", "a profile of JAX or XLA (XSpace)", sniff, lambda: _not_read, why_skipped=_why_skipped)
+FORMAT = Format(
+    "xplane",
+    "a profile of JAX or XLA (XSpace)",
+    sniff,
+    "traceconv.formats.xplane.format:not_supported",
+    why_skipped=_why_skipped,
+)

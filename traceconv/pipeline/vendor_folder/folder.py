@@ -13,6 +13,7 @@ from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.vendor_folder.discover import VendorFolder
 from traceconv.normalize.trace.classify import built_in
 from traceconv.normalize.trace.first_pass import FirstPass
@@ -118,7 +119,7 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
         for source_id, path in enumerate(folder.timelines, 1):
             run.log.current = source_id
             shift = (source_id - SOURCE_ID) << ORDINAL_BITS
-            reader = TraceFileReader(path, run.log, run.accounts, options.limits, target.observer.advance)
+            reader = TraceFileReader(ReadRequest(path, run.log, run.accounts, options.limits, target.observer.advance))
             for batch in reader.batches():
                 target.observer.counted(batch.columns.count)
                 first.take(batch if not shift else replace(batch, first_ordinal=batch.first_ordinal + shift))
