@@ -44,16 +44,16 @@ def all_rows(store: Path, *, leave_out: tuple[str, ...] = ()) -> dict[str, list[
 
 
 def check_books(store: Path, run: IngestedRun) -> None:
-    """records = rows + merged + consumed + lost for each type; the tables hold as many rows as the books say."""
+    """records = rows + paired + used + lost for each type; the tables hold as many rows as the books say."""
     for name, account in run.accounts.by_record.items():
         assert account.balanced, (name, account)
-        assert min(account.records, account.rows, account.merged, account.consumed, account.lost) >= 0, (name, account)
+        assert min(account.records, account.rows, account.paired, account.used, account.lost) >= 0, (name, account)
     if run.action == "kept":
         return
     with open_store(store) as connection:
         in_books = _rows(connection, "SELECT record, * EXCLUDE (run_id, record) FROM import_account", run)
         assert {name: tuple(counts) for name, *counts in in_books} == {
-            name: (a.records, a.rows, a.merged, a.consumed, a.lost) for name, a in run.accounts.by_record.items()
+            name: (a.records, a.rows, a.paired, a.used, a.lost) for name, a in run.accounts.by_record.items()
         }
         for table, record in (("task", "task"), ("api", "api"), ("range", "range"), ("memory", "memory")):
             expected = run.accounts.by_record[record].rows if record in run.accounts.by_record else 0

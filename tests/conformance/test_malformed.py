@@ -101,7 +101,7 @@ def check_values(case: dict[str, Any], run: IngestedRun, path: Path) -> None:
         if case["file"] == "begin_without_end.json":
             assert store.execute("SELECT dur_ns FROM slice WHERE name = 'open'").fetchall() == [(None,)]
         (books,) = store.execute(
-            "SELECT bool_and(record_count = row_count + merged_count + consumed_count + lost_count) FROM import_account"
+            "SELECT bool_and(record_count = row_count + paired_count + used_count + lost_count) FROM import_account"
         ).fetchall()[0]
         assert books
 

@@ -119,7 +119,7 @@ def test_every_kind_of_record(tmp_path: Path, indent: int | None) -> None:
     path.write_text(json.dumps(results(), indent=indent))
     assert choose_reader(path) == "rocprofv3"
     run, store = taken(path, tmp_path)
-    assert run.accounts.by_record["kernel_dispatch records"].consumed == 1  # it came with its counters
+    assert run.accounts.by_record["kernel_dispatch records"].used == 1  # it came with its counters
     assert run.accounts.by_record["pc_sample_host_trap records"].lost == 1
     tasks = store.execute(
         "SELECT kind, name, start_ns, dur_ns, device_id, stream_id, submit_ns, size_bytes, step_id, "

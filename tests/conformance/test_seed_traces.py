@@ -48,7 +48,7 @@ def test_a_timeline_gives_its_facts(name: str, tmp_path: Path) -> None:
             assert found[one] == (total, count)
         open_names = store.execute("SELECT coalesce(name, '') FROM slice WHERE dur_ns IS NULL ORDER BY 1").fetchall()
         assert [one for (one,) in open_names] == facts["B_never_closed"]
-        assert books["E events"].consumed == facts["E_without_B"] if "E events" in books else not facts["E_without_B"]
+        assert books["E events"].used == facts["E_without_B"] if "E events" in books else not facts["E_without_B"]
         assert store.execute("SELECT count(*) FROM flow").fetchone() == (facts["flow_arrows"],)
         zero = store.execute("SELECT count(*) FROM slice WHERE dur_ns = 0").fetchone()
         assert zero == (facts["slices_of_zero_ns"],)

@@ -83,7 +83,7 @@ def test_profiles_of_both_kinds(tmp_path: Path) -> None:
     assert row is not None
     assert json.loads(row[0]) == {"file": "a.py", "line": 1}
     account = run.accounts.by_record["samples"]
-    assert (account.records, account.consumed) == (6, 6)
+    assert (account.records, account.used) == (6, 6)
     assert [entry.code.text for entry in run.log] == ["fine_time"]
 
 

@@ -278,7 +278,7 @@ def test_a_single_device_file_outside_of_its_capture_is_a_device_file(sound: Pat
     shutil.copy(sound / "device_1/data/task.slice_0.bin", alone)
     (run,) = ingested(tmp_path / "s.duckdb", alone)
     assert query(tmp_path / "s.duckdb", "SELECT device_id, count(*) FROM task GROUP BY 1") == [(1, 30)]
-    assert run.accounts["task"].merged == 30
+    assert run.accounts["task"].paired == 30
 
 
 @pytest.mark.parametrize("what", ["nothing", "empty", "text", "zeros"])

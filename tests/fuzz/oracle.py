@@ -127,7 +127,7 @@ def _count(name: str, batches: Iterable[pa.RecordBatch]) -> int:
 def _balanced(accounts: Accounts, log: ImportLog) -> None:
     for name, one in accounts.by_record.items():
         _must(one.balanced, f"the books of {name} don't balance: {one}")
-        _must(min(one.records, one.rows, one.merged, one.consumed, one.lost) >= 0, f"{name}: below 0: {one}")
+        _must(min(one.records, one.rows, one.paired, one.used, one.lost) >= 0, f"{name}: below 0: {one}")
     for entry in log:
         _must(isinstance(entry.message, str) and bool(entry.message), f"no words: {entry}")
 

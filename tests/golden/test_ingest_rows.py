@@ -187,8 +187,8 @@ def test_what_has_no_end_or_no_begin_or_ends_before_it_begins(tmp_path: Path) ->
         ("info", "unfinished", 1),
     ]
     books = runs[0].accounts.by_record
-    assert (books["api"].rows, books["api"].merged, books["api"].consumed) == (3, 2, 1)
-    assert (books["task"].rows, books["task"].merged, books["task"].consumed) == (3, 2, 1)
+    assert (books["api"].rows, books["api"].paired, books["api"].used) == (3, 2, 1)
+    assert (books["task"].rows, books["task"].paired, books["task"].used) == (3, 2, 1)
 
 
 def test_a_task_id_that_starts_again_leaves_the_first_unfinished(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_memory_blocks_and_their_counters(tmp_path: Path) -> None:
     b.add("memory", host_ns=30, block_id=1, used_bytes=64, reserved_bytes=1 << 20, event="free")
     b.add("memory", host_ns=31, block_id=8, used_bytes=64, reserved_bytes=1 << 20, event="free")
     ingested(tmp_path / "s.duckdb", b.close())
-    sql = """SELECT block_id, device_id, pool, kind, address, size_bytes, alloc_ns, free_ns, op_id, alloc_by,
+    sql = """SELECT block_id, device_id, pool, kind, address, size_bytes, alloc_ns, free_ns, op_id, purpose,
         tensor_name FROM memory ORDER BY block_id"""
     assert query(tmp_path / "s.duckdb", sql) == [
         (1, 0, "arena", "block", 2**64 - 4096, 4096, 10, 30, None, "weight", "w"),
@@ -333,7 +333,7 @@ def test_steps_with_and_without_their_marks(tmp_path: Path) -> None:
         (1, 0, 4, 101, 1100, 1110, None, 1190),
         (2, 0, 4, 102, 1200, None, 1210, None),
     ]
-    assert runs[0].accounts["step_mark"].consumed == 5
+    assert runs[0].accounts["step_mark"].used == 5
 
 
 def test_marks_of_one_step_become_one_row_wherever_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

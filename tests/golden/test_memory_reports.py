@@ -29,7 +29,7 @@ def test_peaks_by_hand(make_store: MakeStore) -> None:
         memory=[
             block(1, 2_000, 0, None, kind="segment", pool="a"),
             block(2, 1_000, 10, 50, pool="a", op_id=7, tensor_name="x"),
-            block(3, 500, 20, 30, pool="a", op_id=7, alloc_by="workspace"),
+            block(3, 500, 20, 30, pool="a", op_id=7, purpose="workspace"),
             block(4, 400, 30, None, pool="b", tensor_name="w"),
             block(5, 100, None, 30, pool="b"),
         ],
@@ -147,7 +147,7 @@ def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:
     scratch = ask(
         store,
         "SELECT count(*), count(*) FILTER (WHERE m.op_id IS NULL OR m.size_bytes < o.workspace_bytes) "
-        "FROM memory AS m LEFT JOIN op AS o USING (run_id, op_id) WHERE m.alloc_by = 'workspace'",
+        "FROM memory AS m LEFT JOIN op AS o USING (run_id, op_id) WHERE m.purpose = 'workspace'",
     )
     assert scratch[0][0] > 0
     assert scratch[0][1] == 0

@@ -90,7 +90,7 @@ def tiny_blocks(folder: Path, count: int) -> Path:
 
 def test_blocks_of_one_record_are_no_other_records(tmp_path: Path) -> None:
     accounts, _, counts = normalized(tiny_blocks(tmp_path / "PROF_1", 20_000))
-    assert (counts["task"], accounts["task"].merged) == (10_000, 10_000)
+    assert (counts["task"], accounts["task"].paired) == (10_000, 10_000)
 
 
 def test_task_ids_in_random_order_find_their_counters(tmp_path: Path) -> None:

@@ -131,8 +131,7 @@ def test_damage_of_any_kind_leaves_rows_or_words(
     except TraceconvError:
         return
     assert all(
-        book.balanced and min(book.rows, book.merged, book.consumed, book.lost) >= 0
-        for book in accounts.by_record.values()
+        book.balanced and min(book.rows, book.paired, book.used, book.lost) >= 0 for book in accounts.by_record.values()
     )
     slices = sum(accounts[f"{ph} events"].rows for ph in "XBbS")
     assert rows["range"] == slices

@@ -63,7 +63,7 @@ def test_the_books() -> None:
     accounts["api"].records += 5
     assert not accounts["api"].balanced
     accounts["api"].rows += 2
-    accounts["api"].merged += 2
+    accounts["api"].paired += 2
     accounts["api"].lost += 1
     assert accounts["api"].balanced
     assert Account().balanced

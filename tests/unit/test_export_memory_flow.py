@@ -29,7 +29,7 @@ def block(
     id_: int, address: int | None, size: int, alloc: int | None, free: int | None, **more: object
 ) -> dict[str, object]:
     row = {"block_id": id_, "address": address, "size_bytes": size, "alloc_ns": alloc, "free_ns": free}
-    return {**row, "kind": "block", "alloc_by": "activation", **more}
+    return {**row, "kind": "block", "purpose": "activation", **more}
 
 
 def draw(store: Path, path: Path, device: int | None = None) -> tuple[MemoryFlow, ElementTree.Element]:
@@ -56,7 +56,7 @@ def test_blocks_lie_at_their_times_and_addresses(make_store: MakeStore, tmp_path
         memory=[
             block(1, 0, 4 * MIB, 0, 1_000_000, op_id=3, tensor_name="a", pool="p"),
             block(2, 4 * MIB, 4 * MIB, 500_000, 750_000, tensor_name="b"),
-            block(3, 1 << 50, 8 * MIB, 250_000, 500_000, alloc_by="weight"),
+            block(3, 1 << 50, 8 * MIB, 250_000, 500_000, purpose="weight"),
             block(4, 0, 16 * MIB, 0, 1_000_000, kind="segment", pool="p"),
         ],
     )
@@ -103,7 +103,7 @@ def test_what_is_not_known_is_drawn_as_far_as_it_is(make_store: MakeStore, tmp_p
             block(3, 2 * MIB, MIB, 90_000, 10_000, tensor_name="freed first"),
             block(4, None, MIB, 0, 100_000, tensor_name="nowhere"),
             block(5, 3 * MIB, 0, 0, 100_000, tensor_name="empty"),
-            block(6, 4 * MIB, MIB, None, None, tensor_name="always", alloc_by=None),
+            block(6, 4 * MIB, MIB, None, None, tensor_name="always", purpose=None),
         ]
     )
     flow, root = draw(store, tmp_path / "m.svg")
@@ -128,7 +128,7 @@ def test_names_are_text_whatever_they_are(make_store: MakeStore, tmp_path: Path)
     store = make_store(
         run=[{"run_id": 1, "label": name, "model_name": name, "start_ns": 0}],
         op=[{"op_id": 3, "name": name, "op_type": name}],
-        memory=[block(1, 0, MIB, 0, 9, op_id=3, tensor_name=name, pool=name, alloc_by=name)],
+        memory=[block(1, 0, MIB, 0, 9, op_id=3, tensor_name=name, pool=name, purpose=name)],
     )
     _, root = draw(store, tmp_path / "m.svg")
     assert {child.tag.removeprefix(SVG) for child in root.iter()} <= {

@@ -110,7 +110,7 @@ def test_an_ingest_adds_to_a_migrated_store_and_keeps_what_its_user_added(old: P
 def test_columns_that_another_programs_trace_lacks_are_listed(old: Path) -> None:
     with duckdb.connect(str(old)) as connection:
         connection.execute("UPDATE run SET source_format = 'chrome_json'")
-    with pytest.warns(StoreMigrated, match=r"NULL in .* ingested again: api\.category, .*, task_pmu\.recorded$"):
+    with pytest.warns(StoreMigrated, match=r"NULL in .* ingested again: api\.category, .*, task_pmu\.vendor_values$"):
         store = traceconv.open_store(old)
     with store:
         counts = "SELECT count(kind_source), count(stream_wait_ns) = count(*) FROM task WHERE start_ns IS NOT NULL"

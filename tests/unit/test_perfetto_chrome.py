@@ -29,7 +29,7 @@ def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
     path.write_bytes(EVENTS + bundle(*said) + bundle((2, pb.message((1, "more"), (5, '{"a":1}')))))
     [run] = ingest([path], tmp_path / "trace.duckdb")
     assert not run.log
-    assert run.accounts["chrome's metadata"].consumed == 2
+    assert run.accounts["chrome's metadata"].used == 2
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
         [(options,)] = store.execute("SELECT options FROM run").fetchall()
     assert json.loads(options)["chrome"] == {

@@ -74,7 +74,7 @@ def test_what_the_slices_of_an_iteration_say(
     events = [meta(3, None, "Ascend Hardware"), meta(3, 9, thread), *slices(3, 9, 4, 100, parts=parts, **args)]
     with stored(events, tmp_path) as store:
         rows = store.execute(
-            "SELECT iteration, source, model_id, start_ns, fp_start_ns, bp_end_ns, end_ns FROM step"
+            "SELECT iteration, step_source, model_id, start_ns, fp_start_ns, bp_end_ns, end_ns FROM step"
         ).fetchall()
     assert rows == [(4, "slice", model, *moments)]
 
@@ -161,7 +161,7 @@ def test_each_process_of_a_merged_trace_has_its_own_steps(tmp_path: Path) -> Non
     events += [op(11, 30), op(12, 30), op(12, 250), op(13, 30), kernel(0, 30), kernel(1, 150)]
     with stored(events, tmp_path) as store:
         steps = store.execute(
-            "SELECT DISTINCT step_id, iteration, start_ns, end_ns, source FROM step ORDER BY 1"
+            "SELECT DISTINCT step_id, iteration, start_ns, end_ns, step_source FROM step ORDER BY 1"
         ).fetchall()
         ops = store.execute("SELECT step_id FROM range WHERE kind = 'host_op' ORDER BY id").fetchall()
         kernels = store.execute("SELECT step_id FROM task ORDER BY id").fetchall()

@@ -179,7 +179,7 @@ def test_a_damaged_row_costs_that_row(tmp_path: Path, capfd: pytest.CaptureFixtu
     folder = torch_npu_folder(tmp_path, damaged=True)
     assert app.run(["ingest", str(folder), "--db", str(store)]) == 3
     assert "kernel_details.csv" in capfd.readouterr().err
-    books = "SELECT record_count, merged_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
+    books = "SELECT record_count, paired_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
     assert ask(store, books) == [(3, 2, 1)]
     (entry,) = ask(store, "SELECT message, event_count, byte_offset FROM import_log WHERE severity <> 'info'")
     assert "kernel_details.csv" in str(entry[0])

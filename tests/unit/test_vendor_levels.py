@@ -59,12 +59,12 @@ def test_each_kernel_is_one_task(kind: tuple[int, bool, bool, tuple[int, ...]], 
     out = write_folder(tmp_path, recording, level, device_id=device_id, old=old)
     run, store = stored(tmp_path, out)
     assert not run.lossy
-    assert run.accounts["kernel_details records"].merged == len(recording.rows)
+    assert run.accounts["kernel_details records"].paired == len(recording.rows)
     with store:
         tasks = store.execute("SELECT name, start_ns, dur_ns, stream_id, device_id FROM task").fetchall()
         shown = store.execute("SELECT op_type, core_type, sum(count), sum(total_ns) FROM op_statistic GROUP BY ALL")
         assert sorted(shown.fetchall()) == by_type(recording.rows)
-        steps = store.execute("SELECT DISTINCT step_id, source FROM step ORDER BY ALL").fetchall()
+        steps = store.execute("SELECT DISTINCT step_id, step_source FROM step ORDER BY ALL").fetchall()
     assert steps == [(1, "annotation"), (2, "annotation")]
     device = {None: 0} if not device_id else {}
     assert Counter((*task[:4], device.get(task[4], task[4])) for task in tasks) == Counter(
@@ -86,7 +86,7 @@ def test_a_row_that_only_one_file_has_is_one_task(
     write_kernels(out / "kernel_details.csv", rows, level, device_id=device_id, old=old)
     run, store = stored(tmp_path, out)
     account = run.accounts["kernel_details records"]
-    assert (account.merged, account.rows, account.lost) == (len(rows) - 1, 1, 0)
+    assert (account.paired, account.rows, account.lost) == (len(rows) - 1, 1, 0)
     with store:
         assert store.execute("SELECT count(*), sum(dur_ns) FROM task").fetchall() == [
             (len(recording.tasks), sum(task.dur_ns for task in recording.tasks))
@@ -99,7 +99,7 @@ def one_moment(*durs: int) -> list[Task]:
 
 
 @pytest.mark.parametrize(
-    ("of_timeline", "of_table", "merged", "fresh", "unclear"),
+    ("of_timeline", "of_table", "paired", "fresh", "unclear"),
     [
         ((500, 500), (500, 500), 2, 0, 0),
         ((500, 900), (900, 500), 2, 0, 0),
@@ -110,21 +110,21 @@ def one_moment(*durs: int) -> list[Task]:
     ],
 )
 def test_kernels_that_begin_at_once_are_told_apart_by_what_the_file_says(
-    of_timeline: tuple[int, ...], of_table: tuple[int, ...], merged: int, fresh: int, unclear: int, tmp_path: Path
+    of_timeline: tuple[int, ...], of_table: tuple[int, ...], paired: int, fresh: int, unclear: int, tmp_path: Path
 ) -> None:
     """Of a level without streams. What can't be told apart is said, and is not counted twice."""
     out = write_folder(tmp_path, Recording(one_moment(*of_timeline)), 0)
     write_kernels(out / "kernel_details.csv", one_moment(*of_table), 0)
     run, store = stored(tmp_path, out)
     account = run.accounts["kernel_details records"]
-    assert (account.merged, account.rows, account.lost) == (merged, fresh, unclear)
+    assert (account.paired, account.rows, account.lost) == (paired, fresh, unclear)
     assert run.lossy == bool(unclear)
     with store:
         assert store.execute("SELECT count(*) FROM task").fetchall() == [(len(of_timeline) + fresh,)]
         query = "SELECT event_count, severity FROM import_log WHERE code = 'unclear_record'"
         assert store.execute(query).fetchall() == [(unclear, "data_loss")] * bool(unclear)
         typed = "SELECT count(*) FROM task JOIN op USING (run_id, op_id) WHERE op_type_source = 'recorded'"
-        assert store.execute(typed).fetchall() == [(merged + fresh,)] if not unclear else True
+        assert store.execute(typed).fetchall() == [(paired + fresh,)] if not unclear else True
 
 
 def test_very_many_records_of_one_moment_are_not_paired_one_by_one(tmp_path: Path) -> None:
@@ -166,7 +166,9 @@ def test_steps_that_only_the_table_knows_are_made(level: int, with_timeline: boo
         (out / "trace_view.json").unlink()
     _, store = stored(tmp_path, out)
     with store:
-        steps = store.execute("SELECT step_id, device_id, iteration, source, start_ns, end_ns FROM step ORDER BY ALL")
+        steps = store.execute(
+            "SELECT step_id, device_id, iteration, step_source, start_ns, end_ns FROM step ORDER BY ALL"
+        )
         expected = []
         for step in (1, 2):
             for device in (0, 1):

@@ -213,13 +213,13 @@ class Account:
 
     records: int = 0
     rows: int = 0
-    merged: int = 0
-    consumed: int = 0
+    paired: int = 0
+    used: int = 0
     lost: int = 0
 
     @property
     def balanced(self) -> bool:
-        return self.records == self.rows + self.merged + self.consumed + self.lost
+        return self.records == self.rows + self.paired + self.used + self.lost
 
 
 @dataclass(slots=True)

@@ -210,11 +210,11 @@ def _summary(run: IngestedRun, store: Path) -> Iterator[str]:
         return
     of_many = run.rank is not None or run.group_label is not None  # a host alone tells nothing apart
     yield f"{name} {run.action} as run {run.run_id} in {shown}{_whose(run) if of_many else ''}"
-    heads = ("records", "rows", "merged", "consumed", "lost")
+    heads = ("records", "rows", "paired", "used", "lost")
     yield f"  {'type':<22}" + "".join(f"{head:>11}" for head in heads)
     books = sorted(run.accounts.by_record.items())
     for record, account in books:
-        numbers = (account.records, account.rows, account.merged, account.consumed, account.lost)
+        numbers = (account.records, account.rows, account.paired, account.used, account.lost)
         yield f"  {printable(record, 22):<22}" + "".join(f"{number:>11,}" for number in numbers)
     rate = run.record_count / run.seconds if run.seconds else 0
     size = run.size_bytes / 1e6

@@ -253,7 +253,7 @@ def _placed_sql(panel: _Panel, where: str) -> str:
                (axis.bottom + (m.first - axis.first) * axis.height // axis.size_bytes)::INTEGER AS y0,
                greatest(1, greatest(m.size_bytes, 1)::HUGEINT * axis.height // axis.size_bytes)::INTEGER AS high
         FROM (
-          SELECT block_id, address::HUGEINT AS first, size_bytes, alloc_ns, free_ns, op_id, alloc_by, tensor_name, pool,
+          SELECT block_id, address::HUGEINT AS first, size_bytes, alloc_ns, free_ns, op_id, purpose, tensor_name, pool,
                  coalesce(alloc_ns, {panel.first_ns}) AS begin_ns,
                  CASE WHEN free_ns >= coalesce(alloc_ns, free_ns) THEN free_ns ELSE {last_ns} END AS end_ns
           FROM memory WHERE {where} AND {_BLOCKS}) AS m
@@ -275,7 +275,7 @@ def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str, co
         yield from _boxes(connection, panel, counts)
         rows = connection.execute(
             "SELECT b.x0, b.y0, b.width, b.high, b.block_id, b.first, b.size_bytes, b.alloc_ns, b.free_ns, "
-            "b.alloc_by, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
+            "b.purpose, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
             f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE {where.split(' AND ')[0]}) AS o USING (op_id) "
             "WHERE alone ORDER BY b.begin_ns, b.block_id"
         )
@@ -317,7 +317,7 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: list[in
               SELECT *, sum(new) OVER (PARTITION BY line ORDER BY x0, block_id) AS box FROM split
             )
             SELECT min(x0), min(y0), max(x0 + width) - min(x0), max(y0 + high) - min(y0), count(*),
-                   sum(size_bytes)::HUGEINT, max(size_bytes), arg_max(alloc_by, (size_bytes, -block_id)),
+                   sum(size_bytes)::HUGEINT, max(size_bytes), arg_max(purpose, (size_bytes, -block_id)),
                    arg_max(tensor_name, (size_bytes, -block_id)), min(alloc_ns), max(end_ns)
             FROM numbered GROUP BY line, box"""
         [(found,)] = connection.execute(f"SELECT count(*) FROM ({boxes})").fetchall()

@@ -156,8 +156,7 @@ def _insert_provenance(writer: StoreWriter, run_id: int, content: RunContent) ->
         for e in content.log
     ]
     accounts = [
-        (name, a.records, a.rows, a.merged, a.consumed, a.lost)
-        for name, a in sorted(content.accounts.by_record.items())
+        (name, a.records, a.rows, a.paired, a.used, a.lost) for name, a in sorted(content.accounts.by_record.items())
     ]
     _insert(
         writer, run_id, "source", [(s.source_id, s.path, s.format, s.size_bytes, s.digest) for s in content.sources]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeAlias
@@ -78,19 +78,26 @@ def columns_of_tables(connection: duckdb.DuckDBPyConnection, store: str) -> Tabl
 
 
 def wrong_in(
-    connection: duckdb.DuckDBPyConnection, store: str, found: TableColumns, later: Container[tuple[str, str]] = ()
+    connection: duckdb.DuckDBPyConnection,
+    store: str,
+    found: TableColumns,
+    older: Mapping[tuple[str, str], str | None],
 ) -> str | None:
     """Why a database with these tables is no sound store, in the words of an error; None when it is one.
 
-    later  columns, as (table, column), that its version does not have
+    older  columns, as (table, column), that its version has under another name, or not at all (None)
     """
     for name, schema in tables().items():
         if name not in found:
             return f"it has no table {name}"
         for column in schema.columns:
-            expected = None if (name, column.name) in later else (sql_type(column), None)
-            if found[name].get(column.name) != expected:
-                return f"column {column.name} of its table {name} is not what it is in a store"
+            stored = older.get((name, column.name), column.name)
+            if stored is None:
+                matches = column.name not in found[name]
+            else:
+                matches = found[name].get(stored) == (sql_type(column), None)
+            if not matches:
+                return f"column {stored or column.name} of its table {name} is not what it is in a store"
     for (shadow,) in connection.execute(_SHADOWS, [store]).fetchall():
         return f"its macro {printable(shadow, 60)} takes the place of DuckDB's own; drop it"
     run = f"{quote_identifier(store)}.main.run"

@@ -24,7 +24,7 @@ from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.catalogue import columns_of_tables, time_limit, views, wrong_in
 from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
 from traceconv.store.functions import function_statements
-from traceconv.store.migrations import OLDEST_VERSION, columns_since
+from traceconv.store.migrations import OLDEST_VERSION, older_names
 
 #: Oldest storage format that can hold what a store has; read by every DuckDB from 1.2 on.
 STORAGE_VERSION = "v1.2.0"
@@ -248,7 +248,7 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> No
                     f"{_shown(path)} is a DuckDB file, but not one that traceconv made; name another with --db"
                 )
             version = _checked_version(path, connection, older)
-            wrong = wrong_in(connection, _ALIAS, found, columns_since(version))
+            wrong = wrong_in(connection, _ALIAS, found, older_names(version))
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
     if wrong is not None:

@@ -1,4 +1,4 @@
-"""What makes a store of each schema version one of the next: columns that are added, and SQL that fills them."""
+"""Migrate a store from each schema version to the next: columns to rename and to add, and SQL that fills them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from traceconv.store.table_waits import table_waits
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """To one schema version from the one before.
+    """Migration to a schema version from the one before.
 
+    renamed     (table, column, name in the older version)
     added       columns that the older version does not have, by table
     fill        statements that compute what they contain, after they were added
     unfilled    columns that stay NULL, since the older version did not keep them …
     filled_for  … but in runs of these source formats, where they are known or NULL anyway
     """
 
+    renamed: tuple[tuple[str, str, str], ...]
     added: Mapping[str, tuple[str, ...]]
     fill: tuple[str, ...]
     unfilled: tuple[str, ...] = ()
@@ -34,13 +36,18 @@ _OWN = "run_id IN (SELECT run_id FROM run WHERE source_format IN ('npulog', 'sta
 #: By the version that it leads to.
 MIGRATIONS: Mapping[int, Migration] = {
     6: Migration(
+        renamed=(
+            ("import_account", "paired_count", "merged_count"),
+            ("import_account", "used_count", "consumed_count"),
+            ("memory", "purpose", "alloc_by"),
+        ),
         added={
             "api": ("category", "source_name"),
             "op": ("op_type_source",),
             "range": ("exception",),
-            "step": ("source",),
+            "step": ("step_source",),
             "task": ("category", "kind_source", "stream_wait_ns"),
-            "task_pmu": ("recorded",),
+            "task_pmu": ("vendor_values",),
         },
         fill=(
             # What was the wait on the task's stream is now the one among the rows of its device.
@@ -49,17 +56,17 @@ MIGRATIONS: Mapping[int, Migration] = {
             f"UPDATE task SET kind_source = 'recorded' WHERE kind IS NOT NULL AND {_OWN}",  # noqa: S608 - our own words
             f"UPDATE op SET op_type_source = 'recorded' WHERE op_type IS NOT NULL AND {_OWN}",  # noqa: S608
             # Without an iteration it is a step of a recording that was cut off, which has no marks.
-            f"UPDATE step SET source = 'record' WHERE iteration IS NOT NULL AND {_OWN}",  # noqa: S608
+            f"UPDATE step SET step_source = 'record' WHERE iteration IS NOT NULL AND {_OWN}",  # noqa: S608
         ),
         unfilled=(
             "api.category",
             "api.source_name",
             "op.op_type_source",
             "range.exception",
-            "step.source",
+            "step.step_source",
             "task.category",
             "task.kind_source",
-            "task_pmu.recorded",
+            "task_pmu.vendor_values",
         ),
         filled_for=_OWN_FORMATS,
     ),
@@ -69,19 +76,23 @@ MIGRATIONS: Mapping[int, Migration] = {
 OLDEST_VERSION = min(MIGRATIONS) - 1
 
 
-def columns_since(version: int) -> frozenset[tuple[str, str]]:
-    """The columns, as (table, column), that a store of this version does not have."""
-    return frozenset(
-        (name, column)
-        for later in range(version + 1, SCHEMA_VERSION + 1)
-        for name, columns in MIGRATIONS[later].added.items()
-        for column in columns
-    )
+def older_names(version: int) -> Mapping[tuple[str, str], str | None]:
+    """Columns, as (table, column), that a store of this version has under another name, or not at all (None)."""
+    names: dict[tuple[str, str], str | None] = {}
+    for later in range(SCHEMA_VERSION, version, -1):
+        for name, column, older in MIGRATIONS[later].renamed:
+            names[name, column] = older
+        for name, columns in MIGRATIONS[later].added.items():
+            names |= dict.fromkeys((name, column) for column in columns)
+    return names
 
 
 def migration_statements(version: int) -> Iterator[str]:
-    """The statements that give the tables of a store of this version those columns."""
+    """The statements that rename and add those columns in the tables of a store of this version."""
     for later in range(version + 1, SCHEMA_VERSION + 1):
+        for name, column, older in MIGRATIONS[later].renamed:
+            names = f"{quote_identifier(older)} TO {quote_identifier(column)}"
+            yield f"ALTER TABLE {quote_identifier(name)} RENAME COLUMN {names}"
         for name, columns in MIGRATIONS[later].added.items():
             types = {column.name: sql_type(column) for column in table(name).columns}
             for column in columns:

@@ -288,7 +288,7 @@ class _FolderCheck:
         """Steps of the host with what they launched. Where calls wait in a queue, what counts is who put them there."""
         steps = self.writer.fetch(
             "SELECT DISTINCT step_id::VARCHAR, start_ns, end_ns FROM step WHERE run_id = $run "
-            "AND source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
+            "AND step_source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
             {"run": self.run_id},
         )
         launches = (

@@ -105,7 +105,7 @@ class FuriosaCsvReader(FileReader):
         """The cells of a record with the next line of its name; none as long as that is not the last one."""
         lines = self._accounts["lines inside of names"]
         lines.records += 1
-        lines.merged += 1
+        lines.paired += 1
         last = len(row) - len(self._right)
         text = ",".join(row if last < 1 else row[:last])
         cut.lines.append(text)

@@ -70,7 +70,7 @@ class Names:
             kept += len(rows)
         account = accounts[f"{STRINGS} rows"]
         account.records += count
-        account.consumed += kept
+        account.used += kept
         account.lost += count - kept
         if count > kept:
             self._log.add(

@@ -335,11 +335,11 @@ class NsysReader:
             return
         for rows in self._rows(NVTX, ranges.columns):
             events = ranges.events(rows)
-            consumed = len(rows) - len(events.names)
-            if consumed:
+            used = len(rows) - len(events.names)
+            if used:
                 account = self._accounts[f"{NVTX} rows"]
-                account.records += consumed
-                account.consumed += consumed
+                account.records += used
+                account.used += used
             if events.names:
                 yield self._batch("nvtx", events, said=self._names.take_said())
 

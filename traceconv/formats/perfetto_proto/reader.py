@@ -220,7 +220,7 @@ class PerfettoReader(FileReader):
             if number in pb.READ:
                 account = self._accounts[pb.READ[number]]
                 account.records += count
-                account.consumed += count
+                account.used += count
             elif number == pb.CHROME_EVENTS:
                 self._chrome_events(window)
             else:
@@ -239,7 +239,7 @@ class PerfettoReader(FileReader):
                 continue
             account = self._accounts["chrome's metadata"]
             account.records += 1
-            account.consumed += 1
+            account.used += 1
             self._chrome.update(said)
 
     def _lose_packet(self, message: str, offset: int, size: int, code: Code = Code.DAMAGED_EVENT) -> None:
@@ -258,7 +258,7 @@ class PerfettoReader(FileReader):
             account = self._accounts[f"packets: {title}"]
             account.records += count
             if about is not None:
-                account.consumed += count
+                account.used += count
                 log.add(Code.NOT_READ, f"{title}: not read", source_id=SOURCE_ID, event_count=count)
             else:
                 account.lost += count

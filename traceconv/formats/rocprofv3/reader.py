@@ -128,20 +128,20 @@ class Rocprofv3Reader(FileReader):
         self.found_events = True
         records: list[Record | None] = decode_all(Record, item.texts)
         rows: list[_Row] = []
-        lost = consumed = 0
+        lost = used = 0
         for record, text in zip(records, item.texts, strict=True):
             row = self._row(process, str(item.path[2]), what, record, text) if record is not None else None
             if row is not None:
                 rows.append(row)
             elif record is not None and record.dispatch_info is not None:
-                consumed += 1
+                used += 1
             else:
                 lost += 1
-        account = self._accounts[f"{what} records"] if lost or consumed else None
+        account = self._accounts[f"{what} records"] if lost or used else None
         if account is not None:
-            account.records += lost + consumed
+            account.records += lost + used
             account.lost += lost
-            account.consumed += consumed
+            account.used += used
         if lost:
             message = f"{what}: records that this version does not know"
             self._log.add(Code.UNKNOWN_RECORD, message, source_id=1, byte_offset=item.byte_offset, event_count=lost)

@@ -205,7 +205,7 @@ class SpeedscopeReader(FileReader):
         account = self._accounts[what]
         account.records += records
         account.lost += lost
-        account.consumed += records - lost
+        account.used += records - lost
         if lost:
             self._log.add(Code.DAMAGED_EVENT, f"{what} that can't be used", source_id=1, event_count=lost)
 

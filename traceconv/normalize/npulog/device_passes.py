@@ -65,7 +65,7 @@ def align_clock(context: RunContext, device_id: int, clock_hz: int, batches: Ite
     records = np.concatenate(parts) if parts else np.zeros(0, dtype_of(record("sync")))
     account = context.accounts["sync"]
     account.records += len(records)
-    account.consumed += len(records)
+    account.used += len(records)
     aligned = clock.align(records["ticks"], records["host_before_ns"], records["host_after_ns"], clock_hz)
     if aligned is None:
         return
@@ -125,13 +125,13 @@ class TaskPass:
             batch = halves(context, whole)
             pairs = self._pairer.feed(batch.records, batch.ids, batch.records["event"] == 1)
             unmatched += pairs.unmatched_ends
-            account.merged += len(pairs.ends)
+            account.paired += len(pairs.ends)
             yield self._batch(pairs.starts, pairs.ids, pairs.ends)
             if len(pairs.unfinished):
                 yield self._batch(pairs.unfinished, pairs.unfinished_ids, None)
         rest, rest_ids = self._pairer.finish()
         yield self._batch(rest, rest_ids, None)
-        account.consumed += unmatched
+        account.used += unmatched
         where = f"device {self._device_id}: "
         context.note("task", Code.UNFINISHED, len(rest), where + "started, and no end when the log stops")
         context.note("task", Code.UNMATCHED_END, unmatched, where + "ends without a start")
@@ -152,7 +152,7 @@ class TaskPass:
         if valid is not None:
             order = order[valid[order]]
             lost = len(starts) - len(order)
-            context.accounts["task"].merged -= lost if ends is not None else 0
+            context.accounts["task"].paired -= lost if ends is not None else 0
             context.lose("task", Code.BAD_TIME, lost * (1 if ends is None else 2), "time out of range")
         starts, ids, start_ns, end_ns = gather(starts, order), ids[order], start_ns[order], end_ns[order]
         context.accounts["task"].rows += len(starts)
@@ -337,10 +337,10 @@ def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBa
         event = batch.records["event"]
         cut += int(np.count_nonzero(event == BEGIN_CUT))
         slices = nester.feed(batch.records, batch.ids, (event == END) | (event == END_APART), ns, event == END_APART)
-        account.merged += slices.merged
+        account.paired += slices.merged
         yield rows(slices)
     rest = nester.finish()
-    account.consumed += nester.unmatched_ends
+    account.used += nester.unmatched_ends
     context.note("stream_range", Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
     context.note("stream_range", Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
     context.note("stream_range", Code.BAD_DURATION, nester.too_long, TOO_LONG_MESSAGE)
@@ -408,7 +408,7 @@ def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.Re
     _, firsts = np.unique(marks[["step_id", "mark"]], return_index=True)
     repeated = len(marks) - len(firsts)
     context.lose("step_mark", Code.REPEATED_MARK, repeated, "marks that their step has already")
-    context.accounts["step_mark"].consumed += len(firsts)
+    context.accounts["step_mark"].used += len(firsts)
     marks = marks[np.sort(firsts)]
     ns, _ = context.device_times(device_id, marks["ticks"])
     context.note_times(ns)
@@ -418,7 +418,7 @@ def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.Re
         "device_id": np.full(len(step_ids), device_id, np.int64),
         "model_id": marks["model_id"][first].astype(np.int64),
         "iteration": marks["iteration"][first].astype(np.int64),
-        "source": constant("record", len(step_ids)),
+        "step_source": constant("record", len(step_ids)),
     }
     for mark, name in enumerate(_MARKS):
         here = marks["mark"] == mark

@@ -174,12 +174,12 @@ def _nested(
             see_begins(gather(batch.records, begins), batch.ids[begins], ns[begins])
         slices = nester.feed(batch.records, batch.ids, is_end, ns, apart if apart.any() else None)
         context.accounts[kind].rows += len(slices.ids)
-        context.accounts[kind].merged += slices.merged
+        context.accounts[kind].paired += slices.merged
         yield slices
     rest = nester.finish()
     account = context.accounts[kind]
     account.rows += len(rest.ids)
-    account.consumed += nester.unmatched_ends
+    account.used += nester.unmatched_ends
     context.note(kind, Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
     context.note(kind, Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
     context.note(kind, Code.BAD_DURATION, nester.too_long, TOO_LONG_MESSAGE)
@@ -204,7 +204,7 @@ def _slice_columns(context: RunContext, slices: Slices) -> dict[str, ColumnData]
 def memory(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
     """memory records → memory; used and reserved bytes are put aside as counters."""
     schema = record("memory")
-    enums = {name: EnumColumn(schema.field(name)) for name in ("kind", "alloc_by")}
+    enums = {"kind": EnumColumn(schema.field("kind")), "purpose": EnumColumn(schema.field("alloc_by"))}
     pairer = Pairer("block_id", dtype_of(schema))
     account = context.accounts["memory"]
 
@@ -227,7 +227,8 @@ def memory(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Re
                 "alloc_ns": alloc_ns,
                 "free_ns": free,
                 "op_id": context.number(schema, allocs, "op_index"),
-                **{name: enum.column(allocs[name]) for name, enum in enums.items()},
+                "kind": enums["kind"].column(allocs["kind"]),
+                "purpose": enums["purpose"].column(allocs["alloc_by"]),
             },
         )
 
@@ -242,13 +243,13 @@ def memory(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Re
         pairs = pairer.feed(batch.records, batch.ids, batch.records["event"] == END)
         unmatched += pairs.unmatched_ends
         account.rows += len(pairs.starts) + len(pairs.unfinished)
-        account.merged += len(pairs.ends)
+        account.paired += len(pairs.ends)
         yield rows(pairs.starts, pairs.ends)
         if len(pairs.unfinished):
             yield rows(pairs.unfinished, None)
     rest, _ = pairer.finish()
     account.rows += len(rest)
-    account.consumed += unmatched
+    account.used += unmatched
     context.note("memory", Code.UNMATCHED_END, unmatched, "frees of blocks whose alloc is not in the log")
     yield rows(rest, None)
     report_unknown(context, "memory", enums)

@@ -155,7 +155,7 @@ class RawLogNormalizer:
         collector = TextCollector(TEXT_LIMIT_BYTES)
         for batch in batches:
             account.records += len(batch.records)
-            account.consumed += len(batch.records)
+            account.used += len(batch.records)
             if kind == "dictionary":
                 collector.add(batch.records)
                 continue
@@ -172,7 +172,7 @@ class RawLogNormalizer:
                 (Code.BAD_TEXT, collector.bad + collector.unfinished),
                 (Code.TOO_MUCH_TEXT, collector.refused),
             ):
-                account.consumed -= count
+                account.used -= count
                 context.lose(kind, code, count, code.doc.rstrip("."))
 
     def _read_thread(self, row: np.void) -> None:
@@ -194,7 +194,7 @@ class RawLogNormalizer:
         account = context.accounts[kind]
         for batch in batches:
             account.records += len(batch.records)
-            account.consumed += len(batch.records)
+            account.used += len(batch.records)
             for row in batch.records:
                 if kind == "stream":
                     name = context.texts.get(int(row["name"]))

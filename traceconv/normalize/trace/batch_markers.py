@@ -26,7 +26,7 @@ def metadata(events: EventBatch) -> None:
         for place, text in zip(places.tolist(), texts, strict=True)
         if read_metadata(events.first.tracks, events.names[place], events.pids[place], events.tids[place], text)
     ]
-    events.rebook(np.array(used, np.intp), "consumed")
+    events.rebook(np.array(used, np.intp), "used")
     events.kind[used] = phases.UNKNOWN
     thread_markers(events, events.places(phases.METADATA))
 
@@ -71,7 +71,7 @@ def counters(events: EventBatch) -> None:
     empty = np.ones(len(at), np.bool_)
     empty[samples.events] = False
     if empty.any():
-        events.rebook(at[empty], "consumed")
+        events.rebook(at[empty], "used")
     tracks = _counter_tracks(events, at)
     if not len(samples.events):
         return

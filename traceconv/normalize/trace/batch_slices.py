@@ -90,7 +90,7 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     if too_long.any():
         events.say(Code.BAD_DURATION, TOO_LONG_PAIR, None, int(np.count_nonzero(too_long)))
     events.first.spans.add(spans)
-    events.rebook(at[1:][first], "merged")
+    events.rebook(at[1:][first], "paired")
     alone = np.ones(len(points), np.bool_)
     alone[first] = alone[first + 1] = False
     events.first.points.add(points[alone])

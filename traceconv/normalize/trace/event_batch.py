@@ -96,7 +96,7 @@ class EventBatch:
     # -- books --
 
     def rebook(self, places: Places, to: str) -> None:
-        """Moves events from rows to `merged`, `consumed` or `lost`."""
+        """Moves events from rows to `paired`, `used` or `lost`."""
         counts = np.bincount(self.ph.codes[places], minlength=len(self._accounts)).tolist()
         for account, count in zip(self._accounts, counts, strict=True):
             account.rows -= count
@@ -147,7 +147,7 @@ class EventBatch:
             empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
         if self.extra is not None:
             empty &= ~self.extra.has_any()
-        self.rebook(np.flatnonzero(empty), "consumed")
+        self.rebook(np.flatnonzero(empty), "used")
         self.kind[empty] = phases.UNKNOWN
 
     # -- columns --

@@ -142,7 +142,7 @@ class OwnExport:
             groups.setdefault((thread.table, one), []).append(place)
         for (name, one), places in groups.items():
             self._rows(name, one, events, np.array(places))
-        self._count("M", sum(one == "M" for one in ph), "consumed")
+        self._count("M", sum(one == "M" for one in ph), "used")
         starts = [(place, one) for place, one in enumerate(ph) if one in ("s", "f")]
         if starts:
             self._flow_events(events, starts)
@@ -185,7 +185,7 @@ class OwnExport:
         elif name == "counter" and ph == "C":
             self._counters(events, places)
         elif name == "memory" and ph == "C":
-            self._count(ph, len(places), "consumed")  # sums, made of the blocks
+            self._count(ph, len(places), "used")  # sums, made of the blocks
             return
         elif name == "memory" and ph == "i":
             self._memory(events, places)
@@ -232,7 +232,7 @@ class OwnExport:
     def _memory(self, events: _Events, places: Places) -> None:
         names = events.label("name")
         free = np.array([names[place] == "free" for place in places.tolist()], np.bool_)
-        self._count("i", int(free.sum()), "merged")
+        self._count("i", int(free.sum()), "paired")
         places = places[~free]
         if not len(places):
             return
@@ -294,9 +294,9 @@ class OwnExport:
                 flows.dst_ns[-1] = ns
                 matched += 1
         self._count("s", len(starts), "rows")
-        self._count("f", matched, "merged")
+        self._count("f", matched, "paired")
         # The start of these was lost with the text that it stood in.
-        self._count("f", len(found) - len(starts) - matched, "consumed")
+        self._count("f", len(found) - len(starts) - matched, "used")
         self._put_flows(keep=1)
 
     def _put_flows(self, keep: int) -> None:

@@ -91,8 +91,8 @@ class SecondPass:
         for ph, (matched, alone) in matcher.ends.items():
             account = first.accounts[f"{ph} events"]
             account.rows -= matched + alone
-            account.merged += matched
-            account.consumed += alone
+            account.paired += matched
+            account.used += alone
         unmatched = sum(counts[1] for counts in matcher.ends.values())
         if unmatched:
             first.log.add(Code.END_WITHOUT_BEGIN, "ends without a begin", source_id=1, event_count=unmatched)
@@ -141,7 +141,7 @@ class SecondPass:
             account = first.accounts.by_record.get(f"{ph} events")
             if account is not None:
                 markers = first.flow_markers.get(ph, 0)
-                account.consumed += account.rows - markers
+                account.used += account.rows - markers
                 account.rows = markers
 
     def _classify(self) -> None:

@@ -124,7 +124,7 @@ class Steps:
 
     def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
         """The table step: a step on each device that ran some of it."""
-        names = ("step_id", "device_id", "model_id", "iteration", "source", *MOMENTS)
+        names = ("step_id", "device_id", "model_id", "iteration", "step_source", *MOMENTS)
         rows: list[tuple[object, ...]] = []
         for step in self._steps:
             devices: Sequence[int | None] = sorted(ran.get(step.step_id, ())) or [None]

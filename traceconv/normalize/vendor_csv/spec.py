@@ -46,7 +46,7 @@ class Layout:
     others   (header, index) of the columns that are none of ours, in order
     missing  columns that the kind needs and the file lacks
     group    group of hardware counters that was recorded; None when the header does not tell
-    recorded (column of op_summary, index) of cells that are made of such counters
+    vendor_values (column of op_summary, index) of cells that are made of such counters
     """
 
     kind: FileKind
@@ -55,7 +55,7 @@ class Layout:
     missing: tuple[str, ...]
     group: str | None = None
     units: Mapping[str, int] = field(default_factory=dict)
-    recorded: tuple[tuple[Column, int], ...] = ()
+    vendor_values: tuple[tuple[Column, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Spec:
 
     kinds: tuple[FileKind, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    recorded: tuple[Column, ...] = ()
+    vendor_values: tuple[Column, ...] = ()
 
     def kind_of(self, file_name: str) -> FileKind | None:
         """The kind of a file by its name; None for one that is not known."""
@@ -81,16 +81,16 @@ class Spec:
             if at is not None:
                 places[column.name] = at
         group = next((name for name, words in self.groups.items() if found.keys() & set(words)), None)
-        recorded: list[tuple[Column, int]] = []
-        for column in self.recorded if kind.becomes == "task" and group is not None else ():
+        vendor_values: list[tuple[Column, int]] = []
+        for column in self.vendor_values if kind.becomes == "task" and group is not None else ():
             at = next((found[name] for name in column.headers if name in found), None)
             if at is not None:
-                recorded.append((column, at))
-        used = {*places.values(), *(place for _, place in recorded)}
+                vendor_values.append((column, at))
+        used = {*places.values(), *(place for _, place in vendor_values)}
         others = tuple((text, place) for place, text in enumerate(header) if place not in used and text)
         missing = tuple(name for name in kind.needs if name not in places)
         units = {name: _unit(header[place]) for name, place in places.items()}
-        return Layout(kind, places, others, missing, group, units, tuple(recorded))
+        return Layout(kind, places, others, missing, group, units, tuple(vendor_values))
 
 
 def counter_title(name: str, kind: str, stream: str | None) -> str:
@@ -128,7 +128,7 @@ def spec() -> Spec:
         names = re.compile(entry["names"], re.IGNORECASE)
         kinds.append(FileKind(entry["kind"], names, becomes, entry["doc"], needs, own))
     groups = {name: tuple(map(plain, words)) for name, words in raw["pmu_groups"].items()}
-    return Spec(tuple(kinds), groups, tuple(_column(ours, entry) for ours, entry in raw["pmu_recorded"].items()))
+    return Spec(tuple(kinds), groups, tuple(_column(ours, entry) for ours, entry in raw["pmu_vendor_values"].items()))
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:

@@ -66,7 +66,7 @@ def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64],
     """A batch with `id`, every column of the kind (NULL where the file has it not) and `args`.
 
     args      the text of a JSON object of the cells in no column, numbers as they stand; NULL when there are none
-    recorded  the same of the cells that are made of counters, times in ns
+    vendor_values  the same of the cells that are made of counters, times in ns
     """
     cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
     names, arrays = ["id"], [pa.array(ids, pa.int64())]
@@ -81,8 +81,8 @@ def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64],
         _drop_far_ends(arrays, names.index("start_ns"), names.index("dur_ns"), odd)
     names.append("args")
     arrays.append(pa.array(_args(layout, cells, len(rows)), pa.string()))
-    names.append("recorded")
-    arrays.append(pa.array(_recorded(layout, cells, len(rows)), pa.string()))
+    names.append("vendor_values")
+    arrays.append(pa.array(_vendor_values(layout, cells, len(rows)), pa.string()))
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -156,9 +156,9 @@ def _bytes(cell: str, unit: int) -> int | None:
     return int((value * unit).to_integral_value())
 
 
-def _recorded(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:
+def _vendor_values(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:
     parts: list[list[str]] = [[] for _ in range(count)]
-    for column, place in layout.recorded:
+    for column, place in layout.vendor_values:
         key = json.dumps(column.name) + ":"
         for row, cell in enumerate(cells[place]):
             value = None if cell in _NOTHING else exact_number(cell)

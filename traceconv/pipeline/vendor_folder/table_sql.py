@@ -57,8 +57,8 @@ def add_steps(writer: StoreWriter, run_id: int) -> tuple[int, int]:
         values,
     )
     writer.run_sql(
-        "INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns, source) "
-        "SELECT $run, *, 'csv' FROM temp.vendor_new_step",
+        "INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns, "
+        "step_source) SELECT $run, *, 'csv' FROM temp.vendor_new_step",
         values,
     )
     writer.run_sql(

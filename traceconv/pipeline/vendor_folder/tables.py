@@ -123,8 +123,8 @@ class TableIngest:
                 "vendor_task", _only(self._typed(layout, records, ("name",)), TASK_COLUMNS), TASK_COLUMNS
             )
             found, alone = attach(self._writer, self._run_id, self._kind.kind)
-            self._account.merged += found
-            self._account.consumed += alone
+            self._account.paired += found
+            self._account.used += alone
             self._account.records += count
             if alone:
                 message = f"{self._name}: records of tasks that are not there, or of which several could be meant"
@@ -184,7 +184,7 @@ class TableIngest:
         has_ops = "op_type" in layout.places
         steps = complete_tasks(self._writer, self._run_id, self._kind.kind, layout.group, has_ops=has_ops)
         self._account.records += matched + found.unclear + found.unmatched
-        self._account.merged += matched
+        self._account.paired += matched
         self._account.lost += found.unclear
         self._account.rows += found.unmatched
         if found.unclear:
@@ -220,7 +220,7 @@ class TableIngest:
         same, fresh = add_steps(self._writer, self._run_id)
         add_devices(self._writer, self._run_id)
         self._account.records += same + fresh
-        self._account.merged += same
+        self._account.paired += same
         self._account.rows += fresh
         if reduces:
             why = (
@@ -299,7 +299,7 @@ class TableIngest:
                     elif used[row]:
                         self._account.rows += 1
                     else:
-                        self._account.consumed += 1
+                        self._account.used += 1
                 if samples:
                     columns = ("track_id", "series", "ts_ns", "value", "value_int")
                     yield rows_from_tuples("counter", columns, samples)

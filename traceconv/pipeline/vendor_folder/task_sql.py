@@ -30,9 +30,9 @@ _OP_FACTS = (
     "output_dtypes",
     "output_formats",
 )
-_NO_COUNTERS = ("run_id", "id", "metric_group", "recorded")
+_NO_COUNTERS = ("run_id", "id", "metric_group", "vendor_values")
 _PMU = tuple(column.name for column in table("task_pmu").columns if column.name not in _NO_COUNTERS)
-_TEXTS = (*(fact for fact in _OP_FACTS if fact != "model_id"), "task_type", "args", "recorded")
+_TEXTS = (*(fact for fact in _OP_FACTS if fact != "model_id"), "task_type", "args", "vendor_values")
 _NUMBERS = (
     "id",
     "device_id",
@@ -425,7 +425,7 @@ def _add_steps(writer: StoreWriter, values: dict[str, object]) -> int:
     """Steps that only the records know: from the start of their first task to the end of their last."""
     before = writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)[0][0]
     writer.run_sql(
-        "INSERT INTO step (run_id, step_id, device_id, iteration, source, start_ns, end_ns) "
+        "INSERT INTO step (run_id, step_id, device_id, iteration, step_source, start_ns, end_ns) "
         "SELECT $run, v.step_id, t.device_id, v.step_id, 'csv', min(t.start_ns), "
         "max(t.start_ns + coalesce(t.dur_ns, 0)) "
         "FROM temp.vendor_task AS v JOIN temp.vendor_match AS m ON m.vendor_id = v.id "
@@ -441,10 +441,11 @@ def _add_steps(writer: StoreWriter, values: dict[str, object]) -> int:
 def _add_counters(writer: StoreWriter, values: dict[str, object]) -> None:
     counters = ", ".join(f"v.pmu_{name}" for name in _PMU)
     writer.run_sql(
-        f"INSERT INTO task_pmu (run_id, id, metric_group, recorded, {', '.join(_PMU)}) "  # noqa: S608
-        f"SELECT $run, m.task_id, $grp, v.recorded, {counters} FROM temp.vendor_match AS m "
+        f"INSERT INTO task_pmu (run_id, id, metric_group, vendor_values, {', '.join(_PMU)}) "  # noqa: S608
+        f"SELECT $run, m.task_id, $grp, v.vendor_values, {counters} FROM temp.vendor_match AS m "
         f"JOIN temp.vendor_task AS v ON v.id = m.vendor_id WHERE (coalesce({counters}) IS NOT NULL "
-        "OR v.recorded IS NOT NULL) AND NOT EXISTS (FROM task_pmu AS p WHERE p.run_id = $run AND p.id = m.task_id)",
+        "OR v.vendor_values IS NOT NULL) "
+        "AND NOT EXISTS (FROM task_pmu AS p WHERE p.run_id = $run AND p.id = m.task_id)",
         values,
     )
 

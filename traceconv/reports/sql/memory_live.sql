@@ -4,7 +4,7 @@
 -- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
 -- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
 -- measure = "size_bytes"
--- shown = ["device_id", "tensor_name", "op_name", "alloc_by", "pool", "size_bytes", "share_percent"]
+-- shown = ["device_id", "tensor_name", "op_name", "purpose", "pool", "size_bytes", "share_percent"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
 -- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
@@ -15,7 +15,7 @@
 -- tensor_name = { type = "VARCHAR", unit = "text", doc = "Tensor that lived in it; NULL when not known, or for scratch memory." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it was allocated for; NULL for weights and inputs." }
 -- op_name = { type = "VARCHAR", unit = "text", doc = "Name of that op." }
--- alloc_by = { type = "VARCHAR", unit = "text", doc = "What it was for: weight, input, output, activation or workspace; NULL when not known." }
+-- purpose = { type = "VARCHAR", unit = "text", doc = "What it was for: weight, input, output, activation or workspace; NULL when not known." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL when not known." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Size." }
 -- share_percent = { type = "DOUBLE", unit = "percent", doc = "100 size_bytes / all bytes in use then; NULL when that is 0." }
@@ -34,7 +34,7 @@ WITH usage AS (
   JOIN usage AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.used_bytes = m.used
   GROUP BY m.run_id, m.device_id, m.used
 )
-SELECT m.run_id, m.device_id, m.block_id, m.tensor_name, m.op_id, o.name AS op_name, m.alloc_by, m.pool,
+SELECT m.run_id, m.device_id, m.block_id, m.tensor_name, m.op_id, o.name AS op_name, m.purpose, m.pool,
        m.size_bytes, 100 * m.size_bytes::DOUBLE / nullif(p.used, 0)::DOUBLE AS share_percent, m.alloc_ns, m.free_ns,
        p.peak_ns
 FROM peak AS p

@@ -44,7 +44,7 @@ WITH usage AS (
     AND u.pool IS NOT DISTINCT FROM m.pool
   GROUP BY m.run_id, m.device_id, m.level, m.pool, m.used, m.reserved
 ), live AS (
-  SELECT p.run_id, p.device_id, p.level, p.pool, m.block_id, m.size_bytes, m.alloc_ns, m.tensor_name, m.alloc_by,
+  SELECT p.run_id, p.device_id, p.level, p.pool, m.block_id, m.size_bytes, m.alloc_ns, m.tensor_name, m.purpose,
          m.op_id, o.name AS op_name,
          row_number() OVER (
            PARTITION BY p.run_id, p.device_id, p.level, p.pool ORDER BY m.size_bytes DESC, m.block_id
@@ -62,7 +62,7 @@ WITH usage AS (
   SELECT run_id, device_id, level, pool, count(*) AS blocks,
          max(op_name) FILTER (WHERE newest = 1) AS peak_op,
          string_agg(
-           concat(coalesce(tensor_name, alloc_by, '?'), CASE WHEN op_name IS NULL THEN '' ELSE concat(' (', op_name, ')') END,
+           concat(coalesce(tensor_name, purpose, '?'), CASE WHEN op_name IS NULL THEN '' ELSE concat(' (', op_name, ')') END,
                   ' = ', size_bytes),
            '; ' ORDER BY place
          ) FILTER (WHERE place <= 5) AS top_live

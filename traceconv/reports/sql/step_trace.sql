@@ -15,7 +15,7 @@
 -- step_id = { type = "BIGINT", unit = "id", doc = "The step (step.step_id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that it ran on." }
 -- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration of the model, as the source numbers it." }
--- source = { type = "VARCHAR", unit = "enum", doc = "How the step was found: record (marks of the device's log), slice (the vendor's own slice of an iteration), csv (a table of the vendor's), annotation (a range of the program whose name numbers it)." }
+-- step_source = { type = "VARCHAR", unit = "enum", doc = "How the step was found: record (marks of the device's log), slice (the vendor's own slice of an iteration), csv (a table of the vendor's), annotation (a range of the program whose name numbers it)." }
 -- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it started; NULL when not recorded." }
 -- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
 -- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
@@ -30,7 +30,7 @@
 -- get_next_start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When its batch of data began to come to the device; NULL when not recorded." }
 -- get_next_ns = { type = "BIGINT", unit = "ns", doc = "How long its batch took to be on the device; NULL when not recorded." }
 WITH ordered AS (
-  SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.source, s.start_ns, s.fp_start_ns, s.bp_end_ns,
+  SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.step_source, s.start_ns, s.fp_start_ns, s.bp_end_ns,
          s.end_ns, s.get_next_start_ns, s.get_next_end_ns, lag(s.end_ns) OVER (
            PARTITION BY s.run_id, s.device_id, s.model_id
            ORDER BY coalesce(s.start_ns, s.fp_start_ns), s.iteration, s.step_id
@@ -59,7 +59,7 @@ WITH ordered AS (
   FROM collective AS c
   GROUP BY c.run_id, c.device_id, c.step_id
 )
-SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.source, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
+SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.step_source, o.start_ns, o.fp_start_ns, o.bp_end_ns, o.end_ns,
        TRY(o.end_ns - CASE WHEN o.fp_start_ns IS NULL AND o.bp_end_ns IS NULL THEN o.start_ns ELSE o.fp_start_ns END)
          AS iteration_time_ns,
        TRY(o.bp_end_ns - o.fp_start_ns) AS fp_to_bp_ns,
