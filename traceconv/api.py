@@ -144,15 +144,15 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Closes the file, also under what is still being read: that ends with a StoreError."""
-        from traceconv.store.database import close_under_way
+        """Close the file. Reads that are under way, also in other threads, end with a StoreError."""
+        from traceconv.store.database import close_in_use
 
         with self._lock:
             self._closed = True
-            cursors = [*self._cursors.values(), self.connection]
+            cursors = list(self._cursors.values())
             self._cursors.clear()
-        for cursor in cursors:
-            close_under_way(cursor)
+        close_in_use(cursors)
+        self.connection.close()
 
     def report(
         self,
@@ -277,15 +277,14 @@ class Store:
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        from traceconv.store.database import close_under_way
-
         cursor = self._open_cursor()
         try:
             with self._telling_when_closed():
                 yield cursor
         finally:
-            self._cursors.pop(id(cursor), None)
-            close_under_way(cursor)
+            # Else `close` has taken it, and closes it.
+            if self._cursors.pop(id(cursor), None) is not None:
+                cursor.close()
 
     @contextmanager
     def _telling_when_closed(self) -> Iterator[None]:

@@ -71,3 +71,47 @@ def test_many_small_traces_at_once(tmp_path: Path) -> None:
         (tmp_path / f"{number}.json").write_text(json.dumps(args))
     program = "import sys, traceconv; print(len(traceconv.ingest(sys.argv[1], db=sys.argv[2])))"
     assert python_of(PACKAGE, "-c", program, tmp_path, tmp_path / "trace.duckdb") == "200\n"
+
+
+CLOSE_WHILE_READING = """
+import faulthandler, sys, threading
+import traceconv
+
+faulthandler.dump_traceback_later(60, exit=True)
+trace, path = sys.argv[1:]
+traceconv.ingest(trace, db=path)
+
+def read(ask, reading, ends):
+    try:
+        while True:
+            reading.set()
+            ask()
+    except BaseException as error:
+        ends.append(type(error).__name__)
+
+for _ in range(10):
+    store = traceconv.open_store(path)
+    rows, ends, threads = store.report("op-statistic"), [], []
+    for ask in (
+        lambda: store.query("SELECT count(*) FROM range(100000000), range(1000)").fetchall(),
+        rows.fetchall,
+        rows.arrow,
+    ):
+        reading = threading.Event()
+        threads.append(threading.Thread(target=read, args=(ask, reading, ends)))
+        threads[-1].start()
+        reading.wait()
+    store.close()
+    for thread in threads:
+        thread.join()
+    assert set(ends) <= {"InterruptException", "StoreError"} and len(ends) == len(threads), ends
+    traceconv.ingest(trace, db=path, replace=True)
+print("closed")
+"""
+
+
+@pytest.mark.parametrize("package", [PACKAGE, None], ids=["oldest", "installed"])
+def test_a_store_is_closed_while_other_threads_read_it(package: Path | None, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('[{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]')
+    assert python_of(package, "-c", CLOSE_WHILE_READING, trace, tmp_path / "trace.duckdb") == "closed\n"

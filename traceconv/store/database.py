@@ -11,6 +11,7 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -40,8 +41,10 @@ _MEMORY_LIMIT = "1GB"
 #: Where the magic bytes of a DuckDB file lie, and what they are.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
-#: What DuckDB raises from 2.0 on when another thread is in a call on the same connection.
+#: Raised by DuckDB 2 and later when another thread is in a call on the same connection.
 _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "ResourceInUseException", None)]))
+#: One per millisecond, so that every call has ended, also one that began only now.
+_INTERRUPTS = 100
 
 _STORE_INFO = """
 CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR);
@@ -172,16 +175,23 @@ def new_cursor(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnecti
     return cursor
 
 
-def close_under_way(connection: duckdb.DuckDBPyConnection) -> None:
-    """Closes a connection, and interrupts what another thread asks of it."""
-    while True:
-        try:
-            connection.close()
-        except _BUSY:
-            connection.interrupt()
+def close_in_use(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:
+    """Close connections; calls that other threads make on them are interrupted."""
+    if not _BUSY:
+        # DuckDB 1 crashes or hangs when a connection is closed during a call, and can't tell whether there is one.
+        for _ in range(_INTERRUPTS):
+            for connection in connections:
+                connection.interrupt()
             time.sleep(0.001)
-        else:
-            return
+    for connection in connections:
+        while True:
+            try:
+                connection.close()
+            except _BUSY:
+                connection.interrupt()
+                time.sleep(0.001)
+            else:
+                break
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = None) -> None:
