@@ -152,7 +152,7 @@ def test_one_text_that_all_events_name(tmp_path: Path, monkeypatch: pytest.Monke
     _, store = taken(data, tmp_path)
     assert query(store, "SELECT DISTINCT length(args) FROM range") == [(10_008,)]
     monkeypatch.setattr("traceconv.formats.perfetto_proto.rows.MAX_SHARED", 1 << 20)
-    with pytest.raises(InputError, match="numbered texts"):
+    with pytest.raises(InputError, match="interned texts"):
         read(data, tmp_path / "again.pftrace")
 
 

@@ -217,6 +217,16 @@ class Account:
     used: int = 0
     lost: int = 0
 
+    def use(self, count: int) -> None:
+        """Count records that are used without becoming rows."""
+        self.records += count
+        self.used += count
+
+    def lose(self, count: int) -> None:
+        """Count records that are lost."""
+        self.records += count
+        self.lost += count
+
     @property
     def balanced(self) -> bool:
         return self.records == self.rows + self.paired + self.used + self.lost

@@ -1,4 +1,4 @@
-"""Debug annotations of track events → members of a JSON object, digit by digit."""
+"""Debug annotations of track events → members of a JSON object, with exact numbers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Member = tuple[str, str]
 
 _ENCODE = msgspec.json.Encoder().encode
 _MAX_DEPTH = 64
-#: Numbers of the fields of DebugAnnotation.
+#: Field numbers of DebugAnnotation.
 _NAME_IID, _BOOL, _UINT, _INT, _DOUBLE, _STRING, _POINTER, _NESTED, _JSON, _NAME = range(1, 11)
 _DICT, _ARRAY, _TYPE_IID, _PROTO, _TYPE, _STRING_IID = 11, 12, 13, 14, 16, 17
 
 
 @dataclass(slots=True)
 class Notes:
-    """What went wrong: names or texts whose number nothing explains, and annotations that can't be read."""
+    """Counts of unknown IIDs, and of annotations that are damaged or nested too deep."""
 
     unknown: int = 0
     damaged: int = 0
@@ -35,21 +35,27 @@ class Notes:
 
 
 def quoted(text: str) -> str:
-    """A text as JSON."""
+    """Return a text as JSON."""
     try:
         return _ENCODE(text).decode()
     except (UnicodeEncodeError, msgspec.EncodeError):
         return json.dumps(text)
 
 
-def number(bits: int) -> str:
-    """A double, by its 64 bits, as JSON: the shortest text that reads as the same; as a string when it is none."""
+def double(bits: int) -> float:
+    """The double with these 64 bits."""
     value: float = struct.unpack("<d", bits.to_bytes(8, "little"))[0]
+    return value
+
+
+def _number(bits: int) -> str:
+    """A double as JSON: its shortest exact text; NaN and infinities as strings."""
+    value = double(bits)
     return repr(value) if math.isfinite(value) else f'"{value}"'
 
 
 class Annotations:
-    """Annotations of events, one by one; and how much numbered texts have come to in the args of a window."""
+    """Turns annotations into JSON. `shared`: characters of interned texts in the args of a window."""
 
     def __init__(self, texts: Texts, notes: Notes) -> None:
         self._texts = texts
@@ -61,11 +67,11 @@ class Annotations:
         self._notes.unknown += text is None
         self.shared += len(text or "")
         if self.shared > rows.MAX_SHARED:
-            raise InputError(f"numbered texts that unfold to more than {rows.MAX_SHARED >> 20} MiB in a MiB of packets")
+            raise InputError(f"interned texts that expand to more than {rows.MAX_SHARED >> 20} MiB in a MiB of packets")
         return text
 
     def member(self, data: bytes, start: int, end: int, state: Sequence, depth: int = 0) -> Member:
-        """Name and JSON text of an annotation of any form."""
+        """Name and JSON text of an annotation."""
         name, iid, text = "", 0, None
         entries: list[Member] = []
         elements: list[str] = []
@@ -109,7 +115,7 @@ class Annotations:
         if field == _INT:
             return str(signed(value))
         if field == _DOUBLE:
-            return number(value)
+            return _number(value)
         if field == _POINTER:
             return f'"{value:#x}"'
         if field == _STRING:
@@ -126,7 +132,7 @@ class Annotations:
         return None
 
     def _nested(self, data: bytes, start: int, end: int, depth: int) -> str:
-        """A NestedValue (old form)."""
+        """JSON text of a NestedValue (legacy)."""
         if depth > _MAX_DEPTH:
             self._notes.deep += 1
             return "null"
@@ -144,7 +150,7 @@ class Annotations:
             elif field == 5:
                 text = str(signed(value))
             elif field == 6:
-                text = number(value)
+                text = _number(value)
             elif field == 7:
                 text = "true" if value else "false"
             elif field == 8 and kind == LEN:
@@ -155,7 +161,7 @@ class Annotations:
 
 
 def as_json(raw: bytes, texts: Texts) -> str:
-    """Text that is to be JSON, as it is when it is; else as a string."""
+    """Text that should be JSON: unchanged if it is, else as a string."""
     try:
         msgspec.json.decode(raw)
         return raw.decode()
@@ -164,9 +170,7 @@ def as_json(raw: bytes, texts: Texts) -> str:
 
 
 def object_of(members: Values[Member]) -> str:
-    """A JSON object; a name that stands twice has the array of its values."""
-    if len(members) == 1:
-        return f"{{{quoted(members[0][0])}:{members[0][1]}}}"
+    """A JSON object; a duplicate name has an array of its values."""
     by_name: dict[str, list[str]] = {}
     for name, text in members:
         by_name.setdefault(name, []).append(text)

@@ -1,4 +1,4 @@
-"""What Chrome says of itself and of its machine at the end of a trace (ChromeEventBundle.metadata): names and values.
+"""Metadata of Chrome and its machine at the end of a trace (ChromeEventBundle.metadata): names and values.
 
 Source: Perfetto's published protos/perfetto/trace/chrome/chrome_trace_event.proto.
 """
@@ -7,37 +7,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from traceconv.wire.protobuf import LEN, VARINT, WireError, fields, signed
+from traceconv.formats.perfetto_proto.message import Message
+from traceconv.wire.protobuf import WireError
 
 _METADATA: Final = 2
 _NAME, _TEXT, _BOOL, _INT, _JSON = 1, 2, 3, 4, 5
 
 
 def read_metadata(data: bytes, start: int, end: int) -> dict[str, object] | None:
-    """The metadata of a bundle; None when it holds anything else, such as events of old, or is damaged."""
-    found: dict[str, object] = {}
+    """Return the metadata of a bundle; None if it has anything else, such as legacy events, or is damaged."""
     try:
-        for number, kind, value, at in fields(data, start, end):
-            if number != _METADATA or kind != LEN:
-                return None
-            name, said = _pair(data, at, at + value)
-            if name is not None:
-                found[name] = said
+        bundle = Message(data, start, end)
+        pairs = [Message(data, first, last) for first, last in bundle.spans(_METADATA)]
+        found = {name.decode(): _value(pair) for pair in pairs for name in pair.texts(_NAME)[-1:]}
     except (WireError, UnicodeDecodeError):
         return None
-    return found
+    return None if len(bundle) else found
 
 
-def _pair(data: bytes, start: int, end: int) -> tuple[str | None, object]:
-    name: str | None = None
-    said: object = None
-    for number, kind, value, at in fields(data, start, end):
-        if kind == LEN and number in (_NAME, _TEXT, _JSON):
-            text = data[at : at + value].decode()
-            if number == _NAME:
-                name = text
-            else:
-                said = text
-        elif kind == VARINT and number in (_BOOL, _INT):
-            said = bool(value) if number == _BOOL else signed(value)
-    return name, said
+def _value(pair: Message) -> object:
+    texts = pair.texts(_TEXT) + pair.texts(_JSON)
+    if texts:
+        return texts[-1].decode()
+    is_true = pair.number(_BOOL)
+    return pair.signed(_INT) if is_true is None else bool(is_true)

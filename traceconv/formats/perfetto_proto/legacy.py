@@ -1,4 +1,4 @@
-"""The part of a track event that says what it was as trace JSON: phase, duration, ids, flows."""
+"""The part of a track event that keeps what it was in trace JSON: phase, duration, IDs, flows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOW_IN, _FLOW_OUT, _FLOW_BOTH = 1, 2, 3
 
 @dataclass(slots=True)
 class Legacy:
-    """What it says; None where it says nothing. `extra`: keys as trace JSON has them."""
+    """A LegacyEvent; None for what it doesn't have. `extra`: keys as in trace JSON."""
 
     name_iid: int = 0
     phase: str | None = None
@@ -33,7 +33,7 @@ class Legacy:
 
 
 def parse_legacy(data: bytes, start: int, end: int, texts: Texts) -> Legacy:
-    """A LegacyEvent. Raises WireError."""
+    """Parse a LegacyEvent. Raises WireError."""
     found = Legacy()
     for number, kind, value, at in fields(data, start, end):
         if number == 1:

@@ -1,4 +1,4 @@
-"""Rows of events in the making → one batch, as the normaliser of trace JSON takes them."""
+"""Collects the rows of events, and turns them into a batch for the normaliser of trace JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from traceconv.formats.common.columns import integers
 from traceconv.wire.protobuf import Int64
 
 PH = {1: "B", 2: "E", 3: "i", 4: "C"}
-#: Characters that the numbered texts of a window may come to in all its args.
+#: Limit of the characters of interned texts in all args of a window.
 MAX_SHARED = 256 << 20
-#: A byte of the trace may be written as \u0000, and a comma.
+#: A byte of the trace may become \u0000 and a comma.
 _LARGEST_ESCAPE = 8
 _LABELS = ("ph", "name", "cat", "pid", "tid", "id")
-#: Row and Flow of native/track_events.c. A row's args end at `args_end`, and begin where those of the row before end.
+#: Row and Flow of native/track_events.c. A row's args end at `args_end`, and begin at that of the row before.
 _ROW = np.dtype([("ts", "<i8"), ("args_end", "<i8"), ("packet", "<i4"), *((name, "<i4") for name in _LABELS),
                  ("timed", "<i4")])  # fmt: skip
 _FLOW = np.dtype([("place", "<i8"), ("key", "<u8"), ("step", "<i8")])
@@ -32,7 +32,7 @@ _PACK_FLOW = struct.Struct("<qQq").pack
 
 
 class Coder:
-    """Numbers values in the order in which they come."""
+    """Numbers distinct values in the order of their first use."""
 
     def __init__(self, values: Iterable[Hashable]) -> None:
         self.distinct: list[Any] = []
@@ -41,7 +41,7 @@ class Coder:
             self.code(value)
 
     def code(self, value: Hashable) -> int:
-        """The number of a value."""
+        """Return the number of a value."""
         found = self.known.get(value)
         if found is None:
             found = self.known[value] = len(self.distinct)
@@ -49,8 +49,8 @@ class Coder:
         return found
 
 
-class Found(dict[int, tuple[int, ...]]):
-    """What is found out of a track when it is first asked for."""
+class TrackCodes(dict[int, tuple[int, ...]]):
+    """Codes of a track's labels, found on first use."""
 
     def __init__(self, find: Callable[[int], tuple[int, ...]]) -> None:
         self._find = find
@@ -62,17 +62,17 @@ class Found(dict[int, tuple[int, ...]]):
 
 @dataclass(slots=True)
 class Rows:
-    """Columns that all events have are in `rows`; what few have is kept by their place.
+    """Columns that all events have are in `rows`; values that few have are kept by row.
 
     rows, args, flows  appended to by `native.track_events` too
-    most_args          bytes that args may have
+    most_args          limit of the bytes of all args
     """
 
     most_args: int
     rows: bytearray = field(default_factory=bytearray)
     args: bytearray = field(default_factory=bytearray)
     flows: bytearray = field(default_factory=bytearray)
-    #: Values of the labels by their codes; code 0 of all but ph stands for none.
+    #: Values of the labels by code; code 0 is none, except for ph.
     ph: Coder = field(default_factory=lambda: Coder(PH.values()))
     name: Coder = field(default_factory=lambda: Coder([None]))
     cat: Coder = field(default_factory=lambda: Coder([None]))
@@ -84,7 +84,7 @@ class Rows:
     #: field of a text (s, bp, scope) → place → text
     labels: dict[str, dict[int, str]] = field(default_factory=dict)
     extra: dict[int, dict[str, Raw]] = field(default_factory=dict)
-    #: The packet whose events are being added.
+    #: The packet of the events being added.
     packet: int = 0
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class Rows:
 
     @staticmethod
     def most_args_of(window_bytes: int) -> int:
-        """A numbered text is in the file once, and may be named by every event: bytes that args may have."""
+        """Limit for a window: an interned text is in the file once, but may be in the args of every event."""
         return min(MAX_SHARED + _LARGEST_ESCAPE * window_bytes, (1 << 31) - 1)
 
     def add(
@@ -106,11 +106,11 @@ class Rows:
         args: str = "",
         id: bytes = b"",
     ) -> int:
-        """One more event; gives its place. InputError when its args are too many."""
+        """Add an event and return its place. Raises InputError if all args are too large."""
         place = len(self)
         self.args += args.encode()
         if len(self.args) > self.most_args:
-            raise InputError(f"numbered texts that unfold to more than {MAX_SHARED >> 20} MiB in a MiB of packets")
+            raise InputError(f"interned texts that expand to more than {MAX_SHARED >> 20} MiB in a MiB of packets")
         codes = (self.ph.code(ph), self.name.code(name), self.cat.code(cat), self.pid.code(pid), self.tid.code(tid))
         timed = ts is not None and -(1 << 63) <= ts < 1 << 63
         self.rows += _PACK_ROW(
@@ -119,24 +119,24 @@ class Rows:
         return place
 
     def add_flows(self, place: int, keys: Sequence[int], step: int) -> None:
-        """Arrows that an event names. `step`: 3 goes on, 4 ends."""
+        """Add flows of an event. `step`: 3 continues, 4 ends."""
         for key in keys:
             self.flows += _PACK_FLOW(place, key, step)
 
     def set_time(self, key: str, place: int, ns: int | None) -> None:
-        """A time that few events have."""
+        """Set a time that few events have."""
         if ns is not None:
             self.times.setdefault(key, {})[place] = ns
 
     def set_label(self, key: str, place: int, text: str | None) -> None:
-        """A text that few events have."""
+        """Set a text that few events have."""
         if text is not None:
             self.labels.setdefault(key, {})[place] = text
 
     def batch(
-        self, first_ordinal: int, byte_offset: int | None, byte_count: int | None, said: tuple[TrackName, ...]
+        self, first_ordinal: int, byte_offset: int | None, byte_count: int | None, names: tuple[TrackName, ...]
     ) -> TraceBatch:
-        """All rows in the order of their packets."""
+        """Return all rows in the order of their packets."""
         rows = np.frombuffer(self.rows, _ROW)
         count = len(rows)
         order = np.argsort(rows["packet"], kind="stable")
@@ -147,18 +147,18 @@ class Rows:
         }
         raw = {"ts": pa.array(rows["ts"][order], mask=rows["timed"][order] == 0)}
         for key, texts in self.labels.items():
-            labels[key] = _sparse(texts, place, None)
+            labels[key] = _sparse(texts, place)
         for key, times in self.times.items():
-            raw[key] = integers(_sparse(times, place, None))
+            raw[key] = integers(_sparse(times, place))
         if self.args:
             ends = np.append(0, rows["args_end"]).astype(np.int32)
             parts = [None, pa.py_buffer(ends), pa.py_buffer(bytes(self.args))]
             raw["args"] = pa.Array.from_buffers(pa.binary(), count, parts, null_count=0).take(pa.array(order))
         if len(self.id.distinct) > 1:
             raw["id"] = pa.array(self.id.distinct, pa.binary()).take(pa.array(rows["id"][order]))
-        extra = Extras.made_of(_sparse(self.extra, place, None)) if self.extra else None
+        extra = Extras.made_of(_sparse(self.extra, place)) if self.extra else None
         columns = EventColumns(count, labels, raw, extra, self._flows(place))
-        return TraceBatch(first_ordinal, byte_offset, byte_count, columns, (), said)
+        return TraceBatch(first_ordinal, byte_offset, byte_count, columns, (), names)
 
     def _flows(self, place: Int64) -> EventFlows | None:
         flows: NDArray[Any] = np.frombuffer(self.flows, _FLOW)
@@ -167,13 +167,13 @@ class Rows:
         places = place[flows["place"]]
         rising = np.argsort(places, kind="stable")
         keys = flows["key"][rising]
-        # Ids are unsigned; as keys only their equality counts.
+        # IDs are unsigned, but only their equality matters.
         steps = flows["step"][rising].astype(np.int32)
         return EventFlows(places[rising], keys.view(np.int64), steps, None, list(map(str, keys.tolist())))
 
 
-def _sparse(values: dict[int, Any], place: Int64, missing: Any) -> list[Any]:
-    column = [missing] * len(place)
+def _sparse(values: dict[int, Any], place: Int64) -> list[Any]:
+    column: list[Any] = [None] * len(place)
     for at, value in values.items():
         column[place[at]] = value
     return column

@@ -1,4 +1,4 @@
-"""What a sequence of packets holds between them: numbered texts, defaults, clocks, the thread that writes it."""
+"""State of a packet sequence: interned texts, defaults, clocks, the writing thread."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from traceconv.events.trace import Label
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import Clocks, SequenceClocks
-from traceconv.wire.protobuf import LEN, fields, signed, varint
+from traceconv.formats.perfetto_proto.message import Message
+from traceconv.wire.protobuf import LEN, fields
 
-#: Bytes of numbered texts of all sequences that are kept at once.
+#: Limit of the interned texts of a sequence.
 MAX_TEXT_BYTES = 256 << 20
 
 
 class Texts:
-    """Turns bytes into text; counts those that are not UTF-8."""
+    """Decode UTF-8, with a cache; count the texts that are invalid."""
 
     _KEPT = 1 << 16
 
@@ -24,7 +25,7 @@ class Texts:
         self.bad = 0
 
     def text(self, value: bytes) -> str:
-        """The text of some bytes."""
+        """Decode `value`, with U+FFFD for invalid bytes."""
         found = self._known.get(value)
         if found is None:
             try:
@@ -41,10 +42,11 @@ class Texts:
 
 @dataclass(slots=True)
 class Sequence:
-    """State of one sequence. Interned texts are by list (`names`, `categories` …), then number.
+    """State of one sequence. Interned texts are by list (`names`, `categories` …), then IID.
 
-    is_valid   its incremental state is known: it began with a packet that cleared it
-    time_ns, thread_time_ns  last ones of events with differences of microseconds (old form)
+    is_valid     the incremental state is known: a packet cleared it
+    is_doubtful  packets were lost: timestamps that are differences may be early until the next snapshot
+    time_ns, thread_time_ns  last timestamps of events with differences in microseconds (legacy)
     """
 
     clocks: SequenceClocks
@@ -62,11 +64,11 @@ class Sequence:
     time_ns: int | None = None
     thread_time_ns: int | None = None
     instructions: int = 0
-    #: What incremental counters add up to, by track.
+    #: Sums of incremental counters, by track.
     sums: dict[int, int | float] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Everything that later packets could refer to is gone."""
+        """Drop everything that later packets could refer to."""
         for known in self.texts.values():
             known.clear()
         self.locations.clear()
@@ -78,22 +80,18 @@ class Sequence:
         self.is_valid = True
 
     def take_defaults(self, data: bytes, start: int, end: int) -> None:
-        """TracePacketDefaults. Raises WireError."""
-        for number, kind, value, at in fields(data, start, end):
-            if number == pb.CLOCK_ID:
-                self.default_clock = value
-            elif number == 11 and kind == LEN:
-                self.default_extra, self.default_extra_double = [], []
-                for inner, inner_kind, inner_value, inner_at in fields(data, at, at + value):
-                    if inner == pb.TRACK_UUID:
-                        self.default_track = inner_value
-                    elif inner == pb.EXTRA_TRACKS:
-                        self.default_extra += repeated(data, inner_kind, inner_value, inner_at)
-                    elif inner == pb.EXTRA_DOUBLE_TRACKS:
-                        self.default_extra_double += repeated(data, inner_kind, inner_value, inner_at)
+        """Set the TracePacketDefaults. Raises WireError."""
+        message = Message(data, start, end)
+        clock = message.number(pb.CLOCK_ID)
+        self.default_clock = self.default_clock if clock is None else clock
+        for event in (Message(data, at, stop) for at, stop in message.spans(11)):
+            track = event.number(pb.TRACK_UUID)
+            self.default_track = self.default_track if track is None else track
+            self.default_extra = event.numbers(pb.EXTRA_TRACKS)
+            self.default_extra_double = event.numbers(pb.EXTRA_DOUBLE_TRACKS)
 
     def take_interned(self, data: bytes, start: int, end: int, texts: Texts) -> None:
-        """InternedData. Raises WireError."""
+        """Add InternedData. Raises WireError."""
         for number, kind, size, at in fields(data, start, end):
             listed = pb.TEXT_LISTS.get(number)
             if kind != LEN or (listed is None and number != pb.LOCATIONS):
@@ -117,46 +115,32 @@ class Sequence:
                 self.locations[iid] = location(file, function, line, texts)
 
     def take_thread(self, data: bytes, start: int, end: int) -> None:
-        """A ThreadDescriptor of the old form: who writes the sequence, and where its differences begin."""
-        for number, _, value, _ in fields(data, start, end):
-            if number == 1:
-                self.pid = signed(value)
-            elif number == 2:
-                self.tid = signed(value)
-            elif number == 6:
-                self.time_ns = signed(value) * 1000
-            elif number == 7:
-                self.thread_time_ns = signed(value) * 1000
-            elif number == 8:
-                self.instructions = signed(value)
+        """Set the writing thread, and where differences begin, from a legacy ThreadDescriptor. Raises WireError."""
+        message = Message(data, start, end)
+        attributes = {
+            "pid": (1, 1),
+            "tid": (2, 1),
+            "time_ns": (6, 1000),
+            "thread_time_ns": (7, 1000),
+            "instructions": (8, 1),
+        }
+        for name, (number, unit) in attributes.items():
+            value = message.signed(number)
+            if value is not None:
+                setattr(self, name, value * unit)
 
 
 def location(file: bytes | None, function: bytes | None, line: int | None, texts: Texts) -> str:
-    """A place in source code as JSON."""
-    said: dict[str, object] = {}
-    if file is not None:
-        said["file_name"] = texts.text(file)
-    if function is not None:
-        said["function_name"] = texts.text(function)
+    """A source code location as JSON."""
+    names = {"file_name": file, "function_name": function}
+    found: dict[str, object] = {key: texts.text(name) for key, name in names.items() if name is not None}
     if line is not None:
-        said["line_number"] = line
-    return json.dumps(said)
-
-
-def repeated(data: bytes, kind: int, value: int, at: int) -> list[int]:
-    """The numbers of a repeated field: one, or a packed list."""
-    if kind != LEN:
-        return [value]
-    found = []
-    end = at + value
-    while at < end:
-        one, at = varint(data, at, end)
-        found.append(one)
-    return found
+        found["line_number"] = line
+    return json.dumps(found)
 
 
 class Sequences:
-    """All sequences of a trace, by their numbers."""
+    """All sequences of a trace, by ID."""
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
@@ -169,7 +153,7 @@ class Sequences:
         return found
 
     def doubt(self) -> None:
-        """Packets were lost: times that are differences may be early until the next snapshot."""
+        """Mark the sequences whose timestamps are differences as doubtful: packets were lost."""
         for sequence in self._known.values():
             if sequence.clocks.has_differences or sequence.time_ns is not None:
                 sequence.is_doubtful = True

@@ -1,7 +1,7 @@
-"""Packets → rows of events: sequence by sequence, in stretches in which its state stays as it is.
+"""Packets → rows of events: sequence by sequence, in stretches of unchanged state.
 
-A stretch's events are taken in C, up to one that says more than most, or a packet that numbers texts; that one is taken
-in Python (`events.py`), and so are all where there is no C.
+C takes the events of a stretch up to one with uncommon fields, or a packet that interns texts; Python takes that one
+(`events.py`), or all of them where the C extension is missing.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.base.int64 import is_time
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Notes
-from traceconv.formats.perfetto_proto.clocks import Clocks, parse_snapshot
+from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, Clocks, parse_snapshot
 from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Window
 from traceconv.formats.perfetto_proto.losses import Losses
-from traceconv.formats.perfetto_proto.rows import Found, Rows
+from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequence, Sequences, Texts
 from traceconv.formats.perfetto_proto.tracks import Descriptors
 from traceconv.wire.protobuf import LEN, Int64, Mask, UInt64, WireError
 
-#: Whether events are taken in C.
+#: Whether C takes events.
 IN_C = native.AVAILABLE
 #: Fields of a packet that change the state of its sequence.
 _STATE = (
@@ -40,22 +39,19 @@ _STATE = (
     pb.THREAD_DESCRIPTOR,
     pb.FIRST_ON_SEQUENCE,
 )
-#: Packet of native/track_events.c, and what is to be done with its event: 0 nothing, 1 it is taken, 2 it is left.
+#: Packet of native/track_events.c, and what to do with its event: 0 nothing, 1 take it, 2 leave it.
 _PACKET = np.dtype([("start", "<i8"), ("end", "<i8"), ("ts", "<i8"), ("packet", "<i4"), ("what", "<i4")])
 _LEAVE = 2
-#: Stands for a time that 64 bits can't hold: the normaliser takes it for none. In an export of ours it may be one
-#: that was shifted.
-_BEYOND = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """The packets of a window as columns.
 
-    timed          which packets say a time
+    timed          which packets have a timestamp
     start, end     of each packet's event in the data; -1 for none
-    is_change      packets that change their sequence's state; `is_turn`: by more than numbered texts
-    changes        packet → what changes: field, value, place
+    is_change      packets that change their sequence's state; `is_turn`: by more than interned texts
+    changes        packet → fields that change the state: number, value, byte position
     """
 
     data: bytes
@@ -72,7 +68,7 @@ class Table:
 
 
 class Translator:
-    """Takes windows one after another; holds what sequences know between packets."""
+    """Turns windows into rows, one after another."""
 
     def __init__(
         self,
@@ -92,9 +88,9 @@ class Translator:
         self._events = TrackEvents(tracks, clocks, texts, notes, losses)
 
     def open(self, window: Window) -> Table:
-        """The packets of a window, not yet in words."""
+        """The packets of a window as columns."""
         found, count = window.fields, len(window.starts)
-        # Fields of one packet are in their order: of several the last one counts.
+        # Fields of a packet are in order: the last of several counts.
         start, end = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
         of = np.flatnonzero((found.number == pb.TRACK_EVENT) & (found.kind == LEN))
         start[found.row[of]] = found.at[of]
@@ -131,10 +127,10 @@ class Translator:
         )
 
     def take(self, table: Table, first: int, last: int) -> Rows:
-        """The events of the packets from `first` to before `last`."""
+        """Return the events of the packets from `first` to before `last`."""
         self._events.annotations.shared = 0
         rows = Rows(Rows.most_args_of(len(table.data)))
-        places = Found(partial(self._place_codes, rows)), Found(partial(self._count_codes, rows))
+        places = TrackCodes(partial(self._place_codes, rows)), TrackCodes(partial(self._count_codes, rows))
         for number, packets in _stretches(table, first, last):
             self._take_stretch(rows, table, self._sequences[number], packets, places)
         return rows
@@ -149,14 +145,14 @@ class Translator:
         return rows.pid.code(place.pid), rows.name.code(place.name), rows.id.code(place.id), int(is_plain)
 
     def _take_stretch(
-        self, rows: Rows, table: Table, sequence: Sequence, packets: Int64, places: tuple[Found, Found]
+        self, rows: Rows, table: Table, sequence: Sequence, packets: Int64, places: tuple[TrackCodes, TrackCodes]
     ) -> None:
-        """The events of packets of one sequence; only the first one may change more of its state than texts."""
+        """Add the events of packets of one sequence; only the first may change more state than interned texts."""
         is_change = table.is_change[packets]
         if is_change[0]:
             self._change(sequence, table, int(packets[0]))
             is_change[0] = False
-        ns, said = self._times(sequence, table, packets)
+        ns, timed = self._times(sequence, table, packets)
         has_event = table.start[packets] >= 0
         if not sequence.is_valid:
             stateless = has_event & ((table.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
@@ -165,7 +161,7 @@ class Translator:
         work = np.empty(len(packets), _PACKET)
         work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], ns
         work["packet"] = packets
-        work["what"] = np.where(is_change | (has_event & ~said), _LEAVE, has_event)
+        work["what"] = np.where(is_change | (has_event & ~timed), _LEAVE, has_event)
         for at in self._left(rows, table, sequence, work, places):
             packet = int(packets[at])
             if is_change[at]:
@@ -173,12 +169,17 @@ class Translator:
             if has_event[at]:
                 rows.packet = packet
                 start, end = int(table.start[packet]), int(table.end[packet])
-                self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if said[at] else None)
+                self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if timed[at] else None)
 
     def _left(
-        self, rows: Rows, table: Table, sequence: Sequence, work: NDArray[np.void], places: tuple[Found, Found]
+        self,
+        rows: Rows,
+        table: Table,
+        sequence: Sequence,
+        work: NDArray[np.void],
+        places: tuple[TrackCodes, TrackCodes],
     ) -> Iterator[int]:
-        """The packets that C does not take; those before each one are done when it is given."""
+        """Yield the packets that C leaves, each after C has taken those before it."""
         if not IN_C:
             yield from np.flatnonzero(work["what"]).tolist()
             return
@@ -201,60 +202,43 @@ class Translator:
             if at < len(work):
                 yield at
 
-    # -- times --
+    # -- timestamps --
 
     def _times(self, sequence: Sequence, table: Table, packets: Int64) -> tuple[Int64, Mask]:
-        """Times of a sequence's packets, in their order, between two turns of its state: in ns of the trace clock.
+        """Timestamps of a sequence's packets between two turns of its state, in ns of the trace clock; and which exist.
 
-        _BEYOND where 64 bits can't hold it; and whether there is one.
+        BEYOND where 64 bits can't hold one.
         """
-        clock, said = table.clock[packets], table.timed[packets]
+        clock, timed = table.clock[packets], table.timed[packets]
         ns = table.time[packets].view(np.int64).copy()
         default, usual = sequence.default_clock, self._clocks.trace_clock
         clocks = pa.array(clock).unique().to_pylist() if clock.any() else [0]
         for one in dict.fromkeys(number or default for number in clocks):
             if not one or one == usual:
                 continue
-            of = np.flatnonzero(said & ((clock == np.uint64(one)) | ((clock == 0) & (one == default))))
-            if not len(of):
-                continue
-            moved = sequence.clocks.trace_ns_of(one, ns[of])
-            if moved is True:
-                for at in of.tolist():
-                    found = self._trace_ns(sequence, one, int(ns[at]))
-                    said[at] = found is not None
-                    ns[at] = found if found is not None and is_time(found) else _BEYOND
-            elif moved is not False:
+            of = np.flatnonzero(timed & ((clock == np.uint64(one)) | ((clock == 0) & (one == default))))
+            moved = sequence.clocks.trace_ns(one, ns[of]) if len(of) else None
+            if moved is not None:
                 ns[of] = moved
-            elif not 64 <= one < 128:
-                self._losses.clocks[one] += len(of)
+            elif one in SEQUENCE_CLOCKS:
+                timed[of] = False
             else:
-                said[of] = False
-        return ns, said
-
-    def _trace_ns(self, sequence: Sequence, clock: int, value: int) -> int | None:
-        """A time of a clock in ns of the trace clock; None: not known."""
-        ns = sequence.clocks.trace_ns(clock, value)
-        if ns is None and not 64 <= clock < 128:
-            self._losses.clocks[clock] += 1
-            return value
-        return ns
+                self._losses.clocks[one] += len(of)
+        return ns, timed
 
     # -- state --
 
     def _change(self, sequence: Sequence, table: Table, packet: int) -> None:
-        """Brings a sequence's state up to date."""
+        """Update a sequence's state."""
         changes = table.changes.get(packet, [])
-        said = {what: value for what, value, _ in changes}
-        # In the order in which Perfetto's own reader takes them.
-        if said.get(pb.DROPPED) and not said.get(pb.FIRST_ON_SEQUENCE):
+        values = {what: value for what, value, _ in changes}
+        # In the order of Perfetto's own reader.
+        if values.get(pb.DROPPED) and not values.get(pb.FIRST_ON_SEQUENCE):
             sequence.is_valid = False
             self._losses.counts["dropped"] += 1
-        if int(table.flags[packet]) & pb.FLAG_CLEARED or said.get(pb.CLEARED):
+        if int(table.flags[packet]) & pb.FLAG_CLEARED or values.get(pb.CLEARED):
             sequence.clear()
         for wanted in (pb.DEFAULTS, pb.INTERNED, pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR):
-            if wanted not in said:
-                continue
             for what, size, at in changes:
                 if what == wanted:
                     self._take_state(sequence, what, table.data, at, at + size)
@@ -276,7 +260,7 @@ class Translator:
 
 
 def _stretches(table: Table, first: int, last: int) -> Iterator[tuple[int, Int64]]:
-    """Sequences, and their packets from one turn of its state to before the next."""
+    """Yield sequences, and their packets from one turn of their state to before the next."""
     found = pa.array(table.sequence[first:last]).dictionary_encode()
     codes, numbers = found.indices.to_numpy(), found.dictionary.to_pylist()
     order = np.arange(len(codes))
