@@ -61,7 +61,12 @@ def _parameters(callback: Callable[..., object]) -> Iterator[str]:
         if isinstance(declared, ArgumentInfo):
             arguments.append([f"`{declared.metavar or name.upper()}`", _parameter_text(declared)])
         elif isinstance(declared, OptionInfo):
-            options.append([_spelling(name, declared, str(parameter.annotation)), _parameter_text(declared)])
+            options.append(
+                [
+                    _spelling(name, declared, str(parameter.annotation).removeprefix("<class '")),
+                    _parameter_text(declared),
+                ]
+            )
     if arguments:
         yield _table(["argument", "what it is"], arguments)
     if options:

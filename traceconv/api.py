@@ -316,54 +316,40 @@ class Store:
         with self._cursor() as cursor:
             return why(cursor, self.path, table, str(row_id), run=None if run is None else str(run), source=moved_to)
 
-    def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
-        """Writes one run (None: the latest) as a Chrome trace; compressed when `path` ends in .gz.
+    def export(self, target: str, path: PathLike, *, run: int | str | None = None, **options: object) -> None:
+        """Write a run (None: the latest) in another program's format; compressed if `path` ends in .gz.
 
-        Raises UsageError when there is no such run, OutputError when the file can't be written.
+        target   as `traceconv export --help` lists them, such as "perfetto"
+        options  those of the target's command, such as device=0
+
+        Raises UsageError for an unknown target, run or option, InputError if the run has nothing to export, OutputError
+        if the file can't be written.
         """
-        from traceconv.export.chrome import export_chrome
+        from traceconv.export.registry import find_export
+        from traceconv.reports.run import one_run
 
-        run_id = self._one_run(run, "a Chrome trace")
+        export = find_export(target)
+        known = [option.name for option in export.options]
+        for option in options:
+            if option not in known:
+                raise UsageError(f"export {target} has no option '{printable(option)}'.{suggestion(option, known)}")
         with self._cursor() as cursor:
-            export_chrome(cursor, run_id, Path(path), device_id=device)
+            run_id, _ = one_run(cursor, None if run is None else str(run), export.title)
+            export.load_writer()(cursor, run_id, Path(path), **options)
+
+    def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
+        """Write a run as a Chrome trace: `export("chrome", …)`."""
+        self.export("chrome", path, run=run, device=device)
 
     def export_perfetto(
         self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
     ) -> None:
-        """Writes a run as a Perfetto trace in protobuf, as `traceconv export perfetto` does.
-
-        Without `args` slices have only their names and categories. Raises UsageError and OutputError.
-        """
-        from traceconv.export.perfetto import export_perfetto
-
-        run_id = self._one_run(run, "a Perfetto trace")
-        with self._cursor() as cursor:
-            export_perfetto(cursor, run_id, Path(path), device_id=device, with_args=args)
+        """Write a run as a Perfetto trace: `export("perfetto", …)`. `args`: write the arguments of slices."""
+        self.export("perfetto", path, run=run, device=device, args=args)
 
     def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
-        """Draws the memory of one run (None: the latest) as an SVG picture; compressed when `path` ends in .gz.
-
-        Raises UsageError when there is no such run or device, InputError when the run has no memory log, OutputError
-        when the file can't be written.
-        """
-        from traceconv.export.memory_flow import export_memory_flow
-
-        run_id = self._one_run(run, "a picture of memory")
-        with self._cursor() as cursor:
-            export_memory_flow(cursor, run_id, Path(path), device_id=device)
-
-    def _one_run(self, run: int | str | None, what: str) -> int:
-        from traceconv.reports.run import choose_run
-
-        with self._cursor() as cursor:
-            choice = choose_run(cursor, None if run is None else str(run))
-        if choice.run_id is None:
-            raise UsageError(
-                f"{what} holds one run; name it by its number or its label"
-                if choice.run_count
-                else "the store has no run; ingest one first"
-            )
-        return choice.run_id
+        """Draw the memory of a run as an SVG: `export("memory-flow", …)`."""
+        self.export("memory-flow", path, run=run, device=device)
 
 
 def open_store(path: PathLike | None = None) -> Store:

@@ -484,10 +484,9 @@ class Profiler:
                 store.export_chrome(target, run=folder.name)
             else:
                 from traceconv.export.memory_flow import export_memory_flow
-                from traceconv.reports.run import choose_run
+                from traceconv.reports.run import one_run
 
-                run_id = choose_run(store.connection, folder.name).run_id
-                assert run_id is not None
+                run_id, _ = one_run(store.connection, folder.name, name)
                 export_memory_flow(store.connection, run_id, target, may_be_empty=True)
 
     def get(self) -> dict[str, object]:

@@ -415,7 +415,7 @@ def test_the_user_says_whose_the_recordings_are(tmp_path: Path, capfd: pytest.Ca
     assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "rank=1", "--format", "csv"]) == 0
     assert "gemm" in capfd.readouterr().out
     assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "host=hosta"]) == 2
-    assert "2 runs have the host 'hosta'; choose one: --run 1, 2" in capfd.readouterr().err
+    assert "2 runs match 'host=hosta'; select one with --run 1, 2" in capfd.readouterr().err
     assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "rank=7"]) == 2
     assert run(["info", str(tmp_path / "s")]) == 0
     assert "rank 1, host hosta, group job7" in capfd.readouterr().out
@@ -428,7 +428,7 @@ def test_a_timeline_holds_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[s
     ingest([tmp_path / "t"], tmp_path / "s.duckdb")
     to = ["export", "chrome", "--db", str(tmp_path / "s.duckdb"), "-o", str(tmp_path / "out.json")]
     assert run([*to, "--run", "all"]) == 2
-    assert "holds one run" in capfd.readouterr().err
+    assert "contains a single run" in capfd.readouterr().err
     assert run([*to, "--run", "rank=0"]) == 0
     start = json.loads((tmp_path / "out.json").read_text())["otherData"]["base_ns"]
     assert int(start) == 1_700_000_000 * 10**9

@@ -72,7 +72,7 @@ def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
 def test_a_chrome_trace_is_of_one_run(store: Path, tmp_path: Path) -> None:
     with traceconv.open_store(store) as opened:
         opened.export_chrome(tmp_path / "trace.json", run=1)
-        with pytest.raises(UsageError, match="one run"):
+        with pytest.raises(UsageError, match="a single run"):
             opened.export_chrome(tmp_path / "all.json", run="all")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert [event["dur"] for event in events if event["ph"] == "X" and event["name"] == "conv"] == [0.1]
@@ -84,7 +84,7 @@ def test_a_picture_of_memory_is_of_one_run(store: Path, tmp_path: Path) -> None:
     build_store(path, memory=memory, run=[{"run_id": 1, "start_ns": 0, "label": "one"}])
     with traceconv.open_store(path) as opened:
         opened.export_memory_flow(tmp_path / "memory.svg", device=0)
-        with pytest.raises(UsageError, match="one run"):
+        with pytest.raises(UsageError, match="a single run"):
             opened.export_memory_flow(tmp_path / "all.svg", run="all")
         with pytest.raises(UsageError, match="no memory log of device 7"):
             opened.export_memory_flow(tmp_path / "all.svg", device=7)

@@ -28,10 +28,10 @@ TABLES = ("task", "api", "range", "step", "marker", "counter", "memory", "flow")
 HOSTILE = 'a"b\\c\x00\x01\x1f\x7f\u2028</script>\n\té😀' + "x" * 5000
 
 
-def exported(store: Path, run_id: int = 1, device_id: int | None = None) -> Event:
+def exported(store: Path, run_id: int = 1, device: int | None = None) -> Event:
     output = store.with_suffix(".json")
     with open_store(store) as connection:
-        export_chrome(connection, run_id, output, device_id=device_id)
+        export_chrome(connection, run_id, output, device=device)
     return load(output.read_bytes())
 
 
@@ -281,7 +281,7 @@ def test_memory_counters_of_the_source_are_not_made_again(make_store: MakeStore)
 
 
 def test_one_device_leaves_out_the_others(everything: Path) -> None:
-    document = exported(everything, device_id=0)
+    document = exported(everything, device=0)
     reader = ChromeReader(document)
     assert {row["device_id"] for row in reader.rows["task"]} == {0}
     assert {row["id"] for row in reader.rows["range"]} == {21, 22, 23, 24}

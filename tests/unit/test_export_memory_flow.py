@@ -13,7 +13,8 @@ import pytest
 
 from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.cli.app import run
-from traceconv.export.memory_flow import MemoryFlow, export_memory_flow
+from traceconv.export.memory_flow import export_memory_flow
+from traceconv.export.registry import Written
 from traceconv.export.svg import decimal, ticks, time_unit
 from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.record import RecordOptions, record
@@ -32,9 +33,9 @@ def block(
     return {**row, "kind": "block", "purpose": "activation", **more}
 
 
-def draw(store: Path, path: Path, device: int | None = None) -> tuple[MemoryFlow, ElementTree.Element]:
+def draw(store: Path, path: Path, device: int | None = None) -> tuple[Written, ElementTree.Element]:
     with open_store(store) as connection:
-        flow = export_memory_flow(connection, 1, path, device_id=device)
+        flow = export_memory_flow(connection, 1, path, device=device)
     assert path.stat().st_size == flow.size_bytes
     return flow, ElementTree.parse(path).getroot()
 
@@ -61,7 +62,7 @@ def test_blocks_lie_at_their_times_and_addresses(make_store: MakeStore, tmp_path
         ],
     )
     flow, root = draw(store, tmp_path / "m.svg")
-    assert (flow.drawn, flow.merged, flow.without_address) == (3, 0, 0)
+    assert (*flow.rows.values(), *flow.omitted.values()) == (3, 0, 0)
     (a, a_title), (b, _) = titled(root, "a")
     [(c, c_title)] = titled(root, "w")
     width, height = a[2] - a[0], a[3] - a[1]
@@ -107,7 +108,7 @@ def test_what_is_not_known_is_drawn_as_far_as_it_is(make_store: MakeStore, tmp_p
         ]
     )
     flow, root = draw(store, tmp_path / "m.svg")
-    assert (flow.drawn, flow.merged, flow.without_address) == (4, 1, 1)
+    assert (*flow.rows.values(), *flow.omitted.values()) == (4, 1, 1)
     found = {title.split("\n")[0]: (box, title) for box, title in titled(root, "a") + titled(root, "u")}
     left, right = found["always"][0][0], found["always"][0][2]
     assert found["before"][0][0] == left
@@ -156,10 +157,10 @@ def test_many_blocks_make_no_large_file(make_store: MakeStore, tmp_path: Path) -
             "'a tensor with a long name / layer ' || i FROM range(20_000) AS t(i)"
         )
     flow, root = draw(store, tmp_path / "m.svg")
-    assert flow.drawn + flow.merged == 20_000
+    assert sum(flow.rows.values()) == 20_000
     assert flow.size_bytes < 400_000
     boxes = [title for css in ("w", "a", "u") for _, title in titled(root, f"{css} x")]
-    assert sum(int(title.split(" ")[0].replace(",", "")) for title in boxes) == flow.merged
+    assert sum(int(title.split(" ")[0].replace(",", "")) for title in boxes) == flow.rows["blocks drawn together"]
     inside = [box for css in ("w", "a", "u") for box, _ in titled(root, css) + titled(root, f"{css} x")]
     frame = next(shape for shape in root.iter(f"{SVG}rect") if shape.get("class") == "f")
     x, y, width, height = (float(frame.get(key, "")) for key in ("x", "y", "width", "height"))
@@ -174,16 +175,16 @@ def test_a_recorded_run_of_two_devices(tmp_path: Path, capsys: pytest.CaptureFix
     flow, root = draw(store, tmp_path / "m.svg")
     with open_store(store) as connection:
         [(blocks,)] = connection.execute("SELECT count(*) FROM memory WHERE kind = 'block'").fetchall()
-    assert flow.drawn + flow.merged == blocks
+    assert sum(flow.rows.values()) == blocks
     assert {"device 0", "device 1"} <= {text.text for text in root.iter(f"{SVG}text")}
     one, root = draw(store, tmp_path / "one.svg", device=1)
-    assert one.drawn + one.merged == blocks // 2
+    assert sum(one.rows.values()) == blocks // 2
     assert "device 0" not in {text.text for text in root.iter(f"{SVG}text")}
     # The same store gives the same bytes, also by the command and compressed.
     target = tmp_path / "again.svg.gz"
     assert run(["export", "memory-flow", "-o", str(target), "--db", str(store)]) == 0
     assert gzip.decompress(target.read_bytes()) == (tmp_path / "m.svg").read_bytes()
-    assert f"{flow.drawn} blocks" in capsys.readouterr().err
+    assert f"{flow.rows['blocks']} blocks" in capsys.readouterr().err
 
 
 def test_what_can_not_be_drawn_is_said(make_store: MakeStore, tmp_path: Path) -> None:
@@ -194,15 +195,15 @@ def test_what_can_not_be_drawn_is_said(make_store: MakeStore, tmp_path: Path) ->
     store = make_store(memory=[block(1, 0, 5, 0, 1), block(2, 0, 5, 0, 1, device_id=None)])
     with open_store(store) as connection:
         with pytest.raises(UsageError, match="devices with one: 0"):
-            export_memory_flow(connection, 1, target, device_id=7)
+            export_memory_flow(connection, 1, target, device=7)
         with pytest.raises(OutputError):
             export_memory_flow(connection, 1, tmp_path / "no" / "such" / "m.svg")
         assert not target.exists()
-        assert export_memory_flow(connection, 1, target).drawn == 2
+        assert export_memory_flow(connection, 1, target).rows["blocks"] == 2
     assert run(["export", "memory-flow", "-o", str(target), "--db", str(store), "--run", "all"]) == 2
     lost = make_store(memory=[block(1, None, 5, 0, 1), block(2, None, 5, None, None)])
     flow, _ = draw(lost, target)
-    assert (flow.drawn, flow.merged, flow.without_address) == (0, 0, 2)
+    assert (*flow.rows.values(), *flow.omitted.values()) == (0, 0, 2)
 
 
 @pytest.mark.parametrize(

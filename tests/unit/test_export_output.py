@@ -115,8 +115,8 @@ def test_a_full_standard_output_is_one_line_and_exit_code_1(store: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--run", "all"], 2, "holds one run"),
-        (["--run", "9"], 2, "no run '9'"),
+        (["--run", "all"], 2, "contains a single run"),
+        (["--run", "9"], 2, "unknown run '9'"),
         (["--db", "nowhere.duckdb"], 1, "no store"),
     ],
 )

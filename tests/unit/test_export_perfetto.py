@@ -13,7 +13,8 @@ from store_builder import build_store
 
 from traceconv.base.errors import InputError, StoreError
 from traceconv.export import perfetto, perfetto_texts
-from traceconv.export.perfetto import PerfettoSummary, export_perfetto
+from traceconv.export.perfetto import export_perfetto
+from traceconv.export.registry import Written
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
@@ -22,7 +23,7 @@ HOSTILE = 'a"b\\c\x00\x01\x1f\x7f</script>\n\té😀' + "x" * 5000
 BIG_ARGS = json.dumps({"text": HOSTILE, "n": 2**63, "deep": [{"a": [1.5, None, True]}]})
 
 
-def exported(store: Path, name: str = "out.pftrace", **options: Any) -> tuple[PerfettoSummary, Path]:
+def exported(store: Path, name: str = "out.pftrace", **options: Any) -> tuple[Written, Path]:
     output = store.with_name(name)
     with open_store(store) as connection:
         return export_perfetto(connection, 1, output, **options), output
@@ -98,7 +99,7 @@ def everything(tmp_path: Path) -> Path:
 def test_every_slice_comes_back(everything: Path) -> None:
     summary, output = exported(everything)
     assert summary.rows == {"range": 1, "api": 3, "task": 3, "step": 3, "marker": 1, "counter": 4, "flow": 3}
-    assert (summary.loose_flows, summary.timeless) == (1, 1)
+    assert summary.omitted == {"markers without a time": 1, "flows with an end outside the trace": 1}
     assert summary.size_bytes == output.stat().st_size
     store = back(output)
     found = query(store, "SELECT name, category, start_ns, dur_ns, args FROM range ORDER BY 3, 1")
@@ -163,12 +164,12 @@ def test_values_moments_and_arrows(everything: Path) -> None:
 
 
 def test_without_args_and_with_one_device(everything: Path) -> None:
-    small, output = exported(everything, with_args=False)
+    small, output = exported(everything, args=False)
     store = back(output)
     assert query(store, "SELECT count(*), count(args) FROM range") == [(10, 0)]
     assert small.size_bytes < exported(everything)[0].size_bytes - 5000
-    one, output = exported(everything, device_id=1)
-    assert one.rows["task"] == 1 and one.rows["step"] == 0 and one.loose_flows == 3
+    one, output = exported(everything, device=1)
+    assert one.rows["task"] == 1 and one.rows["step"] == 0 and one.omitted["flows with an end outside the trace"] == 3
     assert query(
         back(output), "SELECT r.name FROM range AS r JOIN track AS t USING (track_id) WHERE t.name LIKE 'Stream%'"
     ) == [("other",)]

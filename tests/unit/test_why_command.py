@@ -89,7 +89,7 @@ def test_of_a_large_event_the_beginning_is_shown(tmp_path: Path, capfd: pytest.C
         (("op_statistic", "1"), "computed"),
         (("import_log", "1"), "ingest itself"),
         (("counter", "1"), "TRACK_ID@TS_NS"),
-        (("slice", str(FIRST), "--run", "7"), "there is no run '7'"),
+        (("slice", str(FIRST), "--run", "7"), "unknown run '7'"),
         (("slice", str(FIRST), "--run", "all"), "a row is of one run"),
     ],
 )

@@ -16,6 +16,9 @@ RUN = typer.Option(
     metavar="N|LABEL|all",
     help="The run to look at: by number or label, as rank=N or host=NAME; all of them. Default: the latest.",
 )
+ONE_RUN = typer.Option(
+    None, "--run", metavar="N|LABEL", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
+)
 OUTPUT = typer.Option(
     None, "--output", "-o", metavar="FILE", help="Write to FILE, whole or not at all. Default: stdout."
 )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from traceconv.reports.catalog import Report
-    from traceconv.reports.run import Question, RunChoice
+    from traceconv.reports.run import Question
     from traceconv.store.documented_sql import OrderTerm, SqlColumn
 
 _FORMATS = (*options.FORMATS, "msprof-csv")
@@ -129,8 +129,8 @@ def _run(
     choice = choose_run(connection, wanted_run)
     if choice.run_id is not None:
         question = replace(question, parameters={"run": choice.run_id, **question.parameters})
-    if wanted_run is None and choice.run_count > 1:
-        say(_which_run(choice))
+    if choice.note is not None:
+        say(choice.note)
     if form == "parquet":
         assert output is not None  # options.row_format saw to it
         sql, values = statement(connection, question)
@@ -198,12 +198,3 @@ def _order(report: Report, column: str | None, ascending: bool | None) -> tuple[
     from traceconv.reports.columns import order_term
 
     return (order_term(report, column, ascending=ascending),)
-
-
-def _which_run(choice: RunChoice) -> str:
-    from traceconv.base.errors import printable
-
-    return (
-        f"run {choice.run_id} ({printable(choice.label)}), the latest of {choice.run_count}; "
-        "choose another with --run N, or all with --run all"
-    )

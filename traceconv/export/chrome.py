@@ -1,9 +1,8 @@
-"""A run as a Chrome trace (Trace Event Format, JSON object form), which Perfetto's viewer and chrome://tracing open.
+"""A run as a Chrome trace (Trace Event Format, JSON object form), for Perfetto's viewer and chrome://tracing.
 
-The text is built by SQL, window by window in the order of time, and its bytes go from DuckDB's buffers to the
-file as they are: memory doesn't grow with the run. Times are microseconds since the run's first event, with
-three decimals made by decimal arithmetic; that event's time is in `otherData.base_ns`. Every row of task, api,
-range, step, counter, marker, flow and memory is in the file, and can be read back from it.
+SQL builds the text, one time window after another, and its bytes are written from DuckDB's buffers unchanged, so
+memory doesn't grow with the run. Timestamps are microseconds since the first event of the run (`otherData.base_ns`),
+with three decimals computed in decimal arithmetic. Every row of the exported tables can be read back from the file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import duckdb
 import numpy as np
@@ -19,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traceconv._version import __version__
-from traceconv.base.errors import InputError, StoreError, printable
+from traceconv.base.errors import StoreError
 from traceconv.base.int64 import is_time
-from traceconv.export.arrow_rows import arrow_batches
 from traceconv.export.chrome_events import (
     Clock,
     Events,
@@ -40,67 +37,24 @@ from traceconv.export.chrome_events import (
 )
 from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import json_text
-from traceconv.export.output import open_output
-from traceconv.export.overlap import Slices, add_lanes, create_lanes
-from traceconv.export.row_order import lies_neatly
+from traceconv.export.output import CountedFile, open_output
+from traceconv.export.registry import Written
+from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources
 from traceconv.export.windows import condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM, ROW_TABLES
 
-#: Rows that are fetched at once: some MB of text.
+#: Rows fetched at once: some MB of text.
 _BATCH_ROWS = 16_384
-#: Flows of a window: only ids and times of them are held, not texts.
+#: Flows of a window. Only their ids and times are in memory, no texts.
 FLOW_WINDOW_ROWS = 400_000
-#: DuckDB's share of the memory; beyond it, it spills to disk.
 _MEMORY_LIMIT = "200MB"
 #: From here on (ns) times are computed with more than 64 bits.
 _WIDE_NS = 10**15
 
-#: Columns with times, of each exported table.
-_TIMES = {
-    "task": ("start_ns",),
-    "api": ("start_ns",),
-    "range": ("start_ns",),
-    "step": ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns"),
-    "counter": ("ts_ns",),
-    "marker": ("ts_ns",),
-    "memory": ("alloc_ns", "free_ns"),
-    "flow": ("src_ns", "dst_ns"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ChromeSummary:
-    """What was written: rows of each table, and the bytes of the JSON text before compression."""
-
-    rows: Mapping[str, int]
-    size_bytes: int
-
-
-def export_chrome(
-    connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, *, device_id: int | None = None
-) -> ChromeSummary:
-    """Writes the run as a Chrome trace to `output` (standard output when None; compressed when it ends in .gz).
-
-    `device_id` leaves out what lies on other devices. The connection's memory limit is set, and it gets temporary
-    tables. Raises OutputError when the file can't be written, StoreError when the store can't be read, InputError
-    when the run has tasks without a start.
-    """
-    try:
-        if connection.execute("SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1", [run_id]).fetchall():
-            raise InputError(
-                f"run {run_id} has tasks without a start, as a static profile has: there is no timeline of it"
-            )
-        connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
-        trace = _prepare(connection, run_id, device_id)
-        with open_output(output) as file:
-            return _write(connection, file, trace)
-    except duckdb.Error as error:
-        raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
-
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What is to be written: FROM clauses by table, and how."""
+    """What to write: the FROM clause of each table, whether one device was selected, the clock and the layout."""
 
     run_id: int
     sources: Mapping[str, str]
@@ -109,19 +63,25 @@ class _Trace:
     layout: Layout
 
 
-def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device_id: int | None) -> _Trace:
-    sources = _sources(run_id, device_id)
+def export_chrome(
+    connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, *, device: int | None = None
+) -> Written:
+    """Write a run as a Chrome trace to `output` (None: standard output; compressed if it ends in .gz).
+
+    `device` omits rows of other devices. The connection's memory limit is set, and it gets temporary tables. Raises
+    OutputError if the file can't be written, StoreError if the store can't be read, InputError if the run has tasks
+    without a start.
+    """
+    with exporting(connection, run_id, _MEMORY_LIMIT):
+        trace = _prepare(connection, run_id, device)
+        with open_output(output) as file:
+            return _write(connection, CountedFile(file), trace)
+
+
+def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None) -> _Trace:
+    sources = row_sources(run_id, device)
     clock = _clock(connection, sources, run_id)
-    create_lanes(connection)
-    for name in ("task", "api", "range"):
-        if lies_neatly(connection, sources[name]):
-            continue
-        add_lanes(
-            connection,
-            Slices(name, sources[name], "track_id", "id", "start_ns", "start_ns + dur_ns", "depth"),
-        )
-    steps = step_source(sources["step"], clock)
-    add_lanes(connection, Slices("step", steps, "device_id", "step_id", "at_ns", "end_ns", "1"))
+    find_lanes(connection, {**sources, "step": step_source(sources["step"], clock)})
     layout = make_layout(connection, run_id, sources)
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE export_thread "
@@ -133,72 +93,53 @@ def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device_id: int 
     ]
     connection.executemany("INSERT INTO export_thread VALUES (?, ?, ?, ?, ?, ?)", heads)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE export_op AS {op_query(run_id)}")
-    return _Trace(run_id, sources, device_id is not None, clock, layout)
-
-
-def _sources(run_id: int, device_id: int | None) -> dict[str, str]:
-    """A FROM clause for each table: the rows of the run, and of the device if one was asked for."""
-    conditions = dict.fromkeys(_TIMES, f"run_id = {run_id}")
-    if device_id is not None:
-        other = f"(SELECT track_id FROM track WHERE run_id = {run_id} AND device_id <> {device_id})"
-        for name in ("task", "step", "memory"):
-            conditions[name] += f" AND device_id = {device_id}"
-        for name in ("api", "range", "counter", "marker"):
-            conditions[name] += f" AND track_id NOT IN {other}"
-    return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+    return _Trace(run_id, sources, device is not None, clock, layout)
 
 
 def _clock(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], run_id: int) -> Clock:
-    found: list[int] = []
-    longest = 0
-    for name, columns in _TIMES.items():
-        asked = [f"{function}({column})" for column in columns for function in ("min", "max")]
-        if name in ("task", "api", "range"):
-            asked += ["max(dur_ns)", "min(dur_ns)"]
-        [row] = connection.execute(f"SELECT {', '.join(asked)} FROM {sources[name]}").fetchall()
-        times = row[: 2 * len(columns)]
-        found.extend(time for time in times if time is not None)
-        longest = max(longest, *(abs(length or 0) for length in row[len(times) :]), 0)
-    [(run_start,)] = connection.execute("SELECT min(start_ns) FROM run WHERE run_id = ?", [run_id]).fetchall()
-    if run_start is not None:
-        found.append(run_start)
-    first_ns, last_ns = min(found, default=0), max(found, default=0)
-    span_ns = last_ns - first_ns
-    # From 0 all times can be counted, from the first one only where the last is near enough.
-    return Clock(first_ns if is_time(span_ns) else 0, wide=max(span_ns, longest) >= _WIDE_NS)
+    queries = [f"SELECT start_ns AS first, start_ns AS last, 0 AS longest FROM run WHERE run_id = {run_id}"]
+    for name, columns in TIMES.items():
+        firsts, lasts = (", ".join(f"{function}({column})" for column in columns) for function in ("min", "max"))
+        longest = "greatest(max(dur_ns), -min(dur_ns)::HUGEINT)" if name in SLICE_TABLES else "0"
+        queries.append(f"SELECT least({firsts}), greatest({lasts}), {longest} FROM {sources[name]}")
+    [(first, last, longest_ns)] = connection.execute(
+        f"SELECT min(first), max(last), max(longest) FROM ({' UNION ALL '.join(queries)})"
+    ).fetchall()
+    first_ns, span_ns = first or 0, (last or 0) - (first or 0)
+    # Times relative to 0 always fit; relative to the first event only if the last one is near enough.
+    return Clock(first_ns if is_time(span_ns) else 0, wide=max(span_ns, longest_ns or 0) >= _WIDE_NS)
 
 
-def _write(connection: duckdb.DuckDBPyConnection, file: IO[bytes], trace: _Trace) -> ChromeSummary:
-    text = _TextFile(file)
+def _write(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Trace) -> Written:
     about = {
         "writer": f"traceconv {__version__}",
         "base_ns": str(trace.clock.base_ns),
         "form": FORM,
         **{name: list(rows) for name, rows in trace.layout.tables.items()},
     }
-    text.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":[')
+    file.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":['.encode())
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
-    text.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)))
+    file.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)).encode())
     if trace.layout.processes:
         rows = {name: f'(SELECT * FROM "{name}" WHERE run_id = {trace.run_id})' for name in ROW_TABLES}
-        # Metadata has no time: a viewer would show such markers all at one.
+        # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
         rows["marker"] = f"(SELECT * FROM {trace.sources['marker']} WHERE ts_ns IS NULL)"
         for name, source in rows.items():
             query = row_events(connection, name, source)
             if query is not None:
-                text.write_query(connection, query)
-    counts = {events.table: _write_rows(connection, text, events) for events in _tables(connection, trace)}
-    [(counts["marker"],)] = connection.execute(f"SELECT count(*) FROM {trace.sources['marker']}").fetchall()
+                _write_query(connection, file, query)
+    counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
     memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
-    text.write_query(connection, memory.query())
-    [(counts["memory"],)] = connection.execute(f"SELECT count(*) FROM {trace.sources['memory']}").fetchall()
-    counts["flow"] = _write_flows(connection, text, trace)
-    text.write("\n]}\n")
-    return ChromeSummary(counts, text.size_bytes)
+    _write_query(connection, file, memory.query())
+    for name in ("marker", "memory"):
+        [(counts[name],)] = connection.execute(f"SELECT count(*) FROM {trace.sources[name]}").fetchall()
+    counts["flow"] = _write_flows(connection, file, trace)
+    file.write(b"\n]}\n")
+    return Written(counts, file.size_bytes)
 
 
 def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
-    for name in ("range", "api", "task"):
+    for name in SLICE_TABLES:
         yield slice_events(connection, name, trace.sources[name], trace.clock)
     yield step_events(connection, trace.sources["step"], trace.clock)
     yield marker_events(connection, trace.sources["marker"], trace.clock)
@@ -206,23 +147,23 @@ def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Ev
     yield memory_events(connection, trace.sources["memory"], trace.clock)
 
 
-def _write_rows(connection: duckdb.DuckDBPyConnection, text: _TextFile, events: Events) -> int:
-    """Writes all events of one kind; returns how many. Raises StoreError when the store has more of them."""
+def _write_rows(connection: duckdb.DuckDBPyConnection, file: CountedFile, events: Events) -> int:
+    """Write all events of one kind; return how many. Raises StoreError if the store has more of them."""
     assert events.time is not None
     windows = time_windows(connection, events.source, events.time)
     conditions = [condition(f"s.{events.time}", window) for window in windows]
-    written = sum(text.write_query(connection, events.query(where)) for where in conditions)
+    written = sum(_write_query(connection, file, events.query(where)) for where in conditions)
     [(expected,)] = connection.execute(f"SELECT count(*) FROM {events.source}").fetchall()
     if written != expected:
         raise StoreError(
-            f"table {events.table}: {expected} events are to be exported, but {written} have a time and a "
-            "place of their own; the store is damaged, ingest again"
+            f"table {events.table}: only {written} of {expected} rows have a time and a unique track; "
+            "the store is damaged, ingest its sources again"
         )
     return written
 
 
-def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: _Trace) -> int:
-    """Writes the flows after the slices that they bind to; returns how many."""
+def _write_flows(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Trace) -> int:
+    """Write the flows, after the slices that they bind to; return how many."""
     source = flow_source(trace.sources["flow"], trace.clock)
     query = flow_query(connection, trace.sources["flow"], trace.clock)
     written, unbound = 0, False
@@ -237,11 +178,11 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, text: _TextFile, trace: 
             f"CREATE OR REPLACE TEMP TABLE export_flow AS {_FLOWS_WITH_ENDS} WHERE NOT ({foreign}) "
             "ORDER BY f.at_ns, f.flow_id"
         )
-        for batch in arrow_batches(connection, query, _BATCH_ROWS):
-            written += text.write_column(batch.column(0))
+        for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+            written += _write_column(file, batch.column(0))
             unbound = unbound or pc.any(batch.column(1)).as_py() is True
     if unbound:
-        text.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)))
+        file.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)).encode())
     return written
 
 
@@ -252,32 +193,19 @@ SELECT f.*, CASE WHEN f.reversed THEN b.tid ELSE a.tid END AS start_tid,
 FROM export_flow_window AS f
 LEFT JOIN export_flow_end AS a ON a.id = f.src_id LEFT JOIN export_flow_end AS b ON b.id = f.dst_id
 """
-#: With one device asked for, a flow to or from another has an end that is not in the trace.
+#: If one device was selected, a flow to or from another device has an end that is not in the trace.
 _FOREIGN_FLOW = "(f.src_id IS NOT NULL AND a.id IS NULL) OR (f.dst_id IS NOT NULL AND b.id IS NULL)"
 
 
-class _TextFile:
-    """Counts and writes text, from strings and from the buffers of Arrow string columns."""
+def _write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query: str) -> int:
+    """Write the only column of a query, a text column; return the number of rows."""
+    return sum(_write_column(file, batch.column(0)) for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS))
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.size_bytes = 0
 
-    def write(self, text: str) -> None:
-        data = text.encode()
-        self._file.write(data)
-        self.size_bytes += len(data)
-
-    def write_query(self, connection: duckdb.DuckDBPyConnection, query: str) -> int:
-        """Writes the one text column of a query, row after row; returns the number of rows."""
-        return sum(self.write_column(batch.column(0)) for batch in arrow_batches(connection, query, _BATCH_ROWS))
-
-    def write_column(self, column: pa.StringArray) -> int:
-        """Writes the texts of a column, one after another; returns how many."""
-        _, offsets, data = column.buffers()
-        if len(column) and data is not None:
-            ends = np.frombuffer(offsets, np.int32)
-            first, last = int(ends[column.offset]), int(ends[column.offset + len(column)])
-            self._file.write(memoryview(data)[first:last])
-            self.size_bytes += last - first
-        return len(column)
+def _write_column(file: CountedFile, column: pa.StringArray) -> int:
+    """Write the texts of a column from its buffer; return how many."""
+    _, offsets, data = column.buffers()
+    if len(column) and data is not None:
+        ends = np.frombuffer(offsets, np.int32)
+        file.write(memoryview(data)[ends[column.offset] : ends[column.offset + len(column)]])
+    return len(column)

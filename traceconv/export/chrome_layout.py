@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from traceconv.export.json_sql import json_text
+from traceconv.export.timeline import SLICE_TABLES
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 
@@ -23,7 +24,6 @@ Row = Mapping[str, object]
 #: Layers from the top of the screen to the bottom.
 _LAYERS = ("application", "runtime", "device", "counter", "unbound")
 
-SLICE_TABLES = ("task", "api", "range")
 #: Tables with a `track_id`; step and memory lie on a thread of their device instead.
 TRACK_TABLES = ("range", "api", "task", "marker", "counter")
 DEVICE_TABLES = ("step", "memory")

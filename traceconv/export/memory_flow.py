@@ -6,16 +6,18 @@ that is drawn together. The file has as many rectangles at most, whether a run h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from traceconv.base.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError
 from traceconv.export.memory_layout import Stretch, as_values, place_of, stretches
-from traceconv.export.output import open_output
+from traceconv.export.output import CountedFile, open_output
+from traceconv.export.registry import Written
 from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
 from traceconv.reports.values import human_bytes, human_duration
 from traceconv.store.catalogue import define
@@ -55,19 +57,10 @@ rect:hover{stroke:#000;stroke-width:1.5}.f{fill:none;stroke:#999}.t{stroke:#ddd}
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFlow:
-    """What was drawn: blocks with a rectangle of their own, blocks that share one, blocks without an address."""
-
-    drawn: int
-    merged: int
-    without_address: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Panel:
-    """One device in the picture: its axes, and where it lies. `top` and `height` are those of the map."""
+    """One device in the picture: its axes and its place. `top` and `height` are the map's."""
 
+    run_id: int
     device_id: int | None
     first_ns: int
     span_ns: int
@@ -77,6 +70,12 @@ class _Panel:
     axis: list[Stretch]
 
     @property
+    def where(self) -> str:
+        """SQL condition on the rows of `memory`."""
+        device = "NULL" if self.device_id is None else str(self.device_id)
+        return f"run_id = {self.run_id} AND device_id IS NOT DISTINCT FROM {device}"
+
+    @property
     def bottom(self) -> int:
         return self.top + self.height
 
@@ -84,7 +83,7 @@ class _Panel:
         return _LEFT + (ns - self.first_ns) * _PLOT_WIDTH // self.span_ns
 
     def since(self, ns: int | None) -> str:
-        """A moment as the axis tells it."""
+        """Return a timestamp in the unit of the axis."""
         unit, name = time_unit(self.span_ns)
         return "?" if ns is None else f"{decimal(ns - self.origin_ns, unit)} {name}"
 
@@ -92,63 +91,58 @@ class _Panel:
 def export_memory_flow(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
-    path: Path | None,
+    output: Path | None,
     *,
-    device_id: int | None = None,
+    device: int | None = None,
     may_be_empty: bool = False,
-) -> MemoryFlow:
-    """Draws the memory of a run's devices, or of one, over time; `path` None is standard output, .gz is compressed.
+) -> Written:
+    """Draw the memory of a run's devices, or of one, to `output` (None: standard output; compressed if it ends in .gz).
 
-    Raises InputError when the run has no memory log and the picture may not be empty, UsageError for a device without
-    one, OutputError when the file can't be written.
+    Raises InputError if the run has no memory log, unless the picture may be empty, UsageError if the device has none,
+    OutputError if the file can't be written.
     """
     found = connection.execute("SELECT DISTINCT device_id FROM memory WHERE run_id = ? ORDER BY 1", [run_id]).fetchall()
     devices = [row[0] for row in found]
     if not devices and not may_be_empty:
         raise InputError(
-            f"run {run_id} has no memory log: record a model (traceconv record MODEL -o DIR), which logs "
+            f"run {run_id} has no memory log; record a model (traceconv record MODEL -o DIR), which logs "
             "allocations and frees, and ingest it"
         )
-    if device_id is not None and device_id not in devices:
-        known = ", ".join(str(device) for device in devices if device is not None) or "none"
-        raise UsageError(f"run {run_id} has no memory log of device {device_id}; devices with one: {known}")
-    chosen = devices if device_id is None else [device_id]
+    if device is not None and device not in devices:
+        known = ", ".join(str(one) for one in devices if one is not None) or "none"
+        raise UsageError(f"run {run_id} has no memory log of device {device}; devices with one: {known}")
     [(run_label, model, start_ns)] = connection.execute(
         "SELECT label, model_name, start_ns FROM run WHERE run_id = ?", [run_id]
     ).fetchall() or [(f"run {run_id}", None, None)]
-    panels = _panels(connection, run_id, chosen, start_ns)
+    panels = _panels(connection, run_id, devices if device is None else [device], start_ns)
     height = max((panel.bottom for panel in panels), default=_TOP) + _STRIP_GAP + _STRIP_HEIGHT + 700
-    drawn = merged = without = size = 0
-    with open_output(path) as file:
-
-        def write(text: str) -> None:
-            nonlocal size
-            size += file.write(text.encode())
-
-        write(_head(words(f"{model or run_label} (run {run_id})"), height))
-        for panel in panels:
-            where = f"run_id = {run_id:d} AND device_id IS NOT DISTINCT FROM {_number(panel.device_id)}"
-            for text in _frame(connection, panel, where):
-                write(text)
-            counts = [0, 0]
-            for text in _blocks(connection, panel, where, counts):
-                write(text)
-            for text in _strip(connection, panel, where):
-                write(text)
-            drawn, merged = drawn + counts[0], merged + counts[1]
-            [(lost,)] = connection.execute(
-                f"SELECT count(*) FROM memory WHERE {where} AND kind IS DISTINCT FROM 'segment' AND address IS NULL"
-            ).fetchall()
-            without += lost
-        notes = f"{drawn:,} blocks" + (f", {merged:,} more drawn together (pale)" if merged else "")
-        notes += f", {without:,} without an address not drawn" if without else ""
-        write(label(_LEFT, height - 150, f"{notes}. Hover over a block for its op, tensor, size and times.", "m"))
-        write("</svg>\n")
-    return MemoryFlow(drawn, merged, without, size)
+    counts = Counter[str]()
+    with open_output(output) as file:
+        counted = CountedFile(file)
+        for text in _picture(connection, f"{model or run_label} (run {run_id})", height, panels, counts):
+            counted.write(text.encode())
+    omitted = {"blocks without an address": counts["unplaced"]}
+    return Written({"blocks": counts["alone"], "blocks drawn together": counts["merged"]}, counted.size_bytes, omitted)
 
 
-def _number(value: int | None) -> str:
-    return "NULL" if value is None else str(int(value))
+def _picture(
+    connection: duckdb.DuckDBPyConnection, title: str, height: int, panels: list[_Panel], counts: Counter[str]
+) -> Iterator[str]:
+    """The complete file. Counts the blocks drawn alone, drawn together (merged) and not drawn (unplaced)."""
+    yield _head(words(title), height)
+    for panel in panels:
+        yield from _frame(connection, panel)
+        yield from _blocks(connection, panel, counts)
+        yield from _strip(connection, panel)
+        [(unplaced,)] = connection.execute(
+            f"SELECT count(*) FROM memory WHERE {panel.where} AND kind IS DISTINCT FROM 'segment' AND address IS NULL"
+        ).fetchall()
+        counts["unplaced"] += unplaced
+    notes = f"{counts['alone']:,} blocks"
+    notes += f", {counts['merged']:,} more drawn together (pale)" if counts["merged"] else ""
+    notes += f", {counts['unplaced']:,} without an address not drawn" if counts["unplaced"] else ""
+    yield label(_LEFT, height - 150, f"{notes}. Hover over a block for its op, tensor, size and times.", "m")
+    yield "</svg>\n"
 
 
 def _panels(
@@ -157,18 +151,17 @@ def _panels(
     height = _MAP_HEIGHT.get(len(devices), _MAP_HEIGHT_OF_MANY)
     panels, top = [], _TOP + 300
     for device in devices:
-        where = f"run_id = {run_id:d} AND device_id IS NOT DISTINCT FROM {_number(device)}"
+        panel = _Panel(run_id, device, 0, 1, 0, top, height, [])
         [(first, last)] = connection.execute(
             "SELECT least(min(alloc_ns), min(free_ns)), greatest(max(alloc_ns), max(free_ns)) "
-            f"FROM memory WHERE {where}"
+            f"FROM memory WHERE {panel.where}"
         ).fetchall()
-        first = start_ns if first is None else first
-        first = 0 if first is None else first
-        span = max(1, (first if last is None else last) - first)
-        blocks = f"SELECT address, size_bytes FROM memory WHERE {where} AND {_BLOCKS}"
-        axis = stretches(connection, blocks, height)
+        if first is None:
+            first = last = start_ns or 0
+        blocks = f"SELECT address, size_bytes FROM memory WHERE {panel.where} AND {_BLOCKS}"
         origin = first if start_ns is None else min(start_ns, first)
-        panels.append(_Panel(device, first, span, origin, top, height, axis))
+        axis = stretches(connection, blocks, height)
+        panels.append(replace(panel, first_ns=first, span_ns=max(1, last - first), origin_ns=origin, axis=axis))
         top += height + _STRIP_GAP + _STRIP_HEIGHT + _PANEL_GAP
     return panels
 
@@ -192,13 +185,13 @@ def _head(title: str, height: int) -> str:
     return "".join(parts)
 
 
-def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
+def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
     """Axes of the map, gaps, segments, and what is written beside them."""
     title = "device" if panel.device_id is None else f"device {panel.device_id}"
     yield label(_LEFT, panel.top - 100, title, "h")
     yield rect(_LEFT, panel.top, _PLOT_WIDTH, panel.height, "f")
     yield label(250, panel.top + panel.height // 2, "device address (hexadecimal, bytes)", anchor="middle", turned=True)
-    yield from _segments(connection, panel, where)
+    yield from _segments(connection, panel)
     free_below = panel.bottom + 200
     for stretch in panel.axis:
         y = panel.bottom - stretch.bottom
@@ -229,12 +222,13 @@ def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> 
     )  # fmt: skip
 
 
-def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
+def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
     if not panel.axis:
         return
     rows = connection.execute(
-        f"SELECT address::HUGEINT, size_bytes, alloc_ns, free_ns, pool FROM memory WHERE {where} AND kind = 'segment' "
-        f"AND address IS NOT NULL ORDER BY size_bytes DESC, block_id LIMIT {_MAX_SEGMENTS}"
+        "SELECT address::HUGEINT, size_bytes, alloc_ns, free_ns, pool FROM memory "
+        f"WHERE {panel.where} AND kind = 'segment' AND address IS NOT NULL "
+        f"ORDER BY size_bytes DESC, block_id LIMIT {_MAX_SEGMENTS}"
     ).fetchall()
     for address, size, alloc_ns, free_ns, pool in rows:
         x0 = panel.x(panel.first_ns if alloc_ns is None else alloc_ns)
@@ -244,7 +238,7 @@ def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) 
         yield rect(x0, panel.bottom - y1, max(1, x1 - x0), max(1, y1 - y0), "r", title)
 
 
-def _placed_sql(panel: _Panel, where: str) -> str:
+def _placed_sql(panel: _Panel) -> str:
     """SQL of the blocks with their places: x0, x1 from the left, y0, y1 from the bottom, in tenths of a pixel."""
     last_ns = panel.first_ns + panel.span_ns
     return f"""
@@ -256,11 +250,11 @@ def _placed_sql(panel: _Panel, where: str) -> str:
           SELECT block_id, address::HUGEINT AS first, size_bytes, alloc_ns, free_ns, op_id, purpose, tensor_name, pool,
                  coalesce(alloc_ns, {panel.first_ns}) AS begin_ns,
                  CASE WHEN free_ns >= coalesce(alloc_ns, free_ns) THEN free_ns ELSE {last_ns} END AS end_ns
-          FROM memory WHERE {where} AND {_BLOCKS}) AS m
+          FROM memory WHERE {panel.where} AND {_BLOCKS}) AS m
         ASOF JOIN {as_values(panel.axis)} ON m.first >= axis.first"""
 
 
-def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str, counts: list[int]) -> Iterator[str]:
+def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
     """Rectangles: what is drawn together below, the rest above. `counts` becomes [drawn alone, drawn together]."""
     if not panel.axis:
         return
@@ -269,18 +263,18 @@ def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str, co
         SELECT *, width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} AND row_number() OVER (
                  ORDER BY width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} DESC, width::BIGINT * high DESC, block_id
                ) <= {_MAX_BLOCKS} AS alone
-        FROM ({_placed_sql(panel, where)})"""
+        FROM ({_placed_sql(panel)})"""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE memory_flow_blocks AS {ranked}")
     try:
         yield from _boxes(connection, panel, counts)
         rows = connection.execute(
             "SELECT b.x0, b.y0, b.width, b.high, b.block_id, b.first, b.size_bytes, b.alloc_ns, b.free_ns, "
             "b.purpose, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
-            f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE {where.split(' AND ')[0]}) AS o USING (op_id) "
+            f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE run_id = {panel.run_id}) AS o USING (op_id) "
             "WHERE alone ORDER BY b.begin_ns, b.block_id"
         )
         for row in rows.fetchall():  # at most _MAX_BLOCKS
-            counts[0] += 1
+            counts["alone"] += 1
             yield _block(panel, row)
     finally:
         connection.execute("DROP TABLE IF EXISTS memory_flow_blocks")
@@ -302,7 +296,7 @@ def _block(panel: _Panel, row: tuple[Any, ...]) -> str:
     return rect(_LEFT + x0, panel.bottom - y0 - high, width, high, css, "&#10;".join(parts))
 
 
-def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: list[int]) -> Iterator[str]:
+def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
     """What is too small to be seen, or beyond the number of rectangles: neighbours share a box."""
     row_height = 20
     while True:
@@ -327,7 +321,7 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: list[in
     for x0, y0, width, high, count, total, largest, purpose, tensor, alloc_ns, end_ns in connection.execute(
         f"{boxes} ORDER BY 1, 2, 3, 4"
     ).fetchall():
-        counts[1] += count
+        counts["merged"] += count
         title = (
             f"{count:,} blocks, too small to be drawn one by one&#10;"
             f"{human_bytes(total)} together, one after another or at a time&#10;"
@@ -338,12 +332,12 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: list[in
         yield rect(_LEFT + x0, panel.bottom - y0 - high, width, max(high, 5), css, title)
 
 
-def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel, where: str) -> Iterator[str]:
+def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
     """Used and reserved bytes over time below the map, and the peak in both."""
     define(connection, "memory_usage")
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE memory_flow_usage AS SELECT ts_ns, used_bytes, reserved_bytes "
-        f"FROM memory_usage WHERE level = 'device' AND {where}"
+        f"FROM memory_usage WHERE level = 'device' AND {panel.where}"
     )
     try:
         yield from _drawn_usage(connection, panel)
@@ -394,10 +388,3 @@ def _drawn_usage(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterat
     text = f"peak: {human_bytes(peak)} in use at {panel.since(at_ns)}{held}"
     beside = panel.top - 100 if x > _LEFT + 900 else panel.top - 260  # not over the device's name
     yield label(x - 60 if late else x + 60, beside, text, "p", anchor="end" if late else "")
-
-
-def describe(flow: MemoryFlow) -> str:
-    """What was drawn, in a phrase."""
-    text = f"{flow.drawn:,} blocks" + (f", {flow.merged:,} drawn together" if flow.merged else "")
-    text += f", {flow.without_address:,} without an address left out" if flow.without_address else ""
-    return printable(f"{text} ({flow.size_bytes:,} bytes)")

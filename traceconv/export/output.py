@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, or standard output: where exporters write to."""
+"""Output files that appear only when complete, and standard output."""
 
 from __future__ import annotations
 
@@ -14,20 +14,32 @@ from typing import IO
 
 from traceconv.base.errors import OutputError, printable
 
-#: Fast rather than small: a trace has so much repetition that higher levels gain little (level 6: 10 % less).
+#: Fast rather than small: traces are so repetitive that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2
-#: So much of a file's name is in that of its partial file: a name has 255 bytes at most, a character up to four.
+#: Characters of a file's name in that of its partial file: names have 255 bytes at most, a character up to four.
 _NAME_PART = 50
+
+
+class CountedFile:
+    """Writes bytes to a file and counts them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._file.write(data)
+        self.size_bytes += len(data)
 
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[IO[bytes]]:
-    """The file to write bytes to; `path` None is standard output, a name that ends in .gz is compressed.
+    """Open a file to write bytes to: standard output if `path` is None, compressed if the name ends in .gz.
 
-    A file is written beside its name, under one that nobody else uses, and takes the name when the `with` block ends
-    well; when it does not, nothing is left, and a file that was there before is as it was. Of two that write the same
-    file at the same time, the one that ends later stays. What exists and is no plain file (a pipe, a device) is
-    written to directly. Raises OutputError when it can't be written.
+    The file is written next to `path` under a unique name and renamed when the `with` block succeeds. If it fails,
+    nothing is left, and an existing file stays as it was. If two processes write the same file, the one that ends last
+    wins. A path that is not a regular file (a pipe, a device) is written to directly. Raises OutputError.
     """
     shown = "standard output" if path is None else printable(str(path))
     target = None if path is None else Path(os.path.realpath(path))
@@ -39,9 +51,9 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     try:
         with raw:
             if path is not None and path.name.endswith(".gz"):
-                # Neither name nor time in the header: the same trace gives the same bytes.
-                with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]  # GzipFile has all of IO[bytes] that writers use
+                # No name or time in the header, so that the same trace gives the same bytes.
+                with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as compressed:
+                    yield compressed  # type: ignore[misc]  # GzipFile has all of IO[bytes] that writers use
             else:
                 yield raw
         if partial is not None and target is not None:
@@ -56,13 +68,13 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 def partial_of(target: Path) -> Path:
-    """A name beside `target` under which it can be written until it is whole: another one each time."""
+    """Return a unique name next to `target`, to write it under until it is complete."""
     return target.with_name(f"{target.name[:_NAME_PART]}.{secrets.token_hex(4)}.partial")
 
 
 def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
     if target is None:
-        # A descriptor of its own, so that a full disk is noticed here and not when the process ends.
+        # Its own descriptor, so that a full disk is noticed here and not when the process ends.
         sys.stdout.flush()
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     if os.path.isdir(target):

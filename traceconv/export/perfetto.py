@@ -7,9 +7,7 @@ batch are made at once, as a matrix of bytes; memory doesn't grow with the run. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import duckdb
 import numpy as np
@@ -18,15 +16,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv._version import __version__
-from traceconv.base.errors import InputError, StoreError, printable
+from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
-from traceconv.export.arrow_rows import arrow_batches
-from traceconv.export.output import open_output
-from traceconv.export.overlap import Slices, add_lanes, create_lanes
+from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_arrows import NONE, REVERSED_NOTE, Arrows, arrow_column, back_column
-from traceconv.export.perfetto_texts import Texts, Writer
+from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.row_order import lies_neatly, rows_of_window, slice_order
+from traceconv.export.registry import Written
+from traceconv.export.row_order import rows_of_window, slice_order
+from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources
 from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto.own_export import SHIFT
 from traceconv.normalize.trace.own_columns import SHOWN_CATEGORY
@@ -39,28 +37,16 @@ _BATCH_ROWS = 16_384
 #: Text columns count their bytes in 31 bits.
 _BATCH_BYTES = 256 << 20
 _MEMORY_LIMIT = "100MB"
-_TABLES = ("range", "api", "task")
-#: Columns that a slice has elsewhere than in its annotations, or that follow from where it lies.
+#: Columns of a slice that are not annotations: they are elsewhere in the event, or follow from its place.
 _PLACED = frozenset(
     ("run_id", "track_id", "parent_id", "depth", "self_ns", "name", "start_ns", "dur_ns", "device_id", "args")
 )
-#: Columns of a batch of slices that are no annotations by themselves.
-_ELSEWHERE = ("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "depth", "args")
-#: Of ops: how it is called in annotations; the column `name` is called op_name there.
+#: Columns of a batch that `_put_notes` skips.
+_ELSEWHERE = frozenset(("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "depth", "args"))
+#: Columns of ops by their annotation; `op_name` is the column `name`.
 _OP_COLUMNS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
-#: The ones that tasks show, and calls.
+#: Annotations of the op that a task or a call belongs to.
 _SHOWN_OPS = {"task": _OP_COLUMNS, "api": _OP_COLUMNS[:1]}
-
-
-@dataclass(frozen=True, slots=True)
-class PerfettoSummary:
-    """What was written: rows of each table; arrows with an end that is not in the trace, and markers
-    without a time, which were not."""
-
-    rows: Mapping[str, int]
-    loose_flows: int
-    timeless: int
-    size_bytes: int
 
 
 def export_perfetto(
@@ -68,59 +54,34 @@ def export_perfetto(
     run_id: int,
     output: Path | None,
     *,
-    device_id: int | None = None,
-    with_args: bool = True,
-) -> PerfettoSummary:
-    """Writes the run as a Perfetto trace to `output` (standard output when None; compressed when it ends in .gz).
+    device: int | None = None,
+    args: bool = True,
+) -> Written:
+    """Write a run as a Perfetto trace to `output` (None: standard output; compressed if it ends in .gz).
 
-    `device_id` leaves out what lies on other devices; without `with_args` slices have only name and category. The
-    connection's memory limit is set, and it gets temporary tables. Raises OutputError when the file can't be written,
-    StoreError when the store can't be read, InputError when the run has tasks without a start.
+    `device` omits rows of other devices. Without `args` slices only have a name and a category. The connection's memory
+    limit is set, and it gets temporary tables. Raises OutputError if the file can't be written, StoreError if the store
+    can't be read, InputError if the run has tasks without a start.
     """
-    try:
-        if connection.execute("SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1", [run_id]).fetchall():
-            raise InputError(
-                f"run {run_id} has tasks without a start, as a static profile has: there is no timeline of it"
-            )
-        connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
-        create_lanes(connection)
-        sources = _sources(run_id, device_id)
-        for name in ("task", "api", "range"):
-            if lies_neatly(connection, sources[name]):
-                continue
-            lanes = Slices(name, sources[name], "track_id", "id", "start_ns", "start_ns + dur_ns", "depth")
-            add_lanes(connection, lanes)
+    with exporting(connection, run_id, _MEMORY_LIMIT):
+        sources = row_sources(run_id, device)
+        # Viewers would show markers without a time all at the same time.
+        sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
-        add_lanes(connection, Slices("step", sources["step"], "device_id", "step_id", "at_ns", "end_ns", "1"))
+        find_lanes(connection, sources)
         with open_output(output) as file:
-            return _Export(connection, run_id, sources, file, with_args).write()
-    except duckdb.Error as error:
-        raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
-
-
-def _sources(run_id: int, device_id: int | None) -> dict[str, str]:
-    """A FROM clause for each table: the rows of the run, and of the device if one was asked for."""
-    names = ("task", "api", "range", "step", "counter", "marker", "memory", "flow")
-    conditions = dict.fromkeys(names, f"run_id = {run_id}")
-    if device_id is not None:
-        other = f"(SELECT track_id FROM track WHERE run_id = {run_id} AND device_id <> {device_id})"
-        for name in ("task", "step", "memory"):
-            conditions[name] += f" AND device_id = {device_id}"
-        for name in ("api", "range", "counter", "marker"):
-            conditions[name] += f" AND track_id NOT IN {other}"
-    conditions["marker"] += " AND ts_ns IS NOT NULL"  # a viewer would show all others at one time
-    return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+            return _Export(connection, run_id, sources, CountedFile(file), args).write()
 
 
 class _Export:
-    """One export on its way: the file, the texts that it has, the tracks that it is laid out on."""
+    """One export: the file, the interned texts, the tracks and the arrows."""
 
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
         run_id: int,
         sources: Mapping[str, str],
-        file: IO[bytes],
+        file: CountedFile,
         with_args: bool,
     ) -> None:
         self.connection = connection
@@ -128,32 +89,30 @@ class _Export:
         self.sources = sources
         self.with_args = with_args
         self.rows: dict[str, int] = {}
-        self.out = Writer(file)
-        self.texts = Texts(self.out)
+        self.file = file
+        self.texts = Texts(file)
         self.plan = make_plan(connection, run_id, sources)
         self.arrows = Arrows(connection, sources)
         self.shift_ns = _shift_ns(connection, sources)
         self._ops = _ops(connection, run_id) if with_args else {}
 
-    def write(self) -> PerfettoSummary:
-        self.out(wire.packet(flags=1))
+    def write(self) -> Written:
+        self.file.write(wire.packet(flags=1))
         self._metadata()
         self._clock()
         for descriptor in self.plan.descriptors:
-            self.out(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
+            self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
         self.rows["flow"] = self.arrows.count
-        for name in _TABLES:
+        for name in SLICE_TABLES:
             self._check(name)
             self.rows[name] = sum(self._slices(name))
         self.rows["step"] = self._steps()
         self.rows["marker"] = sum(self._markers())
         self.rows["counter"] = self._counters()
-        return PerfettoSummary(self.rows, self.arrows.loose, self._timeless(), self.out.size_bytes)
-
-    def _timeless(self) -> int:
         query = "SELECT count(*) FROM marker WHERE run_id = ? AND ts_ns IS NULL"
-        [(count,)] = self.connection.execute(query, [self.run_id]).fetchall()
-        return int(count)
+        [(timeless,)] = self.connection.execute(query, [self.run_id]).fetchall()
+        omitted = {"markers without a time": int(timeless), "flows with an end outside the trace": self.arrows.loose}
+        return Written(self.rows, self.file.size_bytes, omitted)
 
     def _check(self, name: str) -> None:
         """Raises StoreError when there are slices without a time or a track."""
@@ -169,7 +128,9 @@ class _Export:
         """What the trace says of itself."""
         writer = wire.bytes_field(1, b"traceconv-writer") + wire.bytes_field(2, f"traceconv {__version__}".encode())
         shift = wire.bytes_field(1, SHIFT.encode()) + wire.number_field(4, self.shift_ns)
-        self.out(wire.packet(wire.bytes_field(wire.BUNDLE, wire.bytes_field(2, writer) + wire.bytes_field(2, shift))))
+        self.file.write(
+            wire.packet(wire.bytes_field(wire.BUNDLE, wire.bytes_field(2, writer) + wire.bytes_field(2, shift)))
+        )
 
     def _clock(self) -> None:
         """Where the trace's clock is that of the world, it says so."""
@@ -181,66 +142,63 @@ class _Export:
                 wire.bytes_field(1, wire.number_field(1, clock) + wire.number_field(2, ns))
                 for clock, ns in ((6, start_ns + self.shift_ns), (1, start_ns))
             ]
-            self.out(wire.packet(wire.bytes_field(wire.SNAPSHOT, b"".join(readings))))
+            self.file.write(wire.packet(wire.bytes_field(wire.SNAPSHOT, b"".join(readings))))
 
     # -- slices --
 
     def _slices(self, name: str) -> Iterator[int]:
         source = self.sources[name]
-        columns = [] if not self.with_args else [c.name for c in table(name).columns if c.name not in _PLACED]
+        columns = [column.name for column in table(name).columns if column.name not in _PLACED]
+        listed = [f"s.{column}" for column in [*columns, "args"] if column not in ("category", "id")]
         shown = SHOWN_CATEGORY.get(name)
         category = f"coalesce(s.category, s.{shown})" if shown else "s.category"
-        listed = [f"s.{column}" for column in columns if column not in ("category", "id")]
-        joins = ""
-        if self.with_args:
-            listed.append("s.args")
         moved = self.connection.execute("SELECT 1 FROM export_lane WHERE source = ? LIMIT 1", [name]).fetchall()
-        lane = "0::INTEGER"
-        if moved:
-            joins += f" LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.id = s.id"
-            lane = "coalesce(l.lane, 0)::INTEGER"
+        lane = "coalesce(l.lane, 0)::INTEGER" if moved else "0::INTEGER"
+        joins = f"LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.id = s.id" if moved else ""
         chosen = f"s.id, s.track_id, {lane} AS lane, s.name, {category} AS category, s.start_ns, s.dur_ns, s.depth"
-        query = f"SELECT {', '.join([chosen, *listed])} FROM {source} AS s {joins}"
+        query = f"SELECT {', '.join([chosen, *(listed if self.with_args else [])])} FROM {source} AS s {joins}"
         rows = rows_of_window(self.connection, source)
         for window in time_windows(self.connection, source, "start_ns", rows):
             where = condition("s.start_ns", window)
             arrows = self.arrows.of_rows(source, where)
             for batch in _in_order(self.connection, f"{query} WHERE {where}"):
-                yield self._slice_batch(name, batch, arrows)
+                column = dict(zip(batch.schema.names, batch.columns, strict=True))
+                tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
+                self._slice_batch(name, column, tracks, arrows)
+                yield batch.num_rows
 
-    def _slice_batch(self, name: str, batch: pa.RecordBatch, arrows: np.ndarray) -> int:
+    def _slice_batch(self, name: str, column: Mapping[str, pa.Array], tracks: Int64, arrows: np.ndarray) -> None:
+        """Write slices of tables, and steps: a begin and, if the duration is known, an end each."""
         self.texts.begin()
-        count: int = batch.num_rows
-        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        count = len(tracks)
         starts = column["start_ns"].to_numpy() + self.shift_ns
         durations = column["dur_ns"]
         finished = None if not durations.null_count else durations.is_valid().to_numpy(zero_copy_only=False)
         ends = starts + durations.fill_null(0).to_numpy()
-        tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
         event = wire.Parts(count)
         event.put(wire.number_field(wire.TYPE, wire.BEGIN))
         event.number(wire.TRACK, tracks)
         event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
         self._put_category(event, column["category"])
         if self.with_args:
-            event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
-            self._put_notes(event, column, _ELSEWHERE)
+            if "id" in column:
+                event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
+            self._put_notes(event, column)
             if name in _SHOWN_OPS:
                 self._put_ops(event, column["op_id"], _SHOWN_OPS[name])
         closing = wire.Parts(count)
         closing.put(wire.number_field(wire.TYPE, wire.END))
         closing.number(wire.TRACK, tracks)
         self._write(starts, event, column, arrows, wire.packets(ends, closing, None, finished))
-        return count
 
     def _put_category(self, event: wire.Parts, column: pa.Array) -> None:
         if column.null_count < len(column):
             event.number(wire.CATEGORY, *self.texts.numbers("categories", column))
 
-    def _put_notes(self, event: wire.Parts, columns: Mapping[str, pa.Array], placed: tuple[str, ...]) -> None:
-        """Columns as debug annotations; NULL is left out."""
+    def _put_notes(self, event: wire.Parts, columns: Mapping[str, pa.Array]) -> None:
+        """Add columns as debug annotations, except NULLs."""
         for name, column in columns.items():
-            if name in placed or column.null_count == len(column):
+            if name in _ELSEWHERE or column.null_count == len(column):
                 continue
             note = self.texts.number("notes", name)
             where = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
@@ -300,11 +258,13 @@ class _Export:
         opening = wire.packets(times, event, extra)
         self.texts.flush()
         if tail:
-            self.out(wire.write_rows([opening.binary(), *tail, *([closing.binary()] if closing is not None else [])]))
+            self.file.write(
+                wire.write_rows([opening.binary(), *tail, *([closing.binary()] if closing is not None else [])])
+            )
             return
         if closing is not None:
             opening.blocks += closing.blocks
-        self.out(wire.write_rows([opening.binary()]))
+        self.file.write(wire.write_rows([opening.binary()]))
 
     # -- steps, markers, counters --
 
@@ -319,23 +279,9 @@ class _Export:
         )
         written = 0
         for batch in _pieces(self.connection, query):
-            self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
-            starts = column["start_ns"].to_numpy() + self.shift_ns
-            finished = column["dur_ns"].is_valid().to_numpy(zero_copy_only=False)
-            tracks = self.plan.steps(column.pop("device_id").to_pylist(), column.pop("lane").to_pylist())
-            event = wire.Parts(batch.num_rows)
-            event.put(wire.number_field(wire.TYPE, wire.BEGIN))
-            event.number(wire.TRACK, tracks)
-            event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
-            self._put_category(event, column["category"])
-            if self.with_args:
-                self._put_notes(event, column, ("name", "category", "start_ns", "dur_ns"))
-            closing = wire.Parts(batch.num_rows)
-            closing.put(wire.number_field(wire.TYPE, wire.END))
-            closing.number(wire.TRACK, tracks)
-            ends = starts + column["dur_ns"].fill_null(0).to_numpy()
-            self._write(starts, event, column, NONE, wire.packets(ends, closing, None, finished))
+            tracks = self.plan.steps(column.pop("device_id").to_pylist(), column["lane"].to_pylist())
+            self._slice_batch("step", column, tracks, NONE)
             written += batch.num_rows
         return written
 
@@ -356,7 +302,7 @@ class _Export:
             self._put_category(event, column["category"])
             if self.with_args:
                 event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
-                self._put_notes(event, {"scope": column["scope"]}, ())
+                self._put_notes(event, {"scope": column["scope"]})
             self._write(column["at_ns"].to_numpy() + self.shift_ns, event, column, arrows, None)
             yield batch.num_rows
 
@@ -388,13 +334,15 @@ class _Export:
             bits = np.ascontiguousarray(value.fill_null(0.0).to_numpy()).view(np.uint8).reshape(count, 8)
             event.matrix(bits, ~is_whole)
         self.texts.flush()
-        self.out(wire.write_rows([wire.packets(times + self.shift_ns, event).binary()]))
+        self.file.write(wire.write_rows([wire.packets(times + self.shift_ns, event).binary()]))
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:
     """What is added to all times, so that none is below 0: viewers drop those."""
     times = {"step": "at_ns", "counter": "ts_ns", "marker": "ts_ns", "memory": "least(alloc_ns, free_ns)"}
-    firsts = [f"SELECT min({times.get(name, 'start_ns')}) AS ns FROM {sources[name]}" for name in (*_TABLES, *times)]
+    firsts = [
+        f"SELECT min({times.get(name, 'start_ns')}) AS ns FROM {sources[name]}" for name in (*SLICE_TABLES, *times)
+    ]
     [(first,)] = connection.execute(f"SELECT min(ns) FROM ({' UNION ALL '.join(firsts)})").fetchall()
     return max(0, -(first or 0))
 
@@ -408,7 +356,7 @@ def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[
 
 def _pieces(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
     """The rows of a query in batches that are small in bytes too; none is empty."""
-    for batch in arrow_batches(connection, query, _BATCH_ROWS):
+    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
         yield from _small(batch)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.export import perfetto_records as wire
+from traceconv.export.output import CountedFile
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -18,25 +18,13 @@ Mask = NDArray[np.bool_]
 MAX_TEXTS = 1 << 18
 
 
-class Writer:
-    """Writes bytes, and counts them."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.size_bytes = 0
-
-    def __call__(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
-        self.size_bytes += len(data)
-
-
 class Texts:
     """Numbers of texts: each text is written once, in front of its first use."""
 
     _LISTS: Mapping[str, int] = {"categories": 1, "names": 2, "notes": 3, "values": 29}
 
-    def __init__(self, write: Writer) -> None:
-        self._write = write
+    def __init__(self, file: CountedFile) -> None:
+        self._file = file
         self._known: dict[str, dict[str, int]] = {kind: {} for kind in self._LISTS}
         self._new: list[bytes] = []
 
@@ -66,10 +54,10 @@ class Texts:
             for known in self._known.values():
                 known.clear()
             self._new.clear()
-            self._write(wire.packet(flags=1))
+            self._file.write(wire.packet(flags=1))
 
     def flush(self) -> None:
         """Writes the texts that are new."""
         if self._new:
-            self._write(wire.packet(wire.bytes_field(wire.INTERNED, b"".join(self._new)), flags=2))
+            self._file.write(wire.packet(wire.bytes_field(wire.INTERNED, b"".join(self._new)), flags=2))
             self._new = []

@@ -38,11 +38,11 @@ _PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
-    """The run that a report is on; None is all of them."""
+    """The run that a report is on, None for all; `note` is what to tell a user who did not choose it."""
 
     run_id: int | None
     label: str
-    run_count: int
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +77,45 @@ def find_report(name: str) -> Report:
 
 
 def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> RunChoice:
-    """The run that `wanted` names: a number, a label, rank=N, host=NAME or `all`; the latest for None.
+    """Return the run that `wanted` names: a number, a label, rank=N, host=NAME or `all`; the latest for None.
 
-    A number is taken as a label when no run has it. Raises UsageError when there is no such run, or two.
+    A number is taken as a label if no run has it. Raises UsageError if there is no such run, or several.
     """
     rows = connection.execute("SELECT run_id, label, rank, host FROM run ORDER BY run_id").fetchall()
-    if wanted == "all":
-        return RunChoice(None, "all", len(rows))
+    if wanted == "all" or (wanted is None and not rows):
+        return RunChoice(None, "all")
     if wanted is None:
-        run_id, label = rows[-1][:2] if rows else (None, "none")
-        return RunChoice(run_id, str(label), len(rows))
-    for run_id, label, _, _ in rows:
-        if wanted.isascii() and wanted.isdigit() and int(wanted) == run_id:
-            return RunChoice(run_id, str(label), len(rows))
+        run_id, label = rows[-1][:2]
+        note = f"run {run_id} ({printable(str(label))}), the latest of {len(rows)}; select another with --run N"
+        return RunChoice(run_id, str(label), note if len(rows) > 1 else None)
     what, _, value = wanted.partition("=")
     place = {"rank": 2, "host": 3}.get(what)
-    same, said = [row for row in rows if row[1] == wanted], f"the label '{printable(wanted)}'"
-    if not same and place is not None:
-        same = [row for row in rows if row[place] is not None and str(row[place]) == value]
-        said = f"the {what} '{printable(value)}'"
-    if len(same) == 1:
-        return RunChoice(same[0][0], same[0][1], len(rows))
-    if same:
-        numbers = ", ".join(str(row[0]) for row in same[:20]) + (", …" if len(same) > 20 else "")
-        raise UsageError(f"{len(same)} runs have {said}; choose one: --run {numbers}")
+    by_number = [row for row in rows if wanted.lstrip("0") == str(row[0])]
+    by_label = [row for row in rows if row[1] == wanted]
+    by_origin = [row for row in rows if place is not None and row[place] is not None and str(row[place]) == value]
+    found = by_number or by_label or by_origin
+    if len(found) == 1:
+        return RunChoice(found[0][0], str(found[0][1]))
+    numbers = ", ".join(str(row[0]) for row in (found or rows)[:20]) + (", …" if len(found or rows) > 20 else "")
+    if found:
+        raise UsageError(f"{len(found)} runs match '{printable(wanted)}'; select one with --run {numbers}")
     near = suggestion(wanted, [str(row[1]) for row in rows])
-    numbers = ", ".join(str(row[0]) for row in rows[:20]) + (", …" if len(rows) > 20 else "")
-    raise UsageError(f"there is no run '{printable(wanted)}'.{near} The store has: {numbers or 'none'}")
+    raise UsageError(f"unknown run '{printable(wanted)}'.{near} Runs in the store: {numbers or 'none'}")
+
+
+def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str) -> tuple[int, str | None]:
+    """Return the run that `wanted` names, and the note of that choice. `what` can only have one run.
+
+    Raises UsageError as `choose_run` does, and if the store is empty or `wanted` is all runs.
+    """
+    choice = choose_run(connection, wanted)
+    if choice.run_id is None:
+        raise UsageError(
+            f"{what} contains a single run; select it by number or label (--run N)"
+            if wanted == "all"
+            else "the store has no runs; ingest one with: traceconv ingest PATH"
+        )
+    return choice.run_id, choice.note
 
 
 def recorded_groups(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> frozenset[str]:

@@ -1,0 +1,125 @@
+"""The list of export targets. Nothing heavy is loaded for it: a writer is imported when it is used.
+
+Other packages add targets through the entry point group `traceconv.exports`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.plugins import PluginError, all_plugins, find_plugin
+
+GROUP = "traceconv.exports"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a writer wrote: how many of each kind, how many of each kind it omitted, and the size when decompressed."""
+
+    rows: Mapping[str, int]
+    size_bytes: int
+    omitted: Mapping[str, int] = field(default_factory=dict)
+
+
+#: Writes a run: writer(connection, run_id, output, **options). `output` is a path, None for standard output.
+Writer: TypeAlias = "Callable[..., Written]"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A keyword argument of a writer, and an option of its command. A bool also has a `--no-` form."""
+
+    name: str
+    kind: type[bool] | type[int] | type[str]
+    help: str
+    default: bool | int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export target.
+
+    title    what the file is, with its article: "a Chrome trace"
+    file     a typical file name, for the examples of the help
+    writer   the `Writer`, as "module:function"
+    doc      help text after the first line
+    """
+
+    name: str
+    title: str
+    file: str
+    writer: str
+    doc: str = ""
+    options: tuple[Option, ...] = ()
+
+    def load_writer(self) -> Writer:
+        """Import the writer."""
+        found: Writer = pkgutil.resolve_name(self.writer)
+        return found
+
+
+_DEVICE = Option("device", int, "Omit rows of other devices.")
+
+EXPORTS = (
+    Export(
+        "chrome",
+        "a Chrome trace",
+        "trace.json",
+        "traceconv.export.chrome:export_chrome",
+        """The trace contains every task, call, range, step, counter, marker, flow and memory block of the run, with all
+columns. Timestamps are microseconds since the first event of the run, exact to the nanosecond;
+otherData.base_ns is the time of that event. traceconv ingest restores the run from the file.
+
+Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.""",
+        (_DEVICE,),
+    ),
+    Export(
+        "memory-flow",
+        "an SVG of device memory over time",
+        "memory.svg",
+        "traceconv.export.memory_flow:export_memory_flow",
+        """Each memory block is a rectangle: its addresses on the vertical axis, its lifetime on the horizontal axis,
+its color by purpose. Hover shows its tensor, op, size and times. Unused address ranges are folded and the
+peak is marked. Bytes in use and reserved are plotted below. Blocks too small to see are drawn together,
+so the file stays small.
+
+Open the file in any browser. For the numbers, see the reports memory-peak, memory-live and memory-trace.""",
+        (_DEVICE,),
+    ),
+    Export(
+        "perfetto",
+        "a Perfetto trace",
+        "trace.pftrace",
+        "traceconv.export.perfetto:export_perfetto",
+        """The trace (protobuf) contains every task, call, range, step, marker and counter of the run on the tracks of
+its processes, devices and streams, with columns as arguments and flows as arrows. Timestamps are exact
+nanoseconds. The file is smaller than a Chrome trace; if it is ingested again, all slices become ranges.
+
+Open the file at https://ui.perfetto.dev (it stays in your browser) or in Perfetto's trace processor.""",
+        (_DEVICE, Option("args", bool, "Write the arguments of slices.", True)),
+    ),
+)
+
+
+def find_export(name: str) -> Export:
+    """Return the target with this name: built in, or of another package.
+
+    Raises UsageError if there is none, PluginError if its package is broken.
+    """
+    built_in = {export.name: export for export in EXPORTS}
+    found = built_in.get(name) or find_plugin(GROUP, name, Export)
+    if found is None:
+        near = suggestion(name, list(built_in))
+        raise UsageError(f"unknown export target '{printable(name)}'.{near} List them with: traceconv export --help")
+    return found
+
+
+def all_exports(on_error: Callable[[PluginError], None]) -> Iterator[Export]:
+    """Yield the built-in targets, then those of other packages; broken ones go to `on_error`."""
+    yield from EXPORTS
+    names = {one.name for one in EXPORTS}
+    yield from (one for one in all_plugins(GROUP, Export, on_error) if one.name not in names)

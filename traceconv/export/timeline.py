@@ -1,0 +1,66 @@
+"""What exporters of timelines share: the rows to export by table, and lanes for slices that overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from traceconv.base.errors import InputError, StoreError, printable
+from traceconv.export.overlap import add_lanes, create_lanes
+from traceconv.export.row_order import lies_neatly
+
+#: Tables of slices on tracks.
+SLICE_TABLES = ("range", "api", "task")
+#: Columns with times, of each exported table.
+TIMES = {
+    "task": ("start_ns",),
+    "api": ("start_ns",),
+    "range": ("start_ns",),
+    "step": ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns"),
+    "counter": ("ts_ns",),
+    "marker": ("ts_ns",),
+    "memory": ("alloc_ns", "free_ns"),
+    "flow": ("src_ns", "dst_ns"),
+}
+
+
+@contextmanager
+def exporting(connection: duckdb.DuckDBPyConnection, run_id: int, memory_limit: str) -> Iterator[None]:
+    """Limit DuckDB's memory during an export; beyond the limit it spills to disk.
+
+    Raises InputError if the run has tasks without a start, StoreError if the store can't be read.
+    """
+    try:
+        if connection.execute("SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1", [run_id]).fetchall():
+            raise InputError(
+                f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
+            )
+        connection.execute(f"SET memory_limit = '{memory_limit}'")
+        yield
+    except duckdb.Error as error:
+        raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
+
+
+def row_sources(run_id: int, device: int | None) -> dict[str, str]:
+    """Return a FROM clause for each table: the rows of the run, of one device if `device` is given."""
+    conditions = dict.fromkeys(TIMES, f"run_id = {run_id}")
+    if device is not None:
+        other = f"(SELECT track_id FROM track WHERE run_id = {run_id} AND device_id <> {device})"
+        for name in ("task", "step", "memory"):
+            conditions[name] += f" AND device_id = {device}"
+        for name in ("api", "range", "counter", "marker"):
+            conditions[name] += f" AND track_id NOT IN {other}"
+    return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+
+
+def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
+    """Give lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
+    create_lanes(connection)
+    for name in SLICE_TABLES:
+        if not lies_neatly(connection, sources[name]):
+            slices = f"(SELECT track_id, id, start_ns, start_ns + dur_ns AS end_ns, depth FROM {sources[name]})"
+            add_lanes(connection, name, slices)
+    steps = f"SELECT device_id AS track_id, step_id AS id, at_ns AS start_ns, end_ns, 1 AS depth FROM {sources['step']}"
+    add_lanes(connection, "step", f"({steps})")
