@@ -71,7 +71,7 @@ def _rows(reader: str, path: Path, *, own: bool) -> int:
         passes = passes or _passes(source, log, accounts, own)
         passes.end()
         if isinstance(passes, FirstPass):
-            second = SecondPass(passes, source.keys, built_in())
+            second = SecondPass(passes, source.keys)
             second.prepare()
         tables = second.tables() if second is not None else passes.tables()  # type: ignore[union-attr]
         for name, batches in tables:
@@ -96,7 +96,7 @@ def _passes(source: TraceSource, log: ImportLog, accounts: Accounts, own: bool) 
     found = header_of(source.keys) if own else None
     if found is not None:
         return OwnExport(found, accounts, _SOURCE, ORDINAL_BITS)
-    return FirstPass(log, accounts, _SOURCE, ORDINAL_BITS)
+    return FirstPass(log, accounts, _SOURCE, ORDINAL_BITS, built_in())
 
 
 def read_capture(folder: Path) -> int:

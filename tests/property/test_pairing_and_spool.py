@@ -1,4 +1,4 @@
-"""Pairing and what is put aside on disk, against plain dicts: any order, any split."""
+"""Pairing and what is spilled to disk, against plain dicts: any order, any split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from traceconv.normalize.npulog.pairing import Pairer, stable_order
-from traceconv.normalize.sort.spool import SpillIndex, Spool
+from traceconv.normalize.sort.spill_index import SpillIndex
+from traceconv.normalize.sort.spool import Spool
 from traceconv.schema import record
 from traceconv.schema.dtypes import dtype_of
 
@@ -79,8 +80,7 @@ def test_the_stable_order_is_that_of_sorted(values: list[int]) -> None:
 def test_a_spill_index_is_a_dict_that_keeps_first_values(
     added: list[list[tuple[int, int]]], asked: list[list[int]]
 ) -> None:
-    index = SpillIndex(("value",))
-    index.RUN_ROWS, index.CACHED_RUNS = 8, 2  # type: ignore[misc]  # small, so that runs and the cache come into play
+    index = SpillIndex(("value",), run_rows=8)  # small, so that several runs are merged
     wanted: dict[int, int] = {}
     try:
         for part in added:
@@ -98,8 +98,7 @@ def test_a_spill_index_is_a_dict_that_keeps_first_values(
 @pytest.mark.parametrize("run_rows", [64, 1 << 16])
 def test_a_spill_index_of_many_runs_in_random_order(run_rows: int) -> None:
     rng = np.random.default_rng(3)
-    index = SpillIndex(("id", "start_ns"))
-    index.RUN_ROWS = run_rows  # type: ignore[misc]
+    index = SpillIndex(("id", "start_ns"), run_rows)
     everything = rng.permutation(20_000).astype(np.uint64) * np.uint64(3)
     for first in range(0, len(everything), 50):
         part = everything[first : first + 50]

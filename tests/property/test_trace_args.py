@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.normalize.trace.args import BESIDE, Beside, members_of, with_beside
+from traceconv.normalize.trace.args import EXTRA_KEY, Members, members_of, with_members
 
 ARGS = st.sampled_from([None, "{}", "{ }", '{"a":1}', '{"a":"}"} ', '{"a": {"b": 1 } \n}\t', '{"é":"\\\\"}'])
 VALUES = st.sampled_from(["1", '"x"', "[{}]"])
@@ -25,13 +25,13 @@ def test_keys_beside_args(
         own = {row: {key: text.encode() for key, text in keys.items()} for row, keys in enumerate(said) if keys}
         beside.append(members_of(list(own), list(own.values())))
     flagged = [row for row, event in enumerate(events) if event[3]]
-    beside.append(Beside(np.array(flagged, np.intp), pa.array(['"bp":"e"'] * len(flagged), pa.string())))
+    beside.append(Members(np.array(flagged, np.intp), pa.array(['"bp":"e"'] * len(flagged), pa.string())))
     column = pa.array([event[0] for event in events], pa.string())
-    found = with_beside(column, [one for one in beside if len(one.rows)]).to_pylist()
+    found = with_members(column, [one for one in beside if len(one.rows)]).to_pylist()
     for (args, one, two, flag), text in zip(events, found, strict=True):
         members = {**(one or {}), **(two or {}), **({"bp": '"e"'} if flag else {})}
         if not members:
             assert text == args
             continue
         expected = {key: json.loads(value) for key, value in members.items()}
-        assert json.loads(text) == {**json.loads(args or "{}"), BESIDE: expected}
+        assert json.loads(text) == {**json.loads(args or "{}"), EXTRA_KEY: expected}

@@ -97,7 +97,7 @@ def test_any_split_gives_the_same_events(
 
 def pass_through(text: bytes, log: ImportLog, accounts: Accounts) -> dict[str, int]:
     """Both passes; the number of rows of each table."""
-    first = FirstPass(log, accounts, 1, 40)
+    first = FirstPass(log, accounts, 1, 40, ())
     second = None
     rows: dict[str, int] = {}
     try:
@@ -105,7 +105,7 @@ def pass_through(text: bytes, log: ImportLog, accounts: Accounts) -> dict[str, i
         for batch in [*one.feed(text), *one.finish()]:
             first.take(batch)
         first.end()
-        second = SecondPass(first, one.keys, ())
+        second = SecondPass(first, one.keys)
         second.prepare()
         for name, batches in second.tables():
             rows[name] = rows.get(name, 0) + sum(batch.num_rows for batch in batches)

@@ -1,4 +1,4 @@
-"""The lines of the timeline: which thread, stream or counter is which track, in the order they are met."""
+"""Track and process IDs, in the order in which threads, streams and counters are first seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.normalize.carried import Budget, NumberedRows, Row
+from traceconv.normalize.memory_budget import Budget, NumberedRows, Row
 from traceconv.normalize.rows import rows_from_tuples
 
 Int64 = NDArray[np.int64]
@@ -43,21 +43,21 @@ class Process:
 
 
 class Tracks:
-    """Gives out track and process ids, and makes the rows of both tables."""
+    """Assigns track and process IDs, and produces the rows of both tables."""
 
     def __init__(self, budget: Budget | None = None) -> None:
-        """`budget`: what bounds the memory they take; None: one of their own, which `close` frees."""
+        """`budget`: bounds their memory; None: a budget of their own, which `close` frees."""
         self._budget = budget or Budget()
         self._tracks = NumberedRows(self._budget, "track", Track)
         self._processes = NumberedRows(self._budget, "process", Process)
 
     def close(self) -> None:
-        """Frees the disk space."""
+        """Free the disk space."""
         self._budget.close()
 
     @property
     def count(self) -> int:
-        """How many tracks there are."""
+        """The number of tracks."""
         return self._tracks.count
 
     @property
@@ -66,45 +66,45 @@ class Tracks:
         return self._processes.count
 
     def process(self, pid_text: str, name: str | None) -> int:
-        """The id of a process, which is made when it is new."""
+        """Return the ID of a process, new or known."""
         return self._processes.number((pid_text,), pid_text, name)
 
     def describe_thread(self, thread_id: int, process_id: int, name: str | None, sort_index: int | None) -> None:
-        """What is known of a thread."""
+        """Set the columns of a thread."""
         self._tracks.change(self.thread(thread_id), process_id=process_id, name=name, sort_index=sort_index)
 
     def describe_stream(self, device_id: int, stream_id: int, name: str | None) -> None:
-        """What is known of a stream."""
+        """Set the name of a stream."""
         self._tracks.change(self.stream(device_id, stream_id), name=name or f"Stream {stream_id}")
 
     def thread(self, thread_id: int) -> int:
-        """The track of a host thread."""
+        """Return the track of a host thread."""
         return self._tracks.number(("thread", thread_id), "thread", None, None, str(thread_id))
 
     def stream_group(self, device_id: int, stream_id: int) -> str | None:
-        """The group of devices that a stream of collectives belongs to, which its name ends in; None: not known."""
+        """Return the device group of a stream of collectives, as its name ends in it; None: unknown."""
         name = self._tracks.at(self.stream(device_id, stream_id)).name or ""
         kind, _, group = name.partition(" ")
         return group or None if kind == "communication" else None
 
     def stream(self, device_id: int, stream_id: int) -> int:
-        """The track of a stream."""
+        """Return the track of a stream."""
         values = ("stream", None, device_id, None, stream_id, f"Stream {stream_id}", None, stream_id)
         return self._tracks.number(("stream", device_id, stream_id), *values)
 
     def counter(self, device_id: int, name: str | None, unit: str | None) -> int:
-        """The track of a device's counter."""
+        """Return the track of a device's counter."""
         number = self._tracks.number(("counter", device_id, name), "counter", None, device_id, None, None, name, unit)
         if self._tracks.at(number).unit != unit:
             self._tracks.change(number, unit=unit)
         return number
 
     def process_rows(self) -> Iterator[pa.RecordBatch]:
-        """The table process."""
+        """Yield the rows of table process."""
         return _batches("process", Process, self._processes)
 
     def track_rows(self) -> Iterator[pa.RecordBatch]:
-        """The table track."""
+        """Yield the rows of table track."""
         return _batches("track", Track, self._tracks)
 
 
@@ -115,7 +115,7 @@ def _batches(table: str, kind: type[Row], rows: NumberedRows[Row]) -> Iterator[p
 
 
 def map_distinct(values: NDArray[np.unsignedinteger], function: Callable[[int], int]) -> Int64:
-    """`function` of each value, called once for each distinct one: for columns with few distinct values."""
+    """Apply `function` to each value, once for each distinct one: for columns with few distinct values."""
     if not len(values):
         return np.zeros(0, np.int64)
     low = int(values.min())

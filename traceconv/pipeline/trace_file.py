@@ -126,8 +126,8 @@ def _identity(target: RunTarget, read: _Read) -> Identity:
 class _Passes(Protocol):
     """What makes rows of events: takes all batches, then gives the tables."""
 
-    def foresee(self, batch: TraceBatch) -> None:
-        """Does what a batch that will be taken needs no other for, beside those that are taken meanwhile."""
+    def precompute_times(self, batch: TraceBatch) -> None:
+        """Parse the times of a batch before it is taken, in any thread."""
 
     def take(self, batch: TraceBatch) -> None: ...
 
@@ -189,16 +189,16 @@ class _Read:
         self.table_waits = passes.table_waits() if isinstance(passes, _AnyTrace) else {}
 
     def _batches(self, recording: TraceRecording) -> Generator[TraceBatch, None, None]:
-        batches = (self._foreseen(batch) for batch in self.reader.batches())
+        batches = (self._precomputed(batch) for batch in self.reader.batches())
         found = format_of(recording.format)
         # A read that waits for a pipe could not be interrupted.
         if found is not None and found.read_ahead and os.path.isfile(recording.path):
             return prefetch(batches)
         return batches
 
-    def _foreseen(self, batch: TraceBatch) -> TraceBatch:
+    def _precomputed(self, batch: TraceBatch) -> TraceBatch:
         if self._passes is not None:
-            self._passes.foresee(batch)
+            self._passes.precompute_times(batch)
         return batch
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -228,13 +228,12 @@ class _AnyTrace:
     """The two passes over the events of any writer."""
 
     def __init__(self, log: ImportLog, accounts: Accounts, reader: TraceSource, options: TraceOptions) -> None:
-        self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS)
+        self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-        self._rules = (*options.rules, *built_in())
 
-    def foresee(self, batch: TraceBatch) -> None:
-        self._first.foresee(batch)
+    def precompute_times(self, batch: TraceBatch) -> None:
+        self._first.precompute_times(batch)
 
     def take(self, batch: TraceBatch) -> None:
         self._first.take(batch)
@@ -243,7 +242,7 @@ class _AnyTrace:
         self._first.end()
 
     def tables(self) -> Iterator[TableRows]:
-        self._second = SecondPass(self._first, self._reader.keys, self._rules)
+        self._second = SecondPass(self._first, self._reader.keys)
         self._second.prepare()
         yield from self._second.tables()
 

@@ -10,7 +10,8 @@ from traceconv.base.int64 import sums
 from traceconv.normalize.clock import DeviceClock
 from traceconv.normalize.names import Texts
 from traceconv.normalize.rows import Nullable
-from traceconv.normalize.sort.spool import SpillIndex, Spool
+from traceconv.normalize.sort.spill_index import SpillIndex
+from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.tracks import Tracks
 from traceconv.schema import RecordSchema
 from traceconv.schema.dtypes import RecordArray

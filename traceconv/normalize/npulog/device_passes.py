@@ -28,7 +28,7 @@ from traceconv.normalize.npulog.host_passes import (
 from traceconv.normalize.npulog.nesting import NO_PARENT, Nester, Slices
 from traceconv.normalize.npulog.pairing import Pairer, stable_order
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
-from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record

@@ -21,7 +21,7 @@ from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.npulog import device_passes, host_passes
 from traceconv.normalize.npulog.context import RunContext
 from traceconv.normalize.rows import row_batch, rows_from_tuples
-from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.wire.text import TextCollector
 

@@ -1,4 +1,4 @@
-"""Structured rows in the order of a key, however many: sorted runs on disk, merged in windows of bounded size."""
+"""External merge sort of structured rows: sorted runs on disk, merged in windows of bounded size."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.dtypes import RecordArray, gather, join
 
-#: Rows of a run, and about as many of a window.
+#: Rows of a run, and approximately of a window.
 RUN_ROWS = 1 << 17
-#: One key of so many is kept in memory, to find the bounds of windows.
+#: One key in this many is kept in memory, to find the bounds of windows.
 _FENCE_ROWS = 1 << 10
 
 
 class ExternalSort:
-    """Rows of one dtype, to be read in the order of an int64 field; of equal keys, in the order they were added.
+    """Rows of one dtype, read in the order of a 64-bit integer field; rows of equal key in the order they were added.
 
     Memory: one run, one window, and 8 bytes for every `_FENCE_ROWS` rows. Rows of equal key are all in one window.
     """
@@ -33,7 +33,7 @@ class ExternalSort:
         self.count = 0
 
     def add(self, rows: RecordArray) -> None:
-        """Takes more rows."""
+        """Add rows."""
         if not len(rows):
             return
         self._pending.append(rows)
@@ -43,7 +43,7 @@ class ExternalSort:
             self._end_run()
 
     def _sorted_pending(self) -> RecordArray:
-        rows = join(self._pending) if self._pending else np.zeros(0, self._spool.dtype)
+        rows = join(self._pending)
         keys = rows[self._key]
         if len(keys) > 1 and not np.all(keys[1:] >= keys[:-1]):
             rows = gather(rows, np.argsort(keys, kind="stable"))
@@ -57,16 +57,16 @@ class ExternalSort:
         self._spool.append(rows)
 
     def windows(self) -> Iterator[RecordArray]:
-        """All rows in order, window by window; to be read once."""
-        if not self._runs:
-            rows = self._sorted_pending()
-            if len(rows):
-                yield rows
+        """Yield all rows in order, window by window. Can be read once."""
+        if self._pending and not self._runs:
+            yield self._sorted_pending()
             return
         if self._pending:
             self._end_run()
+        if not self._runs:
+            return
         fences = np.sort(np.concatenate(self._fences))
-        bounds: list[int | None] = np.unique(fences[:: max(1, self._run_rows // _FENCE_ROWS)])[1:].tolist()
+        bounds = np.unique(fences[:: max(1, self._run_rows // _FENCE_ROWS)])[1:]
         at = [0] * len(self._runs)
         held: list[RecordArray] = [np.zeros(0, self._spool.dtype)] * len(self._runs)
         for bound in (*bounds, None):
@@ -80,11 +80,11 @@ class ExternalSort:
                 yield gather(rows, np.argsort(rows[self._key], kind="stable"))
 
     def _up_to(self, run: int, bound: int | None, held: RecordArray, at: int) -> tuple[RecordArray, RecordArray, int]:
-        """The rows of a run with keys below `bound`, what was read beyond them, and the place to read on."""
+        """Return the rows of a run with keys below `bound`, the rows read beyond them, and where to read on."""
         first, count = self._runs[run]
         parts = [held] if len(held) else []
         while at < count and (bound is None or not parts or int(parts[-1][self._key][-1]) < bound):
-            # The fences say how far to read: up to the first that lies at or beyond the bound.
+            # Read up to the first fence at or beyond the bound.
             fences = self._fences[run]
             stop = count if bound is None else int(np.searchsorted(fences, bound)) * _FENCE_ROWS
             stop = min(count, max(stop, at + _FENCE_ROWS))
@@ -97,6 +97,6 @@ class ExternalSort:
         return rows[:cut], rows[cut:].copy(), at
 
     def close(self) -> None:
-        """Frees the disk space."""
+        """Free the disk space."""
         self._spool.close()
         self._pending = []

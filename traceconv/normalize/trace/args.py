@@ -1,4 +1,4 @@
-"""The `args` column: what an event says beyond its columns, as the text of one JSON object, digit by digit."""
+"""The `args` column: what an event contains beyond its columns, as the exact text of one JSON object."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from traceconv.normalize.trace.binary import offsets_of
 
-#: Key under which args holds what stands beside `args` in an event, and no column holds.
-BESIDE = "trace_event"
+#: Key in args for what an event contains outside of its `args` and no column shows.
+EXTRA_KEY = "trace_event"
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 def args_column(raw: pa.Array | None, count: int) -> pa.Array:
-    """Args as they stand in the text; NULL for none and for an empty object. Other values than objects are wrapped."""
+    """Return args as in the source; NULL for none and for an empty object. Values other than objects are wrapped."""
     if raw is None:
         return pa.nulls(count, pa.string())
     data = raw.buffers()[2]
@@ -42,7 +42,7 @@ def args_column(raw: pa.Array | None, count: int) -> pa.Array:
 
 
 def arg_keys(raw: pa.Array | None, count: int = 64) -> set[str]:
-    """The keys in the args of the first events."""
+    """Return the keys in the args of the first events."""
     found: set[str] = set()
     for text in [] if raw is None else raw.slice(0, count).to_pylist():
         try:
@@ -60,44 +60,44 @@ def _wrapped(value: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Keys beside the args of some rows, which rise; `texts`: a row's keys and values, as JSON without braces."""
+class Members:
+    """Members to add to the args of some rows, in ascending order. `texts`: keys and values as JSON without braces."""
 
     rows: NDArray[np.intp]
     texts: pa.Array
 
 
-def members_of(rows: Sequence[int], keys: Sequence[Mapping[str, bytes]]) -> Beside:
-    """Of each of these rows: keys and the text of their values."""
+def members_of(rows: Sequence[int], keys: Sequence[Mapping[str, bytes]]) -> Members:
+    """Build members from the keys and JSON values of each of these rows."""
     names = {key: json.dumps(key) for key in set().union(*keys)}
     texts = [
-        ",".join([f"{names[key]}:{bytes(value).decode('utf-8', 'replace')}" for key, value in said.items()])
-        for said in keys
+        ",".join([f"{names[key]}:{bytes(value).decode('utf-8', 'replace')}" for key, value in own.items()])
+        for own in keys
     ]
-    return Beside(np.array(rows, np.intp), pa.array(texts, pa.string()))
+    return Members(np.array(rows, np.intp), pa.array(texts, pa.string()))
 
 
-def with_beside(args: pa.Array, beside: Sequence[Beside]) -> pa.Array:
-    """Args with what stands beside them put in, under one key."""
-    if not beside:
+def with_members(args: pa.Array, added: Sequence[Members]) -> pa.Array:
+    """Return args with these members added, under one key."""
+    if not added:
         return args
-    said = np.zeros(len(args), np.bool_)
-    for one in beside:
-        said[one.rows] = True
-    rows = np.flatnonzero(said)
-    members = beside[0].texts if len(beside) == 1 else _joined(beside, rows)
-    # Of the object that is there, all but the brace at its end.
+    has_any = np.zeros(len(args), np.bool_)
+    for one in added:
+        has_any[one.rows] = True
+    rows = np.flatnonzero(has_any)
+    members = added[0].texts if len(added) == 1 else _joined(added, rows)
+    # The existing objects without their closing brace.
     bodies = pc.ascii_rtrim(pc.fill_null(args.take(pa.array(rows)), "{}"), " \t\r\n")
     bodies = pc.ascii_rtrim(pc.utf8_slice_codeunits(bodies, 0, -1), " \t\r\n")
     commas = pc.if_else(pc.equal(bodies, "{"), "", ",")
-    whole = pc.binary_join_element_wise(bodies, commas, f'"{BESIDE}":{{', members, "}}", "")
-    return whole if len(rows) == len(args) else pc.replace_with_mask(args, pa.array(said), whole)
+    extended = pc.binary_join_element_wise(bodies, commas, f'"{EXTRA_KEY}":{{', members, "}}", "")
+    return extended if len(rows) == len(args) else pc.replace_with_mask(args, pa.array(has_any), extended)
 
 
-def _joined(beside: Sequence[Beside], rows: NDArray[np.intp]) -> pa.Array:
-    """All that stands beside these rows, which rise, one after another."""
+def _joined(added: Sequence[Members], rows: NDArray[np.intp]) -> pa.Array:
+    """Join all members of each of these rows."""
     columns = []
-    for one in beside:
+    for one in added:
         places = np.full(len(rows), -1, np.int64)
         places[np.searchsorted(rows, one.rows)] = np.arange(len(one.rows))
         columns.append(one.texts.take(pa.array(places, mask=places < 0)))
@@ -105,25 +105,24 @@ def _joined(beside: Sequence[Beside], rows: NDArray[np.intp]) -> pa.Array:
 
 
 def merged(begins: pa.Array, ends: pa.Array) -> pa.Array:
-    """The args of begins and of their ends as one object each; of a key that both have, the end's value counts."""
+    """Merge the args of begins and of their ends. For a key that both have, the end's value is used."""
     found = pc.coalesce(begins, ends)
     differ = pc.fill_null(pc.not_equal(begins, ends), False)
     if not pc.any(differ).as_py():
         return found
     pairs = zip(*(_OBJECTS.decode(joined_objects(args.filter(differ))) for args in (begins, ends)), strict=True)
-    texts = [b"{%s}" % b",".join([_spelled(key) + value for key, value in (one | two).items()]) for one, two in pairs]
+    texts = [b"{%s}" % b",".join([_key_text(key) + value for key, value in (one | two).items()]) for one, two in pairs]
     return pc.replace_with_mask(found, differ, pa.array(texts, pa.string()))
 
 
 @lru_cache(1 << 10)
-def _spelled(key: str) -> bytes:
-    """A key and its colon."""
+def _key_text(key: str) -> bytes:
     return f"{json.dumps(key)}:".encode()
 
 
 def joined_objects(args: pa.Array) -> bytes:
-    """The objects of a text column as one JSON array, `{}` for none."""
+    """Return the objects of a text column as one JSON array, `{}` for NULL."""
     texts = args.fill_null("{}") if args.null_count else args
-    whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    joined: bytes = pc.binary_join(whole, ",")[0].as_buffer().to_pybytes()
+    all_texts = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    joined: bytes = pc.binary_join(all_texts, ",")[0].as_buffer().to_pybytes()
     return b"[" + joined + b"]"

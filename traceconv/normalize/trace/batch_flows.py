@@ -1,10 +1,11 @@
-"""Ends of flows in a batch: events of their own (s, t, f), slices that name one (bind_id), sources' own arrows."""
+"""Flow points of a batch: flow events (s, t, f), slices with a bind_id, and flows that the source names itself."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from traceconv.base.int64 import Int64
 from traceconv.base.integers import parse_int64
 from traceconv.events.trace import EventFlows
 from traceconv.normalize.names import constant
@@ -13,8 +14,8 @@ from traceconv.normalize.trace.args import args_column
 from traceconv.normalize.trace.batch_markers import markers
 from traceconv.normalize.trace.binary import whole_numbers
 from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, MOMENT, SPAN_DTYPE
-from traceconv.normalize.trace.distinct import distinct_of
-from traceconv.normalize.trace.event_batch import EventBatch, Int64, Places, unquoted
+from traceconv.normalize.trace.distinct import Places, distinct_rows
+from traceconv.normalize.trace.event_batch import EventBatch, unquoted
 from traceconv.normalize.trace.spill import FLOW_SCHEMA
 
 _STEPS = {"s": 0, "t": 1, "f": 2}
@@ -22,7 +23,7 @@ _TRUE = (b"true", b"1", b'"true"', b'"1"')
 
 
 def flows(events: EventBatch) -> None:
-    """Puts the ends of flows aside, and the moments that are to be bound to slices."""
+    """Spill flow points, and collect those to be bound to slices."""
     own, named = events.places(phases.FLOW), events.batch.columns.flows
     found = (
         _binding_slices(events),
@@ -39,7 +40,7 @@ def flows(events: EventBatch) -> None:
 
 
 def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
-    """Ends of arrows that are bound to the events which name them; not those of events that were lost."""
+    """Return the flow points of events that name a flow, except of lost events."""
     kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
     places = flows.places[kept]
     texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
@@ -56,7 +57,7 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
 
 
 def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
-    """Flow events: moments to be bound; their rows, column by column."""
+    """Return the flow points of flow events, and collect them as moments to be bound to slices."""
     ids = events.plain_ids(at) if events.extra is None else pa.array([text for text, _ in events.id_texts(at)])
     tracks = events.thread_tracks(at)
     ph = events.ph
@@ -81,46 +82,39 @@ def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
 
 
 def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
-    """One number for all ends of a flow: of one category, name, scope and id. The same in all batches."""
-    words: list[tuple[object, ...]] = [()]
-    word = np.zeros(len(at), np.intp)
-    for labels in (events.categories, events.names, events.batch.columns.label("scope")):
-        width = len(labels.distinct)
-        pairs = word * width + labels.codes[at]
-        firsts, word = distinct_of(pairs, len(words) * width)
-        words = [(*words[pair // width], labels.distinct[pair % width]) for pair in pairs[firsts].tolist()]
-    salt = np.array([hash(one) for one in words], np.int64)[word]
-    # Ids that follow each other have keys that do: sorted by them, flows stay nearly in the order of the source.
-    return _numbers(ids) + salt
-
-
-def _numbers(ids: pa.Array) -> Int64:
-    """A number for each id: its own where it is one."""
+    """Return a number for each flow, i.e. for each category, name, scope and ID; the same in all batches."""
+    labels = [column.take(at) for column in (events.categories, events.names, events.batch.columns.label("scope"))]
+    firsts, word = distinct_rows(*(column.codes for column in labels))
+    salt = np.array([hash(words) for words in zip(*(column.take(firsts) for column in labels), strict=True)], np.int64)
     numbers = whole_numbers(ids)
-    return np.array([_number(text) for text in ids.to_pylist()], np.int64) if numbers is None else numbers
+    if numbers is None:
+        numbers = np.array([_number(text) for text in ids.to_pylist()], np.int64)
+    # Consecutive IDs have consecutive keys: sorted by key, flows stay nearly in the order of the source.
+    return numbers + salt[word]
 
 
 def _number(text: str) -> int:
+    """Return an ID's own number, or else a hash."""
     number = parse_int64(text)
     return number if number is not None and str(number) == text else hash(text)
 
 
 def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:
-    """What an arrow has no column for is kept in a marker where its end stands."""
-    said = args_column(events.raw("args", at), len(at)).is_valid().to_numpy(zero_copy_only=False)
+    """Keep what a flow has no column for in a marker at the flow point."""
+    has_any = args_column(events.raw("args", at), len(at)).is_valid().to_numpy(zero_copy_only=False)
     if events.extra is not None:
-        said = said | events.extra.has_any()[at]
-    if not said.any():
+        has_any = has_any | events.extra.has_any()[at]
+    if not has_any.any():
         return
-    for place in at[said].tolist():
+    for place in at[has_any].tolist():
         letter = events.ph[place][0]
         counts = events.first.flow_markers
         counts[letter] = counts.get(letter, 0) + 1
-    markers(events, at[said], tracks[said])
+    markers(events, at[has_any], tracks[has_any])
 
 
 def _binding_slices(events: EventBatch) -> list[pa.Array] | None:
-    """Ends of arrows that slices name by bind_id."""
+    """Return the flow points of slices with a bind_id."""
     extra = events.extra
     bound = {} if extra is None else extra.of("bind_id")
     if extra is None or not bound:

@@ -1,4 +1,4 @@
-"""Moments, counters and metadata of a batch."""
+"""Markers, counters and metadata of a batch."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import Coded
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.counters import samples_of
-from traceconv.normalize.trace.distinct import distinct_rows
-from traceconv.normalize.trace.event_batch import SCOPES, EventBatch, Int64, Places
+from traceconv.normalize.trace.distinct import Places, distinct_rows
+from traceconv.normalize.trace.event_batch import SCOPES, EventBatch
 from traceconv.normalize.trace.metadata import read_metadata
 
 
 def metadata(events: EventBatch) -> None:
-    """Names and places of processes and threads; all else that metadata says becomes markers."""
+    """Apply metadata to processes and threads; metadata that they have no column for becomes markers."""
     places = events.places(phases.METADATA)
     if not len(places):
         return
@@ -32,13 +33,13 @@ def metadata(events: EventBatch) -> None:
 
 
 def thread_markers(events: EventBatch, at: Places) -> None:
-    """Moments on threads (metadata that no column holds too)."""
+    """Spill events as markers of their threads."""
     if len(at):
         markers(events, at, events.thread_tracks(at))
 
 
 def markers(events: EventBatch, at: Places, track: Int64) -> None:
-    """Puts moments aside."""
+    """Spill events as markers of these tracks."""
     scopes = events.batch.columns.label("s")
     categories = events.categories
     if (events.kind[at] == phases.METADATA).any():
@@ -60,14 +61,14 @@ def markers(events: EventBatch, at: Places, track: Int64) -> None:
 
 
 def counters(events: EventBatch) -> None:
-    """Counters: each number in args is a series."""
+    """Spill counter samples. Each number in args is a series."""
     at = events.places(phases.COUNTER)
     if not len(at):
         return
     raw = events.raw("args", at)
     samples = samples_of(pa.array([b""] * len(at), pa.binary()) if raw is None else raw)
     for row in samples.bad:
-        events.say(Code.BAD_NUMBER, "a counter's value that is no number", int(at[row]))
+        events.report(Code.BAD_NUMBER, "counter value is not a number", int(at[row]))
     empty = np.ones(len(at), np.bool_)
     empty[samples.events] = False
     if empty.any():
@@ -89,7 +90,7 @@ def counters(events: EventBatch) -> None:
 
 
 def _counter_tracks(events: EventBatch, at: Places) -> Int64:
-    """The tracks of counters: each process, name and id has one."""
+    """Return the tracks of counters: one for each process, name and ID."""
     key = (events.pids.take(at), events.names.take(at), events.id_texts(at))
     firsts, number = distinct_rows(*(column.codes for column in key))
     each = zip(*(column.take(firsts) for column in key), strict=True)

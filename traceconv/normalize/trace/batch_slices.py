@@ -1,4 +1,4 @@
-"""Slices of a batch, on threads and asynchronous: spans to be nested, ends to be matched, rows put aside."""
+"""Slices of a batch, on threads and asynchronous: collect spans to nest and ends to match, and spill rows."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.int64 import differences, sums
+from traceconv.base.int64 import Int64, Mask, differences, sums
 from traceconv.events.trace import TOO_LONG
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.batch_markers import markers, thread_markers
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, TOO_LONG_PAIR
 from traceconv.normalize.trace.complete_nesting import PAIR, SLICE, SPAN_DTYPE, UNFINISHED
-from traceconv.normalize.trace.distinct import distinct_of, distinct_rows
-from traceconv.normalize.trace.event_batch import EventBatch, Int64, Mask, Places
+from traceconv.normalize.trace.distinct import Places, distinct_of, distinct_rows
+from traceconv.normalize.trace.event_batch import EventBatch
 
-#: Less than so many rows on average have a name in common: it is shared by few.
+#: A name that fewer rows have on average is shared by few.
 _FEW_SHARE = 8
 
 
 def slices(events: EventBatch) -> None:
-    """Complete events and adjacent pairs become spans; other begins and ends are matched later, in time order."""
+    """Turn complete events and adjacent pairs into spans; leave other begins and ends to be matched in time order."""
     at = events.places(phases.COMPLETE, phases.BEGIN, phases.END)
     events.track[at] = events.thread_tracks(at)
     dur_known = _complete(events, events.places(phases.COMPLETE))
-    _say_of_ends(events, events.places(phases.END, phases.ASYNC_END))
+    _spill_ends(events, events.places(phases.END, phases.ASYNC_END))
     _points(events, events.places(phases.BEGIN), events.places(phases.END))
     thread_markers(events, events.places(phases.INSTANT, phases.OTHER))
     _asyncs(events)
-    _put_aside(events, dur_known)
+    _spill_slices(events, dur_known)
 
 
 def _complete(events: EventBatch, at: Places) -> Mask:
-    """Complete events become spans; which of all events have a duration."""
+    """Turn complete events into spans. Return which events have a duration."""
     if not len(at):
         return np.zeros(events.count, np.bool_)
     dur = events.durations = events.times("dur")
@@ -42,21 +42,21 @@ def _complete(events: EventBatch, at: Places) -> Mask:
     _, beyond = sums(events.ts.ns[at], dur.ns[at])
     valid[at[beyond & (dur.ns[at] > 0)]] = False
     bad = at[~valid[at] & ~dur.absent[at]].tolist()
-    events.say_each(Code.BAD_DURATION, "a duration that is no number, or that ends beyond 64 bits", bad)
+    events.report_each(Code.BAD_DURATION, "duration is not a number, or the end exceeds 64 bits", bad)
     absent = at[dur.absent[at]].tolist()
-    events.say_each(Code.NO_DURATION, "a complete event without dur", absent)
+    events.report_each(Code.NO_DURATION, "complete event without dur", absent)
     negative = at[valid[at] & (dur.ns[at] < 0)].tolist()
     if negative:
-        events.say_each(Code.BACKWARD, "a duration below 0", negative)
+        events.report_each(Code.BACKWARD, "negative duration", negative)
         valid[negative] = False
     for place in (*absent, *bad):
-        # Else the row could not be told from a begin without end.
-        events.beside.setdefault(place, {})["ph"] = b'"X"'
+        # Otherwise the row would look like that of a begin without an end.
+        events.own_members.setdefault(place, {})["ph"] = b'"X"'
     raw = events.batch.columns.raw.get("dur")
     for place in (*bad, *negative):
         value = raw[place].as_py() if raw is not None else b"null"
         if value != TOO_LONG:
-            events.beside.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
+            events.own_members.setdefault(place, {})["dur"] = value if isinstance(value, bytes) else str(value).encode()
     spans = np.zeros(len(at), SPAN_DTYPE)
     spans["start_ns"], spans["dur_ns"] = events.ts.ns[at], np.where(valid[at], dur.ns[at], 0)
     spans["id"], spans["link"], spans["track"], spans["kind"] = events.ids[at], -1, events.track[at], SLICE
@@ -77,7 +77,7 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     points["end"][len(begins) :] = letters[ph.codes[ends]]
     order = np.argsort(at, kind="stable")
     points, at = points[order], at[order]
-    # A begin and the end right behind it in the source, of one track and name, are a pair, whatever else is there.
+    # A begin and the end right after it in the source, of one track and name, are always a pair.
     one, two = points[:-1], points[1:]
     pair = (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
     pair &= ((one["name"] == two["name"]) | (two["name"] == 0)) & (two["ts_ns"] >= one["ts_ns"])
@@ -88,7 +88,7 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     spans["id"], spans["link"] = one["id"][first], two["id"][first]
     spans["track"], spans["kind"] = one["track"][first], np.where(too_long, UNFINISHED, PAIR)
     if too_long.any():
-        events.say(Code.BAD_DURATION, TOO_LONG_PAIR, None, int(np.count_nonzero(too_long)))
+        events.report(Code.BAD_DURATION, TOO_LONG_PAIR, None, int(np.count_nonzero(too_long)))
     events.first.spans.add(spans)
     events.rebook(at[1:][first], "paired")
     alone = np.ones(len(points), np.bool_)
@@ -96,8 +96,8 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     events.first.points.add(points[alone])
 
 
-def _say_of_ends(events: EventBatch, at: Places) -> None:
-    """What ends say is put aside for the rows of their begins: of all ends at once, since ids are to rise."""
+def _spill_ends(events: EventBatch, at: Places) -> None:
+    """Spill what ends add to the rows of their begins; all ends at once, so that IDs rise."""
     if not len(at):
         return
     tts = events.times("tts")
@@ -109,7 +109,7 @@ def _say_of_ends(events: EventBatch, at: Places) -> None:
 
 
 def _asyncs(events: EventBatch) -> None:
-    """Asynchronous begins and ends are matched like those of threads, each on the track of its id."""
+    """Treat async begins and ends like those of threads, each on the track of its ID."""
     at = events.places(phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT)
     if not len(at):
         return
@@ -118,7 +118,7 @@ def _asyncs(events: EventBatch) -> None:
     firsts, number = distinct_rows(*(column.codes for column in key))
     each = zip(*(column.take(firsts) for column in (*key, events.names.take(at))), strict=True)
     tracks = [
-        events.first.async_track(None if unique_in == "global" else pid, category, id_text, scope, name)
+        events.first.tracks.async_of(None if unique_in == "global" else pid, category, id_text, scope, name)
         for pid, category, scope, (id_text, unique_in), name in each
     ]
     events.track[at] = np.array(tracks, np.int64)[number]
@@ -128,15 +128,15 @@ def _asyncs(events: EventBatch) -> None:
         markers(events, instants, events.track[instants])
 
 
-def _put_aside(events: EventBatch, dur_known: Mask) -> None:
-    """The rows of all slices of the batch, in the order of the source."""
+def _spill_slices(events: EventBatch, dur_known: Mask) -> None:
+    """Spill the rows of all slices of the batch, in the order of the source."""
     at = events.places(phases.COMPLETE, phases.BEGIN, phases.ASYNC_BEGIN)
     if not len(at):
         return
     nameless = np.array([name is None for name in events.names.distinct], np.bool_)[events.names.codes[at]]
     if nameless.any():
         place, count = int(at[nameless.argmax()]), int(np.count_nonzero(nameless))
-        events.say(Code.NO_NAME, "events without a name", place, count)
+        events.report(Code.NO_NAME, "event without a name", place, count)
     first = events.first.slice_count
     rows = np.arange(first, first + len(at))
     events.first.slice_count += len(at)
@@ -147,7 +147,7 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
     order = np.argsort(group_of_row, kind="stable")
     at, rows = at[order], rows[order]
     bounds = np.concatenate([[0], np.cumsum(np.bincount(group_of_row))])
-    # Names that few rows share are put into columns of each group alone, the others at once.
+    # Names that few rows share are put into separate columns for each group, others into columns for all.
     together = len(events.names.distinct) * _FEW_SHARE < len(at)
     columns = _columns(events, at, rows, dur_known) if together else []
     for group, (start, stop) in enumerate(pairwise(bounds.tolist())):
@@ -161,7 +161,7 @@ def _put_aside(events: EventBatch, dur_known: Mask) -> None:
 
 
 def _columns(events: EventBatch, at: Places, rows: Int64, dur_known: Mask) -> list[pa.Array]:
-    """The rows of some slices."""
+    """Return the columns of some slices."""
     complete = (events.kind[at] == phases.COMPLETE) & dur_known[at]
     times = []
     for field in ("tts", "tdur"):

@@ -1,7 +1,7 @@
-"""Begins and ends of a track → slices: an end takes the last open begin of its name; one without a name, the last.
+"""Match begins and ends of a track: an end closes the last open begin of its name or, without a name, the last one.
 
-An end with another name closes nothing. Begins that are taken from the middle of a stack leave the others open: slices
-that were interleaved come out as they were.
+An end with another name closes nothing. Closing a begin in the middle of the stack leaves the others open, so that
+interleaved slices are kept as they are.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceconv.base.int64 import is_time
-from traceconv.normalize.carried import Budget, room_in_database
+from traceconv.normalize.memory_budget import Budget, spilling_to_database
 from traceconv.normalize.trace.complete_nesting import PAIR, SPAN_DTYPE, UNFINISHED
 from traceconv.schema.dtypes import RecordArray
 
 if TYPE_CHECKING:
     import sqlite3
 
-#: How a slice with such times is logged.
-TOO_LONG_PAIR = "an end so long after its begin that 64 bits can't hold the duration"
+#: Log message for slices with such times.
+TOO_LONG_PAIR = "duration from begin to end exceeds 64 bits"
 #: name: a hash of the name, 0 for none. end: the ph of an end as a number, 0 for a begin.
 POINT_DTYPE = np.dtype([("ts_ns", "<i8"), ("id", "<i8"), ("name", "<i8"), ("track", "<i4"), ("end", "<i4")])
 
-#: Points between two looks at the budget, and spans of a batch.
+#: Points between two checks of the budget, and spans of a batch.
 _POINTS_AT_ONCE, _SPANS_AT_ONCE = 1 << 13, 1 << 14
 
 
 class BeginEndMatcher:
-    """Feed it points in the order of time and source; it gives slices. Carries the begins that are open.
+    """Feed it points in the order of time and source; it returns slices, and carries the open begins.
 
-    Those in memory are all later than those that were spilled, which are looked for only where none of memory fits.
+    Begins in memory are all later than spilled ones, which are searched only if none in memory matches.
     """
 
     def __init__(self, budget: Budget | None = None) -> None:
-        """`budget`: what bounds the memory it takes; None: one of its own."""
+        """`budget`: bounds its memory; None: a budget of its own."""
         self._budget = budget or Budget()
         self._by_name: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._by_track: dict[int, list[tuple[int, int, int]]] = {}
         self._closed: set[int] = set()
         self._spilled = 0
         self._by_track_on_disk = False
-        #: Begins in memory, those among them too that were closed before later ones of their track.
+        #: Begins in memory, including those that were closed before later ones of their track.
         self._open = 0
-        #: Slices whose duration does not fit into 64 bits: they are as unfinished ones, but have a `link`.
+        #: Slices whose duration exceeds 64 bits: stored as unfinished ones, but with a `link`.
         self.too_long = 0
-        #: ph of ends → how many found their begin, and how many did not.
+        #: ph of ends → how many were matched, and how many were not.
         self.ends: dict[str, list[int]] = {}
         self._budget.join(self)
 
     @property
-    def held(self) -> int:
+    def entries(self) -> int:
         return self._open
 
     def feed(self, points: RecordArray) -> RecordArray:
-        """The slices that these points close; `link` is the id of the end. A Python loop: stacks don't vectorise."""
+        """Return the slices that these points close; `link` is the ID of the end. A Python loop over a stack."""
         rows: list[tuple[int, int, int, int, int, int]] = []
         for first in range(0, len(points), _POINTS_AT_ONCE):
             self._take(points[first : first + _POINTS_AT_ONCE], rows)
@@ -106,7 +106,7 @@ class BeginEndMatcher:
         order = self._by_track.get(track)
         if not order:
             if self._spilled and not self._by_track_on_disk:
-                with room_in_database():
+                with spilling_to_database():
                     self._budget.database().execute("CREATE INDEX open_of_track ON open_begin (track, place)")
                 self._by_track_on_disk = True
             return self._last_on_disk("track = ?", track) if self._spilled else None
@@ -114,8 +114,8 @@ class BeginEndMatcher:
         return self._last_of_name(track, name)
 
     def _last_on_disk(self, where: str, *values: int) -> tuple[int, int] | None:
-        """The last of the begins that were spilled, which is taken out."""
-        with room_in_database():
+        """Remove and return the last of the spilled begins."""
+        with spilling_to_database():
             database = self._budget.database()
             last = f"SELECT track, name, place, ts_ns, id FROM open_begin WHERE {where} ORDER BY place DESC LIMIT 1"  # noqa: S608
             found = database.execute(last, values).fetchone()
@@ -125,7 +125,7 @@ class BeginEndMatcher:
         return found[3], found[4]
 
     def spill(self) -> None:
-        with self._budget.lock, room_in_database():
+        with self._budget.lock, spilling_to_database():
             database = self._budget.database()
             if not self._spilled:
                 columns = "track INTEGER, name INTEGER, place INTEGER, ts_ns INTEGER, id INTEGER"
@@ -141,12 +141,12 @@ class BeginEndMatcher:
             self._forget()
 
     def _forget(self) -> None:
-        for kept in (self._by_name, self._by_track, self._closed):
-            kept.clear()
+        for part in (self._by_name, self._by_track, self._closed):
+            part.clear()
         self._open = 0
 
     def finish(self) -> Iterator[RecordArray]:
-        """The begins whose end never came, in no set order."""
+        """Yield the begins without an end, in no set order."""
         rows = (
             (ts_ns, 0, id_, -1, track, UNFINISHED)
             for (track, _), stack in self._by_name.items()
@@ -156,13 +156,13 @@ class BeginEndMatcher:
         self._forget()
         if self._spilled:
             rest = f"SELECT ts_ns, 0, id, -1, track, {UNFINISHED} FROM open_begin"  # noqa: S608 - a number
-            with self._budget.lock, room_in_database():
+            with self._budget.lock, spilling_to_database():
                 found = self._budget.database().execute(rest)
             while some := self._some(found):
                 yield from _spans(iter(some))
 
     def _some(self, found: sqlite3.Cursor) -> list[tuple[int, ...]]:
-        with self._budget.lock, room_in_database():
+        with self._budget.lock, spilling_to_database():
             return found.fetchmany(_SPANS_AT_ONCE)
 
 

@@ -1,4 +1,4 @@
-"""Which values of columns are distinct, by numbers that stand for them."""
+"""Distinct values of columns, and the number of each row's value among them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.events.trace import Coded
+from traceconv.base.int64 import Int64
 
-Int64 = NDArray[np.int64]
 Places = NDArray[np.intp]
 
 
 def distinct_of(keys: Int64, limit: int) -> tuple[Places, Places]:
-    """Keys from 0 up to below `limit` → the place where each distinct one comes first, in order; key → its number."""
+    """Return the first row of each distinct key, in order, and the number of each row's key. Keys are below `limit`."""
     if limit > 4 * len(keys) + 1024:
         _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
         order = np.argsort(firsts)
@@ -31,24 +30,18 @@ def distinct_of(keys: Int64, limit: int) -> tuple[Places, Places]:
 
 
 def distinct_rows(*columns: NDArray[np.signedinteger[Any]]) -> tuple[Places, Places]:
-    """The rows where each distinct combination of the columns' numbers comes first, in order; row → its number."""
+    """The first row of each distinct combination of the columns' numbers, in order; the number of each row's."""
     count = len(columns[0])
-    firsts, word = np.arange(min(1, count)), np.zeros(count, np.intp)
+    word, width = np.zeros(count, np.int64), 1
     for column in columns if count else ():
         low, high = int(column.min()), int(column.max())
         if high - low < 1 << 20:
-            codes, width = column.astype(np.intp) - low, high - low + 1
+            codes, own = column.astype(np.int64) - low, high - low + 1
         else:
             distinct, codes = np.unique(column, return_inverse=True)
-            width = len(distinct)
-        firsts, word = distinct_of(word * width + codes, len(firsts) * width)
-    return firsts, word
-
-
-def distinct_pairs(one: Coded, two: Coded, places: Places) -> tuple[list[tuple[Any, Any]], Places]:
-    """The pairs of values of two columns in some rows, in the order in which they come; row → its pair's number."""
-    width = max(1, len(two.distinct))
-    keys = one.codes[places].astype(np.int64) * width + two.codes[places]
-    firsts, inverse = distinct_of(keys, len(one.distinct) * width)
-    found = keys[firsts].tolist()
-    return [(one.distinct[key // width], two.distinct[key % width]) for key in found], inverse
+            own = len(distinct)
+        if width > 1 and width * own > 4 * count + 1024:
+            firsts, word = distinct_of(word, width)
+            width = len(firsts)
+        word, width = word * own + codes, width * own
+    return distinct_of(word, width)

@@ -1,43 +1,39 @@
-"""One batch of events on its way through the first pass: its columns as numbers, its books, and what is said of it."""
+"""One batch of events in the first pass: its columns as numbers, its accounting, and its log entries."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, Extras, TraceBatch, coded
 from traceconv.normalize.trace import phases
-from traceconv.normalize.trace.args import Beside, args_column, members_of, with_beside
+from traceconv.normalize.trace.args import Members, args_column, members_of, with_members
 from traceconv.normalize.trace.binary import as_text, taken, whole_numbers
-from traceconv.normalize.trace.distinct import distinct_pairs
+from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.metadata import id2_parts
 from traceconv.normalize.trace.times import Times, exact_ns
 
 if TYPE_CHECKING:
     from traceconv.normalize.trace.first_pass import FirstPass
 
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Places = NDArray[np.intp]
-
-#: Scopes of an instant.
+#: Scopes of an instant event.
 SCOPES = {"g": "global", "p": "process", "t": "thread"}
-#: Phases that a row shows by its table and columns; those of others are kept in args.
+#: Phases that a row shows by its table and columns; others are kept in args.
 _SHOWN_PHASES = frozenset("XBEbeFCiIRn")
-#: Kinds of events beside which ids and scopes are used up; elsewhere they are kept in args.
+#: Kinds of events whose rows show ids and scopes; those of other events are kept in args.
 _HAS_ID = np.zeros(phases.MISSING + 1, np.bool_)
 _HAS_ID[[phases.COUNTER, phases.FLOW, phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT]] = True
 
 
 class EventBatch:
-    """The events of a batch, and what is known of each; `kind` becomes UNKNOWN for those that are done with."""
+    """The events of a batch. `kind` becomes UNKNOWN for events that are done."""
 
     def __init__(self, first: FirstPass, batch: TraceBatch) -> None:
         self.first = first
@@ -53,92 +49,89 @@ class EventBatch:
         self.tids = columns.label("tid")
         self.extra = columns.extra
         self._times: dict[str, Times] = {}
-        self._foreseen = first.foreseen(batch)
-        first.note_categories(self.categories.distinct)
+        self._precomputed = first.precomputed(batch)
         self.ts = self.times("ts")
-        #: Of complete events; zeros where there are none.
+        #: Durations of complete events; zeros for others.
         self.durations = _no_times(self.count)
         self.track = np.zeros(self.count, np.int64)
-        #: Keys that go into an event's args: place → key → JSON text.
-        self.beside: dict[int, dict[str, bytes]] = {}
+        #: Members to add to an event's args: place → key → JSON text.
+        self.own_members: dict[int, dict[str, bytes]] = {}
         self._accounts = [first.accounts[phases.account_of(ph)] for ph in self.ph.distinct]
         for account, count in zip(self._accounts, self.ph.counts(), strict=True):
             account.records += count
             account.rows += count
 
     def places(self, *kinds: int) -> Places:
-        """The events of these kinds."""
+        """Return the places of the events of these kinds."""
         mask = self.kind == kinds[0]
         for kind in kinds[1:]:
             mask |= self.kind == kind
         return np.flatnonzero(mask)
 
     def raw(self, field: str, places: Places) -> pa.Array | None:
-        """The text of a field of some events, in any order; None when no event has it."""
+        """Return the text of a field of some events, in any order; None if no event has the field."""
         raw = self.batch.columns.raw.get(field)
         if raw is None or (len(places) == self.count and bool(np.all(places[1:] > places[:-1]))):
             return raw
         return taken(raw, places)
 
     def times(self, field: str) -> Times:
-        """The times of a field of all events; read, and what is odd in them said, once."""
+        """Return the times in a field of all events. They are parsed, and rounding is logged, once."""
         found = self._times.get(field)
         if found is None:
-            found = self._foreseen.get(field)
+            found = self._precomputed.get(field)
             if found is None:
                 raw = self.batch.columns.raw.get(field)
                 found = _no_times(self.count) if raw is None else exact_ns(raw, self.first.time_places)
             self._times[field] = found
             if found.rounded:
-                self.say(Code.FINE_TIME, f"{field} finer than a nanosecond", None, found.rounded)
+                self.report(Code.FINE_TIME, f"{field} finer than a nanosecond", None, found.rounded)
         return found
 
-    # -- books --
+    # -- accounting --
 
     def rebook(self, places: Places, to: str) -> None:
-        """Moves events from rows to `paired`, `used` or `lost`."""
+        """Move events from `rows` to another count of their accounts."""
         counts = np.bincount(self.ph.codes[places], minlength=len(self._accounts)).tolist()
         for account, count in zip(self._accounts, counts, strict=True):
             account.rows -= count
             setattr(account, to, getattr(account, to) + count)
 
-    def say(self, code: Code, message: str, place: int | None, count: int = 1) -> None:
-        """Notes something about an event, with the bytes where it stands."""
+    def report(self, code: Code, message: str, place: int | None, count: int = 1) -> None:
+        """Log something about one event (with its bytes) or, without a place, about several."""
         offset, size = self.batch.place(place) if place is not None else (self.batch.byte_offset, None)
         self.first.log.add(code, message, source_id=1, byte_offset=offset, byte_count=size, event_count=count)
 
-    def say_each(self, code: Code, message: str, places: Sequence[int]) -> None:
-        """The same for several: the first ones singly."""
+    def report_each(self, code: Code, message: str, places: Sequence[int]) -> None:
+        """Log something about several events, the first ones individually."""
         for place in places[: ImportLog.LIMIT]:
-            self.say(code, message, place)
+            self.report(code, message, place)
         if len(places) > ImportLog.LIMIT:
-            self.say(code, message, None, len(places) - ImportLog.LIMIT)
+            self.report(code, message, None, len(places) - ImportLog.LIMIT)
 
     def lose(self, where: Mask, code: Code, message: str) -> None:
-        """Books events as lost."""
+        """Count and log events as lost."""
         places = np.flatnonzero(where)
         if len(places):
             self.rebook(places, "lost")
-            self.say_each(code, message, places.tolist())
+            self.report_each(code, message, places.tolist())
             self.kind[where] = phases.UNKNOWN
 
     def drop_unusable(self) -> None:
-        """Events without a ph that is known, and without a time where one is needed."""
+        """Drop events without a known ph, and events that need a timestamp but have none."""
         if self.kind.max(initial=0) >= phases.UNKNOWN:
             unknown = self.kind == phases.UNKNOWN
             if (self.kind == phases.MISSING).any():
-                self._pass_over_empty()
-            self.lose(self.kind == phases.MISSING, Code.NO_PHASE, "an event without ph")
-            self.lose(unknown, Code.UNKNOWN_PHASE, "an event with a ph that is not known")
-        timeless = ~self.ts.valid & (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)
-        if timeless.any():
-            absent = timeless & self.ts.absent
-            self.lose(absent, Code.NO_TIME, "an event without ts")
-            self.lose(timeless & ~absent, Code.NO_TIME, "an event whose ts can't be read")
-        self.first.note_times(self.ts.ns[self.ts.valid & (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)])
+                self._skip_empty()
+            self.lose(self.kind == phases.MISSING, Code.NO_PHASE, "event without ph")
+            self.lose(unknown, Code.UNKNOWN_PHASE, "event with an unknown ph")
+        timed = (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)
+        self.lose(timed & self.ts.absent, Code.NO_TIME, "event without ts")
+        self.lose(timed & ~self.ts.valid & ~self.ts.absent, Code.NO_TIME, "event with an invalid ts")
+        self.first.note_times(self.ts.ns[timed & self.ts.valid])
 
-    def _pass_over_empty(self) -> None:
-        """Events without any key: some writers, such as JAX's, end the list of events with one."""
+    def _skip_empty(self) -> None:
+        """Skip events without any key: some writers, such as JAX, end the list of events with one."""
         empty = self.kind == phases.MISSING
         for field in self.batch.columns.labels:
             values = self.batch.columns.label(field)
@@ -153,69 +146,68 @@ class EventBatch:
     # -- columns --
 
     def thread_tracks(self, places: Places) -> Int64:
-        """The tracks of the threads of some events."""
-        pairs, inverse = distinct_pairs(self.pids, self.tids, places)
-        tracks = np.array([self.first.thread(pid, tid) for pid, tid in pairs], np.int64)
-        return tracks[inverse]
+        """Return the thread tracks of some events."""
+        pids, tids = self.pids.take(places), self.tids.take(places)
+        firsts, number = distinct_rows(pids.codes, tids.codes)
+        thread_of = self.first.tracks.thread_of
+        return np.array([thread_of(pids[row], tids[row]) for row in firsts.tolist()], np.int64)[number]
 
     def args_of(self, places: Places) -> pa.Array:
-        """The args column of some events."""
-        return with_beside(args_column(self.raw("args", places), len(places)), self._beside_of(places))
+        """Return the args column of some events."""
+        return with_members(args_column(self.raw("args", places), len(places)), self._members(places))
 
-    def _beside_of(self, places: Places) -> list[Beside]:
-        """What stands beside the args of these events, and no column holds."""
-        found: list[Beside] = []
-        if self.extra is not None:
-            found.append(self._extras_of(self.extra, places))
+    def _members(self, places: Places) -> list[Members]:
+        """Return what these events contain outside of args that no column shows."""
         kinds = self.kind[places]
-        ids = self.raw("id", places)
-        if ids is not None:
-            said = pc.binary_length(ids).to_numpy(zero_copy_only=False) > 0
-            rows = np.flatnonzero(said & ~_HAS_ID[kinds])
-            found.append(Beside(rows, pc.binary_join_element_wise('"id":', as_text(taken(ids, rows)), "")))
-        found.append(self._phases_of(places))
-        times = self.raw("ts", places)
-        if times is not None and pa.types.is_binary(times.type):
-            # Metadata has no time: what stands there is only kept.
-            rows = np.flatnonzero((kinds == phases.METADATA) & ~self.ts.absent[places])
-            found.append(Beside(rows, pc.binary_join_element_wise('"ts":', as_text(taken(times, rows)), "")))
-        for field in ("bp", "s", "scope"):
-            if field not in self.batch.columns.labels:
-                continue
-            values = self.batch.columns.label(field)
-            codes = values.codes[places]
-            said = np.array([value is not None for value in values.distinct], np.bool_)[codes]
-            if field == "s":
-                known = np.array([value in SCOPES for value in values.distinct], np.bool_)[codes]
-                said &= ~(known & (kinds == phases.INSTANT))
-            else:
-                said &= ~_HAS_ID[kinds]
-            rows = np.flatnonzero(said)
-            texts = [f'"{field}":{json_text(value).decode()}' if value is not None else "" for value in values.distinct]
-            found.append(Beside(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows]))))
-        if self.beside:
-            row_of = self._row_of(places)
-            own = {int(row_of[place]): keys for place, keys in self.beside.items() if row_of[place] >= 0}
-            found.append(members_of(sorted(own), [own[row] for row in sorted(own)]))
-        return [one for one in found if len(one.rows)]
-
-    def _phases_of(self, places: Places) -> Beside:
-        """The ph of those whose row does not show it."""
-        texts = [
-            "" if not isinstance(ph, str) or ph[:1] in _SHOWN_PHASES else f'"ph":{json_text(ph).decode()}'
-            for ph in self.ph.distinct
+        no_id = ~_HAS_ID[kinds]
+        # Metadata has no time: a timestamp is only kept.
+        kept_time = (kinds == phases.METADATA) & ~self.ts.absent[places]
+        scopes = self.batch.columns.label("s")
+        shown_scope = np.array([value in SCOPES for value in scopes.distinct], np.bool_)[scopes.codes[places]]
+        found = [
+            None if self.extra is None else self._extra_members(self.extra, places),
+            self._raw_members("id", places, no_id),
+            self._label_members("ph", places, np.ones(len(places), np.bool_), _shown_phase),
+            self._raw_members("ts", places, kept_time),
+            self._label_members("bp", places, no_id),
+            self._label_members("s", places, ~(shown_scope & (kinds == phases.INSTANT))),
+            self._label_members("scope", places, no_id),
         ]
-        codes = self.ph.codes[places]
-        rows = np.flatnonzero(np.array([bool(text) for text in texts], np.bool_)[codes])
-        return Beside(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows])))
+        if self.own_members:
+            row_of = self._row_of(places)
+            own = {int(row_of[place]): keys for place, keys in self.own_members.items() if row_of[place] >= 0}
+            found.append(members_of(sorted(own), [own[row] for row in sorted(own)]))
+        return [one for one in found if one is not None and len(one.rows)]
+
+    def _raw_members(self, field: str, places: Places, where: Mask) -> Members | None:
+        """Return a field's text in the rows `where` it is to be kept."""
+        raw = self.raw(field, places) if where.any() else None
+        if raw is None or not pa.types.is_binary(raw.type):
+            return None
+        rows = np.flatnonzero(where & (pc.binary_length(raw).to_numpy(zero_copy_only=False) > 0))
+        return Members(rows, pc.binary_join_element_wise(f'"{field}":', as_text(taken(raw, rows)), ""))
+
+    def _label_members(
+        self, field: str, places: Places, where: Mask, shown: Callable[[Any], bool] = lambda value: value is None
+    ) -> Members | None:
+        """Return a label's values in the rows `where` they are to be kept; not those that are `shown`."""
+        if field not in self.batch.columns.labels:
+            return None
+        values = self.batch.columns.label(field)
+        texts = ["" if shown(value) else f'"{field}":{json.dumps(value)}' for value in values.distinct]
+        if not any(texts):
+            return None
+        codes = values.codes[places]
+        rows = np.flatnonzero(where & np.array([bool(text) for text in texts], np.bool_)[codes])
+        return Members(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows])))
 
     def _row_of(self, places: Places) -> Places:
-        """Of each event its row among `places`; -1 for those that are not there."""
+        """Return the row of each event among `places`, -1 for events that are not there."""
         row_of = np.full(self.count, -1, np.intp)
         row_of[places] = np.arange(len(places))
         return row_of
 
-    def _extras_of(self, extra: Extras, places: Places) -> Beside:
+    def _extra_members(self, extra: Extras, places: Places) -> Members:
         row = self._row_of(places)[extra.events]
         own = np.flatnonzero(row >= 0)
         own = own[np.argsort(row[own], kind="stable")]
@@ -224,10 +216,10 @@ class EventBatch:
         members = pc.binary_join_element_wise(leads.take(pa.array(extra.codes[own])), texts, "")
         rows, firsts = np.unique(row[own], return_index=True)
         ends = pa.array(np.append(firsts, len(own)).astype(np.int32))
-        return Beside(rows, pc.binary_join(pa.ListArray.from_arrays(ends, members), ","))
+        return Members(rows, pc.binary_join(pa.ListArray.from_arrays(ends, members), ","))
 
     def id_texts(self, places: Places) -> Coded:
-        """Of each event its id as text, and what it is unique in: `global`, `local`, or `` when that is not said."""
+        """Return each event's ID as text, and where it is unique: `global`, `local`, or `` if not specified."""
         plain = self.plain_ids(places)
         id2 = {} if self.extra is None else self.extra.of("id2")
         if not id2:
@@ -237,7 +229,7 @@ class EventBatch:
         return coded([id2_parts(id2[place]) if not text and place in id2 else (text, "") for text, place in texts])
 
     def plain_ids(self, places: Places) -> pa.Array:
-        """Of each event its `id` as text, without quotes; empty where there is none."""
+        """Return each event's `id` as text without quotes, empty for none."""
         raw = self.raw("id", places)
         if raw is None:
             return pa.array([""] * len(places), pa.string())
@@ -245,14 +237,12 @@ class EventBatch:
         if whole_numbers(raw) is None and pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
             quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
             quoted = pc.and_(quoted, pc.greater(pc.binary_length(texts), 1))
-            unquoted_texts = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
-            spelled = pc.match_substring(unquoted_texts, "\\").to_numpy(zero_copy_only=False)
-            if spelled.any():
-                plain = unquoted_texts.to_pylist()
-                for row in np.flatnonzero(spelled).tolist():
-                    plain[row] = unquoted(raw[row].as_py())
-                unquoted_texts = pa.array(plain, pa.string())
-            texts = pc.if_else(pc.equal(texts, "null"), "", unquoted_texts)
+            plain = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+            escaped = pc.match_substring(plain, "\\")
+            if pc.any(escaped).as_py():
+                decoded = [unquoted(text) for text in raw.filter(escaped).to_pylist()]
+                plain = pc.replace_with_mask(plain, escaped, pa.array(decoded, pa.string()))
+            texts = pc.if_else(pc.equal(texts, "null"), "", plain)
         return texts
 
 
@@ -260,13 +250,12 @@ def _no_times(count: int) -> Times:
     return Times(np.zeros(count, np.int64), np.zeros(count, np.bool_), np.ones(count, np.bool_), 0)
 
 
-def json_text(value: str) -> bytes:
-    """A text as JSON."""
-    return json.dumps(value).encode()
+def _shown_phase(ph: object) -> bool:
+    return not isinstance(ph, str) or ph[:1] in _SHOWN_PHASES
 
 
 def unquoted(value: bytes) -> str:
-    """JSON text of a value as text, without quotes and escapes."""
+    """Return the JSON text of a value without quotes and escapes."""
     text = value.decode("utf-8", "replace")
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return text

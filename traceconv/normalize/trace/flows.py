@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traceconv.normalize.rows import Nullable, row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NO_PARENT
-from traceconv.normalize.trace.spill import Lane
+from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.schema.dtypes import RecordArray, gather
 
 Int64 = NDArray[np.int64]
@@ -40,7 +40,7 @@ class Flows:
         #: Per ph (s, t, f): events that became arrows, and those that only went into one.
         self.rows: dict[str, int] = {"s": 0, "t": 0, "f": 0}
 
-    def bind(self, lane: Lane, moments: Iterator[RecordArray]) -> None:
+    def bind(self, lane: SpilledRows, moments: Iterator[RecordArray]) -> None:
         """Gives each end of a flow the slice that it stands on. `moments`: id → slice, in the order of ids."""
         held = np.zeros(0, MOMENT_DTYPE)
         for first, batch in lane.batches():
@@ -100,7 +100,7 @@ class Flows:
         self.loose_starts += int(np.count_nonzero((step != END) & ~used & ~found))
         return arrows
 
-    def batches(self, lane: Lane, launches: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, lane: SpilledRows, launches: Collection[str]) -> Iterator[pa.RecordBatch]:
         """The rows of flow, in the order in which their ends stand in the source.
 
         `launches`: categories of the arrows that lead from a call to the task that it launched.

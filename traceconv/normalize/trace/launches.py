@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.normalize.sort.spill_index import SpillIndex
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Metadata events: names and places of processes and threads."""
+"""Metadata events: names and sort order of processes and threads, and the unit of times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from traceconv.events.trace import EventColumns, Label, NamedTrack
 from traceconv.normalize.trace.times import US_PLACES
 from traceconv.normalize.trace.tracks import TraceTracks
 
-#: Words of DFTracer for units of time → powers of ten of nanoseconds. Source: its core/common/enumeration.h.
+#: DFTracer's names of time units → powers of ten of nanoseconds. Source: its core/common/enumeration.h.
 TIME_UNITS = {"NS": 0, "US": 3, "MS": 6, "SEC": 9}
+_NAMES = ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 
 
@@ -22,45 +23,38 @@ def _object(text: bytes) -> dict[str, object]:
 
 
 def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label | NamedTrack, args: bytes) -> bool:
-    """Uses a metadata event; False when it says something that no column holds."""
-    if name not in ("process_name", "thread_name", "process_sort_index", "thread_sort_index"):
+    """Apply a metadata event to its process or thread. Return False if it contains something that no column holds."""
+    if name not in _NAMES:
         return False
-    known = pid is not None or isinstance(tid, NamedTrack)
-    value = _object(args).get("name" if name.endswith("name") else "sort_index")
-    if name.endswith("name"):
-        if not isinstance(value, (str, int, float)):
-            return False
-        if name == "process_name":
-            tracks.name_process(pid, str(value))
-        else:
-            tracks.name_thread(pid, tid, str(value))
-        return known
-    index = parse_int64(value)
-    if index is None:
+    owner, _, column = name.partition("_")
+    value = _object(args).get(column)
+    text = str(value) if isinstance(value, (str, int, float)) else None
+    new = text if column == "name" else parse_int64(value)
+    if new is None:
         return False
-    if name == "process_sort_index":
-        tracks.sort_process(pid, index)
+    if owner == "process":
+        tracks.change_process(pid, **{column: new})
     else:
-        tracks.sort_thread(pid, tid, index)
-    return known
+        tracks.change_thread(pid, tid, **{column: new})
+    return pid is not None or isinstance(tid, NamedTrack)
 
 
 def time_places(events: EventColumns) -> int:
-    """The unit of times, as a power of ten of nanoseconds: µs, unless a record of DFTracer's names another."""
+    """Return the unit of times as a power of ten of nanoseconds: µs, unless a DFTracer event specifies another."""
     names = events.label("name")
     args = events.raw.get("args")
     if args is None or "CM" not in names.distinct:
         return US_PLACES
     for place in (names.codes == names.distinct.index("CM")).nonzero()[0].tolist():
-        said = _object(args[place].as_py() or b"")
-        unit = said.get("value")
-        if said.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
+        fields = _object(args[place].as_py() or b"")
+        unit = fields.get("value")
+        if fields.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
             return TIME_UNITS[unit]
     return US_PLACES
 
 
 def id2_parts(text: bytes) -> tuple[str, str]:
-    """An `id2` object as (id, `global` or `local`)."""
+    """Return an `id2` object as (ID, `global` or `local`)."""
     for scope in ("global", "local"):
         value = _object(text).get(scope)
         if value is not None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from traceconv.base.diagnostics import Accounts
 from traceconv.events.trace import TraceBatch
 from traceconv.normalize.rows import rows_from_tuples
-from traceconv.normalize.sort.spool import SpillIndex
+from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.own_columns import (
     DECODERS,
@@ -44,7 +44,7 @@ from traceconv.normalize.trace.own_columns import (
     typed_rows,
     whole,
 )
-from traceconv.normalize.trace.spill import Lane
+from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.normalize.trace.times import exact_ns
 from traceconv.schema.arrow import arrow_schema
 
@@ -103,7 +103,7 @@ class OwnExport:
         self._base_ns = whole(header.base_ns)
         self._run = header.run[0]
         self._small = {name: typed_rows(name, getattr(header, name)) for name in HEADER_TABLES}
-        self._lanes = {name: Lane(lane_schema(name)) for name in LANES}
+        self._lanes = {name: SpilledRows(lane_schema(name)) for name in LANES}
         self._ids = SpillIndex(("id",))
         self._threads: dict[tuple[object, object], _Thread] = {}
         self._flows = _Flows()
@@ -113,8 +113,8 @@ class OwnExport:
         names, rows = self._small["run"]
         return dict(zip(names, rows[0], strict=True))
 
-    def foresee(self, batch: TraceBatch) -> None:
-        """Nothing: its columns are read where they are taken."""
+    def precompute_times(self, batch: TraceBatch) -> None:
+        """Do nothing: times are parsed in `take`."""
 
     def take(self, batch: TraceBatch) -> None:
         """Takes the next events. Raises NotAsWritten."""

@@ -1,4 +1,4 @@
-"""Second pass: begins find their ends, slices their parents, flows their slices; then every row is made, once."""
+"""Second pass over a trace: match begins with ends, nest slices, bind flows to slices; then produce all rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
-from traceconv.normalize.trace.classify import Classifier, RuleSet, rules_of, telling
+from traceconv.normalize.trace.classify import Classifier, rules_of, telling
 from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.flows import Flows
@@ -31,10 +31,10 @@ _CODE_DTYPE = np.dtype([("rule", "<i2")])
 
 
 class SecondPass:
-    """Makes the rows of one trace. `prepare`, then `tables`, then `close`."""
+    """Produces the rows of one trace: call `prepare`, then `tables`, then `close`."""
 
-    def __init__(self, first: FirstPass, keys: Mapping[str, bytes], rule_sets: tuple[RuleSet, ...]) -> None:
-        """`keys`: what stands around the events. `rule_sets`: tried in their order."""
+    def __init__(self, first: FirstPass, keys: Mapping[str, bytes]) -> None:
+        """`keys`: the file's other keys next to its events."""
         self._first = first
         self._keys = keys
         self._nested = Spool(NESTED_DTYPE)
@@ -42,44 +42,43 @@ class SecondPass:
         self._by_id = ExternalSort(NESTED_DTYPE, "id")
         self._moments = ExternalSort(MOMENT_DTYPE, "id")
         self._flows = Flows()
-        self.rules = self._choose(rule_sets)
+        self.rules = rules_of(
+            {
+                "keys": keys,
+                "categories": first.categories,
+                "processes": telling(first.tracks.process_names(), "processes", first.rule_sets),
+                "threads": telling(first.tracks.thread_names(), "threads", first.rule_sets),
+                "args": first.arg_keys,
+            },
+            first.rule_sets,
+        )
         self._slices: SliceRows | None = None
-        #: By track_id, which tracks have tasks, and which have other slices.
+        #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
         self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
-        self._beside = ThreadPoolExecutor(1, "traceconv-beside")
+        self._thread = ThreadPoolExecutor(1, "traceconv-second-pass")
         self._flows_bound: Future[None] | None = None
 
     def close(self) -> None:
-        """Frees the disk space."""
-        self._beside.shutdown(cancel_futures=True)
+        """Free the disk space."""
+        self._thread.shutdown(cancel_futures=True)
         for part in (self._nested, self._codes, self._by_id, self._moments, self._flows):
             part.close()
         if self._slices is not None:
             self._slices.close()
 
-    def _choose(self, rule_sets: tuple[RuleSet, ...]) -> RuleSet:
-        first = self._first
-        words = {
-            "keys": self._keys,
-            "categories": telling(first.categories(), "categories", rule_sets),
-            "processes": telling(first.tracks.process_names(), "processes", rule_sets),
-            "threads": telling(first.tracks.thread_names(), "threads", rule_sets),
-            "args": self._first.arg_keys,
-        }
-        return rules_of(words, rule_sets)
-
     def prepare(self) -> None:
-        """All that needs the events in another order than that of the source; flows go on being bound beside."""
-        classified = self._beside.submit(self._classify)
+        """Do everything that needs the events in another order than the source's. Binding flows may still go on."""
+        classified = self._thread.submit(self._classify)
         self._match_ends()
         self._nest()
         classified.result()
-        self._flows_bound = self._beside.submit(self._bind_flows)
-        self._nested_in_order()
+        self._flows_bound = self._thread.submit(self._bind_flows)
+        for window in self._by_id.windows():
+            self._nested.append(window)
 
     def _match_ends(self) -> None:
-        """Begins and ends that do not stand next to each other."""
+        """Match the begins and ends that are not adjacent in the source."""
         first = self._first
         matcher = BeginEndMatcher(first.budget)
         for points in first.points.windows():
@@ -95,11 +94,11 @@ class SecondPass:
             account.used += alone
         unmatched = sum(counts[1] for counts in matcher.ends.values())
         if unmatched:
-            first.log.add(Code.END_WITHOUT_BEGIN, "ends without a begin", source_id=1, event_count=unmatched)
+            first.log.add(Code.END_WITHOUT_BEGIN, "end events without a begin", source_id=1, event_count=unmatched)
         if matcher.too_long:
             first.log.add(Code.BAD_DURATION, TOO_LONG_PAIR, source_id=1, event_count=matcher.too_long)
         if unfinished:
-            first.log.add(Code.UNFINISHED, "begins without an end", source_id=1, event_count=unfinished)
+            first.log.add(Code.UNFINISHED, "begin events without an end", source_id=1, event_count=unfinished)
 
     def _nest(self) -> None:
         overlaps = 0
@@ -112,7 +111,7 @@ class SecondPass:
                         self._moments.add(moments)
                 overlaps += nester.overlaps
         if overlaps:
-            message = "slices that overlap one before them on their track without lying inside of it"
+            message = "slices that partially overlap an earlier slice of their track"
             self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=overlaps)
 
     @staticmethod
@@ -123,20 +122,15 @@ class SecondPass:
             yield from map(nester.feed, windows)
         yield nester.finish()
 
-    def _nested_in_order(self) -> None:
-        """What nesting found, in the order of the rows that were put aside."""
-        for window in self._by_id.windows():
-            self._nested.append(window)
-
     def _bind_flows(self) -> None:
         first, flows = self._first, self._flows
         flows.bind(first.flows, self._moments.windows())
         flows.match(self.rules.flow_chains)
         if flows.loose_ends or flows.loose_starts:
-            message = f"{flows.loose_ends} ends of flows without a start, {flows.loose_starts} starts without an end"
+            message = f"{flows.loose_ends} flow ends without a start, {flows.loose_starts} flow starts without an end"
             count = flows.loose_ends + flows.loose_starts
             first.log.add(Code.LOOSE_FLOW, message, source_id=1, event_count=count)
-        # Flow events are used to make arrows, which are counted apart, as all derived rows are.
+        # Flow events are used up by rows of the table flow, which are not counted here, like all derived rows.
         for ph in ("s", "t", "f"):
             account = first.accounts.by_record.get(f"{ph} events")
             if account is not None:
@@ -147,7 +141,7 @@ class SecondPass:
     def _classify(self) -> None:
         tracks = self._first.tracks
         classifier = Classifier(self.rules.rules, tracks.names_of)
-        # The last is for slices without a rule.
+        # The last entry is for slices without a rule.
         is_task = np.array([*(rule.table == "task" for rule in self.rules.rules), False], np.bool_)
         for _, batch in self._first.slices.batches("track_id", "name", "category"):
             track = batch.column("track_id").to_numpy()
@@ -161,7 +155,7 @@ class SecondPass:
         self._slices = SliceRows(self._first, self.rules, self._nested, self._codes)
 
     def tables(self) -> Iterator[TableRows]:
-        """All tables with their batches; each must be read to its end before the next is asked for."""
+        """Yield all tables with their batches. Read each table to its end before asking for the next."""
         first, slices = self._first, self._slices
         assert slices is not None and self._flows_bound is not None
         slices.find_steps()
@@ -171,7 +165,7 @@ class SecondPass:
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
         if slices.launches.unclear:
-            message = "tasks whose correlation id calls of several processes have: their launch is not known"
+            message = "tasks whose correlation ID is used by several processes: their launch is unknown"
             first.log.add(Code.UNCLEAR_LAUNCH, message, source_id=1, event_count=slices.launches.unclear)
         yield "marker", self._markers()
         yield "counter", self._counters()
@@ -185,12 +179,12 @@ class SecondPass:
 
     @property
     def table_waits(self) -> dict[int | None, TableWaits]:
-        """What is left to do of the waits of tasks, by device, once all tables were read."""
+        """Corrections of the tasks' waits, by device, once all tables were read."""
         return self._slices.table_waits if self._slices is not None else {}
 
     @property
     def unclear_launches(self) -> int:
-        """Tasks whose launch is not known, since several processes have their correlation id."""
+        """The number of tasks whose launch is unknown because several processes use their correlation ID."""
         return self._slices.launches.unclear if self._slices is not None else 0
 
     def _markers(self) -> Iterator[pa.RecordBatch]:
@@ -204,7 +198,7 @@ class SecondPass:
 
 
 def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
-    """Names of devices, where the text around the events lists them."""
+    """Return the names of devices that the file lists next to its events."""
     for key in ("deviceProperties", "computeProperties"):
         try:
             listed = json.loads(keys.get(key, b"[]"))
@@ -218,5 +212,5 @@ def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
 
 
 def _name(value: object) -> str:
-    """A name that a column can hold: halves of surrogate pairs, which JSON may have, are question marks."""
+    """Return a name as valid text: unpaired surrogates, which JSON may contain, become question marks."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import differences
 from traceconv.base.integers import parse_int64
 from traceconv.base.prefetch import prefetch
-from traceconv.normalize.carried import NumberedRows
+from traceconv.normalize.memory_budget import NumberedRows
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits

@@ -1,6 +1,6 @@
-"""Rows put aside between the two passes: Arrow batches in a temporary file, packed, read back in order or by id.
+"""Rows that are spilled between the two passes: compressed Arrow batches in a temporary file, read in order or by ID.
 
-Texts that many rows share (names, categories) are kept once a batch; each batch stands for itself in the file.
+Texts that many rows share (names, categories) are stored once per batch; each batch can be read on its own.
 """
 
 from __future__ import annotations
@@ -8,30 +8,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, pairwise
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.int64 import Int64
 from traceconv.base.prefetch import prefetch
-from traceconv.normalize.sort.spool import give_up, put_aside_file, room_needed
+from traceconv.normalize.sort.spool import close_quietly, spill_file, spilling
 
-Int64 = NDArray[np.int64]
-
-#: Rows of a batch, or its bytes, at least: small ones are joined, so many at most.
+#: Small batches are joined until they have this many rows, bytes or parts.
 _BATCH_ROWS, _BATCH_BYTES, _BATCH_PARTS = 40_000, 5 << 20, 512
-#: Rows that wait may be cut out of columns with many more rows: so much of those is kept at most.
-_KEPT_BYTES = 16 << 20
+#: Limit for the columns that buffered slices keep alive: they may have many more rows than the slices.
+_RETAINED_BYTES = 16 << 20
+#: Batches that `find` keeps in memory.
 _CACHED = 4
-_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 #: A text that many rows share.
 SHARED = pa.dictionary(pa.int32(), pa.string())
 
 
-#: row: how many slices stand before it in the source.
+#: row: the number of slices before it in the source.
 SLICE_SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -58,7 +57,7 @@ MARKER_SCHEMA = pa.schema(
         ("args", pa.string()),
     ]
 )
-#: step: 0 start, 1 step, 2 end. bound: the slice that it stands on; −1: the one that encloses it.
+#: step: 0 start, 1 step, 2 end. bound: the slice that it belongs to; −1: the one that encloses it.
 FLOW_SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -84,43 +83,44 @@ COUNTER_SCHEMA = pa.schema(
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """Rows of one group that are not written yet. The batches from `cut` on keep all that they were cut out of.
+class _Buffer:
+    """Rows of one group that are not written yet. Batches from `sliced` on keep the larger columns they are cut from.
 
-    bytes  what they take, about
+    size_bytes      approximate size of the rows
+    retained_bytes  size of the columns that the slices keep alive
     """
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
-    bytes: int = 0
-    cut: int = 0
-    kept_bytes: int = 0
+    size_bytes: int = 0
+    sliced: int = 0
+    retained_bytes: int = 0
 
     def add(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self.batches.append(batch)
         self.rows += batch.num_rows
-        self.bytes += size_bytes
-        self.kept_bytes += batch.get_total_buffer_size()
+        self.size_bytes += size_bytes
+        self.retained_bytes += batch.get_total_buffer_size()
 
     @property
     def full(self) -> bool:
-        return self.rows >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES or len(self.batches) >= _BATCH_PARTS
+        return self.rows >= _BATCH_ROWS or self.size_bytes >= _BATCH_BYTES or len(self.batches) >= _BATCH_PARTS
 
-    def let_go(self) -> None:
-        """Copies the rows out of what they were cut from."""
-        loose = self.batches[self.cut :]
-        if len(loose) == 1:  # which joining would leave as it is
-            loose = [loose[0].take(pa.array(np.arange(loose[0].num_rows)))]
-        self.batches[self.cut :] = _joined(loose)
-        self.cut = len(self.batches)
-        self.kept_bytes = 0
+    def release(self) -> None:
+        """Copy the rows, so that the columns they were cut from can be freed."""
+        slices = self.batches[self.sliced :]
+        if len(slices) == 1:  # joining would return it as it is
+            slices = [slices[0].take(pa.array(np.arange(slices[0].num_rows)))]
+        self.batches[self.sliced :] = _joined(slices)
+        self.sliced = len(self.batches)
+        self.retained_bytes = 0
 
 
-class Lane:
-    """Rows of one schema whose first column is a rising id.
+class SpilledRows:
+    """Rows of one schema whose first column is a rising ID.
 
-    Rows may be put aside in groups: a batch has rows of one group only, and only they come in the order of their ids.
-    When there are few rows, all of them do.
+    Rows may be added in groups: a batch has rows of one group, and only within a group are IDs in order.
+    If there are few rows, all of them are in order.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -129,30 +129,30 @@ class Lane:
         self.count = 0
         self._file: BinaryIO | None = None
         self._offsets: list[int] = [0]
-        self._waiting: dict[int, _Waiting] = {}
+        self._buffers: dict[int, _Buffer] = {}
         self._first_ids: list[int] = []
         self._first_rows: list[int] = []
-        self._cache: dict[int, pa.RecordBatch] = {}
+        self._cached_batch = lru_cache(_CACHED)(self._batch)
 
     def append(self, columns: Sequence[pa.Array], group: int = 0) -> None:
-        """Adds rows, given column by column."""
+        """Add rows, given column by column."""
         batch = pa.RecordBatch.from_arrays(list(columns), schema=self.schema)
         if not batch.num_rows:
             return
-        waiting = self._waiting.setdefault(group, _Waiting())
-        # Arrow's own count of all columns, shared texts too, takes several times as long.
-        waiting.add(batch, 8 * batch.num_columns * batch.num_rows + sum(columns[text].nbytes for text in self._texts))
-        if waiting.full:
-            self._write(self._waiting.pop(group).batches)
-        elif waiting.kept_bytes > _KEPT_BYTES:
-            waiting.let_go()
+        buffer = self._buffers.setdefault(group, _Buffer())
+        # Arrow's own size of all columns, including shared texts, takes several times as long to compute.
+        buffer.add(batch, 8 * batch.num_columns * batch.num_rows + sum(columns[text].nbytes for text in self._texts))
+        if buffer.full:
+            self._write(self._buffers.pop(group).batches)
+        elif buffer.retained_bytes > _RETAINED_BYTES:
+            buffer.release()
 
-    def _write(self, waiting: list[pa.RecordBatch]) -> None:
-        with room_needed():
+    def _write(self, batches: list[pa.RecordBatch]) -> None:
+        with spilling():
             if self._file is None:
-                self._file = put_aside_file()
-            for batch in _joined(waiting):
-                with pa.ipc.new_stream(self._file, self.schema, options=_PACKED) as writer:
+                self._file = spill_file()
+            for batch in _joined(batches):
+                with pa.ipc.new_stream(self._file, self.schema, options=_COMPRESSED) as writer:
                     writer.write_batch(batch)
                 self._file.flush()
                 self._first_ids.append(batch.column(0)[0].as_py())
@@ -161,43 +161,40 @@ class Lane:
                 self.count += batch.num_rows
 
     def end(self) -> None:
-        """No more rows come: from now on they are read. When there are few, all are in the order of their ids."""
-        waiting = [waiting.batches for waiting in self._waiting.values()]
-        self._waiting = {}
-        if not self.count and len(waiting) > 1:
-            rows = pa.Table.from_batches(list(chain.from_iterable(waiting))).combine_chunks()
+        """Finish writing. If there are few rows, they are all put in the order of their IDs."""
+        buffered = [buffer.batches for buffer in self._buffers.values()]
+        self._buffers = {}
+        if not self.count and len(buffered) > 1:
+            rows = pa.Table.from_batches(list(chain.from_iterable(buffered))).combine_chunks()
             order = np.argsort(rows.column(0).to_numpy(), kind="stable")
-            waiting = [rows.take(pa.array(order)).to_batches()]
-        for batches in waiting:
+            buffered = [rows.take(pa.array(order)).to_batches()]
+        for batches in buffered:
             self._write(batches)
 
     def batches(self, *columns: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows, in batches, each with the number of the rows before it. `columns`: only these (none: all)."""
+        """Yield all rows in batches, each with the number of rows before it. `columns`: only these (none: all)."""
         return prefetch((first, self._batch(number, *columns)) for number, first in enumerate(self._first_rows))
 
     def _batch(self, number: int, *columns: str) -> pa.RecordBatch:
         assert self._file is not None
         first, end = self._offsets[number : number + 2]
-        packed = os.pread(self._file.fileno(), end - first, first)
+        compressed = os.pread(self._file.fileno(), end - first, first)
         fields = sorted(self.schema.get_field_index(name) for name in columns) or None
-        return pa.ipc.open_stream(packed, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_next_batch()
+        return pa.ipc.open_stream(compressed, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_next_batch()
 
     def parts(self) -> Iterator[tuple[int, int, Callable[..., pa.RecordBatch]]]:
-        """The same, read only when asked for: rows before them, rows, what reads them (only columns that are named)."""
+        """Yield each batch as (rows before it, rows, function that reads it or only the named columns of it)."""
         for number, (first, end) in enumerate(pairwise((*self._first_rows, self.count))):
             yield first, end - first, partial(self._batch, number)
 
     def find(self, ids: Int64) -> list[tuple[Int64, pa.RecordBatch]]:
-        """The rows with these ids (those that are there): places in `ids`, and the rows for them.
-
-        Only for lanes without groups.
-        """
+        """Return the rows with these IDs, as far as they exist: their places in `ids`, and the rows. No groups."""
         if not self._first_ids or not len(ids):
             return []
         numbers = np.searchsorted(np.array(self._first_ids, np.int64), ids, side="right") - 1
         found = []
         for number in np.unique(numbers[numbers >= 0]).tolist():
-            batch = self._cached(number)
+            batch = self._cached_batch(number)
             own = batch.column(0).to_numpy()
             places = np.flatnonzero(numbers == number)
             at = np.searchsorted(own, ids[places])
@@ -205,24 +202,15 @@ class Lane:
             found.append((places[hit], batch.take(pa.array(at[hit]))))
         return found
 
-    def _cached(self, number: int) -> pa.RecordBatch:
-        batch = self._cache.pop(number, None)
-        if batch is None:
-            batch = self._batch(number)
-            while len(self._cache) >= _CACHED:
-                del self._cache[next(iter(self._cache))]
-        self._cache[number] = batch
-        return batch
-
     def close(self) -> None:
-        """Frees the disk space."""
-        self._cache.clear()
+        """Free the disk space."""
+        self._cached_batch.cache_clear()
         if self._file is not None:
-            give_up(self._file)
+            close_quietly(self._file)
             self._file = None
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows, in one batch (more when they are too large for one), which keeps nothing else."""
+    """Copy the rows into one batch (more only if they are too large for one)."""
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined

@@ -112,7 +112,7 @@ class FolderRecording:
 
 def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOptions) -> None:
     """The files of events, one behind the other, as one trace."""
-    first = FirstPass(run.log, run.accounts, SOURCE_ID, ORDINAL_BITS)
+    first = FirstPass(run.log, run.accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
     second: SecondPass | None = None
     keys: dict[str, bytes] = {}
     try:
@@ -131,7 +131,7 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
         run.log.current = SOURCE_ID if len(folder.timelines) == 1 else None
         target.observer.storing()
         first.end()
-        second = SecondPass(first, keys, (*options.rules, *built_in()))
+        second = SecondPass(first, keys)
         second.prepare()
         for name, batches in second.tables():
             target.insert(name, batches)

@@ -15,9 +15,9 @@ import pytest
 from ingest_checks import all_rows
 
 from traceconv.base.errors import OutputError
-from traceconv.normalize import carried
-from traceconv.normalize.carried import Budget, NumberedRows
-from traceconv.normalize.trace import begin_end, classify, first_pass, spans_by_track
+from traceconv.normalize import memory_budget
+from traceconv.normalize.memory_budget import Budget, NumberedRows
+from traceconv.normalize.trace import begin_end, classify, spans_by_track
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.tracks import Process
 from traceconv.pipeline.ingest import ingest
@@ -63,15 +63,14 @@ def small(monkeypatch: pytest.MonkeyPatch, entries: int) -> list[int]:
     check = Budget.check
 
     def noted(self: Budget) -> None:
-        held.append(self.held)
+        held.append(self.entries)
         check(self)
 
     monkeypatch.setattr(Budget, "check", noted)
-    monkeypatch.setattr(carried, "CARRIED_ENTRIES", entries)
+    monkeypatch.setattr(memory_budget, "MEMORY_ENTRIES", entries)
     monkeypatch.setattr(begin_end, "_POINTS_AT_ONCE", 16)
     monkeypatch.setattr(spans_by_track, "TRACKS_AT_ONCE", 50)
-    for module in (first_pass, classify):
-        monkeypatch.setattr(module, "_MOST_CACHED", 64)
+    monkeypatch.setattr(classify, "_MOST_CACHED", 64)
     monkeypatch.setattr(classify, "_MANY_WORDS", 16)
     return held
 
@@ -96,7 +95,6 @@ DISTINCT: dict[str, Callable[[int], Event]] = {
     "async": lambda n: {"ph": "be"[n % 3 == 2], "name": "a", "cat": "c", "id": n // 2, "pid": 1, "tid": 1, "ts": n},
     "begins": lambda n: {"ph": "B", "name": f"b{n % 50}", "pid": 1, "tid": n % 8, "ts": n},
     "counters": lambda n: {"ph": "C", "name": f"counter {n}", "pid": 1, "ts": n, "args": {"v": n}},
-    "categories": lambda n: {"ph": "X", "name": "n", "cat": f"cat {n}", "pid": 1, "tid": 1, "ts": n, "dur": 1},
     "ops": lambda n: {"ph": "X", "name": f"op {n}", "cat": "kernel", "pid": 0, "tid": 7, "ts": n, "dur": 1},
 }
 
@@ -145,7 +143,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do() -> None:
     budget = Budget(8)
     rows = NumberedRows(budget, "process", Process)
     budget.database().execute("PRAGMA max_page_count = 4")
-    with pytest.raises(OutputError, match="make room, or set TMPDIR"):
+    with pytest.raises(OutputError, match="free disk space, or set TMPDIR"):
         for number in range(5000):
             rows.number((number,), "x" * 100)
     budget.close()

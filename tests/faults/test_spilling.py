@@ -1,4 +1,4 @@
-"""No room for rows that are put aside: one line that says what to do, and a store that is as it was."""
+"""A full disk while spilling: one line that says what to do, and an unchanged store."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def full() -> BinaryIO:
 
 @pytest.mark.parametrize("count", [3, 100_000])
 def test_rows_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "put_aside_file", full)
+    monkeypatch.setattr(spool, "spill_file", full)
     rows = spool.Spool(DTYPE)
-    with pytest.raises(OutputError, match="make room, or set TMPDIR"):
+    with pytest.raises(OutputError, match="free disk space, or set TMPDIR"):
         rows.append(np.zeros(count, DTYPE))
     rows.close()
 
@@ -38,7 +38,7 @@ def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> 
     rows.append(np.zeros(count, DTYPE))
     with full() as file:
         monkeypatch.setattr(rows, "_file", file)
-        with pytest.raises(OutputError, match="make room, or set TMPDIR"):
+        with pytest.raises(OutputError, match="free disk space, or set TMPDIR"):
             rows.put(np.arange(count), "value", np.arange(count))
         rows.close()
 
@@ -48,12 +48,12 @@ def test_an_ingest_says_what_to_do(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for module in (spool, spill):
-        monkeypatch.setattr(module, "put_aside_file", full)
+        monkeypatch.setattr(module, "spill_file", full)
     trace, store = tmp_path / "t.json", tmp_path / "t.duckdb"
     trace.write_text(json.dumps([{"ph": "X", "name": f"{n}", "pid": 1, "ts": n, "dur": 1} for n in range(count)]))
     assert run(["ingest", str(trace), "--db", str(store)]) == 1
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 1
-    assert "can't put rows aside" in said[0]
-    assert "make room, or set TMPDIR" in said[0]
+    assert "cannot spill to" in said[0]
+    assert "free disk space, or set TMPDIR" in said[0]
     assert [file.name for file in tmp_path.iterdir()] == ["t.json"]

@@ -1,8 +1,8 @@
-"""State that is carried from batch to batch, within one budget: what exceeds it moves to a temporary database.
+"""A memory budget for state that is carried from batch to batch; what exceeds it spills to a temporary database.
 
-Every structure that grows with the number of distinct names, tracks or open events joins a `Budget` and states how many
-entries it keeps in memory. When all of them together exceed the budget, the largest one spills: its entries move to a
-SQLite database in the temporary folder, where they are found by key. Nothing is approximated: results are the same.
+Every structure that grows with the number of distinct names, tracks or open events joins a `Budget` and reports how
+many entries it keeps in memory. When all of them together exceed the budget, the largest one spills: its entries move
+to a SQLite database in the temporary folder, where they are found by key. Results do not change.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from traceconv.normalize.sort.spool import room_needed
+from traceconv.normalize.sort.spool import spilling
 
 if TYPE_CHECKING:
     import sqlite3
 
-#: Entries that all carried state of an ingest keeps in memory; an entry takes about 300 bytes.
-CARRIED_ENTRIES = 1 << 17
+#: Entries that an ingest keeps in memory; an entry takes about 300 bytes.
+MEMORY_ENTRIES = 1 << 17
 #: Cache of the temporary database, in KiB.
 _CACHE_KB = 8 << 10
-#: Bits of the filter that tells most keys which were never seen without a look-up.
+#: Bits of the Bloom filter that answers for most new keys without a look-up.
 _FILTER_BITS = 1 << 24
 #: Rows of a batch that is read back.
 _BATCH_ROWS = 1 << 13
@@ -38,49 +38,50 @@ Key = tuple[Any, ...]
 
 
 class Spilling(Protocol):
-    """A structure that answers to a budget. `held`: entries in memory."""
+    """A structure that is bounded by a budget."""
 
     @property
-    def held(self) -> int: ...
+    def entries(self) -> int:
+        """The number of entries in memory."""
 
     def spill(self) -> None:
-        """Moves all entries out of memory."""
+        """Move all entries out of memory."""
 
 
 class Budget:
     """Bounds the entries that several structures keep in memory together.
 
-    lock  to be held by whoever changes or reads a structure of this budget: growth of one may spill another
+    lock  hold it while changing or reading a structure of this budget: growth of one may spill another
     """
 
     def __init__(self, entries: int | None = None) -> None:
-        """`entries`: None for the default."""
-        self.entries = CARRIED_ENTRIES if entries is None else entries
+        """`entries`: the limit; None: the default."""
+        self.limit = MEMORY_ENTRIES if entries is None else entries
         self._parts: list[Spilling] = []
         self._database: sqlite3.Connection | None = None
         self.lock = RLock()
 
     def join(self, part: Spilling) -> None:
-        """Adds a structure."""
+        """Add a structure."""
         self._parts.append(part)
 
     @property
-    def held(self) -> int:
-        """Entries in memory."""
-        return sum(part.held for part in self._parts)
+    def entries(self) -> int:
+        """The number of entries in memory."""
+        return sum(part.entries for part in self._parts)
 
     def check(self) -> None:
-        """To be called when a structure has grown."""
-        while self.held > self.entries:
+        """Spill if there are too many entries. Call it after a structure has grown."""
+        while self.entries > self.limit:
             with self.lock:
-                max(self._parts, key=lambda part: part.held).spill()
+                max(self._parts, key=lambda part: part.entries).spill()
 
     def database(self) -> sqlite3.Connection:
-        """The temporary database; to be used under the lock, in whatever thread."""
+        """Return the temporary database. Use it under the lock; any thread will do."""
         if self._database is None:
             import sqlite3
 
-            with room_in_database():
+            with spilling_to_database():
                 descriptor, path = tempfile.mkstemp(prefix="traceconv-")
                 os.close(descriptor)
                 self._path = Path(path)
@@ -89,12 +90,12 @@ class Budget:
                 self._database.execute("PRAGMA synchronous = OFF")
                 self._database.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
                 self._database.execute("BEGIN EXCLUSIVE")
-                with suppress(OSError):  # a system where open files keep their names
+                with suppress(OSError):  # some systems do not let open files be unlinked
                     self._path.unlink()
         return self._database
 
     def close(self) -> None:
-        """Frees the disk space."""
+        """Free the disk space."""
         with self.lock:
             if self._database is not None:
                 self._database.close()
@@ -104,11 +105,11 @@ class Budget:
 
 
 @contextmanager
-def room_in_database() -> Iterator[None]:
-    """OutputError, which says what to do, when the temporary database can't be written."""
+def spilling_to_database() -> Iterator[None]:
+    """Turn a failed write to the temporary database into an OutputError that tells the user what to do."""
     import sqlite3
 
-    with room_needed():
+    with spilling():
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -116,20 +117,20 @@ def room_in_database() -> Iterator[None]:
 
 
 class NumberedRows(Generic[Row]):
-    """Rows of a dataclass, each with a key, numbered from 1 in the order in which their keys come first.
+    """Rows of a dataclass, each with a key, numbered from 1 in the order of the first use of their keys.
 
     The first field of the class is the number.
     """
 
     def __init__(self, budget: Budget, table: str, kind: type[Row]) -> None:
-        """`table`: a name for the rows in the budget's database."""
+        """`table`: the name of the rows' table in the budget's database."""
         self._budget = budget
         self._table = table
         self._kind: Callable[..., Row] = kind
         self._columns = [field.name for field in fields(kind)]  # type: ignore[arg-type] # a dataclass
         self._numbers: dict[Key, int] = {}
         self._rows: dict[int, Row] = {}
-        #: Of rows in memory: those that the database has not, with their keys, and those that differ there.
+        #: Rows in memory that the database does not have (with their keys), and rows that are outdated there.
         self._new: dict[int, Key] = {}
         self._changed: set[int] = set()
         self._seen: bytearray | None = None
@@ -137,16 +138,16 @@ class NumberedRows(Generic[Row]):
         budget.join(self)
 
     @property
-    def held(self) -> int:
+    def entries(self) -> int:
         return len(self._numbers) + len(self._rows)
 
     @property
     def spilled(self) -> bool:
-        """Whether some rows are not in memory."""
+        """Whether any row was ever spilled."""
         return self._seen is not None
 
     def number(self, key: Key, *values: object) -> int:
-        """The number of the row with this key; a new one is made of the values, which follow the number."""
+        """Return the number of the row with this key. A new row gets the values, which follow the number."""
         found = self._numbers.get(key)
         return self._find(key, values) if found is None else found
 
@@ -168,13 +169,13 @@ class NumberedRows(Generic[Row]):
         one, two = _bits(key)
         if not self._seen[one >> 3] >> (one & 7) & self._seen[two >> 3] >> (two & 7) & 1:
             return None
-        with room_in_database():
+        with spilling_to_database():
             statement = f"SELECT {self._columns[0]} FROM {self._table} WHERE key = ?"  # noqa: S608 - our own names
             found = self._budget.database().execute(statement, (repr(key),)).fetchone()
         return None if found is None else int(found[0])
 
     def at(self, number: int) -> Row:
-        """The row with a number; not to be changed."""
+        """Return the row with a number. Do not change it."""
         found = self._rows.get(number)
         if found is None:
             with self._budget.lock:
@@ -184,7 +185,7 @@ class NumberedRows(Generic[Row]):
         return found
 
     def change(self, number: int, **values: object) -> None:
-        """Sets fields of a row."""
+        """Set fields of a row."""
         with self._budget.lock:
             row = self.at(number)
             for name, value in values.items():
@@ -193,12 +194,12 @@ class NumberedRows(Generic[Row]):
             self._changed.add(number)
 
     def load(self, numbers: Sequence[int]) -> None:
-        """Reads rows that will be asked for, together; those of a batch are near each other."""
+        """Read rows together before they are asked for; those of a batch are close to each other."""
         if self._seen is None:
             return
-        with self._budget.lock, room_in_database():
+        with self._budget.lock, spilling_to_database():
             self._budget.check()
-            missing = sorted(number for number in numbers if number not in self._rows)[: self._budget.entries // 2 + 1]
+            missing = sorted(number for number in numbers if number not in self._rows)[: self._budget.limit // 2 + 1]
             statement = f"SELECT {', '.join(self._columns)} FROM {self._table} WHERE {self._columns[0]} "  # noqa: S608
             database = self._budget.database()
             for first in range(0, len(missing), _BATCH_ROWS):
@@ -211,8 +212,8 @@ class NumberedRows(Generic[Row]):
                     self._rows.setdefault(values[0], self._kind(*values))
 
     def rows(self) -> Iterator[list[Row]]:
-        """All rows in the order of their numbers, in lists of a few thousand; not to be changed meanwhile."""
-        # Not under the lock: a generator may go on in another thread.
+        """Yield all rows in the order of their numbers, in lists of a few thousand. Do not change rows meanwhile."""
+        # Not under the lock: a generator may be resumed in another thread.
         if self._seen is None:
             every = iter(list(self._rows.values()))
             while some := list(islice(every, _BATCH_ROWS)):
@@ -224,7 +225,7 @@ class NumberedRows(Generic[Row]):
             f"ORDER BY {self._columns[0]} LIMIT {_BATCH_ROWS}"
         )
         while True:
-            with self._budget.lock, room_in_database():
+            with self._budget.lock, spilling_to_database():
                 self.spill()
                 found = self._budget.database().execute(statement, (at,)).fetchall()
             if not found:
@@ -233,13 +234,13 @@ class NumberedRows(Generic[Row]):
             yield [self._kind(*values) for values in found]
 
     def spill(self) -> None:
-        with self._budget.lock, room_in_database():
+        with self._budget.lock, spilling_to_database():
             database = self._budget.database()
             if self._seen is None:
                 self._seen = bytearray(_FILTER_BITS >> 3)
                 number, *rest = self._columns
-                made = ", ".join([f"{number} INTEGER PRIMARY KEY", "key TEXT UNIQUE", *rest])
-                database.execute(f"CREATE TABLE {self._table} ({made})")
+                columns = ", ".join([f"{number} INTEGER PRIMARY KEY", "key TEXT UNIQUE", *rest])
+                database.execute(f"CREATE TABLE {self._table} ({columns})")
             marks = ", ".join("?" * (len(self._columns) + 1))
             names = ", ".join(["key", *self._columns])
             values = attrgetter(*self._columns)
@@ -256,6 +257,6 @@ class NumberedRows(Generic[Row]):
 
 
 def _bits(key: Key) -> tuple[int, int]:
-    """The places of a key in the filter."""
+    """Return the positions of a key in the filter."""
     word = hash(key)
     return word % _FILTER_BITS, (word >> 32) % _FILTER_BITS
