@@ -26,8 +26,11 @@ import onnx
 from onnx import TensorProto, helper
 
 import traceconv
+from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.device import EVENT, Device
 from traceconv.runtime.event_log import NONE32, EventLog, EventStore
 from traceconv.runtime.live import PROCESS
+from traceconv.runtime.spec import reference_npu
 
 #: Level → the most that profiled ÷ plain is to be.
 GOALS = {1: 1.03, 2: 1.08}
@@ -126,9 +129,15 @@ def _spans(count: int) -> None:
 def _task_records(log: EventLog) -> Callable[[int], None]:
     """Logs tasks as a session does."""
 
+    device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
+    tasks = [device.submit(0, 0, EVENT)]
+    device.run_all()
+    tasks[0].note = ("MemcpyH2D", NONE32, "SDMA"), None, 64, 1, 1, 1
+
     def work(count: int) -> None:
         for number in range(count):
-            log.task(0, number, 0, 1000, 2000, ("MemcpyH2D", NONE32, "SDMA"), None, 64, number, 1, 1)
+            tasks[0].task_id = number
+            log.tasks(device, tasks)
         log.store.take()
 
     return work

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from runtime_reader import Capture
 
+from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.device import EVENT, Device
 from traceconv.runtime.event_log import (
     CALL_BEGINS,
     CALL_ENDS,
@@ -19,6 +21,7 @@ from traceconv.runtime.event_log import (
 )
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.recorder import Recorder
+from traceconv.runtime.spec import reference_npu
 
 LAUNCH = (("launch", "node"), ("LaunchKernel", "runtime"))
 
@@ -38,7 +41,7 @@ def test_calls_of_all_shapes_become_begins_and_ends(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "capture")
     outer = 4 * recorder.call_head("ModelExecute", 7, NONE32, "model")
     leaf = 4 * recorder.call_head("OpDispatch", 7, 3, "node")
-    launch = 4 * recorder.heads_in_row(LAUNCH, 8, 3)
+    launch = 4 * recorder.call_heads(LAUNCH, 8, 3)
     recorder.add_call(pack_call(10, 0, 0, 2, outer + CALL_BEGINS, 5))
     recorder.add_call(pack_call(11, 12, 0, 4, leaf + WHOLE_CALL, 5))
     recorder.add_call(pack_call(13, 14, 16, 6, launch + CALL_IN_CALL, 5))
@@ -65,7 +68,7 @@ def test_nothing_is_lost_that_comes_while_events_are_taken() -> None:
     def add(number: int) -> None:
         for count in range(each):
             event = MemoryEvent(count, "alloc", "block", number, 0, 1, 1, 1, f"pool {count % 5}", "input", None, number)
-            logs[number].memory(event, 0)
+            logs[number].memory([event], 0)
 
     threads = [threading.Thread(target=add, args=(number,)) for number in range(len(logs))]
     for thread in threads:
@@ -74,7 +77,7 @@ def test_nothing_is_lost_that_comes_while_events_are_taken() -> None:
         for words in store.take().values():
             for host_ns, block_id, *_, head in words.tolist():
                 taken.append((block_id, host_ns))
-                pool, _, _, op_index, *_ = store.blocks[head]
+                pool, _, _, op_index, *_ = store.heads["memory"][head]
                 assert (pool, op_index) == (f"pool {host_ns % 5}", 101 * block_id)
     for number in range(len(logs)):
         assert [host_ns for block_id, host_ns in taken if block_id == number] == list(range(each))
@@ -83,8 +86,9 @@ def test_nothing_is_lost_that_comes_while_events_are_taken() -> None:
 def test_what_is_off_does_not_wait() -> None:
     store = EventStore(on=False, tasks_on=False, memory_on=False, steps_on=False)
     log = EventLog(store)
-    log.memory(MemoryEvent(1, "free", "block", 1, 0, 1, 0, 1, "input", "allocator", None, None), 0)
-    log.task(0, 1, 0, 5, 6, ("EVENT_WAIT", NONE32, "EVENT_WAIT"), None, None, 0, 1, 1)
+    log.memory([MemoryEvent(1, "free", "block", 1, 0, 1, 0, 1, "input", "allocator", None, None)], 0)
+    device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
+    log.tasks(device, [device.submit(0, 5, EVENT)])
     log.sync(0, 1, 2, 3)
     log.counter(0, 1, "HBM Used", "byte", 5)
     log.step_mark(0, 1, 1, 1, 1, "start")

@@ -12,11 +12,11 @@ from runtime_reader import Capture
 from traceconv.base.errors import InputError
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import Device
+from traceconv.runtime.event_log import EventLog, EventStore
 from traceconv.runtime.host import THREADS, modelled_host
-from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.inputs import random_inputs
+from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.session import Session, compile_model
 
 
@@ -81,8 +81,8 @@ def test_inputs_are_copied_while_the_run_before_computes(prefetch: bool, tmp_pat
 
 def test_the_next_run_must_be_the_one_that_was_announced() -> None:
     model = compile_model("mini_resnet")
-    ids, recorder = CaptureIds(), Recorder(None)
-    host = modelled_host(recorder, range(1, 4), THREADS, 10**9, 5, ids.correlations)
+    ids, log = CaptureIds(), EventLog(EventStore())
+    host = modelled_host(log, range(1, 4), THREADS, 10**9, 5, ids.correlations)
     device = Device(model.spec, DeviceClock(10**9, 7, model.spec.clock_hz, 0))
     first, second = random_inputs(model, 1), random_inputs(model, 2)
     with Session(model, host, device, ids=ids) as session:

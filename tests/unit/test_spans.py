@@ -18,6 +18,7 @@ import pytest
 
 import traceconv
 from traceconv.base.errors import UsageError
+from traceconv.runtime.event_log import RangeBegin
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.spans import args_text
 from traceconv.runtime.stream_spans import Piece, range_events
@@ -420,7 +421,8 @@ def test_a_generator_that_ends_in_the_midst_of_a_run_does_not_cut_the_run() -> N
         next(made)
         with session._running():  # as when the garbage collector finishes it there
             begun = PROCESS._new_id()
-            session._log.range_begin(PROCESS.clock.now(), begun, 0, 1, "run", "", "", PROCESS.thread_id(), 1, "module")
+            begin = RangeBegin(PROCESS.clock.now(), begun, PROCESS.thread_id(), "module", "run", "", step_id=1)
+            session._log.range_begin(begin, 0)
             made.close()  # type: ignore[attr-defined]
             session._log.range_end(PROCESS.clock.now(), begun, PROCESS.thread_id(), "module")
     rows = p.arrow("SELECT name, dur_ns FROM range WHERE name IN ('run', 'around')").to_pylist()

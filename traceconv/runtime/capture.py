@@ -14,7 +14,7 @@ from pathlib import Path
 
 from traceconv._version import __version__
 from traceconv.base.errors import OutputError
-from traceconv.runtime.event_log import NONE32, EventStore, Taken
+from traceconv.runtime.event_log import EventStore, RangeBegin, Taken
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.lower import Program
 from traceconv.runtime.memory import MemoryEvent
@@ -45,7 +45,7 @@ class Capture:
     """What is being recorded into one folder below `parent`, from now on.
 
     now, new_id    the host clock; the next number of a range
-    thread_names   (process, its name, name, sort index) of a thread
+    describe_thread  the arguments of `Recorder.thread` for a thread
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Capture:
         parent: Path,
         now: Callable[[], int],
         new_id: Callable[[], int],
-        thread_names: Callable[[int], tuple[int, str, str, int]],
+        describe_thread: Callable[[int], tuple[int, str, int, str, int]],
     ) -> None:
         self.options = options
         self.identity: Identity = real_identity(parent)
@@ -68,7 +68,7 @@ class Capture:
             writer_id=self.identity.writer_id,
             metric_group=options.aic_metrics,
             selection=options.selection,
-            thread_names=thread_names,
+            describe_thread=describe_thread,
         )
         self._has_inferences = options.selection.inferences
         self._now = now
@@ -140,10 +140,10 @@ class Capture:
                         held[-1].used_bytes if held else 0, held[-1].reserved_bytes if held else 0,
                         event.pool, event.purpose, None, None,
                     )  # fmt: skip
-                    self.recorder.memory(gone, device_id)
+                    self.recorder.memory([gone], device_id)
             for block_id, event in now.items():
                 if block_id not in before:
-                    self.recorder.memory(event, device_id)
+                    self.recorder.memory([event], device_id)
             self._held[model_id] = device_id, {}
 
     def let_go(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
@@ -203,10 +203,10 @@ class Capture:
             span.piece_id = self._new_id()
         else:
             span.piece_id = span.span_id
-        self.recorder.range_begin(
-            now, span.piece_id, self.parent(span.parent_id), 0, span.name, "annotation", args, span.thread_id,
-            NONE32, "annotation", cut=span.cut,
-        )  # fmt: skip
+        begin = RangeBegin(
+            now, span.piece_id, span.thread_id, "annotation", span.name, "annotation", args, cut=span.cut
+        )
+        self.recorder.range_begin(begin, self.parent(span.parent_id))
 
     def _close(self, span: OpenSpan, now: int, exception: str = "", apart: bool = False) -> None:
         if span.piece_id:

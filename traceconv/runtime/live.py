@@ -23,11 +23,11 @@ from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import FIRST_TASK_THREAD, Capture
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import NONE32, EventLog, EventStore
+from traceconv.runtime.event_log import EventLog, EventStore, RangeBegin
 from traceconv.runtime.identity import Identity, real_identity
-from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.lower import Program
 from traceconv.runtime.profile_options import ProfileOptions
+from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.rwlock import Gate
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.stream_spans import StreamSpan, StreamSpans
@@ -130,12 +130,12 @@ class Process:
         """A thread that the operating system does not know by that number."""
         self._thread_names[thread_id] = name, sort_index
 
-    def describe_thread(self, thread_id: int) -> tuple[int, str, str, int]:
-        """(process, its name, name of the thread, sort index)."""
+    def describe_thread(self, thread_id: int) -> tuple[int, str, int, str, int]:
+        """Return the process and its name, and the number, name and sort index of a thread."""
         name, sort_index = self._thread_names.get(thread_id, (f"thread {thread_id}", 500))
         argv = getattr(sys, "argv", None) or [""]  # what embeds the interpreter may have none, or put anything there
         program = argv[0] if isinstance(argv[0], str) and argv[0] not in ("", "-c", "-m") else "python"
-        return os.getpid(), Path(program).name, name, sort_index
+        return os.getpid(), Path(program).name, thread_id, name, sort_index
 
     def new_threads(self) -> tuple[int, int]:
         """Numbers for the worker and the driver of a session."""
@@ -177,7 +177,7 @@ class Process:
         store = self.store
         store.on = bool(active)
         store.calls_on = any(one.calls for one in active)
-        store.ranges_on = any(one.inferences or one.operators or one.modules for one in active)
+        store.ranges_on = any(one.inferences or one.operators or one.calls for one in active)
         store.tasks_on = any(one.tasks or one.pmu or one.counters for one in active)
         store.memory_on = any(one.memory for one in active)
         store.steps_on = any(one.steps for one in active)
@@ -448,28 +448,10 @@ class SessionLog(EventLog):
         self._process = process
         self.spans_open = process.stream_spans.open
 
-    def range_begin(
-        self,
-        host_ns: int,
-        span_id: int,
-        parent_span_id: int,
-        trace_id: int,
-        name: str,
-        category: str,
-        args: str,
-        thread_id: int,
-        step_id: int,
-        kind: str,
-        pe_index: int = NONE32,
-        item_index: int = NONE32,
-        execution_id: int = NONE32,
-    ) -> None:
+    def range_begin(self, begin: RangeBegin, parent_id: int) -> None:
         if self.store.ranges_on:
             for capture in self._process.recording:
-                capture.recorder.range_begin(
-                    host_ns, span_id, capture.parent_of(kind, parent_span_id), trace_id, name, category, args,
-                    thread_id, step_id, kind, pe_index, item_index, execution_id,
-                )  # fmt: skip
+                capture.recorder.range_begin(begin, capture.parent_of(begin.kind, parent_id))
 
     def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         self._process.stream_spans.see(device_id, stream_id, start, end, self._process.captures)

@@ -87,7 +87,6 @@ class ProfileOptions:
             calls=has("host"),
             inferences=has("inferences"),
             operators=has("operators"),
-            modules=has("host"),
             tasks=npu and self.task_trace,
             pmu=npu and has("pmu") and self.task_trace,
             counters=npu,

@@ -18,8 +18,8 @@ from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, Host, live_host, modelled_host
 from traceconv.runtime.identity import Identity, modelled_identity, real_identity
-from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
+from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.session import MODEL_ID, Session, compile_model
@@ -137,7 +137,6 @@ def record(options: RecordOptions, progress: Progress = lambda done, total: None
             lanes.append(_Lane(seat.host, session, values, seat.truth))
         recorder.model(model.spec, model.program, MODEL_ID)
         outputs = _run(options, lanes, recorder, progress)
-    assert recorder.folder is not None
     return Recorded(recorder.folder, model.name, len(model.program.ops), outputs)
 
 
@@ -169,7 +168,6 @@ def _record_training(
             side_by_side=not options.deterministic,
         )
         _follow(options, steps, total, recorder, seats[0].host, progress)
-    assert recorder.folder is not None
     op_count = sum(not op.is_collective for op in plan.program.ops)
     return Recorded(recorder.folder, plan.program.graph.name, op_count, {}, tuple(course.losses), course.learned)
 

@@ -1,7 +1,7 @@
-"""What happened, as records: the one module of the runtime that knows what the log looks like.
+"""What happened, as records: the only module of the runtime that knows the log's layout.
 
-A recorder writes one capture: what is logged in it itself, and what `write` hands it of an `EventStore` that several
-recorders read. Several threads may log at a time, also while one flushes. A recorder without a folder keeps nothing.
+A recorder writes one capture: what is logged through it, and what `write` passes it from an `EventStore` that several
+recorders share. Several threads may log at the same time, also while one flushes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,29 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from traceconv.runtime import counters
-from traceconv.runtime.event_log import NONE32, EventLog, EventStore, Taken, Words, enum_values
+from traceconv.runtime.event_log import (
+    HEADS,
+    NONE32,
+    EventLog,
+    EventStore,
+    Head,
+    RangeBegin,
+    Taken,
+    Words,
+    enum_values,
+)
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.log_writer import CaptureWriter
-
-__all__ = ["NONE32", "Recorder", "Selection"]
 
 _NONE64 = (1 << 64) - 1
 _PHASES = enum_values("op", "phase")
@@ -33,13 +42,12 @@ _RANGE_DTYPE = dtype_of(record("range"))
 _BEGIN, _END, _END_APART, _BEGIN_CUT = (
     enum_values("range", "event")[half] for half in ("begin", "end", "end_apart", "begin_cut")
 )
-#: A record of a range from its fields, as it is in the log.
 _CHARS = {"i8": "q", "u8": "Q", "u4": "I", "u2": "H", "u1": "B"}
 _pack_range = struct.Struct("<" + "".join(_CHARS[_RANGE_DTYPE[name].str[1:]] for name in _RANGE_DTYPE.names or ())).pack
 
 
 class RangeEvent(NamedTuple):
-    """A half of a range of a stream, as its record has it. `name`: of an end, the type of the exception if any."""
+    """One half of a span on a stream, as in its record. The `name` of an end is the exception's type, if any."""
 
     ticks: int
     span_id: int
@@ -50,12 +58,11 @@ class RangeEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a recorder writes of what it is given. Names of the user and what describes devices it always writes."""
+    """What a recorder writes. The user's spans and the descriptions of devices are always written."""
 
     calls: bool = True
     inferences: bool = True
     operators: bool = True
-    modules: bool = True
     tasks: bool = True
     pmu: bool = True
     counters: bool = True
@@ -64,18 +71,20 @@ class Selection:
 
     def takes_range(self, kind: str) -> bool:
         """Whether ranges of a kind are written."""
-        if kind in ("inference", "execution"):
-            return self.inferences
-        if kind == "module":
-            return self.modules
-        return kind == "annotation" or self.operators
+        selected = {
+            "annotation": True,
+            "module": self.calls,
+            "inference": self.inferences,
+            "execution": self.inferences,
+        }
+        return selected.get(kind, self.operators)
 
 
 ALL = Selection()
 
-#: Shape of an event of a call → how many records it makes.
+#: Shape of a call event → number of records.
 _CALL_RECORDS = np.array([1, 1, 2, 4])
-#: Shape, place of the record → (which of the times, whether it is the inner call's, whether it is an end).
+#: Shape, index of the record → (index of the time, 1 for the inner call, 1 for an end).
 _CALL_PARTS = np.array(
     [
         [(0, 0, 0)] * 4,
@@ -84,133 +93,126 @@ _CALL_PARTS = np.array(
         [(0, 0, 0), (1, 1, 0), (2, 1, 1), (2, 0, 1)],
     ]
 )
+#: Kind of event → the fields that its first words are.
+_WORD_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("host_ns", "block_id", "address", "size_bytes", "used_bytes", "reserved_bytes"),
+    "sync": ("ticks", "host_before_ns", "host_after_ns"),
+    "counter": ("ticks", "value"),
+    "step_mark": ("ticks", "step_id", "model_id", "iteration", "mark"),
+}
 
 
 @dataclass(slots=True)
-class _Hashes:
-    """Per head of one table of an `EventStore`: the hashes of its texts, once they are in this capture's dictionary."""
+class _HeadColumns:
+    """The heads of one kind of event as columns; texts are hashes, once they are in this capture's dictionary."""
 
-    values: list[Words] = field(default_factory=list)
+    texts: list[Any]
+    numbers: Any
     defined: Any = field(default_factory=lambda: np.zeros(0, np.bool_))
-    numbers: Any = None
 
-
-class _TextHashes(dict[str, int]):
-    """Text → its hash in the log, where it is defined when it is asked for the first time; nothing is 0."""
-
-    def __init__(self, define: Callable[[str], int]) -> None:
-        super().__init__({"": 0})
-        self._define = define
-
-    def __missing__(self, text: str) -> int:
-        found = self[text] = self._define(text)
-        return found
+    def extend(self, heads: Sequence[Head]) -> None:
+        """Add heads whose texts are not defined yet."""
+        rows = np.array([head[len(self.texts) :] for head in heads], np.int64).reshape(len(heads), -1)
+        self.numbers = np.concatenate([self.numbers, rows])
+        self.texts = [np.pad(hashes, (0, len(heads))) for hashes in self.texts]
+        self.defined = np.pad(self.defined, (0, len(heads)))
 
 
 class Recorder(EventLog):
-    """Collects the records of one capture and writes them to `folder`, if there is one.
+    """Collects the records of one capture and writes them to `folder`.
 
-    `thread_names`: (name, sort index) of a thread that no `thread` was told of; None: it stays without a name.
+    `describe_thread`: the arguments of `thread` for a thread that has not been described yet.
     """
 
     def __init__(
         self,
-        folder: Path | None,
+        folder: Path,
         *,
         writer_id: int = 0,
         device_clock_hz: Mapping[int, int] | None = None,
         metric_group: str = counters.DEFAULT_GROUP,
         selection: Selection = ALL,
-        thread_names: Callable[[int], tuple[int, str, str, int]] | None = None,
+        describe_thread: Callable[[int], tuple[int, str, int, str, int]] | None = None,
     ) -> None:
         super().__init__(EventStore())
         self.folder = folder
         self.selection = selection
         self._metric_group = metric_group
-        self._thread_names = thread_names
-        #: Number of an op → its counters, in the order of the record's fields; ops without some are not here.
+        self._describe_thread = describe_thread
+        #: Number of an op → its counters, in the order of the record's fields; ops without counters are absent.
         self._counters: dict[int, tuple[int, ...]] = {}
         self._counter_table: tuple[Any, Any] | None = None
-        self._writer = (
-            CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {}) if folder else None
-        )
+        self._writer = CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {})
         #: Records of ranges, until `flush`.
         self._ranges = bytearray()
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
-        self._hashes = _TextHashes(self._define)
-        self._tables: dict[tuple[int, str], _Hashes] = {}
+        #: The hash of a text, which the log defines when it is first asked for; 0 for none.
+        self.text: Callable[[str | None], int] = cache(self._define)
+        self._head_columns: dict[tuple[int, str], _HeadColumns] = {}
         self._threads: set[int] = set()
         self._lock = threading.RLock()
 
-    def text(self, text: str | None) -> int:
-        """The hash of a text, which the log defines once."""
-        return self._hashes[text] if text and self._writer is not None else 0
-
-    def _define(self, text: str) -> int:
+    def _define(self, text: str | None) -> int:
         with self._lock:
-            return self._writer.text(text) if self._writer is not None else 0
+            return self._writer.text(text)
 
-    def see_text(self, text: str | None) -> None:
+    def see_text(self, text: str) -> None:
         self.text(text)
 
     @property
     def pending(self) -> int:
-        """Events that wait for `flush`."""
+        """Number of events that wait for `flush`."""
         return self.store.pending + len(self._ranges) // _RANGE_DTYPE.itemsize
 
     def flush(self) -> None:
-        """Writes what waits to the files. Raises OutputError when they can't be written."""
+        """Write everything pending to the files. Raises OutputError when that fails."""
         with self._lock:
             self.write(self.store.take(), self.store)
-            count = len(self._ranges)  # others may add to the end meanwhile
+            count = len(self._ranges)  # other threads may append meanwhile
             if count:
                 self._append("range", None, np.frombuffer(self._ranges[:count], _RANGE_DTYPE))
                 del self._ranges[:count]
-            if self._writer is not None:
-                self._writer.flush()
+            self._writer.flush()
 
     def write(self, taken: Taken, store: EventStore) -> None:
-        """Takes what `selection` selects of events that wait in no store any more. `flush` brings it to the files."""
-        if self._writer is None:
-            return
-        selection = self.selection
+        """Add the selected ones of the events taken from `store`. `flush` writes them to the files."""
+        selected = self.selection
+        wanted = {
+            "api": selected.calls,
+            "memory": selected.memory,
+            "task": selected.tasks or selected.pmu,
+            "counter": selected.counters,
+            "step_mark": selected.steps,
+        }
         with self._lock:
             for (kind, device_id), words in taken.items():
-                if kind == "api" and selection.calls:
-                    self._append(kind, None, self._api_records(words, store))
-                elif kind == "memory" and selection.memory:
-                    self._append(kind, None, self._memory_records(words, store))
-                elif kind == "task" and device_id is not None and (selection.tasks or selection.pmu):
+                if not wanted.get(kind, True) or (device_id is not None and not self._writer.has_device(device_id)):
+                    continue
+                if kind == "task":
                     self._write_tasks(device_id, words, store)
-                elif kind == "counter" and selection.counters:
-                    self._append(kind, device_id, _in_tick_order(self._counter_records(words, store)))
-                elif kind == "step_mark" and selection.steps:
-                    self._append(kind, device_id, _in_tick_order(_step_mark_records(words)))
-                elif kind == "sync" and device_id is not None and self._writer.has_device(device_id):
-                    self._append(kind, device_id, _sync_records(words))
+                else:
+                    make = self._api_records if kind == "api" else partial(self._records, kind)
+                    self._append(kind, device_id, make(words, store))
 
     def close(self, manifest: Mapping[str, object]) -> None:
-        """Writes the rest and, last, the manifest: the capture is whole."""
+        """Write the rest and finally the manifest, which marks the capture as complete."""
         self.flush()
-        if self._writer is not None:
-            self._writer.close(manifest)
+        self._writer.close(manifest)
 
     def abandon(self) -> None:
-        """Ends without a manifest: the capture stays marked as cut off."""
-        if self._writer is not None:
-            self._writer.abandon()
+        """End without a manifest: the capture stays marked as truncated."""
+        self._writer.abandon()
 
     def _append(self, name: str, device_id: int | None, records: RecordArray) -> None:
-        if self._writer is not None and len(records):
-            self._writer.append(name, records, device_id)
+        if len(records):
+            self._writer.append(name, records if device_id is None else _in_tick_order(records), device_id)
 
     def _row(self, name: str, device_id: int | None, row: tuple[int, ...]) -> None:
-        """A record of what there is: it waits in no store."""
-        if self._writer is not None:
-            with self._lock:
-                self._append(name, device_id, np.array([row], dtype=dtype_of(record(name))))
+        """Add a record at once, without an event."""
+        with self._lock:
+            self._writer.append(name, np.array([row], dtype=dtype_of(record(name))), device_id)
 
-    # What there is
+    # Descriptions
 
     def capture(
         self,
@@ -222,33 +224,22 @@ class Recorder(EventLog):
         writer: str,
         options: Mapping[str, object],
     ) -> None:
-        """What is recorded, and how the host clock stands to the wall clock."""
-        text = self.text
-        row = (
-            host_ns,
-            epoch_ns,
-            process_id,
-            text(host_name),
-            text(model_name),
-            text(writer),
-            text(json.dumps(options, sort_keys=True)),
-        )
-        self._row("capture", None, row)
+        """Describe the capture, and relate the host clock to the wall clock."""
+        texts = host_name, model_name, writer, json.dumps(options, sort_keys=True)
+        self._row("capture", None, (host_ns, epoch_ns, process_id, *map(self.text, texts)))
 
     def thread(self, process_id: int, process_name: str, thread_id: int, name: str, sort_index: int) -> None:
-        """A host thread."""
+        """Describe a host thread."""
         self._threads.add(thread_id)
-        row = (process_id, self.text(process_name), self.text(name), thread_id, sort_index)
-        self._row("thread", None, row)
+        self._row("thread", None, (process_id, self.text(process_name), self.text(name), thread_id, sort_index))
 
     def add_device(self, device_id: int, clock_hz: int) -> None:
-        """A device that was not known when the recorder was made. Raises OutputError."""
-        if self._writer is not None:
-            with self._lock:
-                self._writer.add_device(device_id, clock_hz)
+        """Add a device that was unknown when the recorder was created. Raises OutputError."""
+        with self._lock:
+            self._writer.add_device(device_id, clock_hz)
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
-        """A device and its streams."""
+        """Describe a device and its streams."""
         row = (
             self.text(spec.kind),
             self.text(spec.name),
@@ -269,9 +260,9 @@ class Recorder(EventLog):
     def model(
         self, spec: DeviceSpec, program: Program, model_id: int, *, op_base: int = 0, fusions: bool = True
     ) -> None:
-        """A loaded model, its ops and their fusions; what their tasks count on a device is worked out in advance.
+        """Describe a loaded model, its ops and fusions, and compute the counters of its tasks in advance.
 
-        op_base  the number of its first op in the capture
+        op_base  number of its first op in the capture
         fusions  False: `fusions` is called later, or never
         """
         for op in program.ops:
@@ -280,26 +271,20 @@ class Recorder(EventLog):
         self._counter_table = None
         graph = program.graph
         ops = [op for op in program.ops if not op.is_collective]
-        row = (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops))
-        self._row("model", None, row)
+        self._row("model", None, (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops)))
         for op in ops:
             self._op_row(op, model_id, op_base)
             if fusions:
                 self._fusion_rows(op, op_base)
 
     def fusions(self, program: Program, *, op_base: int = 0) -> None:
-        """The fusions of a model."""
+        """Describe the fusions of a model."""
         for op in program.ops:
             self._fusion_rows(op, op_base)
 
     def _op_row(self, op: DeviceOp, model_id: int, op_base: int) -> None:
-        text = self.text
         row = (
-            text(op.name),
-            text(op.op_type),
-            text(op.scope_path),
-            *(text(part) for part in op.describe_operands()),
-            *(text(part) for part in op.describe_results()),
+            *map(self.text, (op.name, op.op_type, op.scope_path, *op.describe_operands(), *op.describe_results())),
             op.flops,
             sum(tensor.size_bytes for tensor in op.reads),
             sum(tensor.size_bytes for tensor in (*op.writes, *op.updates)),
@@ -322,88 +307,80 @@ class Recorder(EventLog):
 
     # Ranges
 
-    def range_begin(
-        self,
-        host_ns: int,
-        span_id: int,
-        parent_span_id: int,
-        trace_id: int,
-        name: str,
-        category: str,
-        args: str,
-        thread_id: int,
-        step_id: int,
-        kind: str,
-        pe_index: int = NONE32,
-        item_index: int = NONE32,
-        execution_id: int = NONE32,
-        *,
-        cut: bool = False,
-    ) -> None:
-        kind_value = self._range_kinds.get(kind)
-        if self._writer is None or kind_value is None:
+    def range_begin(self, begin: RangeBegin, parent_id: int) -> None:
+        kind = self._range_kinds.get(begin.kind)
+        if kind is None:
             return
+        thread_id, text = begin.thread_id, self.text
         if thread_id not in self._threads:
             self.meet_thread(thread_id)
-        hashes = self._hashes
-        step_id = step_id if self.selection.steps else NONE32
+        step_id = begin.step_id if self.selection.steps else NONE32
         self._ranges += _pack_range(
-            host_ns, span_id, parent_span_id, trace_id, hashes[name], hashes[category], hashes[args], thread_id,
-            step_id, _BEGIN_CUT if cut else _BEGIN, kind_value, 0, pe_index, item_index, execution_id,
+            begin.host_ns, begin.span_id, parent_id, begin.trace_id, text(begin.name), text(begin.category),
+            text(begin.args), thread_id, step_id, _BEGIN_CUT if begin.cut else _BEGIN, kind, 0,
+            begin.pe_index, begin.item_index, begin.execution_id,
         )  # fmt: skip
 
     def range_end(
         self, host_ns: int, span_id: int, thread_id: int, kind: str, exception: str = "", *, apart: bool = False
     ) -> None:
         kind_value = self._range_kinds.get(kind)
-        if self._writer is not None and kind_value is not None:
+        if kind_value is not None:
             self._ranges += _pack_range(
-                host_ns, span_id, 0, 0, self._hashes[exception], 0, 0, thread_id, NONE32,
+                host_ns, span_id, 0, 0, self.text(exception), 0, 0, thread_id, NONE32,
                 _END_APART if apart else _END, kind_value, 0, NONE32, NONE32, NONE32,
             )  # fmt: skip
 
     def stream_ranges(self, device_id: int, stream_id: int, events: Sequence[RangeEvent]) -> None:
-        """Begins and ends of ranges of a stream, in order."""
+        """Log begins and ends of spans on a stream, in order."""
         rows = [
-            (event.ticks, event.span_id, self.text(event.name), self.text(event.args), stream_id, event.half, 0, 0)
-            for event in events
+            (ticks, span_id, self.text(name), self.text(args), stream_id, half, 0, 0)
+            for ticks, span_id, name, args, half in events
         ]
-        if rows:
-            with self._lock:
-                self._append("stream_range", device_id, np.array(rows, dtype=dtype_of(record("stream_range"))))
+        with self._lock:
+            self._append("stream_range", device_id, np.array(rows, dtype=dtype_of(record("stream_range"))))
 
     def meet_thread(self, thread_id: int) -> None:
-        """Describes a thread that has something in the log for the first time."""
-        if self._thread_names is not None and thread_id not in self._threads:
-            process_id, process_name, name, sort_index = self._thread_names(thread_id)
-            self.thread(process_id, process_name, thread_id, name, sort_index)
+        """Describe a thread that logs something for the first time."""
+        if self._describe_thread is not None and thread_id not in self._threads:
+            self.thread(*self._describe_thread(thread_id))
 
-    # Words of events → records
+    # Events → records
 
-    def _heads(self, store: EventStore, table: str, used: Words) -> _Hashes:
-        """The numbers and the hashes of the heads of a table, those of `used` defined in this capture."""
-        heads: list[tuple[Any, ...]] = getattr(store, table)
-        known = self._tables.setdefault((id(store), table), _Hashes())
-        text_count = {"calls": 1, "blocks": 2, "tasks": 1, "counters": 2}[table]
+    def _heads(self, store: EventStore, kind: str, used: Words) -> _HeadColumns:
+        """Return the heads of a kind of event, with those in `used` defined in this capture."""
+        heads, (fields, text_count) = store.heads[kind], HEADS[kind]
+        columns = self._head_columns.get((id(store), kind))
+        if columns is None:
+            numbers = np.zeros((0, len(fields) - text_count), np.int64)
+            columns = _HeadColumns([np.zeros(0, np.uint64)] * text_count, numbers)
+            self._head_columns[id(store), kind] = columns
         count = len(heads)
-        before = len(known.defined)
-        if count > before:
-            grown = np.array([head[text_count:] for head in heads[before:count]], np.int64).reshape(count - before, -1)
-            known.numbers = grown if known.numbers is None else np.concatenate([known.numbers, grown])
-            known.defined = np.concatenate([known.defined, np.zeros(count - before, np.bool_)])
-            more = np.zeros(count - before, np.uint64)
-            old = known.values or [np.zeros(0, np.uint64)] * text_count
-            known.values = [np.concatenate([part, more]) for part in old]
-        if known.defined.all():
-            return known
+        if count > len(columns.defined):
+            columns.extend(heads[len(columns.defined) : count])
+        if columns.defined.all():
+            return columns
         met = np.flatnonzero(np.bincount(used, minlength=count) > 0)
-        for head in met[~known.defined[met]].tolist():
+        for head in met[~columns.defined[met]].tolist():
             for place in range(text_count):
-                known.values[place][head] = self.text(heads[head][place])
-            if table == "calls":
-                self.meet_thread(heads[head][1])
-            known.defined[head] = True
-        return known
+                columns.texts[place][head] = self.text(str(heads[head][place]))
+            if kind == "api":
+                self.meet_thread(int(heads[head][1]))
+            columns.defined[head] = True
+        return columns
+
+    def _records(self, kind: str, words: Words, store: EventStore) -> RecordArray:
+        """Return records whose fields are the words of the events and the fields of their heads."""
+        records = np.zeros(len(words), dtype_of(record(kind)))
+        for place, name in enumerate(_WORD_FIELDS[kind]):
+            records[name] = words[:, place]
+        if kind in HEADS:
+            head = words[:, -1]
+            known = self._heads(store, kind, head)
+            columns = *(hashes[head] for hashes in known.texts), *known.numbers[head].T
+            for name, column in zip(HEADS[kind][0], columns, strict=True):
+                records[name] = column
+        return records
 
     def _api_records(self, words: Words, store: EventStore) -> RecordArray:
         shape = words[:, 4] & 3
@@ -412,11 +389,11 @@ class Recorder(EventLog):
         place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         time, inner, end = _CALL_PARTS[shape[row], place].T
         head, ends = (words[:, 4] >> 2)[row] + inner, end == 1
-        known = self._heads(store, "calls", head)
+        known = self._heads(store, "api", head)
         records = np.zeros(len(row), dtype_of(record("api")))
         records["host_ns"] = words[row, time]
         records["correlation_id"] = words[row, 3] - inner
-        records["name"] = np.where(ends, np.uint64(0), known.values[0][head])
+        records["name"] = np.where(ends, np.uint64(0), known.texts[0][head])
         numbers = known.numbers[head]
         records["thread_id"] = numbers[:, 0]
         records["op_index"] = np.where(ends, NONE32, numbers[:, 1])
@@ -426,31 +403,19 @@ class Recorder(EventLog):
         return records
 
     def _steps(self, step_ids: Words) -> Words | int:
-        """Steps as records name them: none where none is recorded."""
+        """Return the steps to store in records: none if steps are not selected."""
         return step_ids if self.selection.steps else NONE32
 
-    def _memory_records(self, words: Words, store: EventStore) -> RecordArray:
-        head = words[:, 6]
-        known = self._heads(store, "blocks", head)
-        records = np.zeros(len(words), dtype_of(record("memory")))
-        names = ("host_ns", "block_id", "address", "size_bytes", "used_bytes", "reserved_bytes")
-        for place, name in enumerate(names):
-            records[name] = words[:, place]
-        records["pool"], records["tensor_name"] = known.values[0][head], known.values[1][head]
-        for place, name in enumerate(("device_id", "op_index", "event", "kind", "alloc_by")):
-            records[name] = known.numbers[head, place]
-        return records
-
-    def _write_tasks(self, device_id: int, words: Words, store: EventStore) -> None:
+    def _write_tasks(self, device_id: int | None, words: Words, store: EventStore) -> None:
         head = words[:, 8]
-        known = self._heads(store, "tasks", head)
+        known = self._heads(store, "task", head)
         numbers = known.numbers[head]
         if self.selection.tasks:
             records = np.zeros(2 * len(words), dtype_of(record("task")))
             starts, ends = records[::2], records[1::2]
             starts["ticks"], ends["ticks"] = words[:, 0], words[:, 1]
             starts["correlation_id"] = words[:, 2]
-            starts["name"] = known.values[0][head]
+            starts["name"] = known.texts[0][head]
             starts["size_bytes"], ends["size_bytes"] = words[:, 3].view(np.uint64), _NONE64
             records["context_id"] = NONE32
             starts["op_index"], ends["op_index"] = numbers[:, 0], NONE32
@@ -462,12 +427,12 @@ class Recorder(EventLog):
             for half in (starts, ends):
                 half["task_id"], half["stream_id"] = words[:, 4], words[:, 5]
                 half["task_type"] = numbers[:, 3]
-            self._append("task", device_id, _in_tick_order(records))
+            self._append("task", device_id, records)
         if self.selection.pmu:
             self._write_counters(device_id, words, numbers[:, 0])
 
-    def _write_counters(self, device_id: int, words: Words, op_index: Words) -> None:
-        """What the device counted of tasks, which it says when they end."""
+    def _write_counters(self, device_id: int | None, words: Words, op_index: Words) -> None:
+        """Write the hardware counters of tasks, which the device reports when they end."""
         if self._counter_table is None:
             indices = np.array(sorted(self._counters), np.int64)
             rows = [self._counters[index] for index in indices.tolist()]
@@ -484,41 +449,20 @@ class Recorder(EventLog):
         records["task_id"], records["stream_id"] = words[counted, 4], words[counted, 5]
         for column, name in enumerate(counters.names(self._metric_group)):
             records[name] = values[place[counted], column]
-        self._append(schema.name, device_id, _in_tick_order(records))
-
-    def _counter_records(self, words: Words, store: EventStore) -> RecordArray:
-        known = self._heads(store, "counters", words[:, 2])
-        records = np.zeros(len(words), dtype_of(record("counter")))
-        records["ticks"], records["value"] = words[:, 0], words[:, 1]
-        records["name"], records["value_unit"] = known.values[0][words[:, 2]], known.values[1][words[:, 2]]
-        return records
+        self._append(schema.name, device_id, records)
 
 
 def _fusion_id(op: DeviceOp, op_base: int) -> int:
-    """A fusion is of one op, and numbered within its model: with several models it takes its op's distance."""
+    """Return the number of an op's fusion in the capture. Fusions are numbered within their model, as ops are."""
     return NONE32 if op.fusion_id is None else op_base + op.fusion_id
 
 
-def _sync_records(words: Words) -> RecordArray:
-    records = np.zeros(len(words), dtype_of(record("sync")))
-    for place, name in enumerate(("ticks", "host_before_ns", "host_after_ns")):
-        records[name] = words[:, place]
-    return records
-
-
-def _step_mark_records(words: Words) -> RecordArray:
-    records = np.zeros(len(words), dtype_of(record("step_mark")))
-    for place, name in enumerate(("ticks", "step_id", "model_id", "iteration", "mark")):
-        records[name] = words[:, place]
-    return records
-
-
 def _in_tick_order(records: RecordArray) -> RecordArray:
-    """Device records as the device would write them: by time, a task's start before its end."""
+    """Sort records as a device would write them: by time, a task's start before its end."""
     ticks: Any = np.ascontiguousarray(records["ticks"])
     if np.all(ticks[1:] >= ticks[:-1]):
         return records
     order = np.argsort(ticks, kind="stable")
-    # As opaque bytes: gathering a structure field by field takes twice as long.
+    # As opaque bytes: gathering a structured array field by field takes twice as long.
     gathered: RecordArray = records.view(f"V{records.dtype.itemsize}")[order].view(records.dtype)
     return gathered

@@ -13,17 +13,16 @@ import numpy as np
 from traceconv.base.errors import InputError, TraceconvError, printable
 from traceconv.runtime.clock import HostThread, Random
 from traceconv.runtime.device import Device
+from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.fusion import fuse
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
-from traceconv.runtime.inference import CaptureIds, RangeLog
 from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program, lower
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
-from traceconv.runtime.modules import Modules, one_by_one, scopes_of
-from traceconv.runtime.recorder import NONE32
+from traceconv.runtime.ranges import CaptureIds, Modules, RangeLog, one_by_one, scopes_of
 from traceconv.runtime.schedule import Copy, schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.truth import DeviceTruth
@@ -212,10 +211,10 @@ class Session:
         events = self._memory_events[:]
         if events:
             del self._memory_events[: len(events)]  # the worker may add to the end meanwhile
-            self._host.recorder.memories(events, self._device.device_id)
+            self._host.recorder.memory(events, self._device.device_id)
 
     def _log_memory(self, event: MemoryEvent) -> None:
-        self._host.recorder.memory(event, self._device.device_id)
+        self._host.recorder.memory([event], self._device.device_id)
         if self._truth is not None:
             self._truth.memory(event)
 

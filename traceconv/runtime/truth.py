@@ -1,18 +1,18 @@
-"""What really happened, as the simulator knows it: the file that analyses are checked against, never read by ingest.
+"""What really happened, as the simulator knows it: the file that analyses are checked against. Ingest never reads it.
 
 JSON Lines, each an object with a `kind`:
 
-device     the clock as it is: origin_ns, offset_ticks, clock_hz, drift_ppb, jump_at, jump_ticks
+device     the true clock: origin_ns, offset_ticks, clock_hz, drift_ppb, jump_at, jump_ticks
 task       one task: `start_ns` and `end_ns` on the host clock, exactly; `start_ticks` and `end_ticks` as its counter
-           showed them; `after`: the tasks that had to end before it (on its stream, and the event that it waited for);
-           `held_by`: what its start came of (launch: it was just then there; stream: the task before it), or, of a
-           wait, its end (event), or, of a collective, when it began to move data (peers); `alone_ticks`: how long it
-           would take with nothing beside it
-run        one run of the model: when it was on the device, and the longest chain of dependent tasks in it: each task
-           counts with its duration, a wait with what is left of it after its event; no longer than `makespan_ticks`
-busy       of one device, how long tasks of a type (or any that computes) were running: the union of their times
-overlap    of one training step: how long collectives ran, ops of the backward pass did, and both at the same time
-queue      of one stream, tasks that were submitted and had not started: the most at a time, and the sum over time
+           showed them; `after`: the tasks that had to end before it (the previous one on its stream, and the event
+           that it waited for); `held_by`: what determined its start (launch: it had just arrived; stream: the previous
+           task) or, for a wait, its end (event) or, for a collective, when it began to move data (peers);
+           `alone_ticks`: its duration if nothing else ran
+run        one run of the model: its time on the device, and the longest chain of dependent tasks in it. Each task
+           counts with its duration, a wait with what remains after its event; never longer than `makespan_ticks`
+busy       per device and type of task (or all that compute): the union of the tasks' times
+overlap    per training step: how long collectives ran, ops of the backward pass ran, and both ran at once
+queue      per stream: the most tasks that were submitted and not started, and their summed waiting time
 memory     the peaks of a device's memory: used by blocks, reserved in segments
 """
 
@@ -25,31 +25,26 @@ from pathlib import Path
 
 from traceconv.base.errors import OutputError, printable
 from traceconv.runtime.device import Device, Task
+from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.memory import MemoryEvent
-from traceconv.runtime.recorder import NONE32
 
 TRUTH = "truth.jsonl"
-#: Types of tasks that are work on an op.
+#: Task types that are work on an op.
 COMPUTE = ("AI_CORE", "AI_VECTOR_CORE", "AI_CPU", "MIX_AIC", "MIX_AIV")
 
 
 @dataclass(slots=True)
 class _Done:
-    """A task that is done, with the ids of those that it depends on."""
+    """A finished task; `after`: ids of the tasks that it depends on."""
 
-    task_id: int
-    stream_id: int
+    task: Task
+    span: tuple[int, int]
     name: str | None
     task_type: str
     op_index: int | None
     step_id: int | None
     execution_id: int | None
     correlation_id: int
-    submit_ns: int
-    arrival: int
-    start: int
-    end: int
-    alone_ticks: int
     after: tuple[int, ...]
     event_end: int | None
     held_by: str
@@ -57,10 +52,7 @@ class _Done:
 
 @dataclass(slots=True)
 class DeviceTruth:
-    """What happened on one device. `task` and `memory` are told of things as they happen.
-
-    `phases`: op index → part of a training step that it belongs to.
-    """
+    """What happened on one device. `phases`: op index → part of a training step."""
 
     device: Device
     tasks: list[_Done] = field(default_factory=list)
@@ -69,18 +61,9 @@ class DeviceTruth:
     reserved_peak: tuple[int, int] = (0, 0)
     phases: Mapping[int, str] = field(default_factory=dict)
 
-    def task(
-        self,
-        task: Task,
-        name: str | None,
-        task_type: str,
-        op_index: int,
-        step_id: int,
-        execution_id: int,
-        correlation_id: int,
-    ) -> None:
-        """A task is done."""
-        start, end = task.span
+    def task(self, task: Task) -> None:
+        """Note a task that has just finished."""
+        start = task.span[0]
         before = [] if task.previous is None else [task.previous]
         held_by = "launch" if start == task.arrival else "stream"
         event_end = None
@@ -91,21 +74,17 @@ class DeviceTruth:
         if task.begin is not None:
             event_end = task.begin
             held_by = "peers" if event_end > start else held_by
+        (name, op_index, task_type), op, _, correlation_id, step_id, execution_id = task.note
         self.tasks.append(
             _Done(
-                task.task_id,
-                task.stream_id,
-                name,
+                task,
+                task.span,
+                name if op is None else op.name,
                 task_type,
                 _known(op_index),
                 _known(step_id),
                 _known(execution_id),
                 correlation_id,
-                task.submit_ns,
-                task.arrival,
-                start,
-                end,
-                task.work.ticks,
                 tuple(sorted(other.task_id for other in before)),
                 event_end,
                 held_by,
@@ -113,56 +92,63 @@ class DeviceTruth:
         )
 
     def run(self, step_id: int, trace_id: int, execution_ids: Iterable[int]) -> None:
-        """A run of the model is over."""
+        """Note a finished run of the model."""
         self.runs.append((_known(step_id), trace_id, tuple(execution_ids)))
 
     def memory(self, event: MemoryEvent) -> None:
-        """An allocation or a free."""
+        """Note an allocation or a free."""
         if event.used_bytes > self.used_peak[0]:
             self.used_peak = (event.used_bytes, event.host_ns)
         if event.reserved_bytes > self.reserved_peak[0]:
             self.reserved_peak = (event.reserved_bytes, event.host_ns)
 
     def lines(self) -> Iterator[dict[str, object]]:
-        """All that is known, as objects."""
-        clock, device_id = self.device.clock, self.device.device_id
-        yield {
-            "kind": "device",
-            "device_id": device_id,
-            "origin_ns": clock.origin_ns,
-            "offset_ticks": clock.offset_ticks,
-            "clock_hz": clock.clock_hz,
-            "drift_ppb": clock.drift_ppb,
-            "jump_at": clock.jump_at,
-            "jump_ticks": clock.jump_ticks,
-        }
+        """All objects of the file for this device."""
+        clock = self.device.clock
+        yield self._line(
+            "device",
+            origin_ns=clock.origin_ns,
+            offset_ticks=clock.offset_ticks,
+            clock_hz=clock.clock_hz,
+            drift_ppb=clock.drift_ppb,
+            jump_at=clock.jump_at,
+            jump_ticks=clock.jump_ticks,
+        )
         for done in self.tasks:
-            yield {
-                "kind": "task",
-                "device_id": device_id,
-                "task_id": done.task_id,
-                "stream_id": done.stream_id,
-                "name": done.name,
-                "task_type": done.task_type,
-                "op_index": done.op_index,
-                "step_id": done.step_id,
-                "execution_id": done.execution_id,
-                "correlation_id": done.correlation_id,
-                "submit_ns": done.submit_ns,
-                "start_ns": clock.ns_at(done.start),
-                "end_ns": clock.ns_at(done.end),
-                "start_ticks": clock.reading(done.start),
-                "end_ticks": clock.reading(done.end),
-                "alone_ticks": done.alone_ticks,
-                "after": done.after,
-                "held_by": done.held_by,
-            }
+            start, end = done.span
+            yield self._line(
+                "task",
+                task_id=done.task.task_id,
+                stream_id=done.task.stream_id,
+                name=done.name,
+                task_type=done.task_type,
+                op_index=done.op_index,
+                step_id=done.step_id,
+                execution_id=done.execution_id,
+                correlation_id=done.correlation_id,
+                submit_ns=done.task.submit_ns,
+                start_ns=clock.ns_at(start),
+                end_ns=clock.ns_at(end),
+                start_ticks=clock.reading(start),
+                end_ticks=clock.reading(end),
+                alone_ticks=done.task.work.ticks,
+                after=done.after,
+                held_by=done.held_by,
+            )
         yield from self._run_lines()
         yield from self._overlap_lines()
         yield from self._busy_lines()
         yield from self._queue_lines()
         for what, (peak, at_ns) in (("used_bytes", self.used_peak), ("reserved_bytes", self.reserved_peak)):
-            yield {"kind": "memory", "device_id": device_id, "what": what, "peak_bytes": peak, "at_ns": at_ns}
+            yield self._line("memory", what=what, peak_bytes=peak, at_ns=at_ns)
+
+    def _line(self, kind: str, **fields: object) -> dict[str, object]:
+        return {"kind": kind, "device_id": self.device.device_id, **fields}
+
+    def _ns(self, spans: Iterable[tuple[int, int]]) -> int:
+        """Sum of the durations of spans."""
+        ns_at = self.device.clock.ns_at
+        return sum(ns_at(end) - ns_at(start) for start, end in spans)
 
     def _run_lines(self) -> Iterator[dict[str, object]]:
         by_execution: dict[int, list[_Done]] = {}
@@ -174,89 +160,76 @@ class DeviceTruth:
             if not tasks:
                 continue
             path, length = critical_path(tasks)
-            first, last = min(done.start for done in tasks), max(done.end for done in tasks)
-            yield {
-                "kind": "run",
-                "device_id": self.device.device_id,
-                "step_id": step_id,
-                "trace_id": str(trace_id),
-                "execution_ids": execution_ids,
-                "start_ns": self.device.clock.ns_at(first),
-                "end_ns": self.device.clock.ns_at(last),
-                "makespan_ticks": last - first,
-                "critical_path": path,
-                "critical_path_ticks": length,
-            }
+            first, last = min(done.span[0] for done in tasks), max(done.span[1] for done in tasks)
+            yield self._line(
+                "run",
+                step_id=step_id,
+                trace_id=str(trace_id),
+                execution_ids=execution_ids,
+                start_ns=self.device.clock.ns_at(first),
+                end_ns=self.device.clock.ns_at(last),
+                makespan_ticks=last - first,
+                critical_path=path,
+                critical_path_ticks=length,
+            )
 
     def _overlap_lines(self) -> Iterator[dict[str, object]]:
-        ns_at, device_id = self.device.clock.ns_at, self.device.device_id
         steps = sorted({done.step_id for done in self.tasks if done.task_type == "HCCL" and done.step_id is not None})
         by_step: dict[int, list[_Done]] = {step_id: [] for step_id in steps}
         for done in self.tasks:
             if done.step_id in by_step:
                 by_step[done.step_id].append(done)
         for step_id, tasks in by_step.items():
-            exchanges = union((done.start, done.end) for done in tasks if done.task_type == "HCCL")
+            exchanges = union(done.span for done in tasks if done.task_type == "HCCL")
             backward = union(
-                (done.start, done.end)
+                done.span
                 for done in tasks
                 if done.op_index is not None and self.phases.get(done.op_index) == "backward"
             )
             shared = intersection(exchanges, backward)
-            yield {
-                "kind": "overlap",
-                "device_id": device_id,
-                "step_id": step_id,
-                "communication_ticks": sum(end - start for start, end in exchanges),
-                "backward_ticks": sum(end - start for start, end in backward),
-                "overlap_ticks": sum(end - start for start, end in shared),
-                "overlap_ns": sum(ns_at(end) - ns_at(start) for start, end in shared),
-                "intervals": len(shared),
-            }
+            yield self._line(
+                "overlap",
+                step_id=step_id,
+                communication_ticks=_ticks(exchanges),
+                backward_ticks=_ticks(backward),
+                overlap_ticks=_ticks(shared),
+                overlap_ns=self._ns(shared),
+                intervals=len(shared),
+            )
 
     def _busy_lines(self) -> Iterator[dict[str, object]]:
         types = sorted({done.task_type for done in self.tasks})
         for what, of in [*((name, (name,)) for name in types), ("compute", COMPUTE)]:
-            spans = union((done.start, done.end) for done in self.tasks if done.task_type in of)
-            ns_at = self.device.clock.ns_at
-            yield {
-                "kind": "busy",
-                "device_id": self.device.device_id,
-                "what": what,
-                "busy_ticks": sum(end - start for start, end in spans),
-                "busy_ns": sum(ns_at(end) - ns_at(start) for start, end in spans),
-                "intervals": len(spans),
-            }
+            spans = union(done.span for done in self.tasks if done.task_type in of)
+            yield self._line("busy", what=what, busy_ticks=_ticks(spans), busy_ns=self._ns(spans), intervals=len(spans))
 
     def _queue_lines(self) -> Iterator[dict[str, object]]:
-        for stream_id in sorted({done.stream_id for done in self.tasks}):
-            mine = [done for done in self.tasks if done.stream_id == stream_id]
-            starts = [self.device.clock.ns_at(done.start) for done in mine]
-            moments = sorted([*((ns, -1) for ns in starts), *((done.submit_ns, 1) for done in mine)])
-            length = most = 0
-            for _, change in moments:
+        for stream_id in sorted({done.task.stream_id for done in self.tasks}):
+            mine = [done for done in self.tasks if done.task.stream_id == stream_id]
+            starts = [self.device.clock.ns_at(done.span[0]) for done in mine]
+            submits = [done.task.submit_ns for done in mine]
+            length = longest = 0
+            for _, change in sorted([*((ns, -1) for ns in starts), *((ns, 1) for ns in submits)]):
                 length += change
-                most = max(most, length)
-            yield {
-                "kind": "queue",
-                "device_id": self.device.device_id,
-                "stream_id": stream_id,
-                "longest": most,
-                "waited_ns": sum(starts) - sum(done.submit_ns for done in mine),
-            }
+                longest = max(longest, length)
+            yield self._line("queue", stream_id=stream_id, longest=longest, waited_ns=sum(starts) - sum(submits))
+
+
+def _ticks(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in spans)
 
 
 def critical_path(tasks: Iterable[_Done]) -> tuple[list[int], int]:
-    """The longest chain of dependent tasks, first to last, and its length in ticks.
+    """Return the longest chain of dependent tasks, first to last, and its length in ticks.
 
-    A wait counts from the end of its event. Of chains of one length, the one through the tasks that were done first.
+    A wait counts from the end of its event. Among chains of equal length, the one whose tasks finished first wins.
     """
-    known = {done.task_id: done for done in tasks}
     longest: dict[int, tuple[int, int | None]] = {}
-    for done in sorted(known.values(), key=lambda d: (d.end, d.task_id)):
-        own = done.end - max(done.start, done.event_end or 0)
+    for done in sorted(tasks, key=lambda d: (d.span[1], d.task.task_id)):
+        start, end = done.span
+        own = end - max(start, done.event_end or 0)
         length, through = max(((longest[i][0], -i) for i in done.after if i in longest), default=(0, None))
-        longest[done.task_id] = (length + own, None if through is None else -through)
+        longest[done.task.task_id] = (length + own, None if through is None else -through)
     length, last = max((found[0], -task_id) for task_id, found in longest.items())
     path: list[int] = []
     place: int | None = -last
@@ -267,7 +240,7 @@ def critical_path(tasks: Iterable[_Done]) -> tuple[list[int], int]:
 
 
 def union(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The union of intervals, as intervals that do not touch, in order."""
+    """Return the union of intervals as disjoint intervals, in order."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -278,7 +251,7 @@ def union(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def intersection(one: list[tuple[int, int]], two: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where both are: of unions, as `union` gives them."""
+    """Return the intersection of two results of `union`."""
     shared = []
     for start, end in one:
         for begin, stop in two:
@@ -288,7 +261,7 @@ def intersection(one: list[tuple[int, int]], two: list[tuple[int, int]]) -> list
 
 
 def write_truth(path: Path, devices: Iterable[DeviceTruth]) -> None:
-    """Writes the truth of all devices. Raises OutputError when the file can't be written."""
+    """Write the truth of all devices. Raises OutputError when the file can't be written."""
     try:
         with path.open("x", encoding="utf-8", newline="\n") as file:
             for truth in devices:

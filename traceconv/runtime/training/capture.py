@@ -10,8 +10,8 @@ from traceconv.base.errors import InputError, ModelError, printable
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
-from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.load import load_graph
+from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.data import TARGET, Batch, DataSet, augmented, given_data, random_data

@@ -10,12 +10,12 @@ import numpy as np
 
 from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.device import Device, Meeting, Task, run_together
+from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
-from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.launch import Execution, Run
-from traceconv.runtime.recorder import NONE32
+from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.session import MODEL_ID, CompiledModel, Session, check_inputs
 from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.plan import TrainingPlan

@@ -10,12 +10,12 @@ import numpy as np
 
 from traceconv.base.errors import InputError, ModelError
 from traceconv.runtime.device import Device
+from traceconv.runtime.event_log import EventLog, EventStore
 from traceconv.runtime.graph import Array, Graph
 from traceconv.runtime.host import THREADS, modelled_host
 from traceconv.runtime.identity import modelled_identity
-from traceconv.runtime.inference import CaptureIds
 from traceconv.runtime.load import load_graph
-from traceconv.runtime.recorder import Recorder
+from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.training.data import Batch
 from traceconv.runtime.training.lane import Lane, Meetings, find_points
@@ -164,12 +164,12 @@ class Trainer:
             devices=self._devices,
         )
         identity, ids, meetings = modelled_identity(self._seed), CaptureIds(), Meetings(self._devices)
-        recorder = Recorder(None)
+        log = EventLog(EventStore())
         lanes = []
         for device_id in range(self._devices):
             host_seed, trace_seed = identity.device_seeds(device_id)
             host_ns = identity.host_ns or 0
-            host = modelled_host(recorder, range(1, 1 + len(THREADS)), THREADS, host_ns, host_seed, ids.correlations)
+            host = modelled_host(log, range(1, 1 + len(THREADS)), THREADS, host_ns, host_seed, ids.correlations)
             device = Device(plan.spec, identity.device_clock(device_id, host_ns, plan.spec), device_id)
             points = find_points(plan, self.options.fp_point, self.options.bp_point)
             lanes.append(Lane(plan, host, device, meetings, ids=ids, seed=trace_seed, points=points))

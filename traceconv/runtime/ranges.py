@@ -1,0 +1,188 @@
+"""Ranges of a session: spans, inferences, executions, work of the host on tensors, and modules of the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import count
+
+from traceconv.runtime.clock import HostThread
+from traceconv.runtime.device import Device
+from traceconv.runtime.event_log import NONE32, RangeBegin
+from traceconv.runtime.host import Host
+from traceconv.runtime.launch import Execution, Run
+
+_CATEGORIES = {"annotation": "annotation", "inference": "Runtime", "external_op": "Runtime", "host_op": "Data"}
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureIds:
+    """Sources of numbers that are unique in a capture, over all devices."""
+
+    spans: Iterator[int] = field(default_factory=lambda: count(1))
+    steps: Iterator[int] = field(default_factory=lambda: count(1))
+    executions: Iterator[int] = field(default_factory=lambda: count(1))
+    blocks: Iterator[int] = field(default_factory=lambda: count(1))
+    correlations: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+@lru_cache(4096)
+def _module_texts(path: str) -> tuple[str, str]:
+    """Return name and args of a module's range."""
+    return path.rsplit("/", 1)[-1], f'{{"path": {json.dumps(path)}}}'
+
+
+class RangeLog:
+    """Logs the ranges of one device's host threads.
+
+    `parent` returns the range that is open where the caller is; None: the latest open `label`.
+    """
+
+    def __init__(self, host: Host, device: Device, ids: CaptureIds, parent: Callable[[], int] | None = None) -> None:
+        self._host = host
+        self._device = device
+        self._ids = ids
+        self._parent = parent or self._last_label
+        self._open: list[int] = []
+
+    @contextmanager
+    def label(self, name: str, args: str = "") -> Iterator[int]:
+        """A range that the user puts around a block of code."""
+        with self._range(self._host.channel, "annotation", name, self._parent(), args=args) as span:
+            self._open.append(span)
+            try:
+                yield span
+            finally:
+                self._open.pop()
+
+    @contextmanager
+    def inference(self, run: Run) -> Iterator[None]:
+        """One run of the model, from the call to its return."""
+        with self._range(self._host.channel, "inference", "Inference", self._parent(), run) as span:
+            run.span_id = span
+            yield
+
+    @contextmanager
+    def external_op(self, run: Run, thread: HostThread, kind: str, index: int) -> Iterator[None]:
+        """The host's `index`-th piece of work on the tensors of a run.
+
+        Done ahead, it belongs to the run's trace but has no parent: the inference has not begun.
+        """
+        with self._range(thread, "external_op", kind, run.span_id, run, item_index=index):
+            yield
+
+    @contextmanager
+    def host_op(self, name: str, step_id: int) -> Iterator[None]:
+        """Work of the host on the data of a step, before the device gets them."""
+        with self._range(self._host.channel, "host_op", name, self._parent(), step_id=step_id):
+            yield
+
+    def execution(self, run: Run, execution: Execution) -> None:
+        """Log a run's execution on the device as the driver sees it: from its first task's interrupt to its last's."""
+        log = self._host.recorder
+        if not execution.tasks or not log.store.ranges_on:
+            return
+        clock, latency_ns = self._device.clock, self._device.spec.completion_latency_ns
+        begin_ns, end_ns = (clock.ns_at(ticks) + latency_ns for ticks in execution.span)
+        thread_id, span_id = self._host.driver.thread_id, next(self._ids.spans)
+        begin = RangeBegin(
+            begin_ns, span_id, thread_id, "execution", "Execution", "NPU", trace_id=run.trace_id, step_id=run.step_id,
+            pe_index=self._device.device_id, item_index=execution.index, execution_id=execution.execution_id,
+        )  # fmt: skip
+        log.range_begin(begin, run.span_id)
+        log.range_end(end_ns, span_id, thread_id, "execution")
+
+    def _last_label(self) -> int:
+        return self._open[-1] if self._open else 0
+
+    def module(self, thread: HostThread, path: str, parent: int, step_id: int) -> int:
+        """Begin a module of the model on a thread; return its number."""
+        span_id = next(self._ids.spans)
+        name, args = _module_texts(path)
+        begin = RangeBegin(thread.now(), span_id, thread.thread_id, "module", name, "module", args, 0, step_id)
+        self._host.recorder.range_begin(begin, parent)
+        return span_id
+
+    def module_end(self, thread: HostThread, span_id: int) -> None:
+        """End a module."""
+        self._host.recorder.range_end(thread.now(), span_id, thread.thread_id, "module")
+
+    @contextmanager
+    def _range(
+        self,
+        thread: HostThread,
+        kind: str,
+        name: str,
+        parent: int,
+        run: Run | None = None,
+        *,
+        args: str = "",
+        step_id: int = NONE32,
+        item_index: int = NONE32,
+    ) -> Iterator[int]:
+        log, span_id, trace_id = self._host.recorder, next(self._ids.spans), 0
+        if run is not None:
+            trace_id, step_id = run.trace_id, run.step_id
+        thread.spend(100)
+        begin = RangeBegin(
+            thread.now(), span_id, thread.thread_id, kind, name, _CATEGORIES[kind], args, trace_id, step_id,
+            item_index=item_index,
+        )  # fmt: skip
+        log.range_begin(begin, parent)
+        thread.spend(100)
+        try:
+            yield span_id
+        finally:
+            thread.spend(100)
+            log.range_end(thread.now(), span_id, thread.thread_id, kind)
+            thread.spend(100)
+
+
+class Modules:
+    """The modules of a model as a run enters and leaves them: on the channel and, with a lag, on the worker."""
+
+    def __init__(self, ranges: RangeLog, host: Host, run: Run) -> None:
+        self._ranges = ranges
+        self._host = host
+        self._run = run
+        self._path: tuple[str, ...] = ()
+        self._open: dict[HostThread, list[int]] = {host.channel: [], host.worker: []}
+
+    def enter(self, scopes: tuple[str, ...]) -> Callable[[], None] | None:
+        """Enter these modules, outermost first, and leave all others; return what the worker has to do for it.
+
+        The caller hands that over together with the next op: a hand-over of its own would take longer than the work.
+        """
+        if scopes is self._path or scopes == self._path:
+            return None
+        same = 0
+        for before, now in zip(self._path, scopes, strict=False):
+            if before != now:
+                break
+            same += 1
+        self._path = scopes
+        self._go(self._host.channel, same, scopes)
+        return partial(self._go, self._host.worker, same, scopes)
+
+    def _go(self, thread: HostThread, keep: int, scopes: tuple[str, ...]) -> None:
+        opened = self._open[thread]
+        while len(opened) > keep:
+            self._ranges.module_end(thread, opened.pop())
+        for path in scopes[keep:]:
+            parent = opened[-1] if opened else self._run.span_id
+            opened.append(self._ranges.module(thread, path, parent, self._run.step_id))
+
+
+def one_by_one(first: Callable[[], None], second: Callable[[], None]) -> None:
+    """Call both, in this order."""
+    first()
+    second()
+
+
+def scopes_of(path: str | None) -> tuple[str, ...]:
+    """`a/b` → (`a`, `a/b`)."""
+    parts = [part for part in (path or "").split("/") if part]
+    return tuple("/".join(parts[: count + 1]) for count in range(len(parts)))
