@@ -9,7 +9,8 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.provenance.evidence import Answer, Evidence
+from traceconv.formats.locate import Evidence
+from traceconv.provenance.answer import Answer
 from traceconv.provenance.find import why
 from traceconv.provenance.rows import EVENT_TABLES, KEYS
 from traceconv.store.database import open_store
@@ -61,8 +62,8 @@ def check(answer: Answer, reader: str) -> None:
 
 def _check_piece(piece: Evidence, context: str) -> None:
     """The bytes are those of the file, at that place."""
-    if piece.container == "plain" and piece.byte_offset is not None and piece.data:
-        with Path(piece.path).open("rb") as file:
+    if piece.source.container == "plain" and piece.byte_offset is not None and piece.data:
+        with piece.source.path.open("rb") as file:
             file.seek(piece.byte_offset)
             assert file.read(len(piece.data)) == piece.data, context
 

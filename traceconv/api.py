@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from traceconv.pipeline.result import IngestedRuns
-    from traceconv.provenance.evidence import Answer
+    from traceconv.provenance.answer import Answer
     from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions
 

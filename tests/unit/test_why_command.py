@@ -10,8 +10,8 @@ import pytest
 
 from traceconv.cli import app
 from traceconv.cli.why_text import pretty
+from traceconv.formats.locate import MAX_BYTES
 from traceconv.pipeline.ingest import ingest
-from traceconv.provenance.evidence import MAX_BYTES
 
 FIRST = 1 << 40
 
@@ -90,7 +90,7 @@ def test_of_a_large_event_the_beginning_is_shown(tmp_path: Path, capfd: pytest.C
         (("import_log", "1"), "ingest itself"),
         (("counter", "1"), "TRACK_ID@TS_NS"),
         (("slice", str(FIRST), "--run", "7"), "unknown run '7'"),
-        (("slice", str(FIRST), "--run", "all"), "a row is of one run"),
+        (("slice", str(FIRST), "--run", "all"), "ambiguous run; select one with --run"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is_near(
@@ -109,7 +109,7 @@ def test_a_file_that_is_gone_or_changed_is_said(tmp_path: Path, capfd: pytest.Ca
     path.write_bytes(text.replace(b"two", b"owt"))
     code, _, err = ask(capfd, store, "slice", str(FIRST))
     assert code == 1
-    assert "was changed since it was ingested: its checksum" in err
+    assert "has changed since ingest: its checksum" in err
     path.write_bytes(text[:-9])
     code, _, err = ask(capfd, store, "slice", str(FIRST))
     assert code == 1
@@ -120,7 +120,7 @@ def test_a_file_that_is_gone_or_changed_is_said(tmp_path: Path, capfd: pytest.Ca
     code, _, err = ask(capfd, store, "slice", str(FIRST))
     assert code == 1
     assert err.count("\n") == 1
-    assert "is not there any more; if it was moved: --source PATH" in err
+    assert "does not exist; if it was moved, use --source PATH" in err
     assert ask(capfd, store, "slice", str(FIRST), "--source", str(moved))[0] == 0
     assert ask(capfd, store, "slice", str(FIRST), "--source", str(tmp_path / "none"))[0] == 1
 
@@ -165,11 +165,11 @@ def test_a_raw_log_with_another_one_in_its_place(tmp_path: Path, capfd: pytest.C
     log.write_bytes(damaged)
     with_tasks = ask(capfd, store, "task", _some_task(store))
     assert with_tasks[0] == 1
-    assert "was changed since it was ingested" in with_tasks[2]
+    assert "has changed since ingest" in with_tasks[2]
     log.unlink()
     code, _, err = ask(capfd, store, "task", _some_task(store))
     assert code == 1
-    assert "is not there any more" in err
+    assert "does not exist" in err
 
 
 def test_a_log_that_lies_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

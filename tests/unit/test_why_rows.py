@@ -15,7 +15,7 @@ from test_vendor_folders import msprof_folder, torch_npu_folder
 from why_checks import check_store, said
 
 from traceconv.pipeline.ingest import ingest
-from traceconv.provenance.evidence import Answer
+from traceconv.provenance.answer import Answer
 from traceconv.provenance.find import why
 from traceconv.store.database import open_store
 
@@ -148,7 +148,7 @@ def test_a_task_shows_the_table_that_completed_it(tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     ingest([torch_npu_folder(tmp_path, damaged=False)], store)
     found = answer_of(store, "SELECT min(id) FROM task WHERE block_count IS NOT NULL", "task")
-    (table,) = [piece for piece in found.evidence if piece.format == "kernel_details"]
+    (table,) = [piece for piece in found.evidence if piece.source.format == "kernel_details"]
     assert table.fields["Name"] == found.rows[0]["name"]
     assert table.where.startswith("line ")
 

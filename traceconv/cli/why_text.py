@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from traceconv.base.errors import printable
 
 if TYPE_CHECKING:
-    from traceconv.provenance.evidence import Answer, Evidence
+    from traceconv.formats.locate import Evidence
+    from traceconv.provenance.answer import Answer
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|"')
 _HEX_LINE = 16
@@ -127,8 +128,8 @@ def _title(row: Mapping[str, object]) -> str:
 
 
 def _piece(number: int, piece: Evidence) -> Iterator[str]:
-    yield f"{number}. {piece.role}: {printable(piece.file)}{_place(piece)}"
-    yield f"   {printable(piece.format)}" + (f", {printable(piece.where)}" if piece.where else "")
+    yield f"{number}. {piece.role}: {printable(piece.source.name)}{_place(piece)}"
+    yield f"   {printable(piece.source.format)}" + (f", {printable(piece.where)}" if piece.where else "")
     if piece.fields:
         width = min(max(len(printable(name)) for name in piece.fields), 40)
         for name, value in list(piece.fields.items())[:200]:
@@ -151,7 +152,7 @@ def _piece(number: int, piece: Evidence) -> Iterator[str]:
 def _place(piece: Evidence) -> str:
     if piece.byte_offset is None or piece.byte_count is None:
         return ""
-    unpacked = "" if piece.container == "plain" else f" of the unpacked {piece.container} text"
+    unpacked = "" if piece.source.container == "plain" else f" of the unpacked {piece.source.container} text"
     end = piece.byte_offset + piece.byte_count
     return f", bytes {piece.byte_offset:,} to {end:,}{unpacked} ({piece.byte_count:,} bytes)"
 
@@ -172,11 +173,11 @@ def _hex(data: bytes) -> Iterator[str]:
 def _evidence(piece: Evidence) -> dict[str, object]:
     found: dict[str, object] = {
         "role": piece.role,
-        "source_id": piece.source_id,
-        "file": piece.file,
-        "path": piece.path,
-        "format": piece.format,
-        "container": piece.container,
+        "source_id": piece.source.source_id,
+        "file": piece.source.name,
+        "path": str(piece.source.path),
+        "format": piece.source.format,
+        "container": piece.source.container,
         "byte_offset": piece.byte_offset,
         "byte_count": piece.byte_count,
         "where": piece.where,

@@ -14,6 +14,7 @@ from traceconv.formats.common.limits import Limits
 if TYPE_CHECKING:
     from traceconv.events.items import Items
     from traceconv.events.trace import TraceSource
+    from traceconv.formats.locate import Locate
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Format:
     title        what `traceconv info` calls such a file
     sniff        confidence, 0 to 100, that a file with these first decompressed bytes has this format
     reader       `module:name` of the Reader of its trace files; empty for raw logs
+    locate       `module:name` of the Locate that finds its events for `traceconv why`; empty: finds the block of each
     event_times  how start_ns and dur_ns follow from the file, for `traceconv why`; empty: from ts and dur in µs
     in_captures  its files belong to captures, folders that are read as one recording
     read_ahead   a thread should read ahead: the reader works mostly outside of the interpreter's lock
@@ -55,6 +57,7 @@ class Format:
     title: str
     sniff: Callable[[bytes], int]
     reader: str = ""
+    locate: str = ""
     event_times: str = ""
     in_captures: bool = False
     read_ahead: bool = False
@@ -62,5 +65,10 @@ class Format:
 
     def load_reader(self) -> Reader:
         """Import the reader."""
-        found: Reader = pkgutil.resolve_name(self.reader)
-        return found
+        reader: Reader = pkgutil.resolve_name(self.reader)
+        return reader
+
+    def load_locate(self) -> Locate:
+        """Import what finds its events."""
+        locate: Locate = pkgutil.resolve_name(self.locate or "traceconv.formats.locate:locate_block")
+        return locate

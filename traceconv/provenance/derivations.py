@@ -61,9 +61,9 @@ def notes_of(reader: str, table: str) -> list[tuple[str, str]]:
     """(column, how it was made) for the rows of a table that a reader filled."""
     if reader == "static":
         return [("", "computed by the cost model (traceconv model): there is no source file")]
-    if reader == "npulog":
+    known = format_of(reader)
+    if known is not None and known.in_captures:
         return list(_RAW.get(table, ()))
     found = list(_TRACE.get(table, ()))
-    known = format_of(reader)
     own = ("start_ns, dur_ns", known.event_times) if known is not None and known.event_times else _US
     return [own if note is _US else note for note in found]

@@ -1,4 +1,4 @@
-"""A table and an id → the bytes of the sources that the row came from, and how the rest of it was made."""
+"""Find the bytes that a row came from, by its table and id, and how its other values were made."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 import duckdb
 
 from traceconv.base.errors import InputError, UsageError
+from traceconv.formats.locate import Evidence, SourceFile
+from traceconv.provenance.answer import MAX_PIECES, Answer, RowRef
 from traceconv.provenance.derivations import notes_of
-from traceconv.provenance.evidence import MAX_PIECES, Answer, Evidence, RowRef
-from traceconv.provenance.files import SourceFile, Sources
+from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_rows import RawRows
-from traceconv.provenance.rows import EVENT_TABLES, find_rows
+from traceconv.provenance.rows import EVENT_TABLES, fetch, find_rows
 from traceconv.provenance.trace_rows import TraceRows
 from traceconv.reports.run import choose_run, reading
 
-#: How much of a file is shown when the file itself is asked for.
+#: How much is shown of a row of the table source.
 _HEAD_BYTES = 64
 
 
@@ -32,11 +33,11 @@ def why(
     """Where a row came from.
 
     table   name of a table, or of the views slice and thread
-    row_id  number of the row in its key column; of counter TRACK_ID@TS_NS
+    row_id  number of the row in its key column; for `counter`, TRACK_ID@TS_NS
     run     number or label of the run; None: the latest
-    source  where the source of the run lies now, if it was moved
+    source  where the source of the run is now, if it was moved
 
-    Raises UsageError when there is no such row, StoreError when the store is damaged. Sources that are gone or were
+    Raises UsageError for a row that does not exist, StoreError for a damaged store. Sources that are missing or have
     changed are `problems` of the answer.
     """
     with reading():
@@ -54,21 +55,20 @@ def _why(
     choice = choose_run(connection, run)
     if table == "run" and choice.run_id is not None and run is None and row_id.strip().isdigit():
         choice = choose_run(connection, row_id.strip())
-    run_id = _one_run(choice.run_id)
-    wanted = find_rows(connection, run_id, table, row_id)
-    sources = Sources(connection, run_id, store_path, source)
+    if choice.run_id is None:
+        raise UsageError("ambiguous run; select one with --run")
+    wanted = find_rows(connection, choice.run_id, table, row_id)
+    sources = Sources(connection, choice.run_id, store_path, source)
     evidence: list[Evidence] = []
     refs: list[RowRef] = []
     problems: list[str] = []
     if table == "source":
         try:
-            evidence.append(_whole(sources.file(wanted.id)))
+            evidence.append(_beginning(sources.file(wanted.id)))
         except InputError as error:
             problems.append(str(error))
     elif sources.reader != "static":
-        rows: RawRows | TraceRows = (
-            RawRows(connection, sources) if sources.reader == "npulog" else TraceRows(connection, sources)
-        )
+        rows = RawRows(connection, sources) if sources.in_captures else TraceRows(connection, sources)
         for row in wanted.rows:
             try:
                 found, made_of = rows.of(wanted.table, row)
@@ -79,11 +79,11 @@ def _why(
         evidence += _of_refs(rows, connection, refs, wanted.table, problems)
     notes = notes_of(sources.reader, wanted.table)
     if not evidence and not problems and not notes:
-        notes = [("", "computed from other rows: no single event of the source says it")]
+        notes = [("", "computed from other rows: no single event of the source has it")]
     return Answer(
         wanted.table,
         wanted.id_text,
-        run_id,
+        choice.run_id,
         str(sources.run["label"]),
         wanted.rows,
         _distinct(evidence)[:MAX_PIECES],
@@ -93,22 +93,15 @@ def _why(
     )
 
 
-def _whole(source: SourceFile) -> Evidence:
-    """A source itself: where it lies, and how it begins."""
+def _beginning(source: SourceFile) -> Evidence:
+    """A source itself: where it is, and how it begins."""
     size = source.path.stat().st_size
     with source.path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
-    role = "the file, as it was when it was ingested"
-    place = (0, size, "plain", f"its first {len(head)} bytes")
-    return Evidence(
-        role, source.source_id, source.name, str(source.path), source.format, *place, data=head, is_text=False
-    )
-
-
-def _one_run(run_id: int | None) -> int:
-    if run_id is None:
-        raise UsageError("a row is of one run; name it by its number or its label")
-    return run_id
+    where = f"its first {len(head)} bytes"
+    # The bytes of the file, not of its decompressed text.
+    source = replace(source, container="plain")
+    return Evidence(source, "the file, as it was at ingest", 0, size, where, data=head, is_text=False)
 
 
 def _of_refs(
@@ -118,16 +111,15 @@ def _of_refs(
     table: str,
     problems: list[str],
 ) -> list[Evidence]:
-    """The first event of each row that this one was made of."""
+    """The first event of each row that this one was made from."""
     found: list[Evidence] = []
     for ref in refs[:4]:
         if ref.table not in EVENT_TABLES:
             continue
-        cursor = connection.execute(f'SELECT * FROM "{ref.table}" WHERE id = ? AND run_id = ?', [ref.id, rows.run_id])  # noqa: S608
-        names = [column[0] for column in cursor.description or ()]
-        for cells in cursor.fetchall():
+        sql = f'SELECT * FROM "{ref.table}" WHERE id = ? AND run_id = ?'  # noqa: S608 - a name of ours
+        for row in fetch(connection, sql, [ref.id, rows.run_id]):
             try:
-                pieces, _ = rows.of(ref.table, dict(zip(names, cells, strict=True)))
+                pieces, _ = rows.of(ref.table, row)
             except InputError as error:
                 problems.append(str(error))
                 continue
@@ -138,8 +130,8 @@ def _of_refs(
 
 
 def _distinct(pieces: list[Evidence]) -> list[Evidence]:
-    """Each place once: the first role counts."""
+    """Each piece once, in its first role."""
     seen: dict[tuple[object, ...], Evidence] = {}
     for one in pieces:
-        seen.setdefault((one.source_id, one.byte_offset, one.byte_count, one.where), one)
+        seen.setdefault((one.source.source_id, one.byte_offset, one.byte_count, one.where), one)
     return list(seen.values())

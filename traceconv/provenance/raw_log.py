@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from traceconv.base.errors import InputError, printable
 from traceconv.base.integers import parse_int64
 from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.locate import Evidence
 from traceconv.formats.npulog.discover import LogFile, find_captures
 from traceconv.formats.npulog.dump import dictionary_of, read_header, schema_of
-from traceconv.provenance.evidence import Evidence
 from traceconv.provenance.files import Sources
 from traceconv.schema import RecordSchema
 from traceconv.schema.dtypes import RecordArray, dtype_of
@@ -76,12 +76,14 @@ class RawLog:
         """The record with an id. InputError when its bytes are not there any more."""
         source_id, sequence = event_id >> ORDINAL_BITS, event_id & ((1 << ORDINAL_BITS) - 1)
         block = self._sources.block_of(event_id)
-        if block is None or block.byte_offset is None or block.byte_count is None:
-            raise InputError(f"run {self._sources.run_id} has no block that record {sequence} came from")
-        for one in self._blocks(source_id, block.byte_offset, block.byte_offset + block.byte_count):
+        offset = block.byte_offset or 0
+        for one in self._blocks(source_id, offset, offset + (block.byte_count or 0)):
             if one.sequence <= sequence < one.sequence + one.record_count:
                 return self._cut(source_id, one, sequence - one.sequence)
-        raise InputError(self._changed(source_id, f"record {sequence} is not at byte {block.byte_offset:,}"))
+        raise InputError(
+            f"{printable(str(self._sources.file(source_id).path))} has changed since ingest: "
+            f"record {sequence} is not at byte {offset:,}; ingest it again"
+        )
 
     def end_of(self, start: RawRecord, dur_ns: int | None) -> RawRecord | None:
         """The end of a start; None when there is none behind it.
@@ -121,10 +123,6 @@ class RawLog:
                         return found
         return found
 
-    def has(self, record: str) -> bool:
-        """Whether the capture has files of a record type."""
-        return any(row["format"] == _PREFIX + record for row in self._sources.rows.values())
-
     def evidence(self, record: RawRecord, role: str) -> Evidence:
         """A record as it is shown: its fields by name, texts in the place of hashes."""
         source = self._sources.file(record.source_id)
@@ -133,11 +131,8 @@ class RawLog:
         for field in record.schema.fields:
             fields[field.name] = self._shown(values[field.name], field.type, field.null, field.values)
         return Evidence(
+            source,
             role,
-            record.source_id,
-            source.name,
-            str(source.path),
-            source.format,
             record.byte_offset,
             len(record.data),
             where=f"record {record.sequence}",
@@ -192,8 +187,7 @@ class RawLog:
         ]
 
     def _block_offset(self, source_id: int, sequence: int) -> int:
-        block = self._sources.block_of((source_id << ORDINAL_BITS) + sequence)
-        return block.byte_offset or 0 if block is not None else 0
+        return self._sources.block_of((source_id << ORDINAL_BITS) + sequence).byte_offset or 0
 
     def _blocks(self, source_id: int, start: int, end: int | None = None) -> Iterator[Block]:
         """The whole blocks of a file from a byte on, with their place in the file."""
@@ -233,7 +227,3 @@ class RawLog:
         data = bytes(block.payload[place * size : (place + 1) * size])
         offset = block.byte_offset + BLOCK_HEADER_BYTES + place * size
         return RawRecord(source_id, block.sequence + place, schema, offset, data)
-
-    def _changed(self, source_id: int, what: str) -> str:
-        path = self._sources.file(source_id).path
-        return f"{printable(str(path))} was changed since it was ingested: {what}; ingest it again"

@@ -8,8 +8,9 @@ from typing import Any
 import duckdb
 
 from traceconv.base.integers import parse_int64
+from traceconv.formats.locate import Evidence
 from traceconv.normalize.npulog import device_passes
-from traceconv.provenance.evidence import Evidence, RowRef
+from traceconv.provenance.answer import RowRef
 from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_log import RawLog
 from traceconv.provenance.rows import fetch

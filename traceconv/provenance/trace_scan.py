@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch
-from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
+from traceconv.formats.locate import NO_LIMITS, SourceFile
 from traceconv.formats.registry import open_source
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.trace.metadata import id2_parts, time_places
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
-from traceconv.provenance.files import SourceFile
 
 #: Begins and ends of one thread that are kept, to tell which end is whose.
 _MAX_POINTS = 1_000_000
@@ -86,11 +85,10 @@ class Batch:
         return id2_parts(self._id2[place]) if place in self._id2 else ("", "")
 
 
-def batches(source: SourceFile, reader: str) -> Iterator[Batch]:
+def batches(source: SourceFile) -> Iterator[Batch]:
     """All events of a source."""
     kinds, places = phases.Kinds(), US_PLACES
-    name = reader if reader != "vendor_folder" else "chrome_json"
-    opened = open_source(name, ReadRequest(source.path, limits=Limits(ratio=1 << 40)))
+    opened = open_source(source.format.partition(" ")[0], ReadRequest(source.path, limits=NO_LIMITS))
     for batch in opened.batches():
         if batch.first_ordinal == 0:
             places = time_places(batch.columns)
@@ -127,9 +125,9 @@ class _Points:
         return None
 
 
-def find_end(source: SourceFile, reader: str, begin_id: int, start_ns: int, end_ns: int) -> Ends | None:
+def find_end(source: SourceFile, begin_id: int, start_ns: int, end_ns: int) -> Ends | None:
     """The end of a slice; None when its first event needs none, or none is there."""
-    begin = next((batch for batch in batches(source, reader) if _place(batch, begin_id) is not None), None)
+    begin = next((batch for batch in batches(source) if _place(batch, begin_id) is not None), None)
     if begin is None:
         return None
     at = _place(begin, begin_id)
@@ -139,7 +137,7 @@ def find_end(source: SourceFile, reader: str, begin_id: int, start_ns: int, end_
     key, name = begin.track_key(at), begin.label("name", at)
     ends: list[int] = []
     points = _Points()
-    for batch in batches(source, reader):
+    for batch in batches(source):
         pair = np.isin(batch.kinds, (*_BEGINS, *_ENDS))
         inside = batch.timed & (batch.ns >= start_ns) & (batch.ns <= end_ns)
         for place in np.flatnonzero(pair & inside).tolist():
@@ -165,7 +163,6 @@ def _place(batch: Batch, event_id: int) -> int | None:
 
 def find_events(
     source: SourceFile,
-    reader: str,
     kinds: Sequence[int],
     test: Callable[[Batch, int], bool],
     ns: int | None = None,
@@ -173,7 +170,7 @@ def find_events(
 ) -> list[int]:
     """Ids of the first events of some kinds (at a moment) that pass a test."""
     found: list[int] = []
-    for batch in batches(source, reader):
+    for batch in batches(source):
         mask = np.isin(batch.kinds, kinds)
         if ns is not None:
             mask &= batch.timed & (batch.ns == ns)

@@ -25,5 +25,6 @@ FORMAT = Format(
     "a trace in Chrome's JSON",
     sniff,
     "traceconv.formats.chrome_json.reader:TraceFileReader",
+    "traceconv.formats.chrome_json.locate:locate",
     read_ahead=True,
 )

@@ -23,5 +23,6 @@ FORMAT = Format(
     "a trace of Furiosa's profiler (CSV)",
     sniff,
     "traceconv.formats.furiosa_csv.reader:FuriosaCsvReader",
+    "traceconv.formats.furiosa_csv.locate:locate",
     event_times="start, and end less start: ns in the file",
 )

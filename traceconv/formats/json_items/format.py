@@ -19,5 +19,6 @@ FORMAT = Format(
     "a JSON document read by the [items] of a rule file",
     lambda head: 0,
     "traceconv.formats.json_items.reader:JsonItemsReader",
+    "traceconv.formats.json_items.locate:locate",
     event_times="the keys that the [items] of the rule file name, in its unit; an end less the start",
 )

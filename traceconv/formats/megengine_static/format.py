@@ -20,5 +20,6 @@ FORMAT = Format(
     "a static profile of MegEngine",
     sniff,
     "traceconv.formats.megengine_static.reader:MegEngineStaticReader",
+    "traceconv.formats.megengine_static.locate:locate",
     event_times="start, and end less start, in seconds there",
 )

@@ -92,7 +92,7 @@ class MegEngineStaticReader(FileReader):
         for key, nodes in entries.items():
             operator, footprint = _mapping(operators.get(key)), _mapping(footprints.get(key))
             for node, times in _mapping(nodes).items():
-                start, end, kern = (_ns(_mapping(times).get(what)) for what in ("start", "end", "kern"))
+                start, end, kern = (seconds_ns(_mapping(times).get(what)) for what in ("start", "end", "kern"))
                 if start is None or end is None:
                     account = self._accounts["X events"]
                     account.records += 1
@@ -166,7 +166,7 @@ def _decimal(text: str) -> Decimal | str:
         return text
 
 
-def _ns(seconds: object) -> int | None:
+def seconds_ns(seconds: object) -> int | None:
     """Seconds as they stand in the text → whole ns, half to even; None for what is no time."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, Decimal)):
         return None

@@ -23,5 +23,6 @@ FORMAT = Format(
     "a report of Nsight Systems (SQLite)",
     sniff,
     "traceconv.formats.nsys.reader:NsysReader",
+    "traceconv.formats.nsys.locate:locate",
     event_times="start, and end less start: ns in the file",
 )

@@ -16,6 +16,8 @@ from traceconv.formats.nsys.tables import NVTX
 
 CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN, END_DOMAIN = 33, 34, 39, 59, 60, 75, 76
 _TORCH_PUSH_POP, _TORCH_START_END = 70, 71
+#: Rows that name something and are not events.
+NAMING = (CATEGORY, DOMAIN, END_DOMAIN, THREAD)
 _FIRST = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "category")
 
 
@@ -62,7 +64,7 @@ class NvtxRanges:
         json_text = self._others.index("jsonTextId") if "jsonTextId" in self._others else None
         for row in rows:
             kind = row[2]
-            if kind in (CATEGORY, DOMAIN, END_DOMAIN, THREAD):
+            if kind in NAMING:
                 continue
             pid, tid = self._names.thread(row[3])
             domain = self._domains.get((self._process(row), row[6]))

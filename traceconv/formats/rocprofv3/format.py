@@ -19,5 +19,6 @@ FORMAT = Format(
     "an output of rocprofv3 (JSON)",
     sniff,
     "traceconv.formats.rocprofv3.reader:Rocprofv3Reader",
+    "traceconv.formats.rocprofv3.locate:locate",
     event_times="start_timestamp, and end_timestamp less it: ns in the file",
 )

@@ -26,5 +26,6 @@ FORMAT = Format(
     "a speedscope profile",
     sniff,
     "traceconv.formats.speedscope.reader:SpeedscopeReader",
+    "traceconv.formats.speedscope.locate:locate",
     event_times="times of events; in a sampled profile, sums of weights",
 )

@@ -23,7 +23,7 @@ from traceconv.formats.format import ReadRequest
 from traceconv.formats.speedscope.stacks import SampledStacks, rounded
 
 #: Nanoseconds of a unit; what is not here is no time.
-_UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds": 10**9}
+UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds": 10**9}
 _LISTS = ("events", "samples", "weights")
 _BATCH = 16384
 _PID = 1
@@ -73,7 +73,7 @@ class SpeedscopeReader(FileReader):
             raise InputError(f"{printable(str(self._path))}: a speedscope file without profiles")
         said = self._tracks()
         account = self._accounts["damaged elements"]
-        document = JsonDocument(self._source.chunks(), _shape, self._log, self._limits, account)
+        document = JsonDocument(self._source.chunks(), document_shape, self._log, self._limits, account)
         number, stacks = -1, SampledStacks()
         for item in document.items():
             if not isinstance(item, Elements) or item.path[0] != "profiles" or not isinstance(item.path[1], int):
@@ -110,8 +110,9 @@ class SpeedscopeReader(FileReader):
     # -- names and units --
 
     def _read_names(self) -> None:
-        """The frames, and what stands beside the lists. What is wrong is said when the lists are read."""
-        for item in JsonDocument(self._second_pass().chunks(), _shape, ImportLog(), self._limits, Account()).items():
+        """Read the frames and everything but the profiles' lists. Damage is reported when the lists are read."""
+        document = JsonDocument(self._second_pass().chunks(), document_shape, ImportLog(), self._limits, Account())
+        for item in document.items():
             if isinstance(item, Elements):
                 if item.path == ("shared", "frames"):
                     self._take_frames(item.texts)
@@ -144,14 +145,14 @@ class SpeedscopeReader(FileReader):
         said = [TrackName(_PID, None, name)] if name else []
         for number, profile in self._profiles.items():
             said.append(TrackName(_PID, number + 1, str(profile.values.get("name", f"profile {number}")), number))
-            if profile.unit not in _UNITS:
+            if profile.unit not in UNITS:
                 message = f"profile {number} counts {printable(profile.unit, 40)}: each stands for a nanosecond"
                 self._log.add(Code.NOT_TIME, message, source_id=SOURCE_ID)
         return tuple(said)
 
     def _factor(self, number: int) -> int:
         profile = self._profiles.get(number)
-        return _UNITS.get(profile.unit, 1) if profile is not None else 1
+        return UNITS.get(profile.unit, 1) if profile is not None else 1
 
     def _ns(self, text: bytes, factor: int) -> int | None:
         """A number in units of `factor` ns, rounded to whole ones; None when it is none, or beyond all times."""
@@ -276,7 +277,7 @@ class SpeedscopeReader(FileReader):
         return self._next_batch(EventColumns(count, labels, raw, None), byte_offset, byte_count)
 
 
-def _shape(path: JsonPath) -> str:
+def document_shape(path: JsonPath) -> str:
     """Which parts of the document are entered, which are streamed."""
     if not path or path == ("shared",) or (path[0] == "profiles" and len(path) < 3):
         return ENTER

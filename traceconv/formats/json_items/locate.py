@@ -1,0 +1,44 @@
+"""Find an item of a JSON document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from traceconv.events.items import ITEMS_KEY, Items
+from traceconv.formats.chrome_json.scan import end_of_value
+from traceconv.formats.common.elements import json_object, locate_element
+from traceconv.formats.json_items.fields import ItemFields
+from traceconv.formats.locate import Evidence, Wanted
+
+
+def locate(wanted: Wanted) -> list[Evidence]:
+    """The item by its number in its block, or by its times and name."""
+    row = wanted.row
+    description = json_object((wanted.options or "").encode()).get(ITEMS_KEY, {})
+    fields = ItemFields(Items(**{**description, "args": None}))
+
+    def matches(text: bytes) -> bool:
+        try:
+            item: Any = json.loads(text, parse_float=Decimal)
+        except (ValueError, ArithmeticError, RecursionError):
+            return False
+        if not isinstance(item, dict):
+            return False
+        start_ns, dur_ns = fields.times(item)[:2]
+        same_times = start_ns == row.get("start_ns") and row.get("dur_ns") in (None, dur_ns)
+        return same_times and fields.name(item) in (row.get("source_name") or row.get("name"), None)
+
+    return locate_element(wanted, matches, _objects_in)
+
+
+def _objects_in(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, text) of all objects, nested ones too, that begin and end in a text."""
+    at = text.find(b"{")
+    while at >= 0:
+        end = end_of_value(text, at, final=False)
+        if end is not None:
+            yield at, text[at:end]
+        at = text.find(b"{", at + 1)

@@ -1,0 +1,60 @@
+"""Find the row of an event in a report of Nsight Systems: its table and rowid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.formats.locate import Evidence, Wanted
+from traceconv.formats.nsys.database import ERRORS, Damage, Database, Row
+from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.nvtx import NAMING
+from traceconv.formats.nsys.tables import CALL_TABLES, DEVICE_TABLES, GPU_METRICS, MEMORY_USAGE, NVTX
+
+#: Columns with the number of a text in StringIds.
+_TEXTS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
+
+
+def locate(wanted: Wanted) -> list[Evidence]:
+    """The row by its number among all rows that became events."""
+    shown = printable(str(wanted.source.path))
+    left = wanted.ordinal
+    db = Database(wanted.source.path)
+    try:
+        for table, columns, rows in _event_rows(db):
+            if left < len(rows):
+                rowid, *cells = rows[left]
+                fields = _decoded(db, columns, cells)
+                return [Evidence(wanted.source, wanted.role, where=f"table {table}, rowid {rowid}", fields=fields)]
+            left -= len(rows)
+    except ERRORS as error:
+        raise InputError(f"can't read {shown}: {printable(str(error))}") from error
+    finally:
+        db.close()
+    raise InputError(f"{shown} has changed since ingest: it has fewer rows; ingest it again")
+
+
+def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
+    """(table, its columns, rowid and cells of rows that became events), in the order in which ingest reads them."""
+    spans = [table.table for table in (*DEVICE_TABLES, *CALL_TABLES)]
+    for name in (*spans, NVTX, GPU_METRICS, MEMORY_USAGE):
+        columns = db.columns(name)
+        needed = {"start", "end"} if name in spans else {"start"} if name == NVTX else set()
+        if name not in db.tables or not needed <= set(columns):
+            continue
+        damage: list[Damage] = []
+        kind = columns.index("eventType") + 1 if name == NVTX and "eventType" in columns else None
+        for rows in db.scan(name, columns, damage, numbered=True):
+            yield name, columns, rows if kind is None else [row for row in rows if row[kind] not in NAMING]
+
+
+def _decoded(db: Database, columns: list[str], cells: list[object]) -> dict[str, object]:
+    """The values of a row by column, with the texts of its names."""
+    names = Names(db, ImportLog(), Accounts())
+    fields: dict[str, object] = {}
+    for column, value in zip(columns, cells, strict=True):
+        fields[column] = value.hex() if isinstance(value, bytes) else value
+        if column in _TEXTS:
+            fields[f"{column} (in StringIds)"] = names.text(value)
+    return {name: value for name, value in fields.items() if value is not None}

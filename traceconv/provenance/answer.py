@@ -1,0 +1,41 @@
+"""What `traceconv why` finds for a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from traceconv.formats.locate import Evidence
+
+#: Most pieces that are shown for one row.
+MAX_PIECES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RowRef:
+    """Another row that this one was made from."""
+
+    table: str
+    id: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that is known about where a row came from.
+
+    rows      the row; several where they share an id, such as those of a fusion
+    made_of   rows that it was made from
+    notes     (column, how its value was made); an empty column: the row itself
+    problems  sources that are missing or have changed, a sentence each
+    """
+
+    table: str
+    id: str
+    run_id: int
+    run_label: str
+    rows: Sequence[Mapping[str, object]]
+    evidence: Sequence[Evidence] = ()
+    made_of: Sequence[RowRef] = ()
+    notes: Sequence[tuple[str, str]] = ()
+    problems: Sequence[str] = ()
