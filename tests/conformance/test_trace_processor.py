@@ -140,7 +140,7 @@ class Compared:
                 self._moved.add(row["track_id"])
                 self.counts["exact times"] += 1
             elif not start and self._unbalanced:
-                self.counts["unbalanced ends"] += 1
+                self.counts["unmatched ends"] += 1
             else:
                 self.unexplained.append((row, answer))
 
@@ -151,11 +151,11 @@ class Compared:
         if row["scope"] in ("process", "global"):
             self.counts["scope of instants"] += 1
         elif str(row["tid"]).startswith("-") or str(row["pid"]).startswith("-"):
-            self.counts["negative ids"] += 1
+            self.counts["negative IDs"] += 1
         elif row["tid"] == 0:
-            self.counts["tid 0"] += 1
+            self.counts["thread ID 0"] += 1
         elif (answer[7], answer[8]) in alone:  # their thread is ours, or a part of it, under a number of its own
-            self.counts["quoted ids"] += 1
+            self.counts["quoted IDs"] += 1
         else:
             self.unexplained.append((row, answer))
 
@@ -163,12 +163,12 @@ class Compared:
         tracks = self._sharing[answer[7], answer[8]]
         near = self._busy[row["id"]]
         for entry, holds in (
-            ("instants have no depth", row["scope"] is not None),
-            ("negative ids", str(row["tid"]).startswith("-") and len(tracks) > 1),
-            ("tid 0", len(tracks) > 1 and any(self._tids[track] == 0 for track in tracks)),
+            ("depth of instants", row["scope"] is not None),
+            ("negative IDs", str(row["tid"]).startswith("-") and len(tracks) > 1),
+            ("thread ID 0", len(tracks) > 1 and any(self._tids[track] == 0 for track in tracks)),
             ("overlapping slices", any(one["id"] in self._crossed for one in near)),
             ("exact times", row["track_id"] in self._moved and self._nested_by_doubles(row, near)),
-            ("unbalanced ends", self._unbalanced),
+            ("unmatched ends", self._unbalanced),
         ):
             if holds:
                 self.counts[entry] += 1
@@ -233,11 +233,11 @@ class Compared:
         entries = {
             "slice_spill_overlapping_complete_event": "overlapping slices",
             "trace_sorter_negative_timestamp_dropped": "negative times",
-            "misplaced_end_event": "unbalanced ends",
-            "json_parser_failure": "metadata without use",
-            "flow_invalid_id": "flows that lead back",
-            "flow_duplicate_id": "flows that use an id again",
-            "flow_no_enclosing_slice": "quoted ids",
+            "misplaced_end_event": "unmatched ends",
+            "json_parser_failure": "unused metadata",
+            "flow_invalid_id": "flows back in time",
+            "flow_duplicate_id": "reused flow IDs",
+            "flow_no_enclosing_slice": "quoted IDs",
         }
         for name in ours.keys() | self._stats.keys():
             if ours.get(name, 0) != self._stats.get(name, 0):

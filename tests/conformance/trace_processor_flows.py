@@ -163,31 +163,31 @@ class Flows:
         mine, at, slack = end.slice, end.at, self._slack
         answer = self._answers[mine["id"]]
         if (answer[7], answer[8]) != end.own and "-" not in "".join(end.own):
-            return "tid 0" if mine["track_id"] in self._folded else "quoted ids"
+            return "thread ID 0" if mine["track_id"] in self._folded else "quoted IDs"
         if mine["track_id"] != other["track_id"]:
-            return "tid 0" if mine["track_id"] in self._folded else None
+            return "thread ID 0" if mine["track_id"] in self._folded else None
         if other["scope"] is not None:
-            return "instants have no depth"
+            return "depth of instants"
         if {mine["id"], other["id"]} & self.moved_away:
             return "overlapping slices"
         if at in (mine["ts"], mine["ts"] + mine["dur"], other["ts"], other["ts"] + other["dur"]):
-            return "ends of flows at one time"
+            return "flow ends with equal timestamps"
         if mine["ts"] <= other["ts"] and other["ts"] + other["dur"] < at:
-            return "ends of flows after a slice"
+            return "flow ends after a slice"
         near = (mine["ts"], mine["ts"] + mine["dur"], other["ts"], other["ts"] + other["dur"])
         return "exact times" if slack and any(abs(at - time) <= slack for time in near) else None
 
     def _dropped(self, flow: Row, src: End, dst: End) -> set[str]:
         """Reasons for an arrow that is not there at all."""
         if flow["src_ns"] > self._first[flow["external_id"]]:
-            return {"flows that use an id again"}
+            return {"reused flow IDs"}
         if not str(flow["external_id"]).removeprefix("-").isdigit():
-            return {"names of flows"}
+            return {"flow IDs"}
         if src.at >= dst.at - self._slack:
-            return {"flows that lead back" if src.at > dst.at else "ends of flows at one time"}
+            return {"flows back in time" if src.at > dst.at else "flow ends with equal timestamps"}
         for end in (src, dst):
             # Nothing was begun on the thread that it names.
             if not any(start < end.at for start, _, _ in self._begun.get(end.own, ())):
                 answer = self._answers[end.slice["id"]]
-                return {"ends of flows at one time" if (answer[7], answer[8]) == end.own else "quoted ids"}
+                return {"flow ends with equal timestamps" if (answer[7], answer[8]) == end.own else "quoted IDs"}
         return set()

@@ -1,4 +1,4 @@
-"""The walk-throughs of CONTRIBUTING.md, each followed to the letter in a copy of the package."""
+"""Each walk-through of CONTRIBUTING.md works in a copy of the package."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def copy_of_the_package(folder: Path) -> None:
     shutil.copytree(ROOT / "traceconv", folder / "traceconv", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "schemas", folder / "schemas")
     shutil.copytree(ROOT / "sample_traces", folder / "sample_traces")
-    # As the package's installation has it.
+    # The installed package has the schemas at this path.
     (folder / "traceconv" / "schemas").symlink_to(folder / "schemas")
 
 
 def patch(folder: Path, diff: str) -> None:
-    """Applies a diff whose hunks have no line numbers: what they remove or leave must be in the file once."""
+    """Apply a diff whose hunks have no line numbers: the old lines of a hunk must be in the file exactly once."""
     name, *hunks = re.split(r"^@@\n", diff, flags=re.MULTILINE)
     file = folder / name.removeprefix("--- ").strip()
     text = file.read_text("utf-8")
@@ -40,7 +40,7 @@ def patch(folder: Path, diff: str) -> None:
 
 
 def sh(folder: Path, commands: str) -> str:
-    """Runs commands with the copy of the package; returns what the last one prints."""
+    """Run commands with the copy of the package; return the output of the last one."""
     program = f'#!/bin/sh\nexec "{sys.executable}" -m traceconv "$@"\n'
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "bin" / "traceconv").write_text(program)
@@ -58,7 +58,7 @@ def sh(folder: Path, commands: str) -> str:
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.splitlines()[0])
-def test_a_walk_through_works_as_it_is_written(walk: str, tmp_path: Path) -> None:
+def test_walk_through_works_as_written(walk: str, tmp_path: Path) -> None:
     copy_of_the_package(tmp_path)
     printed = None
     for file, kind, content in _BLOCK.findall(walk):

@@ -1,4 +1,4 @@
-"""The programs in examples/ run, as a user would run them, and say what they are about."""
+"""The programs in examples/ run and print the expected output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-#: Of each example: what it prints, and what it writes.
-SAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+#: Texts that each example prints, and patterns of the files that it writes.
+OUTPUT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ascend_profiling_options": (("iteration 3 ", "Conv2D AI_CORE 18 "), ("profiling/PROF_*/manifest.json",)),
     "furiosa_dataframe": (("ns is the longest", "QuantMatMulV2"), ("trace.json",)),
     "furiosa_simple": (("4 inferences, median ",), ("tracing.json",)),
@@ -29,12 +29,12 @@ SAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def test_every_example_is_run() -> None:
-    assert sorted(SAYS) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+def test_every_example_is_tested() -> None:
+    assert sorted(OUTPUT) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", sorted(SAYS))
-def test_an_example_runs(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(OUTPUT))
+def test_example_runs(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "TRACECONV_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
@@ -45,7 +45,7 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    prints, writes = SAYS[name]
+    prints, writes = OUTPUT[name]
     for text in prints:
         assert text in done.stdout
     for pattern in writes:

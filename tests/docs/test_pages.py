@@ -1,4 +1,4 @@
-"""Every command in the docs runs and prints what its page says; the reference pages are up to date."""
+"""Every command in the docs runs and prints the output on its page; the reference pages are up to date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("tutorial/*.md")) + sorted(DOCS.glob("how-to/*.md"))
 SHELL = ROOT / ".shells" / "newest" / "bin"
 
-#: Blocks that are files.
+#: Kinds of blocks that are files, with their extensions.
 _FILES = {"python": ".py", "toml": ".toml"}
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
@@ -32,9 +32,9 @@ _EXIT_CODE = re.compile(r"\s*# exit code (\d+)$")
 
 @dataclass(frozen=True)
 class Step:
-    """Commands of one block, and what they print together: lines, or None when the page doesn't say.
+    """Commands of one block and the lines they print; None if the page shows no output.
 
-    A block of Python or TOML is a file (its name is in its first line) that later commands use.
+    A block of Python or TOML is a file for later commands; its first line is a comment with its name.
     """
 
     commands: tuple[str, ...]
@@ -56,11 +56,11 @@ def steps(page: Path) -> Iterator[Step]:
 
 
 def run(command: str, folder: Path, capture: pytest.CaptureFixture[str]) -> str:
-    """What a command prints on stdout and then on stderr; its exit code must be the page's."""
+    """Run a command and return its stdout and stderr. Its exit code must be the one on the page."""
     match = _EXIT_CODE.search(command)
     words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
     if words[0] == "traceconv" and not {"|", "<", ">", "&", ";"} & set(words):
-        # In this process: most of what such a command takes is loading what is loaded here already.
+        # Run in this process: imports dominate the time of such a command.
         code = app.run(shlex.split(command, comments=True)[1:])
         printed = "".join(capture.readouterr())
     else:
@@ -68,7 +68,7 @@ def run(command: str, folder: Path, capture: pytest.CaptureFixture[str]) -> str:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=folder,
-            # What `pip install --target` puts beside the shell is found by PYTHONPATH only.
+            # Packages that `pip install --target` installed next to the shell are found by PYTHONPATH only.
             env={**os.environ, "PATH": path, "PYTHONPATH": str(SHELL.parent)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -81,7 +81,7 @@ def run(command: str, folder: Path, capture: pytest.CaptureFixture[str]) -> str:
 
 
 def assert_prints(printed: str, expected: tuple[str, ...], page: str) -> None:
-    """Each line of the page is found in order. Numbers and spaces may differ; … stands for anything."""
+    """Check that the lines of the page are printed in order. Numbers and spaces may differ; … matches anything."""
     rest = iter(_loose(printed))
     for line in expected:
         if line.strip() == "…":
@@ -97,7 +97,7 @@ def _loose(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_of_the_page_do_what_it_says(
+def test_commands_print_what_their_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -114,7 +114,7 @@ def test_commands_of_the_page_do_what_it_says(
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *DOCS.rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for target in _LINK.findall(page.read_text("utf-8")):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -132,7 +132,7 @@ def test_reference_pages_are_up_to_date() -> None:
     assert generator().stale() == []
 
 
-def test_reference_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_pages_are_independent_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     module = generator()
     wide = module.pages()
     monkeypatch.setenv("COLUMNS", "40")
@@ -140,7 +140,7 @@ def test_reference_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.Monke
     assert module.pages() == wide
 
 
-def test_the_check_sees_a_page_that_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_outdated_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = generator()
     shutil.copytree(module.FOLDER, tmp_path / "reference")
     monkeypatch.setattr(module, "FOLDER", tmp_path / "reference")
