@@ -58,5 +58,5 @@ def test_sessions_that_come_and_go_while_a_profile_pauses(tmp_path: Path, seed: 
             "WHERE task.start_ns < s.start_ns OR task.start_ns + task.dur_ns > s.end_ns), "
             "(SELECT count(*) FROM import_log WHERE severity <> 'info')"
         ).fetchall()
-    ops = len(sessions[0].program.ops)
+    ops = len(sessions[0].loaded.program.ops)
     assert counts == (runs, runs, runs * ops, 0, 0)

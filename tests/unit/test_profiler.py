@@ -95,8 +95,8 @@ def test_sessions_made_inside_have_devices_models_and_ops_of_their_own(
     tasks = p.arrow("SELECT device_id, model_id, count(*) AS n FROM task JOIN op USING (run_id, op_id) GROUP BY ALL")
     rows = sorted(tasks.to_pylist(), key=lambda row: int(row["model_id"]))
     assert [(row["device_id"], row["model_id"]) for row in rows] == [
-        (session.device_id, session.model_id),
-        (other.device_id, other.model_id),
+        (session.device_id, session.loaded.model_id),
+        (other.device_id, other.loaded.model_id),
     ]
     assert {row["model_name"] for row in p.arrow("op").to_pylist()} == {"mini_resnet", "mini_transformer"}
     # All memory of the session that was closed inside is free again.

@@ -300,7 +300,7 @@ def test_ranges_of_a_stream_are_one_each_whatever_their_order() -> None:
 def test_modules_of_a_model_are_nested_ranges_on_two_threads() -> None:
     with traceconv.Session("mini_resnet") as session, traceconv.profile() as p:
         session.run(session.random_inputs())
-        paths = {op.scope_path for op in session.program.ops}
+        paths = {op.scope_path for op in session.loaded.program.ops}
     rows = p.arrow(
         "SELECT r.*, t.name AS track FROM range AS r JOIN track AS t USING (run_id, track_id) WHERE r.kind = 'module'"
     ).to_pylist()
@@ -421,10 +421,10 @@ def test_a_generator_that_ends_in_the_midst_of_a_run_does_not_cut_the_run() -> N
         next(made)
         with session._running():  # as when the garbage collector finishes it there
             begun = PROCESS._new_id()
-            begin = RangeBegin(PROCESS.clock.now(), begun, PROCESS.thread_id(), "module", "run", "", step_id=1)
+            begin = RangeBegin(PROCESS.clock.now(), begun, PROCESS.threads.current(), "module", "run", "", step_id=1)
             session._log.range_begin(begin, 0)
             made.close()  # type: ignore[attr-defined]
-            session._log.range_end(PROCESS.clock.now(), begun, PROCESS.thread_id(), "module")
+            session._log.range_end(PROCESS.clock.now(), begun, PROCESS.threads.current(), "module")
     rows = p.arrow("SELECT name, dur_ns FROM range WHERE name IN ('run', 'around')").to_pylist()
     assert len(rows) == 2 and all(row["dur_ns"] > 0 for row in rows)
     assert not [row for row in p.arrow("import_log").to_pylist() if row["severity"] != "info"]

@@ -1,7 +1,7 @@
 """One profile of a running process: its recorder, whether it is paused, and the spans that are open in it.
 
-A span that is open when the profile ends has no end in the log. One that is open at a pause ends there in the log, and
-begins again at the resume: pieces after the first say so in their args: `"continues": <span_id of the piece before>`.
+A span that is open when the profile ends has no end in the log. One that is open at a pause ends there in the log and
+begins again at the resume; the args of later pieces have `"continues": <span_id of the previous piece>`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,17 @@ from traceconv._version import __version__
 from traceconv.base.errors import OutputError
 from traceconv.runtime.event_log import EventStore, RangeBegin, Taken
 from traceconv.runtime.identity import Identity, real_identity
-from traceconv.runtime.lower import Program
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.profile_options import ProfileOptions
-from traceconv.runtime.recorder import Recorder
-from traceconv.runtime.spec import DeviceSpec
+from traceconv.runtime.recorder import LoadedModel, Recorder
+from traceconv.runtime.threads import FIRST_TASK_THREAD
 
-#: Lines of asyncio tasks have numbers from here on: only spans are on them.
-FIRST_TASK_THREAD = 3 << 30
 WRITER = f"traceconv {__version__} reference NPU"
 
 
 @dataclass(slots=True, eq=False)
 class OpenSpan:
-    """A span that has begun in a capture. `piece_id`: its piece in the log that is open; 0 while there is none."""
+    """A span that has begun in a capture. `piece_id`: its open piece in the log; 0 for none."""
 
     span_id: int
     name: str
@@ -42,9 +39,9 @@ class OpenSpan:
 
 
 class Capture:
-    """What is being recorded into one folder below `parent`, from now on.
+    """A recording into a new folder below `parent`, beginning now.
 
-    now, new_id    the host clock; the next number of a range
+    now, new_id      the host clock; the next number of a range
     describe_thread  the arguments of `Recorder.thread` for a thread
     """
 
@@ -61,7 +58,7 @@ class Capture:
         self.folder = parent / self.identity.folder_name
         self.paused = False
         self.closed = False
-        #: What went wrong when records were written; nothing is recorded any more then.
+        #: The error that ended the recording, when records could not be written.
         self.failure: OutputError | None = None
         self.recorder = Recorder(
             self.folder,
@@ -76,21 +73,22 @@ class Capture:
         self._lock = threading.RLock()
         self._spans: dict[int, OpenSpan] = {}
         self._lanes: dict[int, list[OpenSpan]] = {}
-        #: When the pause began that is not over: pieces that are open in the log end there.
+        #: When the current pause began: pieces that are open in the log end there.
         self._pause_ns = 0
         self._devices: dict[int, set[int]] = {}
         self._models: dict[int, str] = {}
         self._fused: set[int] = set()
+        #: Model → its device, and what was allocated when the log paused.
         self._held: dict[int, tuple[int, dict[int, MemoryEvent]]] = {}
         self.start_ns = now()
-        self._tell_capture()
+        self._describe_self()
 
     @property
     def recording(self) -> bool:
-        """Whether what happens now is logged."""
+        """Whether events are logged at present."""
         return not self.paused and not self.closed and self.failure is None
 
-    def _tell_capture(self) -> None:
+    def _describe_self(self) -> None:
         names = set(self._models.values())
         identity = self.identity
         self.recorder.capture(
@@ -100,73 +98,74 @@ class Capture:
 
     # Sessions
 
-    def describe(
-        self, device_id: int, spec: DeviceSpec, streams: dict[int, str], model_id: int, program: Program, op_base: int
-    ) -> None:
-        """A session that runs from now on, or was there before: its device, streams, model and ops."""
+    def describe(self, model: LoadedModel) -> None:
+        """Describe a session: its device, streams, model and ops."""
         with self._lock:
-            if model_id in self._models:
+            if model.model_id in self._models:
                 return
-            recorder, known = self.recorder, self._devices.setdefault(device_id, set())
-            new = {stream: name for stream, name in streams.items() if stream not in known}
-            recorder.add_device(device_id, spec.clock_hz)
+            recorder, known = self.recorder, self._devices.setdefault(model.device_id, set())
+            new = {stream: name for stream, name in model.stream_names.items() if stream not in known}
+            recorder.add_device(model.device_id, model.spec.clock_hz)
             if not known or new:
-                recorder.device(spec, device_id, new)
+                recorder.device(model.spec, model.device_id, new)
                 known.update(new)
-            recorder.model(spec, program, model_id, op_base=op_base, fusions=False)
-            self._models[model_id] = program.graph.name
-            self._tell_capture()
+            recorder.model(model.spec, model.program, model.model_id, op_base=model.op_base, fusions=False)
+            self._models[model.model_id] = model.program.graph.name
+            self._describe_self()
 
-    def knows(self, model_id: int) -> bool:
-        """Whether `describe` was told of a model."""
-        return model_id in self._models
+    def knows(self, model: LoadedModel) -> bool:
+        """Whether a model was described."""
+        return model.model_id in self._models
 
-    def describe_fusions(self, model_id: int, program: Program, op_base: int) -> None:
-        """A model runs its first iteration: only then its fusions are of interest."""
+    def describe_fusions(self, model: LoadedModel) -> None:
+        """Describe the fusions of a model that is about to run its first iteration; they matter only then."""
         with self._lock:
-            if model_id not in self._fused:
-                self._fused.add(model_id)
-                self.recorder.fusions(program, op_base=op_base)
+            if model.model_id not in self._fused:
+                self._fused.add(model.model_id)
+                self.recorder.fusions(model.program, op_base=model.op_base)
 
-    def hold(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
-        """What a session has allocated now, where the log begins or goes on: it gets what differs."""
+    def update_memory(self, model: LoadedModel, held: list[MemoryEvent]) -> None:
+        """Log how the memory of a session differs from what the log says, when the log begins or resumes."""
+        self._update_memory(model.model_id, model.device_id, held)
+
+    def _update_memory(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
         with self._lock:
             before = self._held.get(model_id, (device_id, {}))[1]
             now = {event.block_id: event for event in held}
-            for block_id, event in before.items():
-                if block_id not in now:
-                    gone = MemoryEvent(
-                        self._now(), "free", event.kind, block_id, event.address, event.size_bytes,
-                        held[-1].used_bytes if held else 0, held[-1].reserved_bytes if held else 0,
-                        event.pool, event.purpose, None, None,
-                    )  # fmt: skip
-                    self.recorder.memory([gone], device_id)
-            for block_id, event in now.items():
-                if block_id not in before:
-                    self.recorder.memory([event], device_id)
+            used, reserved = (held[-1].used_bytes, held[-1].reserved_bytes) if held else (0, 0)
+            freed = [
+                MemoryEvent(
+                    self._now(), "free", event.kind, block_id, event.address, event.size_bytes, used, reserved,
+                    event.pool, event.purpose, None, None,
+                )
+                for block_id, event in before.items()
+                if block_id not in now
+            ]  # fmt: skip
+            added = [event for block_id, event in now.items() if block_id not in before]
+            self.recorder.memory([*freed, *added], device_id)
             self._held[model_id] = device_id, {}
 
-    def let_go(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
-        """What a session has allocated when the log stops for a while."""
+    def remember_memory(self, model: LoadedModel, held: list[MemoryEvent]) -> None:
+        """Remember what a session has allocated when the log pauses."""
         with self._lock:
-            self._held[model_id] = device_id, {event.block_id: event for event in held}
+            self._held[model.model_id] = model.device_id, {event.block_id: event for event in held}
 
-    def hold_none(self, open_models: set[int]) -> None:
-        """The log goes on, and of the models that it knew only these are still there: the others' memory is free."""
+    def free_all_but(self, open_models: set[int]) -> None:
+        """Log that the memory of all models but these was freed during a pause."""
         for model_id, (device_id, _) in list(self._held.items()):
             if model_id not in open_models:
-                self.hold(model_id, device_id, [])
+                self._update_memory(model_id, device_id, [])
 
     # Spans of the user
 
     def span_begin(self, span_id: int, parent_id: int, name: str, args: str, thread_id: int, cut: bool) -> None:
-        """A span begins on a thread now; while paused it waits for the resume. `cut`: its texts were too long."""
+        """Begin a span on a thread; while paused it waits for the resume. `cut`: its texts were too long."""
         with self._lock:
             if self.closed:
                 return
             span = OpenSpan(span_id, name, args, thread_id, parent_id, cut, 0)
             self._spans[span_id] = span
-            # Spans that a signal's handler begins meanwhile have ended by now, with their lane.
+            # Spans that a signal handler begins meanwhile have ended by now, with their lane.
             lane = self._lanes.get(thread_id, [])
             lane.append(span)
             self._lanes[thread_id] = lane
@@ -174,9 +173,9 @@ class Capture:
                 self._open(span, self._now())
 
     def span_end(self, span_id: int, exception: str, thread_id: int) -> None:
-        """A span that began while this was recorded ends, by an exception of that type if there is one.
+        """End a span that began during this capture; `exception` is the type of the exception that ended it, if any.
 
-        thread_id  the thread on which nothing else is open but spans; 0: none that is known
+        thread_id  a thread on which only spans are open; 0: unknown
         """
         with self._lock:
             span = self._spans.pop(span_id, None)
@@ -191,18 +190,13 @@ class Capture:
             self._close(span, self._pause_ns if self.paused else self._now(), exception, apart)
 
     def parent(self, span_id: int) -> int:
-        """The open piece of a span of the user; 0 where it is not in this log."""
+        """Return the open piece of a span; 0 if it is not in this log."""
         span = self._spans.get(span_id)
         return 0 if span is None else span.piece_id
 
     def _open(self, span: OpenSpan, now: int) -> None:
-        args = span.args
-        if span.last_piece_id:
-            known = json.loads(args) if args else {}
-            args = json.dumps({**known, "continues": span.last_piece_id}, ensure_ascii=False)
-            span.piece_id = self._new_id()
-        else:
-            span.piece_id = span.span_id
+        args = continued(span.args, span.last_piece_id) if span.last_piece_id else span.args
+        span.piece_id = self._new_id() if span.last_piece_id else span.span_id
         begin = RangeBegin(
             now, span.piece_id, span.thread_id, "annotation", span.name, "annotation", args, cut=span.cut
         )
@@ -214,15 +208,15 @@ class Capture:
             span.last_piece_id, span.piece_id = span.piece_id, 0
 
     def pause_spans(self) -> None:
-        """Open spans end here, if they are there at the end of the pause."""
+        """Note where open spans end, if they are still open at the resume."""
         with self._lock:
             self._pause_ns = self._now()
 
     def continue_spans(self) -> None:
-        """Open spans end where the pause began, and go on in the log."""
+        """End open spans where the pause began, and begin their next pieces."""
         with self._lock:
             now = self._now()
-            for lane in list(self._lanes.values()):  # a handler that runs meanwhile may begin a span
+            for lane in list(self._lanes.values()):  # a signal handler may begin a span meanwhile
                 for span in reversed(lane):
                     self._close(span, self._pause_ns)
                 for span in lane:
@@ -231,7 +225,7 @@ class Capture:
     # Ranges of the runtime
 
     def parent_of(self, kind: str, parent_id: int) -> int:
-        """The range in the log that a range of a kind is part of; the user's code surrounds inferences."""
+        """Return the range in this log around a range of a kind; inferences are inside the user's spans."""
         if kind == "inference":
             return self.parent(parent_id)
         return parent_id if self._has_inferences else 0
@@ -239,7 +233,7 @@ class Capture:
     # Files
 
     def write(self, taken: Taken, store: EventStore) -> None:
-        """Writes what was logged, and what waits here. Keeps the error when the disk refuses."""
+        """Write events, and what is pending here; keep the error when that fails."""
         if self.failure is not None or self.closed:
             return
         try:
@@ -250,7 +244,7 @@ class Capture:
             self.failure = error
 
     def close(self, ended: str) -> None:
-        """The log is whole. Raises OutputError when it could not be written."""
+        """Complete the log. Raises OutputError when it could not be written."""
         with self._lock:
             self.closed = True
             if self.failure is not None:
@@ -268,10 +262,16 @@ class Capture:
             )
 
     def abandon(self) -> None:
-        """The log ends in the midst of it, and is marked as cut off."""
+        """End the log, marked as truncated."""
         self.closed = True
         self.recorder.abandon()
 
     def forget(self) -> None:
-        """In the child of a fork: the log is the parent's."""
+        """In the child of a fork: the log belongs to the parent."""
         self.closed = True
+
+
+def continued(args: str, span_id: int) -> str:
+    """Return the args of the piece of a span that follows the piece `span_id`."""
+    known = json.loads(args) if args else {}
+    return json.dumps({**known, "continues": span_id}, ensure_ascii=False)

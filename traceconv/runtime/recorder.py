@@ -118,6 +118,18 @@ class _HeadColumns:
         self.defined = np.pad(self.defined, (0, len(heads)))
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model of a session on its device; `model_id`, `op_base`: its number and that of its first op in logs."""
+
+    program: Program
+    spec: DeviceSpec
+    device_id: int
+    stream_names: Mapping[int, str]
+    model_id: int
+    op_base: int
+
+
 class Recorder(EventLog):
     """Collects the records of one capture and writes them to `folder`.
 

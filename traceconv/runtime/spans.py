@@ -131,7 +131,7 @@ class span:  # noqa: N801 - used like the functions that it stands beside
                 _reset(token)
             PROCESS.span_end(span_id, exception)
         elif on_stream is not None:
-            PROCESS.stream_span_end(on_stream, exception)
+            PROCESS.stream_spans.end(on_stream, exception)
 
     def _again(self) -> span:
         """One of its own for each call: calls may overlap."""

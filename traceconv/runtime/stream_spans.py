@@ -1,17 +1,15 @@
-"""Labelled ranges on a stream of a device: from the start of the first task that ends inside to the end of the last.
+"""Spans on a stream of a device: from the start of the first task that ends inside to the end of the last.
 
-What a range covers is known when the device is done, so it is logged at its end, once no range around it on
-its stream is open. Ranges of two threads may overlap on a stream without nesting. One that is open when the profile
-ends has no end in the log.
+What a span covers is known when the device is done, so it is logged at its end, once no span around it on its stream
+is open. Spans of two threads may overlap without nesting. One that is open when the profile ends has no end in the log.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from traceconv.runtime.capture import Capture
+from traceconv.runtime.capture import Capture, continued
 from traceconv.runtime.event_log import enum_values
 from traceconv.runtime.recorder import RangeEvent
 
@@ -20,7 +18,7 @@ _HALVES = enum_values("stream_range", "event")
 
 @dataclass(slots=True, eq=False)
 class StreamSpan:
-    """A range that is open. `bounds`: what each profile has seen of it, as (first tick, last tick)."""
+    """An open span. `bounds`: (first tick, last tick) seen by each capture; `pieces`: its latest piece in each."""
 
     device_id: int
     stream_id: int
@@ -31,14 +29,14 @@ class StreamSpan:
     pieces: dict[Capture, int] = field(default_factory=dict)
 
     def see(self, capture: Capture, start: int, end: int) -> None:
-        """A task of its stream, in readings of the device's counter."""
+        """Extend the span to a task on its stream, in readings of the device's counter."""
         first, last = self.bounds.get(capture, (start, end))
         self.bounds[capture] = min(first, start), max(last, end)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range as it goes into a log. `end` None: it is open when the profile ends."""
+    """A piece of a span, as logged. `end` None: it is open when the profile ends."""
 
     start: int
     end: int | None
@@ -50,7 +48,7 @@ class Piece:
 
 
 class StreamSpans:
-    """The ranges of all streams that are open, and those that wait for one around them."""
+    """The open spans of all streams, and the finished ones that wait for a span around them."""
 
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id
@@ -58,45 +56,45 @@ class StreamSpans:
         self._waiting: dict[tuple[Capture, int, int], list[Piece]] = {}
 
     def begin(self, device_id: int, stream_id: int, name: str, args: str, cut: bool) -> StreamSpan:
-        """A range begins on a stream."""
+        """Begin a span on a stream."""
         span = StreamSpan(device_id, stream_id, name, args, cut)
         self.open.append(span)
         return span
 
     def end(self, span: StreamSpan, exception: str) -> None:
-        """A range ends; what can be logged is."""
+        """End a span, and log what can be logged; `exception` is the type of the exception that ended it, if any."""
         if span not in self.open:
-            return  # one of the parent, which a child of a fork leaves
+            return  # the child of a fork leaves a span of its parent
         self.open.remove(span)
         for capture in list(span.bounds):
-            self._put_aside(span, capture, exception)
+            self._finish_piece(span, capture, exception)
         self._log(span.device_id, span.stream_id)
 
     def forget(self) -> None:
-        """In the child of a fork: all that is open is the parent's."""
+        """In the child of a fork: all open spans belong to the parent."""
         self.open.clear()
         self._waiting.clear()
 
     def cut(self, capture: Capture, *, for_good: bool = False) -> None:
-        """A profile goes on after a pause, or ends `for_good`: what it has seen of open ranges is logged."""
+        """Log what a capture has seen of open spans when it resumes or, `for_good`, ends."""
         for span in self.open:
             if capture in span.bounds:
-                self._put_aside(span, capture, is_open=for_good)
+                self._finish_piece(span, capture, is_open=for_good)
         for waiting, device_id, stream_id in list(self._waiting):
             if waiting is capture:
                 self._write(capture, device_id, stream_id)
 
     def see(self, device_id: int, stream_id: int, start: int, end: int, captures: tuple[Capture, ...]) -> None:
-        """A task is done."""
+        """Note a finished task."""
         for span in self.open:
             if span.device_id == device_id and span.stream_id == stream_id:
                 for capture in captures:
                     if capture.recording and capture.options.selection.tasks:
                         span.see(capture, start, end)
 
-    def _put_aside(self, span: StreamSpan, capture: Capture, exception: str = "", *, is_open: bool = False) -> None:
+    def _finish_piece(self, span: StreamSpan, capture: Capture, exception: str = "", *, is_open: bool = False) -> None:
         first, last = span.bounds.pop(capture)
-        args = span.args if capture not in span.pieces else _continued(span.args, span.pieces[capture])
+        args = span.args if capture not in span.pieces else continued(span.args, span.pieces[capture])
         span_id = span.pieces[capture] = self._new_id()
         piece = Piece(first, None if is_open else last, span_id, span.name, args, span.cut, exception)
         self._waiting.setdefault((capture, span.device_id, span.stream_id), []).append(piece)
@@ -115,7 +113,7 @@ class StreamSpans:
 
 
 def range_events(pieces: list[Piece]) -> list[RangeEvent]:
-    """Begins and ends in the order of time: of one tick ends come first, and the longest begins first."""
+    """Return begins and ends sorted by time; at the same tick ends come first, then the longest begins first."""
     longest_first = sorted(pieces, key=lambda piece: (piece.start, piece.end is not None, -(piece.end or 0)))
     halves: list[tuple[int, int, int]] = []
     for place, piece in enumerate(longest_first):
@@ -136,8 +134,3 @@ def range_events(pieces: list[Piece]) -> list[RangeEvent]:
             open_places.remove(place)
             events.append(RangeEvent(ticks, piece.span_id, piece.exception, "", _HALVES[half]))
     return events
-
-
-def _continued(args: str, span_id: int) -> str:
-    known = json.loads(args) if args else {}
-    return json.dumps({**known, "continues": span_id}, ensure_ascii=False)
