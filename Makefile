@@ -1,26 +1,26 @@
-# What a person or CI does with a clone. Each target brings its own virtual environment.
+# Targets for developers and CI. Each one creates the virtual environment if necessary.
 
-# Any Python from 3.10 on: `make PYTHON=python3.12 test`.
+# Python 3.10 or later: `make PYTHON=python3.12 test`.
 PYTHON ?= python3
-# Processes that run the tests: a number, or `auto` for one a core.
+# Number of test processes; `auto`: one per core.
 TEST_JOBS ?= auto
 
-# How long `make fuzz` goes on, and where it begins: another seed makes other inputs.
+# Duration of `make fuzz`, and the seed of its inputs.
 FUZZ_SECONDS ?= 1200
 FUZZ_SEED ?= 0
 FUZZ_INPUTS ?=
-# Inputs that `make sanitize` reads.
+# Number of inputs of `make sanitize`.
 SANITIZE_INPUTS ?= 3000
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 OLDEST_SHELL := 1.4.4
-# As pyproject.toml allows.
+# The oldest version that pyproject.toml allows.
 OLDEST_PACKAGE := 1.5.2
 SHELLS := .shells/oldest/bin/duckdb .shells/newest/bin/duckdb .shells/oldest-package/duckdb/__init__.py
 
-# A step of the demo: the command, as a person types it, and what it prints.
+# A step of the demo: print the command, then run it.
 define show
 @printf '\n$$ %s\n' '$(1)'; PATH="$(CURDIR)/$(BIN):$$PATH" $(1)
 endef
@@ -33,11 +33,11 @@ export PIP_NO_INPUT := 1
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-long fuzz sanitize check bench docs format package-check wheel clean
 
-help: ## say what there is
-	@echo "make TARGET, with one of:"
+help: ## list the targets
+	@echo "Usage: make TARGET"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 — \2/p' $(MAKEFILE_LIST)
 
-demo: $(READY) ## record a real network, ingest it, report, and export its timeline (about a minute)
+demo: $(READY) ## record ResNet-50, ingest it, report, and export its timeline (about a minute)
 	@rm -rf demo && mkdir demo
 	$(call show,traceconv record resnet50 -o demo/raw --iterations 5)
 	$(call show,traceconv ingest demo/raw --db demo/trace.duckdb)
@@ -52,17 +52,18 @@ demo: $(READY) ## record a real network, ingest it, report, and export its timel
 test: $(READY) $(SHELLS) ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) -m "not long"
 
-test-long: $(READY) ## run the tests that take minutes: whole networks, 10,000 nodes
+test-long: $(READY) ## run the tests that take minutes: complete networks, 10,000 nodes
 	@$(BIN)/python -m pytest -m long
 
-fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FUZZ_INPUTS=N: so many)
+fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FUZZ_INPUTS=N: N inputs)
 	@$(BIN)/python -m tests.fuzz $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) --seed $(FUZZ_SEED)
 
-# The checkers come first in the process, and Python's memory from malloc, so that each object has its guarded bounds.
-# Python frees little at its end: leaks are not looked for. The C++ library must be known to them before DuckDB throws.
+# The sanitizer libraries are loaded first, and Python allocates with malloc, so that every object is bounds-checked.
+# Leak detection is off because Python doesn't free everything at exit. libstdc++ is preloaded because DuckDB throws
+# C++ exceptions.
 SANITIZED := build/sanitize
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
-sanitize: $(READY) ## run the tests of the C extension, and mutated traces, under the address and undefined behaviour sanitizers
+sanitize: $(READY) ## test the C extension, also on mutated traces, with address and undefined behaviour sanitizers
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	@cp -R traceconv tests setup.py pyproject.toml README.md $(SANITIZED) && rm -f $(SANITIZED)/traceconv/native/*.so
 	@cd $(SANITIZED) && TRACECONV_CFLAGS="$(SANITIZE)" "$(CURDIR)/$(BIN)/python" setup.py -q build_ext --inplace > build.log 2>&1 \
@@ -76,7 +77,7 @@ sanitize: $(READY) ## run the tests of the C extension, and mutated traces, unde
 			--target chrome_json --target chrome_json_rows --target own_export \
 			--target perfetto_proto --target perfetto_proto_rows --out "$(CURDIR)/build/fuzz"
 
-check: $(READY) ## all that CI asks for: style, types, layers, docs, package, tests
+check: $(READY) ## run everything that CI runs: style, types, layers, docs, package, tests
 	@echo "check: style";   $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@echo "check: types";   $(BIN)/mypy --no-error-summary
 	@echo "check: layers";  $(BIN)/lint-imports --no-logo > $(VENV)/layers.log 2>&1 || { cat $(VENV)/layers.log; exit 1; }
@@ -85,18 +86,19 @@ check: $(READY) ## all that CI asks for: style, types, layers, docs, package, te
 	@echo "check: tests"
 	@$(MAKE) --no-print-directory test
 
-bench: $(READY) ## measure speed and memory against the bars
+bench: $(READY) ## measure speed and memory against the targets
 	@$(BIN)/python -m benchmarks
 
-docs: $(READY) ## write docs/reference again from the schemas, the reports and the commands
+docs: $(READY) ## regenerate docs/reference from the schemas, the reports and the commands
 	@$(BIN)/python docs/generate.py
 
-format: $(READY) ## put the code into its one layout
+format: $(READY) ## format the code
 	@$(BIN)/ruff check --quiet --fix --exit-zero . && $(BIN)/ruff format .
 
-# The wheel is built from the sdist, and run where the checkout can't be seen: only what is in it can be found.
-# Dependencies come from .venv by a path file, whose own path files (the editable install's) don't count there.
-package-check: $(READY) ## build sdist and wheel, and run the wheel alone
+# The wheel is built from the sdist and tested in an environment without the checkout, to find files missing from it.
+# A path file makes the dependencies of .venv available; the path files in .venv itself (of the editable install) have
+# no effect there.
+package-check: $(READY) ## build sdist and wheel, and test the installed wheel
 	@echo "check: package"
 	@rm -rf build/package && mkdir -p build/package
 	@$(BIN)/python -m build --no-isolation --outdir build/package . > build/package/build.log 2>&1 \
@@ -110,36 +112,36 @@ package-check: $(READY) ## build sdist and wheel, and run the wheel alone
 	@$(BIN)/python .ci/check_wheel.py build/package/traceconv-*.whl
 	@cd build/package && PYTHONPATH= PYTHONNOUSERSITE=1 venv/bin/python ../../.ci/check_package.py
 
-# From Python 3.11 on one wheel serves every later version (cp311-abi3).
-wheel: $(READY) ## build a wheel into dist, and load its C extension in every Python that is installed here
+# A wheel built by Python 3.11 or later supports all versions from 3.11 (cp311-abi3).
+wheel: $(READY) ## build a wheel into dist, and load its C extension with every installed Python
 	@rm -rf dist/*.whl && mkdir -p build
 	@$(BIN)/python -m build --no-isolation --wheel --outdir dist . > build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
 	@$(BIN)/python .ci/check_wheel.py dist/traceconv-*.whl
 
-clean: ## remove all that was made, the virtual environment too
+clean: ## remove all generated files and the virtual environment
 	rm -rf $(VENV) .shells demo build dist *.egg-info trace.duckdb trace.duckdb.* \
 		.mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml setup.py $(wildcard traceconv/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "traceconv needs Python 3.10 or newer; name one: make PYTHON=python3.12 …" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); } \
-		|| { rm -rf $(VENV); echo "can't make $(VENV); on Debian: apt install python3-venv" >&2; exit 1; }
+		|| { echo "traceconv needs Python 3.10 or newer; specify one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); } \
+		|| { rm -rf $(VENV); echo "can't create $(VENV); on Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "installing traceconv and its tools into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@$(BIN)/python -m compileall -q traceconv  # as pip does with what it copies
+	@$(BIN)/python -m compileall -q traceconv  # pip does this only for files that it copies
 	@touch $@
 
-# Shells as people have them: every report is run in the oldest and the newest. Without them those tests are skipped.
+# The tests run every report in the oldest and the newest DuckDB shell; without the shells these tests are skipped.
 .shells/oldest/bin/duckdb:
 	@$(BIN)/python -m pip install --quiet --upgrade --target .shells/oldest duckdb-cli==$(OLDEST_SHELL) \
-		|| echo "no DuckDB shell $(OLDEST_SHELL) here: the tests that need it are skipped" >&2
+		|| echo "DuckDB shell $(OLDEST_SHELL) is not available: the tests that need it are skipped" >&2
 .shells/newest/bin/duckdb:
 	@$(BIN)/python -m pip install --quiet --upgrade --target .shells/newest duckdb-cli \
-		|| echo "no DuckDB shell here: the tests that need it are skipped" >&2
-# traceconv itself is run on the oldest DuckDB that it allows.
+		|| echo "DuckDB shell is not available: the tests that need it are skipped" >&2
+# The tests also run traceconv with the oldest DuckDB that it supports.
 .shells/oldest-package/duckdb/__init__.py:
 	@$(BIN)/python -m pip install --quiet --upgrade --no-deps --target .shells/oldest-package duckdb==$(OLDEST_PACKAGE) \
-		|| echo "no duckdb $(OLDEST_PACKAGE) here: the tests that need it are skipped" >&2
+		|| echo "duckdb $(OLDEST_PACKAGE) is not available: the tests that need it are skipped" >&2
 $(SHELLS): | $(READY)

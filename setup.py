@@ -1,4 +1,4 @@
-"""The part in C: all else about the package stands in pyproject.toml."""
+"""Build the C extension. Everything else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("traceconv/native")
-#: From Python 3.11 on one module serves every later version: 3.10 lacks buffers in its limited API, and builds its own.
+#: From Python 3.11, one module supports all later versions. The limited API of 3.10 lacks buffers: it needs its own.
 ABI3 = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 class BuildNative(build_ext):
-    """In a checkout, a module that was built under another name is deleted: Python might load it instead."""
+    """Build in a checkout, deleting modules built under other names, which Python might load instead."""
 
     def run(self) -> None:
         if self.inplace or self.editable_mode:
@@ -34,7 +34,7 @@ setup(
             depends=sorted(path.as_posix() for path in NATIVE.glob("*.h")),
             define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
             py_limited_api=ABI3,
-            # `make sanitize` asks for other code.
+            # `make sanitize` sets other flags.
             extra_compile_args=os.environ.get("TRACECONV_CFLAGS", "-O3").split(),
             extra_link_args=os.environ.get("TRACECONV_CFLAGS", "").split(),
             # Where there is no C compiler it is left out, and slower ways are taken (traceconv/native/__init__.py).

@@ -1,6 +1,6 @@
-"""Is the installed package whole? Run by the Python that has the wheel, where the checkout can't be imported.
+"""Check that the installed wheel is complete: it has all data files, and `traceconv schema` finds its schemas.
 
-Every data file of the checkout must be in the package, and `traceconv schema` must find its schemas.
+Run it with the Python in which the wheel is installed, where the checkout can't be imported.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import traceconv
 from traceconv.schema import records, tables
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Folder of the checkout → the package that it becomes.
+#: Folder of the checkout → package.
 FOLDERS = {"schemas": "traceconv.schemas", "traceconv": "traceconv"}
 
 
 def main() -> None:
-    """Ends with a sentence on stderr and 1 when something is missing."""
+    """Exit with an error on stderr and code 1 if something is missing."""
     if ROOT in Path(traceconv.__file__).resolve().parents and "site-packages" not in traceconv.__file__:
         sys.exit(f"package: {traceconv.__file__} is the checkout, not the wheel")
     missing = []
     for folder, package in FOLDERS.items():
         installed = resources.files(package)
         for path in sorted((ROOT / folder).rglob("*")):
-            place = path.relative_to(ROOT / folder)
-            if path.is_file() and "__pycache__" not in place.parts and not (installed / str(place)).is_file():
-                missing.append(f"{folder}/{place}")
+            relative = path.relative_to(ROOT / folder)
+            if path.is_file() and "__pycache__" not in relative.parts and not (installed / str(relative)).is_file():
+                missing.append(f"{folder}/{relative}")
     if missing:
         sys.exit(f"package: not in the wheel: {', '.join(missing)}")
     program = Path(sys.executable).parent / "traceconv"

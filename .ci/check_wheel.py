@@ -1,6 +1,6 @@
-"""Does the C extension in a wheel load? `check_wheel.py WHEEL`, for every Python of this machine that the wheel is for.
+"""`check_wheel.py WHEEL`: load the C extension of a wheel in every installed Python that the wheel supports.
 
-A wheel that was built by Python 3.11 or newer is for all of them from 3.11 on; one of 3.10 is for 3.10 alone.
+A wheel built by Python 3.11 or newer supports all versions from 3.11; one built by 3.10 supports 3.10 only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ assert native.Nester().finish() == (b"", b"")
 
 
 def pythons() -> dict[tuple[int, int], str]:
-    """The newest of each version in PATH, and in pyenv's folder; this one for its own."""
+    """The interpreters in PATH and in pyenv's folder, one per version; the running one for its own version."""
     folders = [*map(Path, os.get_exec_path()), *Path.home().glob(".pyenv/versions/*/bin")]
     found = {}
     for path in sorted({path for folder in folders for path in folder.glob("python3.*")}):
@@ -36,7 +36,7 @@ def pythons() -> dict[tuple[int, int], str]:
 
 
 def main() -> None:
-    """Ends with a sentence on stderr and 1 when it does not load."""
+    """Exit with an error on stderr and code 1 if the extension does not load."""
     wheel = Path(sys.argv[1])
     this = sys.version_info[:2]
     tag = "cp311-abi3" if this >= (3, 11) else f"cp{this[0]}{this[1]}-cp{this[0]}{this[1]}"
@@ -46,13 +46,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         modules = [name for name in archive.namelist() if name.endswith(".so")]
         if len(modules) != 1:
-            sys.exit(f"wheel: {len(modules)} C extensions in it instead of one: {', '.join(modules)}")
+            sys.exit(f"wheel: {wheel.name} has {len(modules)} C extensions instead of one: {', '.join(modules)}")
         module = archive.extract(modules[0], folder)
         for version, python in sorted(pythons().items()):
             if version == this or min(version, this) >= (3, 11):
                 done = subprocess.run([python, "-c", _LOAD, module], capture_output=True, text=True, check=False)
                 if done.returncode:
-                    sys.exit(f"wheel: {python} can't use {modules[0]}:\n{done.stderr}")
+                    sys.exit(f"wheel: {python} can't load {modules[0]}:\n{done.stderr}")
                 loaded.append(".".join(map(str, version)))
     print(f"wheel: {wheel.name}, C extension loaded by Python {', '.join(loaded)}")
 

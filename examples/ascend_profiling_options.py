@@ -1,4 +1,4 @@
-"""What to collect, in the words of Ascend's profiling_options: a JSON text, which could be a file as well."""
+"""Select what to record with Ascend's `profiling_options`: JSON text, or the path of a JSON file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A profile of a few inferences with a label on the first, as in Furiosa's example `simple`."""
+"""Profile a few inferences with labels, as in Furiosa's example `simple`."""
 
 import traceconv
 

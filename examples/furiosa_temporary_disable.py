@@ -1,4 +1,4 @@
-"""Runs between pause and resume leave no trace, as in Furiosa's example `temporary_disable`."""
+"""Pause and resume a profile, as in Furiosa's example `temporary_disable`."""
 
 import traceconv
 

@@ -1,4 +1,4 @@
-"""A function of which each call is a profile, and a block of which each entry is one, as with MegEngine's Profiler."""
+"""Profile each call of a function and each entry of a block, as with MegEngine's Profiler."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""One convolution alone on the device, as with RAF's op profiler: its latency, its workspace, and the cache."""
+"""Profile one convolution, as with RAF's op profiler: latency, workspace and cache."""
 
 import traceconv
 from traceconv.runtime import op_cache

@@ -1,4 +1,4 @@
-"""Latency of each op and use of memory, by start, stop, get, clear and dump, as with RAF's profilers."""
+"""Measure op latency and memory with start, stop, get, clear and dump, as with RAF's profilers."""
 
 import traceconv
 
