@@ -151,7 +151,7 @@ BAD = {
     "zeros": (bytes(100), "is empty"),
     "text": (b"killed by signal 9\n", "does not begin as a trace does"),
     "cut": (b'{"traceEvents": [{"ph": "X", "na', "nothing in it can be used"),
-    "packed": (b"\x1f\x8b\x08\x00", "has nothing that can be decompressed"),
+    "packed": (b"\x1f\x8b\x08\x00", "can't be decompressed"),
 }
 
 

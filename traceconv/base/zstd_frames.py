@@ -1,4 +1,4 @@
-"""Frames of zstd, block by block: what a block gives is given before the block behind it, or the checksum, is read."""
+"""Decompress zstd frames block by block: a block's output is given before the next block, or the checksum, is read."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from traceconv.base.deflate import Damaged
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-_SKIPPED = b"\x2a\x4d\x18"  # behind a byte from 0x50 to 0x5f
+_SKIPPED = b"\x2a\x4d\x18"  # after a byte from 0x50 to 0x5f
 _MOST_HEADER_BYTES = 18
 _BLOCK_HEAD_BYTES, _CHECKSUM_BYTES = 3, 4
 _RLE = 1
 
 
 class ZstdFrames:
-    """Feed it packed data. `inside`: a frame has begun and not ended."""
+    """Decompresses zstd with any number of frames."""
+
+    name, part = "zstd", "frame"
 
     def __init__(self) -> None:
         import zstandard
@@ -30,12 +32,12 @@ class ZstdFrames:
         self._expects = "frame"
 
     @property
-    def inside(self) -> bool:
+    def is_inside(self) -> bool:
         """Whether a frame has begun and not ended."""
         return self._expects != "frame" or bool(self._waiting.strip(b"\0")) or self._skip > 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What comes out of it, a block at a time. Raises Damaged."""
+        """Decompress `data`, a block at a time. Raises Damaged; then another frame is expected."""
         data, at = self._waiting + data, 0
         while True:
             gone = min(self._skip, len(data) - at)
@@ -53,7 +55,7 @@ class ZstdFrames:
                 text = self._frame.decompress(piece)
             except self._zstandard.ZstdError as error:
                 self._waiting = b""
-                self._begin()  # what follows is another frame, if anything
+                self._begin()
                 raise Damaged(str(error), data[at:]) from error
             self._advance(piece)
             if text:
@@ -61,14 +63,19 @@ class ZstdFrames:
         self._waiting = data[at:]
 
     def finish(self) -> bytes:
-        """What comes out of a block that is cut off."""
+        """Return the output of the last, truncated block."""
         try:
             return self._frame.decompress(self._waiting) if self._waiting and not self._skip else b""
         except self._zstandard.ZstdError:
             return b""
 
+    @staticmethod
+    def next_start(data: bytes) -> int:
+        """Where the next frame seems to begin; -1 if none does."""
+        return data.find(MAGIC)
+
     def _size(self, data: bytes, at: int) -> int | None:
-        """Bytes of what is expected at `at`; None when that can't be seen yet."""
+        """Size of the part expected at `at`; None if more data is needed to tell."""
         left = len(data) - at
         if self._expects == "checksum":
             return _CHECKSUM_BYTES
@@ -89,7 +96,7 @@ class ZstdFrames:
         return 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
 
     def _advance(self, piece: bytes) -> None:
-        """What is expected behind a piece that was taken."""
+        """Set what is expected after `piece`."""
         if self._expects == "frame":
             self._expects = "block"
             return

@@ -1,4 +1,4 @@
-"""A file or standard input → its text in chunks: decompressed (gzip of any number of members, zstd), and in UTF-8."""
+"""A file or standard input → its text in chunks, decompressed (gzip, zstd) and in UTF-8."""
 
 from __future__ import annotations
 
@@ -10,31 +10,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from traceconv.base.deflate import GZIP, Damaged, DeflateError, Inflater, crc32, inflater, unfolded
+from traceconv.base.deflate import Damaged, GzipMembers, crc32
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.base.zstd_frames import MAGIC as _ZSTD
 from traceconv.base.zstd_frames import ZstdFrames
 from traceconv.formats.common.limits import FREE_BYTES, Limits
 
-#: The path that stands for standard input.
+#: The path of standard input.
 STDIN = Path("-")
 
 _READ_BYTES = 1 << 20
-#: Packed data is unfolded in pieces of this size: what a damaged one gives is looked for piece by piece.
-_PACKED_PIECE = 32 << 10
+#: Compressed data is fed in pieces of this size, since a damaged one is searched for its intact part.
+_COMPRESSED_PIECE = 32 << 10
 _GZIP = b"\x1f\x8b"
-#: A frame of zstd without data, such as pzstd begins with.
+#: A zstd frame without data, as pzstd writes first.
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-#: A member of gzip seems to begin: deflate, and no flags that there are none of.
-_MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
-#: A member is taken for one when so much of it can be unfolded; in so many places of a file that is tried.
-_PROBED_BYTES, _MOST_PROBES = 4 << 10, 1 << 12
 #: Bytes that identify an encoding.
 _HEAD_BYTES = 64
 #: Damaged members or frames per file; each is followed by a search for the next.
 _MOST_DAMAGED = 64
-#: Text begins so in each encoding: by its mark, or by a bracket and blanks before it. UTF-32 comes before UTF-16.
+#: How text begins in each encoding: with its mark, or blanks and a bracket. UTF-32 comes before UTF-16.
 _ENCODINGS = (
     ("utf-32-le", re.compile(rb"\xff\xfe\0\0|(?:[ \t\r\n]\0\0\0)*[\[{]\0\0\0")),
     ("utf-32-be", re.compile(rb"\0\0\xfe\xff|(?:\0\0\0[ \t\r\n])*\0\0\0[\[{]")),
@@ -42,37 +38,34 @@ _ENCODINGS = (
     ("utf-16-be", re.compile(rb"\xfe\xff|(?:\0[ \t\r\n])*\0[\[{]\0[^\0]")),
 )
 
+_DECOMPRESSORS: dict[str, type[GzipMembers] | type[ZstdFrames]] = {"gzip": GzipMembers, "zstd": ZstdFrames}
+
 
 def encoding_of(head: bytes) -> str:
-    """The encoding of a text with these first bytes: UTF-8, unless they can't be."""
+    """Return the encoding of a text with these first bytes; UTF-8 unless it is evidently another."""
     return next((name for name, opening in _ENCODINGS if opening.match(head)), "utf-8")
 
 
 def container_of(head: bytes) -> str:
-    """gzip, zstd or plain, by the first bytes of a file."""
+    """Return gzip, zstd or plain, by the first bytes of a file."""
     if head.startswith(_GZIP):
         return "gzip"
     return "zstd" if head.startswith(_ZSTD) or _SKIPPABLE.match(head) else "plain"
 
 
 def head_of(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of the text, as many as come out of the first `size` of the file.
-
-    Raises InputError when the file can't be read.
-    """
+    """Return up to `size` bytes of text, from the first `size` bytes of the file. Raises InputError."""
     with opened(path) as stream:
         head = stream.read(size)
     container = container_of(head)
     if container != "plain":
-        texts = _gzip_texts(head, size) if container == "gzip" else _zstd_texts(head)
-        head = b""
-        try:
-            for text in texts:
+        decompressor, data, head = _DECOMPRESSORS[container](), head, b""
+        with suppress(Damaged):
+            for text in decompressor.feed(data):
                 head += text
                 if len(head) >= size:
                     break
-        except Damaged:
-            pass
+            head += decompressor.finish()
     encoding = encoding_of(head)
     if encoding != "utf-8":
         head = codecs.getincrementaldecoder(encoding)("replace").decode(head).encode()
@@ -81,7 +74,7 @@ def head_of(path: Path, size: int = 1 << 16) -> bytes:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, or of standard input for `-`. InputError when it can't be opened or read."""
+    """Open a file, or standard input for `-`. Raises InputError if it can't be opened or read."""
     try:
         if path == STDIN:
             yield sys.stdin.buffer
@@ -93,9 +86,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 class TextSource:
-    """The text of one file, chunk by chunk. `crc` is that of the bytes of the file as read.
+    """The text of one file, chunk by chunk. `crc` is that of the file's bytes.
 
-    is_text  text in UTF-16 or UTF-32 is made UTF-8: all offsets are in that
+    is_text  convert UTF-16 and UTF-32 to UTF-8, to which all byte offsets then refer
     """
 
     def __init__(
@@ -112,22 +105,20 @@ class TextSource:
         self._text_bytes = 0
 
     def chunks(self) -> Iterator[bytes]:
-        """Chunks of text. What ends too early, or is more than the limits allow, goes to the log."""
+        """Yield chunks of text. Truncation and data beyond the limits are logged."""
         with opened(self._path) as stream:
             raw = self._raw(stream)
             first = next(raw, b"")
             self.container = container_of(first)
             self._name_against_content()
             raw = _chain(first, raw)
-            if self.container == "gzip":
-                raw = self._gzip(raw)
-            elif self.container == "zstd":
-                raw = self._zstd(raw)
+            if self.container != "plain":
+                raw = self._decompressed(raw, _DECOMPRESSORS[self.container]())
             for text in self._in_utf8(raw) if self._is_text else raw:
                 self._text_bytes += len(text)
                 yield text
                 if self._text_bytes > max(FREE_BYTES, self._limits.ratio * self.size_bytes):
-                    self._lost("unfolds to more than the limit; raise it with --max-ratio")
+                    self._lost("decompresses to more than the limit; raise it with --max-ratio")
                     return
 
     def _in_utf8(self, texts: Iterator[bytes]) -> Iterator[bytes]:
@@ -178,108 +169,49 @@ class TextSource:
     def _lost(self, message: str) -> None:
         self._log.add(Code.BAD_CONTAINER, message, source_id=1, byte_offset=self._text_bytes)
 
-    def _gzip(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        member: Inflater | None = None
-        damaged, resumes, probes = 0, False, iter(range(_MOST_PROBES))
+    def _decompressed(self, raw: Iterator[bytes], stream: GzipMembers | ZstdFrames) -> Iterator[bytes]:
+        damaged, is_searching = 0, False
         for data in _pieces(raw):
             rest = data
             while rest:
-                if member is None and resumes:
-                    begin = _next_member(rest, probes)
-                    if begin is None:
+                if is_searching:
+                    start = stream.next_start(rest)
+                    if start < 0:
                         break
-                    rest = rest[begin:]
-                    resumes = False
-                if member is None:
-                    rest = rest.lstrip(b"\0")  # padding between members
-                    if not rest:
-                        break
-                    member = inflater(GZIP)
+                    rest, is_searching = rest[start:], False
                 try:
-                    yield from unfolded(member, rest, _READ_BYTES)
-                except Damaged as error:
-                    damaged += 1
-                    self._damaged("gzip", "member", error, damaged)
-                    if damaged == _MOST_DAMAGED:
-                        return
-                    rest, member, resumes = error.rest, None, True
-                    continue
-                rest = b""
-                if member.eof:
-                    rest, member = member.unused_data, None
-        if member is not None:
-            self._lost("the gzip data ends before its end mark")
-
-    def _zstd(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        frames = ZstdFrames()
-        damaged, resumes = 0, False
-        for data in _pieces(raw):
-            rest = data
-            while rest:
-                if resumes:
-                    begin = rest.find(_ZSTD)
-                    if begin < 0:
-                        break
-                    rest, resumes = rest[begin:], False
-                try:
-                    yield from frames.feed(rest)
+                    yield from stream.feed(rest)
                     break
                 except Damaged as error:
                     damaged += 1
-                    self._damaged("zstd", "frame", error, damaged)
-                    if damaged == _MOST_DAMAGED:
+                    is_last = damaged == _MOST_DAMAGED
+                    action = "the rest is skipped" if is_last else f"resuming at the next {stream.part}, if any"
+                    self._lost(f"the {stream.name} data is damaged here ({printable(str(error))}); {action}")
+                    if is_last:
                         return
-                    rest, resumes = error.rest, True
-        if frames.inside:
-            yield frames.finish()
-            self._lost("the zstd data ends before its end mark")
-
-    def _damaged(self, packing: str, part: str, error: Damaged, count: int) -> None:
-        behind = "nothing behind it was read" if count == _MOST_DAMAGED else f"read on at the next {part}, if any"
-        self._lost(f"the {packing} data is damaged here ({printable(str(error))}); {behind}")
+                    rest, is_searching = error.rest, True
+        if stream.is_inside:
+            yield stream.finish()
+            self._lost(f"the {stream.name} data is truncated")
 
 
 def why_empty(path: Path) -> str:
-    """Why a file has no text at its beginning: it has none, or it is packed and cut off or damaged there."""
+    """Explain why a file has no text at its beginning: it is empty, or its compressed data is damaged."""
     log = ImportLog()
     with suppress(InputError):  # gone since its beginning was read
         any(TextSource(path, log, Limits(), lambda size: None, is_text=False).chunks())
     damaged = any(entry.code is Code.BAD_CONTAINER for entry in log)
-    return "has nothing that can be decompressed: it is cut off or damaged" if damaged else "is empty"
-
-
-def _next_member(data: bytes, probes: Iterator[int]) -> int | None:
-    """Where a member of gzip begins that can be unfolded as far as it goes here; None when none does."""
-    for match, _ in zip(_MEMBER.finditer(data), probes, strict=False):
-        try:
-            inflater(GZIP).decompress(data[match.start() : match.start() + _PROBED_BYTES], _READ_BYTES)
-        except DeflateError:
-            continue
-        return match.start()
-    return None
-
-
-def _gzip_texts(head: bytes, size: int) -> Iterator[bytes]:
-    while head:
-        member = inflater(GZIP)
-        yield from unfolded(member, head, size)
-        head = member.unused_data.lstrip(b"\0")
-
-
-def _zstd_texts(head: bytes) -> Iterator[bytes]:
-    frames = ZstdFrames()
-    yield from frames.feed(head)
-    yield frames.finish()
+    return "can't be decompressed: it is truncated or damaged" if damaged else "is empty"
 
 
 def _pieces(raw: Iterator[bytes]) -> Iterator[bytes]:
     for data in raw:
-        for at in range(0, len(data), _PACKED_PIECE):
-            yield data[at : at + _PACKED_PIECE]
+        for at in range(0, len(data), _COMPRESSED_PIECE):
+            yield data[at : at + _COMPRESSED_PIECE]
 
 
 def _chain_end(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same, and an empty text at the end."""
+    """Yield the same, and an empty text at the end."""
     yield from texts
     yield b""
 

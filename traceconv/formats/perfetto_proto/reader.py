@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from traceconv.base.deflate import Damaged, inflater, unfolded
+from traceconv.base.deflate import Damaged, inflated, inflater
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.base.zstd_frames import ZstdFrames
@@ -189,7 +189,7 @@ class PerfettoReader(FileReader):
 
     def _decompressed(self, packed: bytes, number: int, where: tuple[int, int] | None) -> Iterator[bytes]:
         try:
-            for piece in _inflated(packed) if number == pb.PACKED else _zstd_blocks(packed):
+            for piece in _zlib_pieces(packed) if number == pb.PACKED else _zstd_blocks(packed):
                 self._decompressed_bytes += len(piece)
                 limit = max(FREE_BYTES, self._limits.ratio * max(self._source.size_bytes, len(packed)))
                 if self._decompressed_bytes > limit:
@@ -277,12 +277,12 @@ class PerfettoReader(FileReader):
             self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
 
 
-def _inflated(packed: bytes) -> Iterator[bytes]:
+def _zlib_pieces(packed: bytes) -> Iterator[bytes]:
     """Decompress zlib data piece by piece. Raises ValueError if it is damaged or truncated."""
     stream = inflater()
     try:
         for at in range(0, len(packed), _PIECE):
-            yield from unfolded(stream, packed[at : at + _PIECE], _PIECE)
+            yield from inflated(stream, packed[at : at + _PIECE])
             if stream.eof:
                 return
     except Damaged as error:
@@ -296,5 +296,5 @@ def _zstd_blocks(packed: bytes) -> Iterator[bytes]:
         yield from frames.feed(packed)
     except Damaged as error:
         raise ValueError(str(error)) from error
-    if frames.inside:
+    if frames.is_inside:
         raise ValueError("truncated")
