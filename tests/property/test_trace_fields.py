@@ -10,7 +10,7 @@ from traceconv import native
 from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, EventColumns
 from traceconv.formats.chrome_json.compiled import scanned_columns
 from traceconv.formats.chrome_json.decode import BLANKS as BLANKS_BETWEEN
-from traceconv.formats.chrome_json.decode import NotWhole, _one_by_one, decode_events
+from traceconv.formats.chrome_json.decode import MalformedText, _one_by_one, decode_events
 
 KEYS = (*LABEL_FIELDS, *RAW_FIELDS, "sf", "id2", "bind_id", "cname", "", "namename", "argsargsargs", "\\u0074s", "é")
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
@@ -95,7 +95,7 @@ def test_any_events_are_read_right_or_left_to_others(texts: list[str], gap: str,
     columns = scanned_columns(body, lines)
     if columns is not None:
         assert not decoded.repeated
-        assert not decoded.strangers
+        assert not decoded.non_objects
         assert rows(columns) == rows(decoded.columns)
 
 
@@ -167,8 +167,7 @@ def test_many_distinct_values_and_few_are_coded_alike() -> None:
     assert list(columns.label("name")) == [str(number) for number in range(4000)]
 
 
-def test_broken_text_is_not_whole() -> None:
+def test_malformed_text_is_refused() -> None:
     for text in (b'{"ph":"X",}', b'{"ph":"X"},' * 2000 + b'{"ph":}'):
-        with pytest.raises(NotWhole) as caught:
+        with pytest.raises(MalformedText):
             decode_events(b" \n" + text, False)
-        assert caught.value.at == 1 + len(text)

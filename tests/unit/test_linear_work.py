@@ -11,7 +11,7 @@ import pytest
 
 from traceconv import native
 from traceconv.base.diagnostics import Accounts, ImportLog
-from traceconv.formats.chrome_json import parser, patch, salvage
+from traceconv.formats.chrome_json import parser, patch, recovery
 from traceconv.formats.chrome_json.parser import TraceParser
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
@@ -57,7 +57,7 @@ READS_ALL = {
     ("goes_on", "text"),
     ("structure", "text"),
     ("patch", "text"),
-    ("_first_bad_byte", "text"),
+    ("first_bad_byte", "text"),
     ("_in_utf8", "text"),
     ("scanned_columns", "text"),
     ("scanned_prefix", "text"),
@@ -97,8 +97,8 @@ def work(text: bytes) -> int:
 
 
 def slow_constructs(place: str, monkeypatch: pytest.MonkeyPatch) -> dict[bytes, tuple[int, int]]:
-    monkeypatch.setattr(salvage, "_AHEAD_BYTES", 1 << 12)
-    monkeypatch.setattr(salvage, "MANY_FAILURES", 4)
+    monkeypatch.setattr(recovery, "_AHEAD_BYTES", 1 << 12)
+    monkeypatch.setattr(recovery, "MANY_FAILURES", 4)
     monkeypatch.setattr(parser, "MANY_FAILURES", 4)
     slow = {}
     for construct in CONSTRUCTS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from traceconv.formats.chrome_json import salvage
+from traceconv.formats.chrome_json import recovery
 from traceconv.pipeline.ingest import ingest
 
 
@@ -57,14 +57,14 @@ def test_arrows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
 def test_the_search_for_the_end_of_a_broken_event_stays_near_it(tmp_path: Path, monkeypatch: Any) -> None:
     """Else a text of n events, each without its last brace, takes time as n²."""
     looked_at = 0
-    search = salvage.end_of_bracketed
+    search = recovery.end_of_bracketed
 
     def counting(text: bytes, at: int, end: int) -> int | None:
         nonlocal looked_at
         looked_at += end - at
         return search(text, at, end)
 
-    monkeypatch.setattr(salvage, "end_of_bracketed", counting)
+    monkeypatch.setattr(recovery, "end_of_bracketed", counting)
     one = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2,"args":{"k" 1}}'
     text = "[" + ",\n".join([one] * 3000) + ',{"ph":"X","name":"last","pid":1,"tid":1,"ts":1,"dur":2}]'
     (tmp_path / "trace.json").write_text(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.formats.chrome_json import salvage, scan
+from traceconv.formats.chrome_json import recovery, scan
 from traceconv.pipeline.ingest import ingest
 
 
@@ -44,7 +44,7 @@ def test_a_large_event_is_not_searched_for_its_end_before_it_is_there(
 ) -> None:
     """A snapshot of megabytes in an event, as Chrome writes them, comes in pieces."""
     looked_at = 0
-    search = salvage.end_of_bracketed
+    search = recovery.end_of_bracketed
 
     def counting(text: bytes, at: int, end: int) -> int | None:
         nonlocal looked_at
@@ -52,7 +52,7 @@ def test_a_large_event_is_not_searched_for_its_end_before_it_is_there(
         looked_at += (found or end) - at
         return found
 
-    monkeypatch.setattr(salvage, "end_of_bracketed", counting)
+    monkeypatch.setattr(recovery, "end_of_bracketed", counting)
     layer = '{"id":7,"name":"layer","bounds":{"w":1,"h":2},"text":"' + "x" * 500 + '"}'
     layers = ",".join([layer] * 12_000)
     small = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'

@@ -1,8 +1,7 @@
-"""Text of whole events → columns: in C where the text is as expected, else event by event."""
+"""Text of complete events → columns: in C where it is as expected, else event by event."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import msgspec
@@ -16,54 +15,43 @@ _WHOLE = msgspec.json.Decoder(Raw)
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
-_BYTE = re.compile(r"\(byte (\d+)\)$")
-#: What may stand between events.
+#: Bytes between events.
 BLANKS = b" \t\r\n,"
 
 
-class NotWhole(Exception):
-    """The text is not a row of whole, sound events. `at`: where it is not sound; None: that is not known."""
-
-    def __init__(self, message: str, at: int | None = None) -> None:
-        super().__init__(message)
-        self.at = at
+class MalformedText(Exception):
+    """The text is not a row of complete, sound events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Events, the places (index) of those that have a key twice, and the number of elements that are no objects."""
+    """Decoded events.
+
+    repeated     indices of events with a duplicate key
+    non_objects  number of elements that are not objects
+    lines        they were separated by line breaks
+    """
 
     columns: EventColumns
     repeated: tuple[int, ...] = ()
-    strangers: int = 0
+    non_objects: int = 0
+    lines: bool = False
 
 
 def decode_events(text: bytes, lines: bool) -> Decoded:
-    """The events of `text`, which has commas (`lines`: line breaks) between them, and may have one at its end.
-
-    Raises NotWhole when any of it is not sound JSON, or not UTF-8.
-    """
+    """Decode events separated by commas (`lines`: line breaks), with perhaps one at the end. Raises MalformedText."""
     body = text.strip(BLANKS)
     try:
         if not body.isascii():
             body.decode()
         columns = scanned_columns(body, lines) if native.AVAILABLE else None
-        return _one_by_one(body, lines) if columns is None else Decoded(columns)
+        return _one_by_one(body, lines) if columns is None else Decoded(columns, lines=lines)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        place = None if lines else _place(error)  # of lines msgspec says the place in its line
-        raise NotWhole(str(error), None if place is None else place + text.index(body[:1])) from None
+        raise MalformedText(str(error)) from None
 
 
-def _place(error: Exception) -> int | None:
-    """The place in the events' text that an error names."""
-    if isinstance(error, UnicodeDecodeError):
-        return error.start
-    named = _BYTE.search(str(error))
-    return int(named[1]) - 1 if named else None  # the bracket before the events counts
-
-
-def goes_on(text: bytes | memoryview) -> bool:
-    """Whether the text is the beginning of sound JSON, and ends too early."""
+def is_beginning(text: bytes | memoryview) -> bool:
+    """Whether the text is the beginning of sound JSON."""
     try:
         _WHOLE.decode(text)
     except msgspec.DecodeError as error:
@@ -74,17 +62,17 @@ def goes_on(text: bytes | memoryview) -> bool:
 
 
 def _one_by_one(body: bytes, lines: bool) -> Decoded:
-    """By way of each event's keys: whatever keys there are, and types of values."""
+    """Decode events with any keys and types of values."""
     elements = _WHOLE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
     labels: list[dict[str, Label]] = []
     raws: list[dict[str, Raw]] = []
     extras: list[dict[str, Raw] | None] = []
     repeated: list[int] = []
-    strangers = 0
+    non_objects = 0
     for element in elements:
         text = bytes(element).strip()
         if not text.startswith(b"{"):
-            strangers += 1
+            non_objects += 1
             continue
         keys = _KEYS.decode(text)
         if text.count(b":") != len(keys) + b"".join(keys.values()).count(b":") + "".join(keys).count(":"):
@@ -99,11 +87,11 @@ def _one_by_one(body: bytes, lines: bool) -> Decoded:
         {field: binary_column([event.get(field, ABSENT) for event in raws]) for field in RAW_FIELDS},
         Extras.made_of(extras),
     )
-    return Decoded(columns, tuple(repeated), strangers)
+    return Decoded(columns, tuple(repeated), non_objects, lines)
 
 
 def _labels_of(keys: dict[str, Raw]) -> tuple[dict[str, Label], dict[str, Raw]]:
-    """The labels among an event's keys, and what no field takes: values of odd types are in both, as text and as is."""
+    """Split an event's keys into labels and others; values of unexpected types are in both, as text and as they are."""
     labels: dict[str, Label] = {}
     extra: dict[str, Raw] = {}
     for key, raw in keys.items():

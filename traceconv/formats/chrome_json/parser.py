@@ -3,7 +3,7 @@
     {"traceEvents": […], …}    […]    […, left open    one event a line, with or without brackets and commas
 
 What stands around the events is kept, key by key, as text. A chunk is cut before the last event in it and decoded
-at once; what then fails is taken apart (salvage.py). The same text gives the same events however it is split.
+at once; what then fails is taken apart (recovery.py). The same text gives the same events however it is split.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, join_columns
-from traceconv.formats.chrome_json.decode import BLANKS, Decoded, NotWhole, decode_events
-from traceconv.formats.chrome_json.salvage import MANY_FAILURES, Lookahead, Piece, Salvage, Stretch
+from traceconv.formats.chrome_json.decode import BLANKS, Decoded
+from traceconv.formats.chrome_json.recovery import MANY_FAILURES, Piece, Recovery, RecoveryState
 from traceconv.formats.chrome_json.scan import (
     end_of_bracketed,
     end_of_string,
@@ -53,21 +53,17 @@ class TraceParser:
         self._last = b""
         self._state = "start"
         self._in_object = False
-        self._lines = False
         self._arrays = 0
         self._open = False  # a bracket waits for its end
         self._pending: list[Piece] = []
         self._pending_bytes = 0
-        self._failures = 0  # events of the last chunk that did not decode
-        self._lookahead = Lookahead()
+        self._recovery = RecoveryState()
         self._reach = CHUNK_BYTES * 64
         self._padding: int | None = None  # where NUL bytes began that have not ended
         self._keys_bytes = 0
         self._large_bytes = 0
-        self._in_large = False  # an event was given up for its size, and its end was not seen
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
-        self.lost_events = 0
 
     def feed(self, chunk: bytes) -> Iterator[TraceBatch]:
         """Takes the next text."""
@@ -100,12 +96,17 @@ class TraceParser:
         yield from self._take(rest, final=True)
         if self._state in ("start", "trailer") and not self._open:
             return
-        if self._state == "events" and self._lines and not self._in_object:
+        if self._state == "events" and self._recovery.lines and not self._in_object:
             return
         if comma and self._state == "events" and self._in_object:
             self._info(Code.CUT_OFF, "the text ends behind a comma: more events were to come", len(self._text))
         else:
             self._info(Code.NO_END, "the text ends before its brackets close", len(self._text))
+
+    @property
+    def lost_events(self) -> int:
+        """Events that could not be recovered."""
+        return self._recovery.lost_events
 
     @property
     def found_events(self) -> bool:
@@ -171,7 +172,7 @@ class TraceParser:
             if is_event is None:
                 return False
             if is_event:
-                self._lines, self._open = True, False
+                self._recovery.lines, self._open = True, False
                 self._begin_events(in_object=False, opened=False)
                 return True
             self._at += 1
@@ -333,25 +334,16 @@ class TraceParser:
             while text[end - 1] in BLANKS:
                 end -= 1
             events = text[:end]
-            decoded = self._decode(events) if self._failures <= MANY_FAILURES else None
+            decoded = self._decode(events) if self._recovery.failures <= MANY_FAILURES else None
             if decoded is not None:
-                self._failures = 0
+                self._recovery.failures = 0
                 self._put(Piece(decoded, Segment(base, events, decoded.columns.count)))
                 self._at += cut
                 return True, False
         elif may_wait:
             return False, False
-        salvage = Salvage(
-            self._log,
-            self._lookahead,
-            Stretch(text, base, final, may_wait, cut),
-            lines=self._lines,
-            failures=self._failures,
-            in_large=self._in_large,
-        )
-        pieces, at, ended = salvage.run()
-        self._lines, self._failures, self._in_large = salvage.lines, salvage.failures, salvage.in_large
-        self.lost_events += salvage.lost_events
+        recovery = Recovery(self._log, self._recovery, text, base, final=final, may_wait=may_wait, cut=cut)
+        pieces, at, ended = recovery.run()
         for piece in pieces:
             self._put(piece)
         self._at += at
@@ -364,7 +356,7 @@ class TraceParser:
         """
         chunk = b"".join(parts)
         parts[:] = [chunk]  # the pieces are free, and are not joined again
-        if self._state != "events" or self._failures or len(chunk) < CHUNK_BYTES // 2:
+        if self._state != "events" or self._recovery.failures or len(chunk) < CHUNK_BYTES // 2:
             return False
         cut = self._cut(chunk, 0)
         if cut is None:
@@ -392,15 +384,10 @@ class TraceParser:
         return starts[-1] if starts else None
 
     def _decode(self, text: bytes) -> Decoded | None:
-        for lines in (self._lines, not self._lines):
-            try:
-                decoded = decode_events(text, lines)
-            except NotWhole:
-                continue
-            if lines and not self._lines:
-                self._lines = True
-            return decoded
-        return None
+        decoded = self._recovery.decode(text)
+        if decoded is not None and decoded.lines:
+            self._recovery.lines = True
+        return decoded
 
     def _put(self, piece: Piece) -> None:
         if len(piece.segment.text) > LARGE_BYTES:
@@ -426,7 +413,7 @@ class TraceParser:
             byte_count=size,
             event_count=segment.count - kept,
         )
-        self.lost_events += segment.count - kept
+        self._recovery.lost_events += segment.count - kept
         if decoded is not None:
             self._put_all(Piece(decoded, Segment(segment.byte_offset + size, rest, kept)))
 
@@ -469,9 +456,9 @@ class TraceParser:
             offset, size = one.place(index)
             message = "an event has a key twice; the last value counts"
             self._log.add(Code.REPEATED_KEY, message, source_id=1, byte_offset=offset, byte_count=size, event_count=1)
-        if piece.decoded.strangers:
+        if piece.decoded.non_objects:
             message = "elements among the events that are no objects"
             offset = piece.segment.byte_offset
             self._log.add(
-                Code.NOT_AN_EVENT, message, source_id=1, byte_offset=offset, event_count=piece.decoded.strangers
+                Code.NOT_AN_EVENT, message, source_id=1, byte_offset=offset, event_count=piece.decoded.non_objects
             )

@@ -73,7 +73,7 @@ class Patched:
     lost_bytes: int
     count: int
 
-    def say(self, log: ImportLog, start: int, source_id: int = 1) -> None:
+    def log_to(self, log: ImportLog, start: int, source_id: int = 1) -> None:
         """Notes what was wrong, if anything was; `start`: where the text stands in its file."""
         if self.at is not None:
             log.add(
@@ -87,7 +87,7 @@ class Patched:
 
 def patch(text: bytes) -> Patched:
     """`text` with everything that can be put right put right; it may still be no JSON."""
-    bad_at, lost = _first_bad_byte(text), 0
+    bad_at, lost = first_bad_byte(text), 0
     if bad_at < len(text):
         text, lost = _in_utf8(text)
     found = native.patch(text, MAX_DEPTH) if native.AVAILABLE else None
@@ -106,10 +106,10 @@ def patch(text: bytes) -> Patched:
 
 def is_utf8(text: bytes) -> bool:
     """Whether all of the text is UTF-8."""
-    return _first_bad_byte(text) == len(text)
+    return first_bad_byte(text) == len(text)
 
 
-def _first_bad_byte(text: bytes) -> int:
+def first_bad_byte(text: bytes) -> int:
     """Where the text is no UTF-8 any more; its length when all of it is."""
     try:
         if not text.isascii():

@@ -318,7 +318,7 @@ class JsonDocument:
             patched = patch(sound)
             element = _decoded(patched.text)
             if element is not None:
-                patched.say(self._log, self._base + self._at)
+                patched.log_to(self._log, self._base + self._at)
         if element is None:
             return None
         if sound is not text:

@@ -159,7 +159,7 @@ class JsonItemsReader(FileReader):
     def _decoded(self, text: bytes, at: int) -> Any:
         if SURROGATE.search(text):
             patched = patch(text)
-            patched.say(self._log, at, SOURCE_ID)
+            patched.log_to(self._log, at, SOURCE_ID)
             text = patched.text
         try:
             return json.loads(text, parse_float=_decimal, parse_int=_integer, object_pairs_hook=self._object)

@@ -75,7 +75,7 @@ class MegEngineStaticReader(FileReader):
         if not is_utf8(text) or SURROGATE.search(text):
             # Bytes that are not UTF-8, and halves of surrogate pairs: no column holds them.
             patched = patch(text)
-            patched.say(self._log, 0, SOURCE_ID)
+            patched.log_to(self._log, 0, SOURCE_ID)
             text = patched.text
         try:
             found = json.loads(text, parse_float=_decimal)

@@ -6,6 +6,7 @@ An event is read with the state that its sequence has at that packet, and may ch
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 from msgspec import Raw
 
@@ -202,11 +203,12 @@ class TrackEvents:
         return flows, samples, thread_ns
 
     def _legacy(self, event: Message) -> Legacy | None:
+        if pb.LEGACY not in event:
+            return None
         for span in event.spans(pb.LEGACY)[-1:]:
-            try:
+            with suppress(WireError):
                 return parse_legacy(event.data, *span, self._texts)
-            except WireError:
-                self._losses.counts["state"] += 1
+        self._losses.counts["state"] += 1
         return None
 
     def _time(self, sequence: Sequence, event: Message, ns: int | None) -> int | None:

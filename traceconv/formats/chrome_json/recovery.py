@@ -1,0 +1,288 @@
+"""Text that doesn't decode in one go → the events in it that do, and log entries for the rest.
+
+Sound stretches are decoded together. The events between them are taken one by one: repaired where that keeps all of
+them, skipped where it can't be done.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from traceconv import native
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.events.trace import Segment
+from traceconv.formats.chrome_json.compiled import scanned_prefix
+from traceconv.formats.chrome_json.decode import BLANKS, Decoded, MalformedText, decode_events, is_beginning
+from traceconv.formats.chrome_json.patch import SURROGATE, first_bad_byte, patch
+from traceconv.formats.chrome_json.scan import end_of_bracketed, event_starts, next_event_start, skip_space
+from traceconv.formats.common.limits import LARGE_BYTES
+
+#: From this many malformed events on, stretches are repaired before they are decoded.
+MANY_FAILURES = 64
+#: A malformed event is followed this far for its end.
+_NEAR_BYTES = 64 << 10
+_FIRST_BYTES = 1 << 10
+#: Scanning ahead is limited to this multiple of the recovered text, plus a constant: the work stays proportional to the
+#: length of the text, whatever the damage.
+_AHEAD_TIMES, _AHEAD_BYTES = 16, 4 << 20
+#: Between events: byte order marks of concatenated files, separators of JSON text sequences, form feeds.
+_SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf|[\x01-\x20,])+")
+#: After the end of an event: what JSON has nowhere outside of strings.
+_AFTER = re.compile(rb"[\x00-\x20\x80-\xff]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Decoded events and their text."""
+
+    decoded: Decoded
+    segment: Segment
+
+
+class RecoveryState:
+    """What one stretch of text leaves to the next.
+
+    lines     events are separated by line breaks, not commas
+    failures  malformed events in the last stretch
+    in_large  the text may continue an event that was skipped for its size
+    """
+
+    def __init__(self) -> None:
+        self.lines = False
+        self.failures = 0
+        self.in_large = False
+        self.lost_events = 0
+        self._ahead_bytes = _AHEAD_BYTES
+
+    def decode(self, text: bytes) -> Decoded | None:
+        """Decode events separated by commas or by line breaks; None if the text is malformed."""
+        for lines in (self.lines, not self.lines):
+            try:
+                return decode_events(text, lines)
+            except MalformedText:
+                continue
+        return None
+
+    def advance(self, size: int) -> None:
+        """Count bytes that were taken or skipped."""
+        self._ahead_bytes = min(_AHEAD_BYTES, self._ahead_bytes + _AHEAD_TIMES * size)
+
+    def may_scan(self, size: int) -> bool:
+        """Whether to scan this many bytes ahead; counts them."""
+        self._ahead_bytes -= size
+        return self._ahead_bytes >= 0
+
+
+class Recovery:
+    """Recovers the events of one stretch of text, which begins where an event begins."""
+
+    def __init__(
+        self,
+        log: ImportLog,
+        state: RecoveryState,
+        text: bytes,
+        base: int,
+        *,
+        final: bool,
+        may_wait: bool,
+        cut: int | None,
+    ) -> None:
+        """
+        base      byte offset in the decompressed text
+        final     nothing follows
+        may_wait  an event that is sound up to the end of the text is left until there is more
+        cut       where the last event seems to begin; None: unknown
+        """
+        self._log = log
+        self._state = state
+        self._text = text
+        self._base = base
+        self._final = final
+        self._may_wait = may_wait
+        self._cut = cut
+        self._at = 0
+        self._end = len(text)
+        self._starts: list[int] = []
+        self._bad_byte = -1  # the first from `_at` on; -1: not searched yet
+        self._pieces: list[Piece] = []
+        self._failures_before, state.failures = state.failures, 0
+        self._ended = False
+        self._waits = False
+
+    def run(self) -> tuple[list[Piece], int, bool]:
+        """Return the events, where to continue, and whether the array of events ends there."""
+        step, prefixes = self._end, 0
+        while True:
+            self._skip_blanks()
+            are_many = self._failures_before + self._state.failures > MANY_FAILURES
+            by_prefix = native.AVAILABLE and max(prefixes, self._failures_before) < MANY_FAILURES
+            if by_prefix:
+                self._take_prefix()
+                prefixes += 1
+            if self._ended or self._waits or self._at >= self._end:
+                return self._pieces, self._at, self._ended
+            if by_prefix:
+                stop, step = next_event_start(self._text, self._at + 1, self._end), 1
+            else:
+                stop, step = self._stop(step)
+            if step and (self._take(self._at, stop) or (are_many and self._take_repaired(self._at, stop))):
+                step *= 2
+            elif step > 1:
+                step //= 2
+            else:
+                self._take_single(stop)
+                step = 1
+
+    def _skip_blanks(self) -> None:
+        while self._at < self._end and self._text[self._at] in BLANKS:
+            self._at += 1
+
+    def _take_prefix(self) -> None:
+        """Take the sound events from here on."""
+        if self._bad_byte < self._at:
+            self._bad_byte = self._at + first_bad_byte(self._text[self._at :])
+        columns, size = scanned_prefix(self._text[self._at : self._bad_byte], self._state.lines)
+        if columns is not None:
+            self._add(Decoded(columns), self._at, self._at + size)
+            self._skip_blanks()
+
+    def _stop(self, step: int) -> tuple[int, int]:
+        """Where up to `step` events from here on seem to end, and how many there are; 0 if none begins here."""
+        self._starts = self._starts or event_starts(self._text, self._at, self._end)
+        following = bisect_right(self._starts, self._at)
+        if self._starts[following - 1] != self._at:
+            return self._starts[following] if following < len(self._starts) else self._end, 0
+        stop = self._end if self._cut is None or self._at >= self._cut else self._cut
+        count = min(step, bisect_left(self._starts, stop) - following + 1)
+        return (self._starts[following + count - 1] if following + count - 1 < len(self._starts) else self._end), count
+
+    def _take(self, start: int, end: int) -> bool:
+        """Decode `text[start:end]` as it is."""
+        decoded = self._state.decode(self._text[start:end])
+        if decoded is not None:
+            self._add(decoded, start, end)
+        return decoded is not None
+
+    def _add(self, decoded: Decoded, start: int, end: int) -> None:
+        self._pieces.append(Piece(decoded, Segment(self._base + start, self._text[start:end], decoded.columns.count)))
+        self._state.advance(end - start)
+        self._at = end
+        self._state.in_large = False
+
+    def _take_repaired(self, start: int, end: int) -> bool:
+        patched = patch(self._text[start:end])
+        decoded = self._state.decode(patched.text)
+        if decoded is None:
+            return False
+        self._add(decoded, start, end)
+        patched.log_to(self._log, self._base + start)
+        self._state.failures += patched.count
+        return True
+
+    def _take_single(self, next_start: int) -> None:
+        """Take one element, wherever it ends, or skip the text up to `next_start`."""
+        text, at = self._text, self._at
+        separators = _SEPARATORS.match(text, at, next_start)
+        if separators is not None:
+            self._at = separators.end()
+            message, size = "characters between events that JSON does not allow", self._at - at
+            self._log.add(Code.ODD_JSON, message, source_id=1, byte_offset=self._base + at, byte_count=size)
+            return
+        if text[at] == ord("]"):
+            if next_start == self._end or self._ends_here(at):
+                self._ended = True
+            else:
+                self._lose(at, at + 1, "a bracket that closes nothing", events=0)
+            return
+        if text[at] == ord("{"):
+            is_beginning = self._may_wait and self._is_beginning(at)
+            # The beginning of sound JSON has no end in it; but half of a surrogate pair passes for one too.
+            end = None
+            if not is_beginning or SURROGATE.search(text, at):
+                end = self._end_of_event(at, next_start)
+            if end is None and is_beginning:
+                self._waits = True
+                return
+            if end is not None and (self._take_one(at, end) or (end > next_start and self._take_repaired(at, end))):
+                return
+        elif self._take_non_object(at, next_start):
+            return
+        self._state.failures += 1
+        if self._state.in_large:
+            self._lose(at, next_start, "the rest of an event larger than the limit", events=0)
+        else:
+            self._lose(at, next_start, "an event that can't be read", events=1)
+
+    def _is_beginning(self, at: int) -> bool:
+        """Whether the text from `at` on is the beginning of a sound event, which needs more text."""
+        size = _FIRST_BYTES
+        while at + size < self._end:
+            if not is_beginning(memoryview(self._text)[at : at + size]):
+                return False
+            size *= 4
+        return is_beginning(memoryview(self._text)[at:])
+
+    def _end_of_event(self, at: int, next_start: int) -> int | None:
+        """Where the object at `at` ends. A malformed one is not followed far beyond the next event."""
+        size = _FIRST_BYTES
+        while True:
+            limit = min(at + size, self._end)
+            if not self._state.may_scan(limit - at):
+                return end_of_bracketed(self._text, at, next_start)
+            end = end_of_bracketed(self._text, at, limit)
+            if end is not None or limit == self._end:
+                return end
+            if size >= _NEAR_BYTES and limit >= next_start and not is_beginning(memoryview(self._text)[at:limit]):
+                return None
+            size *= 4
+
+    def _take_one(self, start: int, end: int) -> bool:
+        """Take the element `text[start:end]`, as it is or repaired, if what follows may follow an event."""
+        match = _AFTER.match(self._text, end)
+        after = end if match is None else match.end()
+        if after < self._end and self._text[after] not in b",]{":
+            return False
+        if self._take(start, end):
+            return True
+        self._state.failures += 1
+        return self._take_repaired(start, end)
+
+    def _ends_here(self, at: int) -> bool:
+        """Whether the bracket at `at` closes the events: a comma and a key, a brace or nothing follows."""
+        after = skip_space(self._text, at + 1)
+        following = self._text[after : after + 1]
+        if following == b",":
+            following = self._text[skip_space(self._text, after + 1) :][:1]
+            return following in (b'"', b"")
+        return following in (b"", b"}", b"\0", b"[")
+
+    def _take_non_object(self, start: int, end: int) -> bool:
+        """Take an element among the events that is no object, such as null."""
+        if not self._state.may_scan(end - start):
+            return False
+        text = self._text
+        ends = {place for mark in (b",", b"]") if (place := text.find(mark, start, end)) > start} | {end}
+        for stop in sorted(ends):
+            try:
+                decoded = decode_events(text[start:stop], False)
+            except MalformedText:
+                continue
+            self._add(decoded, start, stop)
+            return True
+        return False
+
+    def _lose(self, start: int, end: int, message: str, events: int) -> None:
+        """Count `text[start:end]` as lost, without separators at its end; the end of the text may truncate an event."""
+        size = len(self._text[start:end].rstrip(BLANKS if end < len(self._text) else b""))
+        code = Code.DAMAGED_EVENT
+        if self._final and end == len(self._text):
+            code, message = Code.CUT_EVENT, "the text ends inside an event"
+        elif not self._final and not self._may_wait and end - start > LARGE_BYTES:
+            code, message = Code.TOO_LARGE, "an event larger than the limit; raise it with --max-event-mb"
+            self._state.in_large = True
+        self._log.add(code, message, source_id=1, byte_offset=self._base + start, byte_count=size, event_count=events)
+        self._state.lost_events += events
+        self._state.advance(end - start)
+        self._at = end
