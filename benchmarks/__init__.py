@@ -1,1 +1,1 @@
-"""What is measured, against what, on which generated input."""
+"""Benchmarks on generated input; see README.md."""

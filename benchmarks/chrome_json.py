@@ -1,23 +1,23 @@
-"""Trace JSON: ingest side by side with json.load of the same file, in the same run.
+"""Trace JSON: ingest compared with json.load of the same file in the same run.
 
     python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows rarer damaged wrecked] [--json]
     python -m benchmarks.chrome_json --like trace.json.gz [--megabytes 500]
 
-Each kind is written to a temporary folder, read by `json.load` in a process of its own (with the garbage collector on,
-as it is by default, and off), and ingested by `traceconv`. What is printed are seconds, MB/s, the peak of memory and
-the ratio of the rates: to json.load, and of damaged files to the undamaged one of the same events.
+Each kind of file is written to a temporary folder, read by `json.load` in a new process (with the garbage collector on,
+the default, and off), and ingested by `traceconv`. The output has seconds, MB/s, peak memory and the ratio of rates:
+to json.load, and for damaged files to the undamaged file with the same events.
 
-compact   as PyTorch's profiler writes them: operators, calls, kernels, flows; no blanks
-indented  the same, a key a line
-flows     small events, and many flows
-rarer     what others than PyTorch write: counters, asynchronous events, begins and ends, ids and other keys of slices
-damaged   compact, with one broken event in each MB
+compact   events of PyTorch's profiler: operators, calls, kernels, flows; no spaces
+indented  the same, one key per line
+flows     small events and many flows
+rarer     events of other writers: counters, async events, begins and ends, IDs and rarer keys of slices
+damaged   compact, with one malformed event per MB
 wrecked   compact, with a NaN or a raw tab in every event
 
-`--like` names a real trace of PyTorch's: its events are repeated, each time later and with other ids; `like` as they
-are spelled, `like compact` without blanks.
+`--like` specifies a real PyTorch trace whose events are repeated with later times and new IDs: `like` in their original
+format, `like compact` without spaces.
 
-`--processor` names a binary of Perfetto's trace_processor, to be measured too.
+`--processor` specifies a binary of Perfetto's trace_processor to measure as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BASE_US = 1_700_000_000_000_000
 
 
 def _events(rng: random.Random) -> Iterator[str]:
-    """Events as PyTorch's profiler writes them: an operator, two calls inside of it, a kernel, a flow; for ever."""
+    """Endless events of PyTorch's profiler: an operator, two calls inside it, a kernel, a flow."""
     at = 0.0
     correlation = 0
     while True:
@@ -80,7 +80,7 @@ def _events(rng: random.Random) -> Iterator[str]:
 
 
 def _rarer_events(rng: random.Random) -> Iterator[str]:
-    """Events as Chrome, DFTracer and VizTracer write them besides plain slices, one of each kind in turn; for ever."""
+    """Endless events other than plain slices, as other tools write them, one of each kind in turn."""
     for number in itertools.count():
         ts, thread, name = _BASE_US + 20 * number, rng.randrange(8), f"work {rng.randrange(300)}"
         where = f'"pid": 42, "tid": {thread}, "ts": {ts}.{rng.randrange(1000):03d}'
@@ -107,13 +107,13 @@ def _indented(event: str) -> str:
 
 
 def _small(event: str) -> str:
-    """Events that say little: of operators no args."""
+    """Drop the args of operators."""
     head, _, args = event.partition(', "args"')
     return _compact(head if args else event)
 
 
 def write(path: Path, kind: str, size_bytes: int) -> None:
-    """A trace of about `size_bytes`."""
+    """Write a trace of about `size_bytes`."""
     layout: Callable[[str], str] = {"indented": _indented, "flows": _small}.get(kind, _compact)
     written, next_damage = 0, 1 << 20
     with path.open("w") as file:
@@ -135,7 +135,7 @@ def write(path: Path, kind: str, size_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """A file read by something."""
+    """One measurement: a file read by a program."""
 
     kind: str
     by: str
@@ -145,14 +145,14 @@ class Reading:
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate."""
+        """Bytes read per second."""
         return self.size_bytes / self.seconds
 
 
 def readings(
     kinds: Sequence[str], size_bytes: int, processor: str | None = None, like: Path | None = None
 ) -> Iterator[Reading]:
-    """Writes each kind of file and has it read, one reader after another. `like`: what the kinds `like …` repeat."""
+    """Write each kind of file and measure each reader. `like`: the trace that the kinds `like …` repeat."""
     with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
             path, store = Path(folder) / f"{kind}.json", Path(folder) / f"{kind}.duckdb"
@@ -165,42 +165,42 @@ def readings(
             def reading(by: str, measured: Measured, kind: str = kind, size: int = size) -> Reading:
                 return Reading(kind, by, size, measured.seconds, measured.peak_bytes)
 
-            if kind not in ("damaged", "wrecked"):  # which nothing else reads
+            if kind not in ("damaged", "wrecked"):  # no other program reads them
                 yield reading("json.load", run([sys.executable, "-c", _LOAD, path, "on"]))
                 yield reading("json.load, no collector", run([sys.executable, "-c", _LOAD, path, "off"]))
                 if processor:
                     yield reading("trace_processor", run([processor, "-Q", "SELECT 1", path]))
-            yield reading("traceconv ingest", traceconv("ingest", path, "--db", store, fine=(0, 3)))
+            yield reading("traceconv ingest", traceconv("ingest", path, "--db", store, accepted=(0, 3)))
             path.unlink()
             store.unlink()
 
 
 def main() -> None:
-    """Measures each kind."""
+    """Measure each kind."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--megabytes", type=int, default=500)
     arguments.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
-    arguments.add_argument("--like", type=Path, help="a real trace to repeat, in place of the kinds")
-    arguments.add_argument("--processor", help="a trace_processor_shell to measure too")
-    arguments.add_argument("--json", action="store_true", help="print the readings as JSON")
-    asked = arguments.parse_args()
+    arguments.add_argument("--like", type=Path, help="a real trace to repeat, instead of the kinds")
+    arguments.add_argument("--processor", help="a trace_processor_shell to measure as well")
+    arguments.add_argument("--json", action="store_true", help="print the results as JSON")
+    options = arguments.parse_args()
     base: dict[str, float] = {}
     found = []
-    kinds = ("like", "like compact") if asked.like else asked.kinds
-    for one in readings(kinds, asked.megabytes * 1_000_000, asked.processor, asked.like):
+    kinds = ("like", "like compact") if options.like else options.kinds
+    for one in readings(kinds, options.megabytes * 1_000_000, options.processor, options.like):
         found.append(asdict(one))
-        if asked.json:
+        if options.json:
             continue
         key = "compact" if one.kind in ("damaged", "wrecked") else one.kind + " json.load"
         against = base.get(key)
-        beside = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {key.split()[-1]}"
+        compared = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {key.split()[-1]}"
         base[one.kind if one.by == "traceconv ingest" else f"{one.kind} {one.by}"] = one.bytes_per_s
         rate, peak = one.bytes_per_s / 1e6, one.peak_bytes / 1e6
         print(
-            f"{one.kind:<13}{one.by:<26}{one.seconds:8.2f} s{rate:9.1f} MB/s{peak:8.0f} MB{beside}",
+            f"{one.kind:<13}{one.by:<26}{one.seconds:8.2f} s{rate:9.1f} MB/s{peak:8.0f} MB{compared}",
             flush=True,
         )
-    if asked.json:
+    if options.json:
         print(json.dumps(found))
 
 

@@ -1,13 +1,13 @@
-"""A synthetic capture of any size, on the codec that real captures are written with.
+"""Generate a capture of any size with the codec of real captures.
 
     python -m benchmarks.generate --records 10000000 -o DIR
 
-A training job, step after step. In a step, four host threads launch 496 tasks on four streams, in groups of
-eight: acl → model → node → eight runtime launches, so that calls nest four deep and are 2.75 records a task. At
-its end the host waits for the device, so that a step is complete in itself, and steps can be made many at a time
-with nothing carried over but the clocks. Tasks start after their launch, and after the task before them on their
-stream. Two thirds of the tasks have an alloc and a free; tasks on cores have counters. The device's counter
-drifts against the host's clock, and is read about every millisecond. The same seed gives the same bytes.
+The capture is a training job. In each step, four host threads launch 496 tasks on four streams, in groups of eight:
+acl → model → node → eight runtime launches, so calls nest four deep, with 2.75 records per task. At the end of a step
+the host waits for the device, so steps share nothing but the clocks and are generated in batches. A task starts after
+its launch and after the previous task of its stream. Two thirds of the tasks have an alloc and a free; tasks on cores
+have counters. The device clock drifts against the host clock and is read about every millisecond. The same seed gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAUNCHES = 8
 TASKS = GROUPS * LAUNCHES
 THREADS = 4
 CLOCK_HZ = 100_000_000
-#: Ticks a nanosecond: nominally 1 in 10, here 37 parts per million fast.
+#: Ticks per nanosecond: nominally 1 in 10, here 37 parts per million fast.
 TICKS_PER_NS = (1_000_037, 10_000_000)
 CORE_CYCLES_PER_US = 1800
 HOST_START_NS = 5_000_000_000_000
@@ -48,19 +48,19 @@ _SYNC_ROOM_NS = 2_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What is the same in every step, one element a task: its type, stream, op, and usual duration."""
+    """Properties that are the same in every step, one element per task: type, stream, op and usual duration."""
 
     task_type: Ints
     stream_id: Ints
     op_index: Ints  # -1 for copies and collectives
     dur_ns: Ints
     size_bytes: Ints
-    allocated: Ints  # places of the tasks that have memory of their own
+    allocated: Ints  # indices of the tasks that allocate memory
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Some steps: times on the host's clock in ns, shapes (steps,) and (steps, TASKS)."""
+    """A batch of steps: host times in ns, with shapes (steps,) and (steps, TASKS)."""
 
     first_step: int
     start_ns: Ints
@@ -74,7 +74,7 @@ class Steps:
 
 
 def make_plan(generator: np.random.Generator) -> Plan:
-    """The network: two streams of compute in turns, copies and collectives in between."""
+    """Plan the network: two alternating compute streams, with copies and collectives in between."""
     place = np.arange(TASKS)
     task_type = generator.choice(
         [_AI_CORE, _AI_VECTOR_CORE, _MIX_AIC, _SDMA, _HCCL], TASKS, p=[0.55, 0.30, 0.05, 0.06, 0.04]
@@ -89,7 +89,7 @@ def make_plan(generator: np.random.Generator) -> Plan:
 
 
 def make_steps(plan: Plan, generator: np.random.Generator, first_step: int, count: int, start_ns: int) -> Steps:
-    """`count` steps from `start_ns` on. All times rise strictly along a thread, and along a stream."""
+    """Generate `count` steps from `start_ns`. Times increase strictly on each thread and each stream."""
     group = 2_000 + np.arange(GROUPS) * 30_000 + generator.integers(0, 300, (count, GROUPS))
     begin = 800 + np.arange(LAUNCHES) * 3_800 + generator.integers(0, 800, (count, GROUPS, LAUNCHES))
     launch = (group[:, :, None] + begin).reshape(count, TASKS)
@@ -99,7 +99,7 @@ def make_steps(plan: Plan, generator: np.random.Generator, first_step: int, coun
     for stream_id in np.unique(plan.stream_id):
         on_stream = np.flatnonzero(plan.stream_id == stream_id)
         # start[i] = max(ready[i], end[i-1] + gap), solved for all i at once: the running maximum of
-        # ready less the time that the tasks before it take.
+        # ready minus the time that the previous tasks take.
         taken = np.cumsum(dur[:, on_stream] + 50, axis=1) - (dur[:, on_stream] + 50)
         ready = launch[:, on_stream] + 3_500
         task[:, on_stream] = np.maximum.accumulate(ready - taken, axis=1) + taken
@@ -123,21 +123,21 @@ def make_steps(plan: Plan, generator: np.random.Generator, first_step: int, coun
 
 
 def ticks(host_ns: Ints) -> NDArray[np.uint64]:
-    """The device's counter at times of the host."""
+    """Device clock at host times."""
     since = host_ns - HOST_START_NS
     numerator, denominator = TICKS_PER_NS
     return (FIRST_TICK + since * numerator // denominator).astype(np.uint64)
 
 
 def take(records: RecordArray, order: Ints) -> RecordArray:
-    """Elements in another order; through a view without fields, which is twice as fast."""
+    """Reorder records, through a view without fields, which is twice as fast."""
     plain = records.view(f"V{records.dtype.itemsize}")
     return plain[order].view(records.dtype)
 
 
 @dataclass(frozen=True)
 class Names:
-    """Hashes of the texts that events use."""
+    """Hashes of the texts in events."""
 
     acl: int
     model: int
@@ -154,7 +154,7 @@ class Names:
 
 
 class Generator:
-    """Writes one capture; `steps` adds steps to it."""
+    """Writes a capture; `steps` appends steps to it."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -170,12 +170,12 @@ class Generator:
         self._names = self._describe()
 
     def append(self, record_name: str, records: RecordArray, device_id: int | None = None) -> None:
-        """Adds records to the capture, and counts them."""
+        """Append records to the capture and count them."""
         self.writer.append(record_name, records, device_id)
         self.record_count += len(records)
 
     def steps(self, count: int) -> None:
-        """The next `count` steps."""
+        """Append the next `count` steps."""
         steps = make_steps(self.plan, self._random, self._next_step, count, self._next_ns)
         self._syncs(int(steps.end_ns[-1]) + 2_000)
         correlation = self._calls(steps)
@@ -187,12 +187,12 @@ class Generator:
         self._next_ns = int(steps.end_ns[-1]) + 3_000
 
     def close(self) -> None:
-        """The last clock reading, and the manifest."""
+        """Write the last clock reading and the manifest."""
         self._syncs(self._next_ns + SYNC_EVERY_NS)
         self.writer.close({"writer": "benchmarks.generate"})
 
     def _describe(self) -> Names:
-        """Everything but the events: the capture, threads, device, streams, model, ops, fusions."""
+        """Write everything but the events: the capture, threads, device, streams, model, ops and fusions."""
         text, plan = self.writer.text, self.plan
         capture = new_records("capture", 1)
         capture["host_ns"], capture["epoch_ns"], capture["process_id"] = HOST_START_NS, EPOCH_START_NS, 4242
@@ -267,7 +267,7 @@ class Generator:
         self.append("fusion", fusions)
 
     def _calls(self, steps: Steps) -> Ints:
-        """API calls, in the order of time. Returns the correlation id of each task's launch."""
+        """Write API calls by time; return the correlation ID of each task's launch."""
         count = len(steps.start_ns)
         names = self._names
         per_step = 3 * GROUPS + TASKS + 1
@@ -308,7 +308,7 @@ class Generator:
         return ids[:, 3 * GROUPS : -1]
 
     def _tasks(self, steps: Steps, correlation: Ints) -> None:
-        """Task starts and ends, and the counters of those on cores, in the order of the device's counter."""
+        """Write task starts and ends, and the counters of tasks on cores, by device time."""
         plan = self.plan
         count = len(steps.start_ns)
         shape = (count, TASKS)
@@ -353,7 +353,7 @@ class Generator:
         self.append("pmu_pipe_utilization", take(flat, np.argsort(flat["ticks"], kind="stable")), 0)
 
     def _memory(self, steps: Steps) -> None:
-        """An alloc before the launch, a free after the task."""
+        """Write an alloc before the launch and a free after the task."""
         plan, places = self.plan, self.plan.allocated
         alloc = steps.launch_ns[:, places] + 150
         free = np.maximum(alloc + 200_000, steps.task_end_ns[:, places] + 500)
@@ -404,7 +404,7 @@ class Generator:
             self.append("counter", records, 0)
 
     def _syncs(self, until_ns: int) -> None:
-        """Clock readings up to a time: 200 to 1200 ns wide, the counter read somewhere in between."""
+        """Write clock readings up to a time: 200 to 1200 ns wide, with the device clock read in between."""
         at = np.arange(self._next_sync_ns, until_ns, SYNC_EVERY_NS)
         if not len(at):
             return
@@ -418,31 +418,33 @@ class Generator:
 
 
 def generate(output: Path, record_count: int, seed: int = 0) -> tuple[Path, int]:
-    """Writes a capture of at least `record_count` records under `output`; returns its folder and their number."""
+    """Write a capture of at least `record_count` records under `output`; return its folder and number of records."""
     folder = output / f"PROF_000001_20250615150640_{seed:08X}"
     generator = Generator(folder, seed)
     generator.steps(1)
-    per_step = generator.record_count  # with the descriptions: a little too many
+    per_step = generator.record_count  # including the records before the first step: slightly too many
     while generator.record_count < record_count:
         left = -(-(record_count - generator.record_count) // per_step)
         generator.steps(min(_STEPS_AT_ONCE, max(1, left)))
     generator.close()
     files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
-    return folder, sum(file["record_count"] for file in files)  # those of the dictionary too
+    return folder, sum(file["record_count"] for file in files)  # including dictionary records
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Parse the command line and generate."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generate", description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=10_000_000, help="at least so many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other times and ops")
+    parser.add_argument(
+        "--records", type=int, default=10_000_000, help="minimum number of records (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of times and ops")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the capture")
     arguments = parser.parse_args()
     begin = time.perf_counter()
     folder, count = generate(arguments.output, arguments.records, arguments.seed)
     seconds = time.perf_counter() - begin
     size = sum(path.stat().st_size for path in folder.rglob("*.bin"))
-    print(f"{folder}: {count:,} records, {size / 1e6:,.0f} MB ({size / count:.1f} bytes a record) in {seconds:.1f} s")
+    print(f"{folder}: {count:,} records, {size / 1e6:,.0f} MB ({size / count:.1f} bytes per record) in {seconds:.1f} s")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Runs a program and says how long it took and how much memory it had at its peak.
+"""Run a program and measure its time and peak memory.
 
-The process that measures loads nothing: a child's peak counts the memory of the process that it was forked from.
+The measuring process imports little, because a child's peak includes the memory of the process that forked it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall-clock seconds from start to exit, peak of resident memory, what was printed, and the processor's seconds."""
+    """Wall-clock seconds from start to exit, peak resident memory, output, and CPU seconds."""
 
     seconds: float
     peak_bytes: int
@@ -29,40 +29,40 @@ class Measured:
     cpu_seconds: float
 
 
-def run(command: Sequence[str | Path], fine: Sequence[int] = (0,)) -> Measured:
-    """Runs a command to its end. RuntimeError, with what it said, when its exit code is none of `fine`."""
+def run(command: Sequence[str | Path], accepted: Sequence[int] = (0,)) -> Measured:
+    """Run a command. Raises RuntimeError with its stderr if its exit code is not in `accepted`."""
     begin = time.perf_counter()
-    # A machine may be set to keep no bytecode: every start would compile all modules anew.
+    # Without cached bytecode every start would compile all modules again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
         [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
-    # What these programs print is far less than a pipe holds, so that waiting for them first can't block.
+    # The output fits the pipe buffers, so waiting before reading can't block.
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stdout is not None
     assert process.stderr is not None
-    output, said = process.stdout.read().decode(), process.stderr.read().decode()
+    output, errors = process.stdout.read().decode(), process.stderr.read().decode()
     process.stdout.close()
     process.stderr.close()
-    if process.returncode not in fine:
-        raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{said}")
+    if process.returncode not in accepted:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{errors}")
     return Measured(seconds, usage.ru_maxrss * 1024, output, usage.ru_utime + usage.ru_stime)
 
 
-def traceconv(*arguments: str | Path, fine: Sequence[int] = (0,)) -> Measured:
-    """Runs the installed program, as a user does."""
-    return run([_PROGRAM, *arguments], fine)
+def traceconv(*arguments: str | Path, accepted: Sequence[int] = (0,)) -> Measured:
+    """Run the installed program."""
+    return run([_PROGRAM, *arguments], accepted)
 
 
 def part(name: str, *arguments: str | Path) -> Any:
-    """Runs a function of benchmarks.parts in a process of its own; returns what it measured."""
+    """Run a function of benchmarks.parts in a new process; return its measurements."""
     return json.loads(run([sys.executable, "-m", "benchmarks.parts", name, *arguments]).output)
 
 
 def drop_caches() -> bool:
-    """Makes the next read of every file come from the disk; False where that is not allowed."""
+    """Drop the file caches; False if that is not permitted."""
     os.sync()
     try:
         _DROP_CACHES.write_text("3\n")

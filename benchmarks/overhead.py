@@ -1,13 +1,13 @@
-"""What profiling costs: ns of a span and of a task record, and profiled ÷ plain time of a host-bound model.
+"""Profiling overhead: ns of a span and of a task record, and profiled ÷ plain time of a host-bound model.
 
 python -m benchmarks.overhead          about a minute
-python -m benchmarks.overhead --json   the figures for a program
+python -m benchmarks.overhead --json   the results as JSON
 
-The model is a chain of small ops that runs without computing kernels and without waiting for the device, so that
-only the host's time is left. That of the plain run is launching, keeping the device's memory, and working out what
-the simulated device does, which takes about half of it. Plain and profiled blocks of runs come in turns; what is
-stated is the median of the ratios of neighbours. A profiled block ends when all that it logged is in the files.
-Beginning and ending the profile, and the first run in it, which describes the model, are not part of it.
+The model is a chain of small ops that runs without computing kernels and without waiting for the device, so only
+host time is measured: launching, managing device memory, and simulating the device, which takes about half of it.
+Plain and profiled blocks of runs alternate; the result is the median ratio of adjacent blocks. A profiled block ends
+when its log is in the files. It does not include starting and ending the profile, nor the first profiled run, which
+logs the model.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from traceconv.runtime.event_log import NONE32, EventLog, EventStore
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.spec import reference_npu
 
-#: Level → the most that profiled ÷ plain is to be.
+#: Level → largest accepted profiled ÷ plain.
 GOALS = {1: 1.03, 2: 1.08}
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Profiled ÷ plain: median of the pairs, and their quartiles. `plain_us`: the plain run's time of an op."""
+    """Profiled ÷ plain: median and quartiles of the pairs. `plain_us`: time per op of the plain run."""
 
     wall: float
     wall_quartiles: tuple[float, float]
@@ -48,7 +48,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Overhead:
-    """All that is measured. Ratios by level; `computing`: of a model that computes its kernels, at level 2."""
+    """All results. Ratios by level; `computing`: a model that computes its kernels, at level 2."""
 
     span_off_ns: float
     span_on_ns: float
@@ -60,7 +60,7 @@ class Overhead:
 
 
 def chain(ops: int) -> onnx.ModelProto:
-    """A chain of ops that no pass fuses, eight in a module."""
+    """Build a chain of ops that are not fused, eight per module."""
     nodes = []
     for number in range(ops):
         name = f"layer{number // 8}/op{number % 8}"
@@ -79,22 +79,22 @@ def chain(ops: int) -> onnx.ModelProto:
 
 
 def profiled_over_plain(session: traceconv.Session, inputs: Any, level: int, pairs: int, runs: int) -> Ratio:
-    """How much longer a block of runs takes in a profile of a level than the plain one beside it."""
+    """Measure the ratio between a block of runs profiled at a level and an adjacent plain block."""
 
     def block() -> None:
         for _ in range(runs):
             session.run(inputs)
-        PROCESS.deliver()  # nothing to do without a profile
+        PROCESS.deliver()  # does nothing without a profile
 
     def profiled() -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as folder, traceconv.profile(folder, level=level):
             session.run(inputs)
-            PROCESS.deliver()  # the model's description and the files are there
+            PROCESS.deliver()  # writes the model's records and creates the files
             return _seconds(block)
 
     wall, cpu, plain_s = [], [], []
     for number in range(pairs):
-        # In turns, so that a machine that becomes slower or faster does so for both.
+        # Alternate, so that a change in the machine's speed affects both.
         if number % 2:
             plain, with_it = _seconds(block), profiled()
         else:
@@ -108,26 +108,26 @@ def profiled_over_plain(session: traceconv.Session, inputs: Any, level: int, pai
 
 
 def _seconds(work: Callable[[], object]) -> tuple[float, float]:
-    """(wall, CPU) time of some work, in seconds."""
+    """Return the (wall, CPU) time of a function, in seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def _ns_each(work: Callable[[int], object], count: int, times: int = 40) -> float:
-    """ns of one of `count`, the best of some times."""
+    """Return the ns per item of `work(count)`, the best of `times`."""
     return min(_seconds(lambda: work(count))[0] for _ in range(times)) / count * 1e9
 
 
 def _spans(count: int) -> None:
-    """Spans that hold nothing."""
+    """Run empty spans."""
     for _ in range(count):
         with traceconv.span("span"):
             pass
 
 
 def _task_records(log: EventLog) -> Callable[[int], None]:
-    """Logs tasks as a session does."""
+    """Return a function that logs tasks as a session does."""
 
     device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
     tasks = [device.submit(0, 0, EVENT)]
@@ -144,7 +144,7 @@ def _task_records(log: EventLog) -> Callable[[int], None]:
 
 
 def measure(ops: int, runs: int, pairs: int) -> Overhead:
-    """Measures all, in about a minute."""
+    """Run all measurements, in about a minute."""
     span_off = _ns_each(_spans, 2_000)
     with tempfile.TemporaryDirectory() as folder, traceconv.profile(folder):
         span_on = _ns_each(_spans, 500)
@@ -158,18 +158,18 @@ def measure(ops: int, runs: int, pairs: int) -> Overhead:
             session.run(inputs)
         levels = {level: profiled_over_plain(session, inputs, level, pairs, runs) for level in GOALS}
     with traceconv.Session("mini_resnet") as session:
-        known = session.random_inputs()
-        session.run(known)
-        computing = profiled_over_plain(session, known, 2, pairs // 2, 4 * runs)
+        inputs = session.random_inputs()
+        session.run(inputs)
+        computing = profiled_over_plain(session, inputs, 2, pairs // 2, 4 * runs)
     return Overhead(span_off, span_on, task_off, task_on, op_count, levels, computing)
 
 
 def shown(ratio: Ratio) -> str:
-    """A ratio as text."""
+    """Format a ratio."""
     low, high = ratio.wall_quartiles
     return (
         f"{_percent(ratio.wall)} wall (quartiles {_percent(low)} … {_percent(high)}), {_percent(ratio.cpu)} CPU, "
-        f"of {ratio.plain_us:.0f} µs an op"
+        f"of {ratio.plain_us:.0f} µs per op"
     )
 
 
@@ -178,23 +178,23 @@ def _percent(ratio: float) -> str:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, default=200, help="ops of the model (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=10, help="runs in a block (default: %(default)s)")
     parser.add_argument("--pairs", type=int, default=40, help="pairs of blocks (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
     found = measure(options.ops, options.runs, options.pairs)
     if options.json:
         print(json.dumps(asdict(found)))
         return
-    print(f"span           {found.span_off_ns:,.0f} ns without a profile, {found.span_on_ns:,.0f} ns in one")
-    print(f"task record    {found.task_off_ns:,.0f} ns off, {found.task_on_ns:,.0f} ns on, without writing it")
+    print(f"span           {found.span_off_ns:,.0f} ns without a profile, {found.span_on_ns:,.0f} ns with one")
+    print(f"task record    {found.task_off_ns:,.0f} ns off, {found.task_on_ns:,.0f} ns on, without writing to files")
     for level, ratio in found.levels.items():
         verdict = "met" if ratio.wall <= GOALS[level] else "MISSED"
         print(f"level {level}        {shown(ratio)}; goal {_percent(GOALS[level])}: {verdict}")
-    print(f"with kernels   {shown(found.computing)} (mini_resnet, computed and waited for, level 2)")
+    print(f"with kernels   {shown(found.computing)} (mini_resnet with kernels and waits, level 2)")
 
 
 if __name__ == "__main__":

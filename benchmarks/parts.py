@@ -1,4 +1,4 @@
-"""Measurements that need libraries: each runs in a process of its own, and prints JSON.
+"""Measurements that import libraries: each runs in a new process and prints JSON.
 
 python -m benchmarks.parts NAME ARGUMENT…
 """
@@ -25,9 +25,9 @@ BATCH = 200_000
 
 
 def insert(store: str, target: str) -> dict[str, Any]:
-    """Seconds of DuckDB's bulk insert of a store's tables, from Arrow tables in memory into a new store's file.
+    """Seconds of DuckDB's bulk insert of a store's tables, from Arrow tables in memory into a new store file.
 
-    With the tables, file format and settings that ingest has: what ingest could at best come to.
+    With the tables, file format and settings of ingest: the lower bound of its time.
     """
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def insert(store: str, target: str) -> dict[str, Any]:
 
 
 def counts(store: str) -> dict[str, Any]:
-    """Rows of the big tables."""
+    """Row counts of the large tables."""
     from traceconv.store.database import open_store
 
     with open_store(Path(store)) as connection:
@@ -71,7 +71,7 @@ def counts(store: str) -> dict[str, Any]:
 
 
 def reports(store: str, top: str) -> dict[str, Any]:
-    """Seconds of each report with its first `top` rows fetched, store open, best of three."""
+    """Seconds of each report for its first `top` rows, with the store open; best of three."""
     from traceconv.reports.catalog import reports as all_reports
     from traceconv.reports.run import Question
     from traceconv.store.database import open_store
@@ -92,7 +92,7 @@ def _ask(connection: Any, question: Any) -> int:
 
 
 def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
-    """A copy of a store in which the run goes on, the same again and again, until it has so many tasks."""
+    """Copy a store and repeat its run at later times until it has at least `tasks` tasks."""
     import shutil
 
     from traceconv.store.database import open_store
@@ -133,7 +133,7 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
 
 
 def decode(capture: str) -> dict[str, Any]:
-    """Framing, CRC and decoding of every file of a capture: seconds and bytes, best of three."""
+    """Framing, CRC and decoding of all files of a capture: bytes, and seconds, best of three."""
     from traceconv.formats.npulog.discover import find_captures
     from traceconv.schema import record_by_tag
     from traceconv.wire.codec import decode_block
@@ -157,7 +157,7 @@ def decode(capture: str) -> dict[str, Any]:
 
 
 def nesting(capture: str) -> dict[str, Any]:
-    """Nesting of the capture's API events: slices and seconds, decoding not counted, best of three."""
+    """Nesting of the capture's API events: slices, and seconds without decoding, best of three."""
     import numpy as np
 
     from traceconv.normalize.npulog.nesting import Nester
@@ -178,7 +178,7 @@ def nesting(capture: str) -> dict[str, Any]:
 
 
 def pairing(capture: str) -> dict[str, Any]:
-    """Pairing of the capture's task starts and ends: slices and seconds, decoding not counted, best of three."""
+    """Pairing of the capture's task starts and ends: slices, and seconds without decoding, best of three."""
     import numpy as np
 
     from traceconv.normalize.npulog.pairing import Pairer
@@ -199,7 +199,7 @@ def pairing(capture: str) -> dict[str, Any]:
 
 
 def _records(capture: str, record_name: str) -> Any:
-    """All records of a type, decoded."""
+    """Decode all records of a type."""
     import numpy as np
 
     from traceconv.formats.npulog.discover import find_captures

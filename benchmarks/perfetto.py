@@ -1,16 +1,16 @@
-"""Perfetto's protobuf: the reader, and exports of a store, side by side with what else does such work, in the same run.
+"""Perfetto traces: the reader and the exports, compared with other implementations in the same run.
 
     python -m benchmarks.perfetto [--events 1000000] [--store STORE] [--json]
 
-The trace is written as Perfetto's SDK writes them: four threads, each a sequence with numbered texts, times that are
-differences of microseconds, and annotations. It is parsed by the message classes of the package `perfetto` (whose
-parser is C), then also looked at event by event, read by our reader alone, and ingested, each in a process of its own.
+The trace has the structure that Perfetto's SDK writes: four threads, each a sequence with interned strings, timestamps
+as differences in microseconds, and annotations. It is parsed by the message classes of the package `perfetto` (whose
+parser is in C), parsed and read event by event, read by traceconv's reader alone, and ingested, each in a new process.
 
-With a store, its run is exported: to Perfetto with and without args, against the same message classes filled in and
-encoded for as many slices, and to Chrome's trace JSON, against json.dumps of a row for each event. Rates of those are
-measured on a part of the rows.
+With `--store`, its run is exported: to Perfetto with and without args, compared with building and encoding messages for
+as many slices, and to Chrome's trace JSON, compared with json.dumps of each row. The rates of the other implementations
+are measured on a part of the rows.
 
-Seconds are of the processor (user and system, all threads): other work on the machine changes them little.
+Seconds are CPU time (user and system, all threads), which other load on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from benchmarks.measure import part, traceconv
 
 _SEQUENCES = range(2, 6)
 _MICROSECONDS = 1000
-#: Rows on which the rates of encoders are measured that take one row after another.
+#: Rows for measuring encoders that work row by row.
 SAMPLE_ROWS = 100_000
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What something took for so many events. `peak_bytes`: 0 where only a part was done."""
+    """CPU time of `count` events. `peak_bytes`: 0 if only a part of the events was processed."""
 
     what: str
     by: str
@@ -43,7 +43,7 @@ class Reading:
 
     @property
     def per_second(self) -> float:
-        """Events a second of the processor."""
+        """Events per second of CPU time."""
         return self.count / self.cpu_seconds
 
 
@@ -91,13 +91,13 @@ def _packets(count: int) -> Iterator[bytes]:
 
 
 def write(path: Path, count: int) -> None:
-    """A trace of so many events."""
+    """Write a trace of `count` events."""
     with path.open("wb", buffering=1 << 20) as file:
         file.writelines(_packets(count))
 
 
 def readings(events: int, folder: Path) -> Iterator[Reading]:
-    """The reader of Perfetto's protobuf. The trace and a store are left in the folder."""
+    """Measure the readers on a generated trace in `folder`."""
     path, store = folder / "benchmark.pftrace", folder / "benchmark_perfetto.duckdb"
     write(path, events)
     for by, name in (
@@ -115,7 +115,7 @@ def readings(events: int, folder: Path) -> Iterator[Reading]:
 
 
 def exports(store: Path, folder: Path) -> Iterator[Reading]:
-    """Both exports of a store's run."""
+    """Measure both exports of a store's run."""
     rows = part("counts", store)
     slices = rows["task"] + rows["api"] + rows["range"]
     target = folder / "benchmark.export"
@@ -134,7 +134,7 @@ def exports(store: Path, folder: Path) -> Iterator[Reading]:
         target.unlink()
 
 
-#: What each of ours is compared with.
+#: What each measurement of traceconv is compared with.
 _AGAINST = {
     "traceconv reader": "messages, read",
     "traceconv ingest": "messages, read",
@@ -144,32 +144,32 @@ _AGAINST = {
 
 
 def ratio(one: Reading, found: list[Reading]) -> float | None:
-    """The rate against that of what it is compared with, in the same run; None for what others are compared with."""
+    """Ratio of the rate to that of its comparison in the same run; None for the comparisons themselves."""
     against = next((other for other in found if other.what == one.what and other.by == _AGAINST.get(one.by)), None)
     return None if against is None else one.per_second / against.per_second
 
 
 def main() -> None:
-    """Measures the reader, and the exports where there is a store."""
+    """Measure the reader, and with a store the exports."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--events", type=int, default=1_000_000)
-    arguments.add_argument("--store", type=Path, help="a store whose run is exported")
-    arguments.add_argument("--json", action="store_true", help="print the readings as JSON")
-    asked = arguments.parse_args()
+    arguments.add_argument("--store", type=Path, help="a store to export")
+    arguments.add_argument("--json", action="store_true", help="print the results as JSON")
+    options = arguments.parse_args()
     found: list[Reading] = []
     with tempfile.TemporaryDirectory() as folder:
-        sources = [readings(asked.events, Path(folder))]
-        if asked.store is not None:
-            sources.append(exports(asked.store, Path(folder)))
+        sources = [readings(options.events, Path(folder))]
+        if options.store is not None:
+            sources.append(exports(options.store, Path(folder)))
         for source in sources:
             for one in source:
                 found.append(one)
-                beside = ratio(one, found)
-                if not asked.json:
+                compared = ratio(one, found)
+                if not options.json:
                     shown = f"{one.peak_bytes / 1e6:6.0f} MB" if one.peak_bytes else " " * 9
-                    more = "" if beside is None else f"  {beside:5.2f} × {_AGAINST[one.by]}"
+                    more = "" if compared is None else f"  {compared:5.2f} × {_AGAINST[one.by]}"
                     print(f"{one.what:<19}{one.by:<27}{one.per_second / 1e6:7.3f} M/s {shown}{more}", flush=True)
-    if asked.json:
+    if options.json:
         print(json.dumps([asdict(one) for one in found]))
 
 

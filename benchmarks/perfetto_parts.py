@@ -1,4 +1,4 @@
-"""What Perfetto's reader and the exports are compared with: measured in processes of their own by benchmarks.parts."""
+"""Measurements that Perfetto's reader and the exports are compared with; run by benchmarks.parts in new processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _measured(key: str, count: int, begin: float) -> dict[str, Any]:
 
 
 def perfetto_parse(path: str) -> dict[str, Any]:
-    """The trace parsed by Perfetto's message classes."""
+    """Parse the trace with Perfetto's message classes."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     begin = time.process_time()
@@ -28,7 +28,7 @@ def perfetto_parse(path: str) -> dict[str, Any]:
 
 
 def perfetto_messages(path: str) -> dict[str, Any]:
-    """The same, and of each event the time, type, name and annotations looked at: what any reader of messages does."""
+    """Parse the trace and read the time, type, name and annotations of each event, as any reader of messages does."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     begin = time.process_time()
@@ -38,16 +38,16 @@ def perfetto_messages(path: str) -> dict[str, Any]:
     for packet in trace.packet:
         if packet.HasField("track_event"):
             event = packet.track_event
-            notes = {
-                note.name_iid: note.int_value if note.HasField("int_value") else note.string_value
-                for note in event.debug_annotations
+            annotations = {
+                one.name_iid: one.int_value if one.HasField("int_value") else one.string_value
+                for one in event.debug_annotations
             }
-            found.append((packet.timestamp, packet.trusted_packet_sequence_id, event.type, event.name_iid, notes))
+            found.append((packet.timestamp, packet.trusted_packet_sequence_id, event.type, event.name_iid, annotations))
     return _measured("events", len(found), begin)
 
 
 def perfetto_reader(path: str) -> dict[str, Any]:
-    """The trace read by our reader: batches of columns, not yet in a store."""
+    """Read the trace into batches of columns, without a store."""
     from traceconv.formats.format import ReadRequest
     from traceconv.formats.registry import open_source
 
@@ -57,7 +57,7 @@ def perfetto_reader(path: str) -> dict[str, Any]:
 
 
 def _slices(store: str, count: str) -> list[dict[str, Any]]:
-    """So many rows of the biggest table of slices."""
+    """Return the first `count` rows of the largest table of slices."""
     from traceconv.store.database import open_store
 
     with open_store(Path(store)) as connection:
@@ -70,7 +70,7 @@ def _slices(store: str, count: str) -> list[dict[str, Any]]:
 
 
 def perfetto_objects(store: str, count: str, with_args: str) -> dict[str, Any]:
-    """Two packets for each slice, filled in and encoded as messages. `with_args`: empty for none."""
+    """Build and encode two packets per slice as messages. `with_args`: an empty string for no args."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     rows = _slices(store, count)
@@ -83,12 +83,12 @@ def perfetto_objects(store: str, count: str, with_args: str) -> dict[str, Any]:
         event.type, event.track_uuid, event.name = 1, row["track_id"], row["name"] or ""
         for key, value in row.items() if with_args else ():
             if value is not None and key not in ("run_id", "track_id", "name", "start_ns", "dur_ns"):
-                note = event.debug_annotations.add()
-                note.name = key
+                annotation = event.debug_annotations.add()
+                annotation.name = key
                 if isinstance(value, int):
-                    note.int_value = value
+                    annotation.int_value = value
                 else:
-                    note.string_value = str(value)
+                    annotation.string_value = str(value)
         packet = trace.packet.add()
         packet.timestamp, packet.trusted_packet_sequence_id = row["start_ns"] + (row["dur_ns"] or 0), 1
         packet.track_event.type, packet.track_event.track_uuid = 2, row["track_id"]
@@ -97,7 +97,7 @@ def perfetto_objects(store: str, count: str, with_args: str) -> dict[str, Any]:
 
 
 def json_rows(store: str, count: str) -> dict[str, Any]:
-    """An event of trace JSON for each slice, made by json.dumps."""
+    """Encode each slice as an event of trace JSON with json.dumps."""
     rows = _slices(store, count)
     begin = time.process_time()
     for row in rows:

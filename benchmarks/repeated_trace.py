@@ -1,4 +1,4 @@
-"""A real trace made as long as is asked for: its events again and again, each time later and with other ids."""
+"""Extend a real trace to a given size by repeating its events with later timestamps and new IDs."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Numbers that differ from one round to the next.
+#: Numbers that change from one repetition to the next.
 _NUMBER = re.compile(r'("(?:ts|id|correlation|External id|Ev Idx)": ?)(\d+)')
 _BETWEEN = re.compile(r"[\s,]*")
 
 
 def write_repeated(path: Path, source: Path, size_bytes: int, *, compact: bool = False) -> None:
-    """Writes the trace `source` (an object with traceEvents; plain or gzip) repeated to about `size_bytes`.
+    """Write the trace `source` (an object with traceEvents; plain or gzip) repeated to about `size_bytes`.
 
-    Each event is spelled as in the source; `compact`: without blanks. Metadata events come once.
+    Events are formatted as in the source, or without spaces if `compact`. Metadata events are written once.
     """
-    packed = source.read_bytes()
-    text = (gzip.decompress(packed) if source.suffix == ".gz" else packed).decode()
+    content = source.read_bytes()
+    text = (gzip.decompress(content) if source.suffix == ".gz" else content).decode()
     start = text.index("[", text.index('"traceEvents"')) + 1
-    head, spelled = text[:start], list(_events(text, start))
+    head, texts = text[:start], list(_events(text, start))
     if compact:
-        spelled = [(event, json.dumps(event, separators=(",", ":"))) for event, _ in spelled]
-    times = [int(event["ts"]) for event, _ in spelled if event.get("ph") != "M" and "ts" in event]
-    span_us, ids = max(times) - min(times) + 1000, 1 + max(_ids(event for event, _ in spelled), default=0)
-    # The text between the numbers, their keys and they themselves take turns.
-    rounds = [(event.get("ph") == "M", _NUMBER.split(one)) for event, one in spelled]
+        texts = [(event, json.dumps(event, separators=(",", ":"))) for event, _ in texts]
+    times = [int(event["ts"]) for event, _ in texts if event.get("ph") != "M" and "ts" in event]
+    span_us, ids = max(times) - min(times) + 1000, 1 + max(_ids(event for event, _ in texts), default=0)
+    # Splitting an event yields: text, then key, number and following text in turn.
+    rounds = [(event.get("ph") == "M", _NUMBER.split(one)) for event, one in texts]
     between = "," if compact else ",\n  "
     written = number = 0
     with path.open("w") as file:
@@ -37,16 +37,16 @@ def write_repeated(path: Path, source: Path, size_bytes: int, *, compact: bool =
                 if once and number:
                     continue
                 parts = ["" if not written else between, first]
-                for key, digits, behind in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+                for key, digits, after in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
                     step = span_us if key.startswith('"ts"') else ids
-                    parts += (key, str(int(digits) + number * step), behind)
+                    parts += (key, str(int(digits) + number * step), after)
                 written += file.write("".join(parts))
             number += 1
         file.write("\n]}\n")
 
 
 def _events(text: str, at: int) -> Iterator[tuple[dict[str, object], str]]:
-    """Each event and how it is spelled."""
+    """Each event with its text."""
     decoder = json.JSONDecoder()
     while True:
         between = _BETWEEN.match(text, at)

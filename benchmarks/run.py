@@ -1,8 +1,8 @@
-"""Measures the paths that matter against their bars, and says which are met.
+"""Measure the important paths and report which targets are met.
 
 python -m benchmarks                  10 million records, about ten minutes
 python -m benchmarks --records 1000000
-python -m benchmarks --large 50000000 also whether memory stays flat
+python -m benchmarks --large 50000000 also check that memory does not grow with the input
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from benchmarks.measure import drop_caches, part, run, traceconv
 
 DATA = Path(__file__).parent / "data"
 MB = 1_000_000
-#: Records that the bars on memory and on times of reports are meant for.
+#: Records for which the targets on memory and report times are defined.
 FULL_SIZE = 10_000_000
 #: Size of the trace files.
 TRACE_BYTES = 500_000_000
-#: Events of the trace in protobuf.
+#: Events of the Perfetto trace.
 PERFETTO_EVENTS = 1_000_000
-#: Rates against what takes one event after another: 5 and 1.5 M slices/s where message objects reach 0.15 M/s.
+#: Targets relative to message objects: 5 and 1.5 M slices/s on a machine where those reach 0.15 M/s.
 _TIMES_OBJECTS = {
     ("read", "traceconv reader"): 1.5,
     ("perfetto, no args", "traceconv export perfetto"): 33,
@@ -42,17 +42,17 @@ _TIMES_JSON_LOAD = {"compact": 4, "indented": 4, "flows": 3}
 
 @dataclass(frozen=True)
 class Result:
-    """A measurement. `met` is None where there is no bar, or the input is too small for it."""
+    """A measurement. `met` is None without a target, or if the input is too small for it."""
 
     name: str
     value: float
     shown: str
-    bar: str
+    target: str
     met: bool | None
 
 
 class Bench:
-    """The measurements, one after another; each is shown when it is there."""
+    """Run the measurements in sequence and print each result at once."""
 
     def __init__(self, records: int, repeat: int) -> None:
         self.results: list[Result] = []
@@ -61,7 +61,7 @@ class Bench:
         self._full = records >= FULL_SIZE
 
     def all(self, large: int | None) -> None:
-        """Everything."""
+        """Run all measurements. `large`: records of an additional large ingest."""
         self._startup()
         self._overhead()
         capture, size = self._capture(self._records)
@@ -75,8 +75,8 @@ class Bench:
         if large is not None:
             self._flatness(large, rss)
 
-    def _add(self, name: str, value: float, shown: str, bar: str = "", met: bool | None = None) -> None:
-        result = Result(name, value, shown, bar, met)
+    def _add(self, name: str, value: float, shown: str, target: str = "", met: bool | None = None) -> None:
+        result = Result(name, value, shown, target, met)
         self.results.append(result)
         print(_line(result), flush=True)
 
@@ -84,12 +84,12 @@ class Bench:
         nothing = _best_of(10, lambda: run([sys.executable, "-c", "pass"]).seconds)
         seconds = _best_of(10, lambda: traceconv("--help").seconds)
         ratio = seconds / nothing
-        bar = "≤ 13.6 × python -c pass"  # 150 ms where that takes 11 ms
+        target = "≤ 13.6 × python -c pass"  # 150 ms if that takes 11 ms
         shown = f"{seconds * 1e3:.0f} ms = {ratio:.1f} × {nothing * 1e3:.0f} ms"
-        self._add("traceconv --help", ratio, shown, bar, ratio <= 13.6)
+        self._add("traceconv --help", ratio, shown, target, ratio <= 13.6)
 
     def _overhead(self) -> None:
-        """What profiling costs."""
+        """Profiling overhead."""
         found = json.loads(run([sys.executable, "-m", "benchmarks.overhead", "--json"]).output)
         for what, name in (("span", "span"), ("task", "task record")):
             off, on = found[f"{what}_off_ns"], found[f"{what}_on_ns"]
@@ -98,21 +98,21 @@ class Bench:
         for level, goal in (("1", 1.03), ("2", 1.08)):
             ratio = found["levels"][level]
             value = 100 * (ratio["wall"] - 1)
-            shown = f"{value:+.1f} % of {ratio['plain_us']:.0f} µs an op, without kernels"
+            shown = f"{value:+.1f} % of {ratio['plain_us']:.0f} µs per op, without kernels"
             met = ratio["wall"] <= goal
             self._add(f"profiled ÷ plain, level {level}", ratio["wall"], shown, f"≤ {goal - 1:+.0%}", met)
         ratio = found["computing"]
-        shown = f"{100 * (ratio['wall'] - 1):+.1f} % of {ratio['plain_us']:.0f} µs an op, with kernels"
+        shown = f"{100 * (ratio['wall'] - 1):+.1f} % of {ratio['plain_us']:.0f} µs per op, with kernels"
         self._add("profiled ÷ plain, level 2", ratio["wall"], shown)
 
     def _capture(self, records: int) -> tuple[Path, int]:
-        """A generated capture, made once; its folder and the number of its records."""
-        place = DATA / f"{records}"
-        if not any(place.glob("PROF_*/manifest.json")):
-            shutil.rmtree(place, ignore_errors=True)
-            made = run([sys.executable, "-m", "benchmarks.generate", "--records", str(records), "-o", place])
-            self._add("generate", made.seconds, f"{made.seconds:.1f} s, {made.peak_bytes / MB:.0f} MB")
-        (manifest,) = place.glob("PROF_*/manifest.json")
+        """Generate a capture unless it exists; return its folder and its number of records."""
+        folder = DATA / f"{records}"
+        if not any(folder.glob("PROF_*/manifest.json")):
+            shutil.rmtree(folder, ignore_errors=True)
+            generated = run([sys.executable, "-m", "benchmarks.generate", "--records", str(records), "-o", folder])
+            self._add("generate", generated.seconds, f"{generated.seconds:.1f} s, {generated.peak_bytes / MB:.0f} MB")
+        (manifest,) = folder.glob("PROF_*/manifest.json")
         files = json.loads(manifest.read_text("utf-8"))["files"]
         return manifest.parent, sum(file["record_count"] for file in files)
 
@@ -128,7 +128,7 @@ class Bench:
         self._add("pairing", rate, f"{rate:.1f} M slices/s")
 
     def _ingest(self, capture: Path, records: int, store: Path) -> int:
-        """Ingest, and what DuckDB alone takes for the same rows, in turns; returns the peak of memory."""
+        """Ingest, alternating with a bulk insert of the same rows; return the peak memory."""
         seconds, insert_seconds, peak = [], [], 0
         for _ in range(self._repeat):
             store.unlink(missing_ok=True)
@@ -145,14 +145,14 @@ class Bench:
         within = peak <= 450 * MB if self._full else None
         self._add("ingest, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 450 MB", within)
         size = store.stat().st_size
-        self._add("store's size", size, f"{size / MB:.0f} MB, {size / records:.1f} bytes a record")
+        self._add("store size", size, f"{size / MB:.0f} MB, {size / records:.1f} bytes per record")
         return peak
 
     def _store(self, store: Path) -> None:
-        """Reports, on a store whose run goes on until it has as many tasks as the capture has records."""
-        more = DATA / "tasks.duckdb"
-        tasks = part("multiply", store, more, str(self._records))["tasks"]
-        store = more
+        """Reports, on a store whose run is repeated until it has as many tasks as the capture has records."""
+        multiplied = DATA / "tasks.duckdb"
+        tasks = part("multiply", store, multiplied, str(self._records))["tasks"]
+        store = multiplied
         million = f"{tasks / 1e6:.1f} M tasks"
         full = tasks >= FULL_SIZE
         warm = statistics.median(traceconv("report", "op-statistic", "--db", store).seconds for _ in range(5))
@@ -160,7 +160,7 @@ class Bench:
             "open + op-statistic, warm", warm, f"{warm:.2f} s ({million})", "≤ 0.3 s", warm <= 0.3 if full else None
         )
         if drop_caches():
-            # The program and its libraries are cold too; what the store adds to that is what counts.
+            # Starting the program itself is also cold: --version shows its share.
             empty = _cold(["--version"])
             cold = _cold(["report", "op-statistic", "--db", str(store)])
             shown = f"{cold:.2f} s, of which {empty:.2f} s traceconv --version"
@@ -168,7 +168,7 @@ class Bench:
         for name, seconds in part("reports", store, "20").items():
             met = seconds <= 0.5 if full else None
             self._add(f"report {name}, top 20", seconds, f"{seconds:.3f} s ({million})", "≤ 0.5 s", met)
-        more.unlink()
+        multiplied.unlink()
 
     def _export(self, store: Path) -> None:
         rows = part("counts", store)
@@ -186,21 +186,21 @@ class Bench:
         self._add("export chrome, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 350 MB", met)
 
     def _perfetto(self, store: Path) -> None:
-        """Perfetto's protobuf read and written, against message objects; trace JSON written, against json.dumps."""
+        """Perfetto traces read and written, against message objects; trace JSON written, against json.dumps."""
         found: list[perfetto.Reading] = []
         events = PERFETTO_EVENTS if self._full else PERFETTO_EVENTS // 10
         for one in (*perfetto.readings(events, DATA), *perfetto.exports(store, DATA)):
             found.append(one)
-            shown = f"{one.per_second / 1e6:.3f} M/s of the processor"
+            shown = f"{one.per_second / 1e6:.3f} M/s of CPU time"
             if one.peak_bytes:
                 shown += f", {one.peak_bytes / MB:.0f} MB"
-            bar, met, ratio = "", None, perfetto.ratio(one, found)
+            target, met, ratio = "", None, perfetto.ratio(one, found)
             if ratio is not None:
                 shown += f", {ratio:.1f} ×"
                 least = _TIMES_OBJECTS.get((one.what, one.by))
                 if least is not None:
-                    bar, met = f"≥ {least} × one by one", ratio >= least if self._full else None
-            self._add(f"{one.what}: {one.by.removeprefix('traceconv ')}", one.per_second, shown, bar, met)
+                    target, met = f"≥ {least} × objects", ratio >= least if self._full else None
+            self._add(f"{one.what}: {one.by.removeprefix('traceconv ')}", one.per_second, shown, target, met)
             if one.by.startswith("traceconv export perfetto"):
                 within = one.peak_bytes <= 350 * MB if self._full else None
                 self._add(
@@ -208,24 +208,24 @@ class Bench:
                 )
 
     def _trace_json(self) -> None:
-        """Trace JSON against json.load of the same file; damaged files against the whole one."""
+        """Trace JSON against json.load of the same file; damaged files against the undamaged one."""
         size = TRACE_BYTES if self._full else TRACE_BYTES // 10
         rates: dict[tuple[str, str], float] = {}
         for one in readings(KINDS, size):
             rates[one.kind, one.by] = one.bytes_per_s
             rate, peak = one.bytes_per_s / MB, one.peak_bytes / MB
             shown = f"{rate:.1f} MB/s, {peak:.0f} MB"
-            bar, met = "", None
+            target, met = "", None
             if one.by == "traceconv ingest" and one.kind in _TIMES_JSON_LOAD:
                 ratio, least = one.bytes_per_s / rates[one.kind, "json.load"], _TIMES_JSON_LOAD[one.kind]
-                shown, bar, met = f"{shown}, {ratio:.2f} × json.load", f"≥ {least} × json.load", ratio >= least
+                shown, target, met = f"{shown}, {ratio:.2f} × json.load", f"≥ {least} × json.load", ratio >= least
             elif one.kind == "damaged":
                 ratio = one.bytes_per_s / rates["compact", one.by]
-                shown, bar, met = f"{shown}, {ratio:.2f} × whole", "≥ 0.4 × whole", ratio >= 0.4
+                shown, target, met = f"{shown}, {ratio:.2f} × compact", "≥ 0.4 × compact", ratio >= 0.4
             elif one.kind == "wrecked":
-                bar, met = "≥ 35 MB/s", rate >= 35
+                target, met = "≥ 35 MB/s", rate >= 35
             name = f"trace JSON, {one.kind}: {one.by.removeprefix('traceconv ')}"
-            self._add(name, rate, shown, bar, met if self._full else None)
+            self._add(name, rate, shown, target, met if self._full else None)
 
     def _flatness(self, records: int, small_peak: int) -> None:
         capture, count = self._capture(records)
@@ -255,18 +255,18 @@ def _cold(arguments: list[str]) -> float:
 
 def _line(result: Result) -> str:
     verdict = {True: "met", False: "MISSED", None: ""}[result.met]
-    return f"{result.name:<30} {result.shown:<46} {result.bar:<24} {verdict}".rstrip()
+    return f"{result.name:<30} {result.shown:<46} {result.target:<24} {verdict}".rstrip()
 
 
 @contextlib.contextmanager
 def _only_one() -> Iterator[None]:
-    """Two at a time would measure each other."""
+    """Prevent concurrent benchmarks, which would disturb each other."""
     lock = DATA / ".lock"
     DATA.mkdir(exist_ok=True)
     try:
         descriptor = os.open(lock, os.O_CREAT | os.O_EXCL)
     except FileExistsError:
-        sys.exit(f"a benchmark is running already; if not, remove {lock}")
+        sys.exit(f"another benchmark is running; if not, remove {lock}")
     try:
         yield
     finally:
@@ -275,13 +275,13 @@ def _only_one() -> Iterator[None]:
 
 
 def main() -> None:
-    """Reads the command line. The exit code is 1 when a bar is missed."""
+    """Parse the command line and run. The exit code is 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=FULL_SIZE, help="size of the capture (default: %(default)s)")
     parser.add_argument(
-        "--repeat", type=int, default=3, help="ingests, of which the best counts (default: %(default)s)"
+        "--repeat", type=int, default=3, help="number of ingests; the best counts (default: %(default)s)"
     )
-    parser.add_argument("--large", type=int, metavar="N", help="also ingest N records: does memory stay flat?")
+    parser.add_argument("--large", type=int, metavar="N", help="also ingest N records and check memory")
     arguments = parser.parse_args()
     with _only_one():
         bench = Bench(arguments.records, arguments.repeat)
