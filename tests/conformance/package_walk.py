@@ -1,4 +1,4 @@
-"""What a person does with a store, on the DuckDB that Python finds: its answers, as one line of JSON.
+"""Use a store as a person does, with the installed DuckDB; print the answers as one line of JSON.
 
 python package_walk.py FOLDER TRACE…
 """
@@ -32,7 +32,7 @@ def walk(folder: Path, traces: list[Path]) -> dict[str, object]:
             top = reports()[name].measure
             answers[f"{name}, top"] = [repr(row[top]) for row in store.report(name, run="all", top=3) if top]
         for run_id, *_ in store.query("SELECT run_id FROM run ORDER BY run_id").fetchall():
-            # The second store of one file in this process.
+            # A second connection to the same file in this process.
             with traceconv.open_store(path) as other:
                 other.export_chrome(folder / f"{run_id}.json", run=run_id)
                 other.export_perfetto(folder / f"{run_id}.pftrace", run=run_id)

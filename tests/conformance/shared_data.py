@@ -1,4 +1,4 @@
-"""Where files of other systems lie that are not part of the project: TRACECONV_SHARED, or `shared` beside the clone."""
+"""Files of other systems, outside the project: in TRACECONV_SHARED, or in `shared` next to the clone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARED = Path(os.environ.get("TRACECONV_SHARED") or Path(__file__).resolve().par
 
 
 def shared(name: str) -> Path:
-    """A folder of `shared/conformance`; skips the test module when it is not there."""
+    """Return a folder of `shared/conformance`; skip the test module if it doesn't exist."""
     folder = SHARED / name
     if not folder.exists():
         pytest.skip(f"no {folder.name} of shared/conformance here; set TRACECONV_SHARED", allow_module_level=True)

@@ -1,4 +1,4 @@
-"""How much data collectives exchange: elements times the size of their type, both as the writers print them."""
+"""Bytes that collectives exchange: the number of elements times the size of their type, as the writers give them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_data import shared
 
 from traceconv.pipeline.ingest import ingest
 
-#: Bytes of one element, by the names of PyTorch (of NCCL's kernels) and of HCCL.
+#: Bytes per element, by type names of PyTorch (NCCL kernels) and HCCL.
 TORCH = {
     "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e5m2fnuz": 1, "Short": 2, "Half": 2,
     "BFloat16": 2, "UInt16": 2, "Int": 4, "Float": 4, "UInt32": 4, "ComplexHalf": 4, "Long": 8, "Double": 8,
@@ -25,7 +25,7 @@ HCCL = {
 
 
 def sizes(events: list[dict[str, Any]], tmp_path: Path) -> dict[str, int | None]:
-    """Of each collective the bytes, by the type in its name."""
+    """Bytes of each collective, by the type in its name."""
     (tmp_path / "trace.json").write_text(json.dumps({"deviceProperties": [], "traceEvents": events}))
     ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
@@ -33,7 +33,7 @@ def sizes(events: list[dict[str, Any]], tmp_path: Path) -> dict[str, int | None]
     return {name.rpartition("__")[2]: size for name, size in rows}
 
 
-def test_types_of_pytorch(tmp_path: Path) -> None:
+def test_pytorch_types(tmp_path: Path) -> None:
     place = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "dur": 1}
     events = [
         {**place, "name": f"ncclDevKernel__{dtype}", "ts": number,
@@ -44,7 +44,7 @@ def test_types_of_pytorch(tmp_path: Path) -> None:
     assert sizes(events, tmp_path) == expected
 
 
-def test_types_of_hccl(tmp_path: Path) -> None:
+def test_hccl_types(tmp_path: Path) -> None:
     names = {"process_name": (0, "HCCL"), "thread_name": (1, "Group 0 Communication")}
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 3, "tid": tid, "name": what, "args": {"name": name}} for what, (tid, name) in names.items()
@@ -61,9 +61,9 @@ def test_types_of_hccl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "total"),
     [
-        # Five all-reduces and a broadcast of floats and one of 53 64-bit integers, each in three steps.
+        # Five all-reduces and a broadcast of floats, and a broadcast of 53 64-bit integers, in each of three steps.
         ("nccl_metadata", 3 * (4 * (6_637_568 + 2_431_040 + 2_049_000 + 7_875_584 + 6_563_840 + 53_120) + 8 * 53)),
-        # The all-gather's part of this rank, in bfloat16; the 73 all-reduces over shared memory don't say.
+        # This rank's part of the all-gather, in bfloat16; unknown for the 73 all-reduces over shared memory.
         ("b200_eager_trace", 2 * 25_136),
     ],
 )

@@ -1,4 +1,4 @@
-"""A store opens in the DuckDB shells that people have: the oldest and the newest on PyPI.
+"""A store opens in the oldest and the newest DuckDB shell on PyPI.
 
 `make` installs them (pip install --target .shells/oldest duckdb-cli==…); without them the tests are skipped.
 """
@@ -23,7 +23,7 @@ MAGICS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
 
 
 def find_shell(version: str) -> Path | None:
-    """The program itself: packages differ in where it lies, and beside it may be a script of the same name."""
+    """Find the executable: its folder differs between packages, which may also have a script with the same name."""
     for place in ("duckdb_cli/duckdb", "bin/duckdb"):
         path = SHELLS / version / place
         if path.is_file() and path.open("rb").read(4).startswith(MAGICS):
@@ -32,11 +32,11 @@ def find_shell(version: str) -> Path | None:
 
 
 def runnable_shell(version: str, folder: Path) -> Path:
-    """A shell that can be run, copied to `folder` if need be; without it the test is skipped."""
+    """Return an executable shell, copied to `folder` if necessary; skip the test without one."""
     found = find_shell(version)
     if found is None:
         pytest.skip(f"no duckdb shell in {SHELLS / version}")
-    # Some packages lack the permission to run it.
+    # Some packages install it without execute permission.
     if not os.access(found, os.X_OK):
         found = Path(shutil.copy(found, folder / "duckdb"))
         found.chmod(0o755)
@@ -85,7 +85,7 @@ def test_reports_as_view_and_as_macro(shell: Path, store: Path) -> None:
     assert ask(shell, store, summary) == [[str(2**60 + 1), "3", "0.5"]]
 
 
-def test_every_report_gives_the_rows_that_our_duckdb_gives(shell: Path, store: Path) -> None:
+def test_every_report_gives_the_same_rows_as_the_installed_duckdb(shell: Path, store: Path) -> None:
     with open_store(store) as connection:
         for name, report in reports().items():
             columns = ", ".join(f"{column.name}::VARCHAR" for column in report.columns)
@@ -96,7 +96,7 @@ def test_every_report_gives_the_rows_that_our_duckdb_gives(shell: Path, store: P
             assert theirs == ours, name
 
 
-def test_tables_and_comments_are_there(shell: Path, store: Path) -> None:
+def test_tables_and_comments_exist(shell: Path, store: Path) -> None:
     assert ask(shell, store, "DESCRIBE task")[1][:2] == ["id", "BIGINT"]
     assert ask(shell, store, "SELECT count(*) FROM slice") == [["6"]]
     column = "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'dur_ns'"

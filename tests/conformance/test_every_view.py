@@ -1,7 +1,7 @@
 """Every view and macro of a store under LIMIT, OFFSET, WHERE and ORDER BY, in subqueries and in tables.
 
-The names come from the store's own catalogue, so that a new view or report is asked as well. The expected rows are
-those of the plain query with DuckDB's optimiser switched off, sorted, filtered and cut in Python.
+The names come from the store's catalogue, so new views and reports are tested too. The expected rows are those of the
+plain query without DuckDB's optimizer, sorted, filtered and sliced in Python.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from traceconv.reports.catalog import reports
 Rows = list[tuple[str, ...]]
 Ask = Callable[[Path, Sequence[str]], list[Rows]]
 
-#: Runs of the stores, each with what it has. A run that lacks a table that others have is what optimisers trip over.
+#: Runs of the stores and the tables they have. Tables that only some runs have are hard for optimizers.
 STORES = {
     "one run": ["all"],
     "many runs": ["all", "tasks", "nothing", "all"],
@@ -40,7 +40,7 @@ STORES = {
 
 
 def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
-    """Rows for each table of a run on two devices, so that no view is empty; "tasks": only tasks and their tracks."""
+    """Rows for each table of a run on two devices, so that no view is empty. "tasks": only tasks and their tracks."""
     devices = (0, 1)
     rows: dict[str, list[dict[str, object]]] = {"run": [{"label": f"run-{run_id}", "start_ns": 0, "options": "{}"}]}
     if has == "nothing":
@@ -83,7 +83,7 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
         | {"output_bytes": 1, "weight_bytes": 1, "workspace_bytes": 0}
         for n in range(3)
     ]
-    # One group of counters of the seven, as recordings have it.
+    # One of the seven metric groups, as in a recording.
     rows["task_pmu"] = [
         {"id": row["id"], "metric_group": "PipeUtilization", "aic_total_cycles": 10, "aic_mac_cycles": 5}
         for row in rows["task"]
@@ -115,7 +115,7 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
             ("host_op", "inference", "execution", "external_op", "external_op", "inference", "execution")
         )
     ]
-    # Two that overlap without nesting, which is a view of its own.
+    # Two slices that overlap without nesting, for the view partial_overlap.
     rows["range"] += [
         {"id": 2100 + n, "track_id": 10, "kind": "annotation", "name": f"o{n}", "dur_ns": 100}
         | {"start_ns": 9000 + 50 * n}
@@ -147,7 +147,7 @@ def ask_package(store: Path, statements: Sequence[str]) -> list[Rows]:
 
 
 def ask_shell(shell: Path, store: Path, statements: Sequence[str]) -> list[Rows]:
-    """The same, of a shell: all in one call, with a line between the answers."""
+    """Run all queries in one shell, with a separator line between the answers."""
     mark = "-- next --"
     done = subprocess.run(
         [shell, "-init", os.devnull, "-readonly", "-csv", "-noheader", store],
@@ -185,7 +185,7 @@ def asker(engine: str, folder: Path) -> Ask:
 
 @dataclass(frozen=True)
 class Relation:
-    """What stands in FROM, its first columns, and all its rows, of these columns and whole, as text."""
+    """The text after FROM, the first columns, and all rows as text: of these columns and of all columns."""
 
     name: str
     columns: str
@@ -198,7 +198,7 @@ def as_text(relation: str, columns: str = "*") -> str:
 
 
 def relations(store: Path) -> Iterator[Relation]:
-    """Each view, and each macro on a run of many, as the catalogue has them."""
+    """Each view, and each macro on one of several runs, from the catalogue."""
     with duckdb.connect(store, read_only=True) as connection:
         connection.execute("PRAGMA disable_optimizer")
         views = connection.execute("SELECT schema_name || '.' || view_name FROM duckdb_views() WHERE NOT internal")
@@ -220,7 +220,7 @@ def test_limit_offset_and_where(engine: str, kind: str, tmp_path: Path) -> None:
     asked: list[tuple[str, Callable[[Rows], bool]]] = []
 
     def some(rows: Rows, count: int) -> Callable[[Rows], bool]:
-        """As many of these rows, whichever."""
+        """Check that these are `count` of the rows, in any order."""
         return lambda found: len(found) == max(0, min(count, len(rows))) and not Counter(found) - Counter(rows)
 
     for one in relations(store):
@@ -235,7 +235,7 @@ def test_limit_offset_and_where(engine: str, kind: str, tmp_path: Path) -> None:
             (as_text("cut"), some(one.whole, 1)),
         ]
         if one.name.startswith("main."):
-            # The first column of ours is the run; the last of these runs is in no store.
+            # The first column of traceconv's views is the run; the last of these runs doesn't exist.
             for run in range(1, 4):
                 of_run = [row for row in rows if row[0] == str(run)]
                 asked.append((f"{plain} WHERE run_id = {run} LIMIT 1", some(of_run, 1)))
@@ -250,7 +250,7 @@ def test_top_is_the_largest_over_all_devices_and_runs(name: str, tmp_path: Path)
     assert measure is not None
     path = make(tmp_path, "many runs")
     with duckdb.connect(path) as connection:
-        # The largest are on the last device of the last run: what is sorted by run or device first loses them.
+        # The largest are on the last device of the last run, so sorting by run or device first would lose them.
         connection.execute("UPDATE task SET dur_ns = dur_ns * 100 WHERE run_id = 4 AND device_id = 1")
     with traceconv.open_store(path) as store:
         rows = list(store.report(name, run="all"))
@@ -284,7 +284,7 @@ def test_views_of_an_attached_store_and_macros_after_use(engine: str, tmp_path: 
     assert counts == [str(min(1, len(one.whole))) for one in [*views, *macros]]
 
 
-def test_no_view_is_empty_there(tmp_path: Path) -> None:
-    """So that a new view gets rows above, and LIMIT something to cut."""
+def test_no_view_is_empty(tmp_path: Path) -> None:
+    """A new view needs rows above, so that LIMIT has an effect."""
     views = [one for one in relations(make(tmp_path, "many runs")) if "(" not in one.name]
     assert {one.name: len(one.whole) for one in views if len(one.whole) < 2} == {}

@@ -1,4 +1,4 @@
-"""Formats that are known and not read: one line says so, and what to do instead."""
+"""Known but unsupported formats are refused with one line that suggests an alternative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
 
 XPLANE = SHARED / "real" / "jax" / "te_fused_attn.xplane.pb"
-#: A plane of XSpace: id 1, name, a line.
+#: An XSpace plane: ID 1, name, a line.
 SPACE = b"\x0a\x11\x08\x01\x12\x09/host:CPU\x1a\x02\x08\x05"
 
 
@@ -24,7 +24,7 @@ def refused(path: Path, tmp_path: Path, reader: str, advice: str) -> None:
     assert not (tmp_path / "trace.duckdb").exists()
 
 
-def test_a_format_that_is_not_read_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_unsupported_format_is_refused_with_an_error(tmp_path: Path) -> None:
     path = tmp_path / "trace.bin"
     path.write_bytes(SPACE)
     refused(path, tmp_path, "xplane", "trace.json.gz")
@@ -55,7 +55,7 @@ def test_a_real_xspace(tmp_path: Path) -> None:
         ("a.dat", b"", "no trace that is known"),
     ],
 )
-def test_formats_that_others_take_for_traces(name: str, text: bytes, advice: str, tmp_path: Path) -> None:
+def test_other_files_that_look_like_traces(name: str, text: bytes, advice: str, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / name).write_bytes(text)
     for path in (tmp_path / "files" / name, tmp_path / "files"):
@@ -65,7 +65,7 @@ def test_formats_that_others_take_for_traces(name: str, text: bytes, advice: str
     assert not (tmp_path / "trace.duckdb").exists()
 
 
-def test_a_reader_that_was_named_reads_whatever_it_is(tmp_path: Path) -> None:
+def test_an_explicit_reader_reads_any_file(tmp_path: Path) -> None:
     (tmp_path / "a.cpuprofile").write_text('{"nodes":[{"id":1,"callFrame":{}}],"traceEvents":[]}')
     [run] = ingest([tmp_path / "a.cpuprofile"], tmp_path / "trace.duckdb", reader="chrome_json")
     assert run.record_count == 0

@@ -1,4 +1,4 @@
-"""The tables of Furiosa's profiler, out of its own rows: digit for digit, but where its own arithmetic wraps."""
+"""Reports reproduce the tables of Furiosa's profiler digit for digit, except where its arithmetic overflows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRINTED: dict[str, Any] = json.loads((FOLDER / "seed_tables.json").read_text("ut
 
 
 def store_of(rows: str, folder: Path) -> duckdb.DuckDBPyConnection:
-    """A store of a trace file that the profiler would write of these rows."""
+    """Ingest the trace file that the profiler would write for these rows."""
     events = []
     with (FOLDER / rows).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -46,7 +46,7 @@ def store_of(rows: str, folder: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
 
 
-def test_the_tables_of_the_document(tmp_path: Path) -> None:
+def test_the_tables_of_the_documentation(tmp_path: Path) -> None:
     with store_of("injected_seed.rows.csv", tmp_path) as store:
         latency = store.execute("SELECT * EXCLUDE (run_id, unfinished_count) FROM inference_latency").fetchone()
         assert latency == tuple(entry["value"] for entry in PRINTED["summary"])
@@ -59,7 +59,7 @@ def test_the_tables_of_the_document(tmp_path: Path) -> None:
         found = store.execute(f"SELECT {columns} FROM npu_execution").fetchall()
         keys = ("trace_id", "span_id", "pe_index", "execution_index", "NPU Total", "NPU Run")
         wait = "idle ns inside the execution (computed here: Total - Run)"
-        # The document prints Run − Total in 64 bits without a sign.
+        # The documentation shows Run − Total as an unsigned 64-bit number.
         assert [2**64 - row["NPU IoWait"] for row in PRINTED["npu_executions"]] == [row[-1] for row in found]
         rows = sorted((*(row[key] for key in keys), row[wait]) for row in PRINTED["npu_executions"])
         assert sorted(found) == rows
@@ -77,14 +77,14 @@ def test_the_tables_of_the_document(tmp_path: Path) -> None:
 
 
 def test_the_edge_cases(tmp_path: Path) -> None:
-    """Two elements, more run than total, 2^53 + 1 ns, threads without a sign; what the native tables print of it."""
+    """Two elements, run above total, 2^53 + 1 ns, unsigned thread IDs; the output of the native tables."""
     with store_of("injected_edge.rows.csv", tmp_path) as store:
         durations = [1, 2, 3, 5, 8, 13, 21, 34, 55, 2**53 + 1]
         native = store.execute(
             "SELECT r.dur_ns FROM inference JOIN range AS r USING (run_id, id) WHERE category = 'Runtime' ORDER BY 1"
         ).fetchall()
         assert [dur for (dur,) in native] == durations
-        durations.append(77)  # of the older profiler's category
+        durations.append(77)  # the category of the older profiler
         latency = store.execute("SELECT count, min_ns, max_ns, mean_ns, median_ns FROM inference_latency").fetchone()
         mean = round(Fraction(sum(durations), 11))
         assert latency == (11, 1, 2**53 + 1, mean, statistics.median(durations))
@@ -100,7 +100,7 @@ def test_the_edge_cases(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["injected_seed", "legacy_injected_seed"])
 def test_exported_tables_without_ids_give_the_same_times(name: str, tmp_path: Path) -> None:
-    """The exported trace has lost trace and span ids; the older one is of another category and keeps the indices."""
+    """The exported trace lacks trace and span IDs; the older one has another category and keeps the indices."""
     ingest([FOLDER / f"{name}.export_chrome_trace.json"], tmp_path / "trace.duckdb")
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
         latency = store.execute("SELECT * EXCLUDE (run_id, unfinished_count) FROM inference_latency").fetchone()
@@ -113,7 +113,7 @@ def test_exported_tables_without_ids_give_the_same_times(name: str, tmp_path: Pa
         assert found == [(row["name"], row["dur"]) for row in PRINTED["external_operators"]]
 
 
-def test_a_range_of_the_user_called_inference_is_none(tmp_path: Path) -> None:
+def test_a_user_range_named_inference_is_not_an_inference(tmp_path: Path) -> None:
     ingest([FOLDER / "df_recorded.export_chrome_trace.json"], tmp_path / "trace.duckdb")
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
         assert store.execute("FROM inference_latency").fetchall() == []

@@ -1,4 +1,4 @@
-"""Damaged and odd variants of one good trace: each gives what its maker says that a careful reader gets out of it."""
+"""Damaged and unusual variants of a valid trace: each gives the content that its generator expects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAKER = shared("malformed") / "make_malformed.py"
 @cache
 def variants() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="traceconv-malformed-"))
-    # A text of 50 MB is in tests/faults/test_large_texts.py.
+    # tests/faults/test_large_texts.py has a string of 50 MB.
     subprocess.run([sys.executable, MAKER, folder, "--skip-big"], check=True)
     return folder
 
@@ -39,7 +39,7 @@ def expected() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", expected(), ids=lambda case: case["file"])
-def test_a_variant_gives_what_can_be_had_of_it(case: dict[str, Any], tmp_path: Path) -> None:
+def test_intact_content_of_a_variant_is_ingested(case: dict[str, Any], tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     if case["severity"] == "error":
         with pytest.raises(InputError):
@@ -66,7 +66,7 @@ def test_a_variant_gives_what_can_be_had_of_it(case: dict[str, Any], tmp_path: P
 
 
 def check_values(case: dict[str, Any], run: IngestedRun, path: Path) -> None:
-    """The exact values that the maker names."""
+    """The exact values that the generator expects."""
     check = case.get("check", {})
     with duckdb.connect(str(path), read_only=True) as store:
         times = "SELECT start_ns FROM slice UNION ALL SELECT ts_ns FROM marker UNION ALL SELECT ts_ns FROM counter"
@@ -106,8 +106,8 @@ def check_values(case: dict[str, Any], run: IngestedRun, path: Path) -> None:
         assert books
 
 
-def test_a_recount_of_what_is_intact(tmp_path: Path) -> None:
-    """Line by line: not an event more or less, and each with its times."""
+def test_recount_of_intact_lines(tmp_path: Path) -> None:
+    """Each intact line gives exactly one event with its times."""
     names = [case["file"] for case in expected() if case["severity"] != "error" and not case["file"].endswith(".zst")]
     counted = {variants() / name: damaged.add_up(variants() / name) for name in names}
     ingest(list(counted), tmp_path / "trace.duckdb")

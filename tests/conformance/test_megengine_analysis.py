@@ -1,4 +1,4 @@
-"""MegEngine's `profile_analyze`: what it printed of a static profile, op-analysis and op-type-analysis say too."""
+"""op-analysis and op-type-analysis reproduce MegEngine's `profile_analyze` on a static profile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BINARY = {"byte": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 
 
 def printed(number: str) -> Iterator[list[list[str]]]:
-    """The rows of a table that was printed: for each column the lines of its cell."""
+    """Rows of a printed table: for each column the lines of its cell."""
     cells: list[list[str]] = []
     heading = True
     for line in (FOLDER / "analyze" / f"{number}.out").read_text("utf-8").splitlines():
@@ -32,14 +32,14 @@ def printed(number: str) -> Iterator[list[list[str]]]:
 
 
 def near(value: object, text: str, factor: Decimal = Decimal(1)) -> bool:
-    """Whether an exact value rounds to what is printed: to within one of its last digit."""
+    """Whether an exact value equals the printed one to within one unit of its last digit."""
     assert isinstance(value, (int, float, Decimal))
     shown = Decimal(text)
     return abs(Decimal(value) / factor - shown) <= Decimal((0, (1,), int(shown.as_tuple().exponent)))
 
 
 def rate(value: object, cell: list[str]) -> bool:
-    """A number and its unit, one line each: `991.45`, `MFLOPS`; N/A is not known, or 0."""
+    """A number and its unit, one line each: `991.45`, `MFLOPS`; N/A means unknown or 0."""
     number, unit = cell[0], cell[1].removesuffix("/s")
     if number in ("N/A", "inf", "nan"):
         return not value
@@ -77,7 +77,7 @@ def test_by_type(stores: dict[str, Path], number: str, name: str) -> None:
         row = found[kind]
         assert row["count"] == int(count)
         assert near(row["self_ns"], device[1], Decimal(10**9)) and near(row["self_percent"], device[2].rstrip("%"))
-        # Ties are in another order there: of those, only the time is held against it.
+        # Ties have another order there, so only their time is compared.
         ties = [one for one in found.values() if one["self_ns"] == row["self_ns"]]
         if len(ties) == 1:
             assert near(row["cumulative_ns"], cumulative[0], Decimal(10**9))

@@ -1,4 +1,4 @@
-"""Reports of Nsight Systems in SQLite: built by the published schema, whole, damaged and hostile."""
+"""Nsight Systems reports in SQLite, built from the published schema: intact, damaged and hostile."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 
-BIG = 9_000_000_000_000_000_123  # beyond what a double holds exactly… and beyond the range of times
-T0 = 4_000_000_000_000_000_001  # odd, and too large for a double
+BIG = 9_000_000_000_000_000_123  # too large for a double… and beyond the range of timestamps
+T0 = 4_000_000_000_000_000_001  # odd and too large for a double
 
 
 def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
@@ -78,7 +78,7 @@ def report(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_row_is_where_it_belongs(report: Path, tmp_path: Path) -> None:
+def test_every_row_is_in_its_table(report: Path, tmp_path: Path) -> None:
     assert choose_reader(report) == "nsys"
     run, store = taken(report, tmp_path)
     assert not run.lossy
@@ -119,7 +119,7 @@ def test_every_row_is_where_it_belongs(report: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_ranges_of_nvtx(report: Path, tmp_path: Path) -> None:
+def test_nvtx_ranges(report: Path, tmp_path: Path) -> None:
     _, store = taken(report, tmp_path)
     rows = store.execute(
         "SELECT r.name, r.start_ns - ?, r.dur_ns, r.depth, t.kind, t.name, json_extract_string(r.args, '$.domain'), "
@@ -143,7 +143,7 @@ def test_ranges_of_nvtx(report: Path, tmp_path: Path) -> None:
     assert counters == [("SM Active [%]", "GPU 0 NVIDIA H100", 150, 87)]
 
 
-def test_processes_that_use_the_same_correlation_ids_are_kept_apart(tmp_path: Path) -> None:
+def test_equal_correlation_ids_of_processes_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "two.sqlite"
     db = new_report(path)
     insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [kernel(100, 200, 1, 5), kernel(150, 250, 3, 5, pid=200)])
@@ -158,7 +158,7 @@ def test_processes_that_use_the_same_correlation_ids_are_kept_apart(tmp_path: Pa
         ("Stream 7 (process 100)",), ("Stream 7 (process 200)",)]  # fmt: skip
 
 
-def test_missing_tables_and_columns_are_no_fault(tmp_path: Path) -> None:
+def test_missing_tables_and_columns_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT)")
@@ -170,7 +170,7 @@ def test_missing_tables_and_columns_are_no_fault(tmp_path: Path) -> None:
         ("kernel", 5, 4, 1, 2)]  # fmt: skip
 
 
-def test_values_of_other_types_cost_their_row_only(report: Path, tmp_path: Path) -> None:
+def test_values_of_wrong_types_lose_only_their_row(report: Path, tmp_path: Path) -> None:
     with sqlite3.connect(report) as db:
         insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [
             kernel(0, 5, 1, 1) | {"start": "soon"},
@@ -188,7 +188,7 @@ def test_values_of_other_types_cost_their_row_only(report: Path, tmp_path: Path)
     assert rows == [("void gemm<float>(float*)", None)] * 2 + [("kernel", 1)]
 
 
-def test_what_is_not_read_is_counted(report: Path, tmp_path: Path) -> None:
+def test_unsupported_tables_are_counted(report: Path, tmp_path: Path) -> None:
     with sqlite3.connect(report) as db:
         db.execute("CREATE TABLE SCHED_EVENTS (start INT, cpu INT)")
         db.execute("INSERT INTO SCHED_EVENTS VALUES (1, 2), (3, 4)")
@@ -210,7 +210,7 @@ def big_report(tmp_path: Path, count: int) -> Path:
     return path
 
 
-def test_behind_a_damaged_page_reading_goes_on(tmp_path: Path) -> None:
+def test_reading_resumes_after_a_damaged_page(tmp_path: Path) -> None:
     path = big_report(tmp_path, 30_000)
     data = bytearray(path.read_bytes())
     page = len(data) // 2 // 4096 * 4096
@@ -226,7 +226,7 @@ def test_behind_a_damaged_page_reading_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.01])
-def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
+def test_a_truncated_file(tmp_path: Path, share: float) -> None:
     path = big_report(tmp_path, 5_000)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
@@ -238,7 +238,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
         assert run.lossy
 
 
-def test_other_databases_are_refused_in_words(tmp_path: Path) -> None:
+def test_other_databases_are_refused_with_an_error(tmp_path: Path) -> None:
     path = tmp_path / "rocpd.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE rocpd_string (id INT)")
@@ -251,7 +251,7 @@ def test_other_databases_are_refused_in_words(tmp_path: Path) -> None:
     assert not (tmp_path / "trace.duckdb").exists()
 
 
-def test_what_the_report_says_of_itself_is_kept(report: Path, tmp_path: Path) -> None:
+def test_metadata_of_the_report_is_kept(report: Path, tmp_path: Path) -> None:
     _, store = taken(report, tmp_path)
     row = store.execute("SELECT options FROM run").fetchone()
     assert row is not None

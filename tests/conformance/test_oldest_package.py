@@ -1,4 +1,4 @@
-"""traceconv on the oldest DuckDB that it allows gives the answers that it gives on the one installed here.
+"""traceconv gives the same answers with the oldest supported DuckDB as with the installed one.
 
 `make` installs it (pip install --target .shells/oldest-package duckdb==…); without it the tests are skipped.
 """
@@ -30,7 +30,7 @@ TRACES = (
 
 
 def python_of(package: Path | None, *arguments: object, standard_input: str = "") -> str:
-    """What a Python program prints that finds DuckDB in a folder; None: where we find it."""
+    """Run a Python program with DuckDB from a folder (None: the installed one); return its output."""
     if package is not None and not (package / "duckdb").is_dir():
         pytest.skip(f"no duckdb package in {package}")
     paths = [*([str(package)] if package else []), str(ROOT)]
@@ -64,7 +64,7 @@ def test_ingest_reports_frames_and_exports_are_the_same(tmp_path: Path) -> None:
 
 
 def test_many_small_traces_at_once(tmp_path: Path) -> None:
-    """DuckDB has the memory for them until all are stored, or none."""
+    """All are stored in one transaction."""
     args = {"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": {"n": 0}}]}
     for number in range(200):
         args["traceEvents"][0]["args"] = {"n": number}

@@ -1,4 +1,4 @@
-"""Perfetto's own tests of its JSON importer: its queries, on the store's schema `perfetto`, give its rows."""
+"""The queries of Perfetto's JSON importer tests give the expected rows on the schema `perfetto`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traceconv.pipeline.ingest import ingest
 FOLDER = shared("perfetto_json")
 CASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 
-#: What differs on purpose; docs/reference/perfetto-differences.md gives the reasons.
+#: Intended differences; docs/reference/perfetto-differences.md gives the reasons.
 DIFFERENT = {
     "DynamicTables__test_connected_flow": "table functions with a column as argument are not SQL of DuckDB",
     "GeckoParser__test_gecko_markers": "a Firefox profile is not a Chrome trace",
@@ -31,7 +31,7 @@ def test_the_differences_are_few() -> None:
 
 
 def rows_of(text: str) -> list[tuple[str | None, ...]]:
-    """Rows of expected.csv (without the header), as text."""
+    """Rows of expected.csv without the header, as text."""
     lines = list(csv.reader(io.StringIO(text)))
     return [tuple(None if value == "[NULL]" else value for value in line) for line in lines[1:]]
 
@@ -43,7 +43,7 @@ def printed(value: object) -> str | None:
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name not in DIFFERENT])
-def test_the_rows_are_those_of_perfetto(case: str, tmp_path: Path) -> None:
+def test_rows_are_equal_to_perfettos(case: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.duckdb"
     ingest([FOLDER / case / "trace.json"], path)
     query = (FOLDER / case / "query.sql").read_text()
@@ -52,16 +52,16 @@ def test_the_rows_are_those_of_perfetto(case: str, tmp_path: Path) -> None:
     if case == "JsonParser__test_json_flow":
         query = (
             query.rstrip().rstrip(";") + " GROUP BY ALL ORDER BY slice.ts LIMIT 1"
-        )  # it groups without saying by what
+        )  # Perfetto's query has no GROUP BY
     with duckdb.connect(str(path), read_only=True) as store:
         store.execute("USE perfetto")
-        query = re.sub(r'= "([A-Za-z0-9]+)"', r"= '\1'", query)  # texts in double quotes are names in DuckDB
+        query = re.sub(r'= "([A-Za-z0-9]+)"', r"= '\1'", query)  # DuckDB reads double quotes as identifiers
         rows = [tuple(map(printed, row)) for row in store.execute(query).fetchall()]
-    if "ORDER BY" not in query.upper():  # then it is the order of Perfetto's row ids
+    if "ORDER BY" not in query.upper():  # then by Perfetto's row IDs
         rows, expected = sorted(rows, key=str), sorted(expected, key=str)
     assert rows == expected
 
 
-def test_a_firefox_profile_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_firefox_profile_is_refused_with_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no array of events"):
         ingest([FOLDER / "GeckoParser__test_gecko_markers" / "trace.json"], tmp_path / "trace.duckdb")

@@ -1,4 +1,4 @@
-"""Traces that Perfetto's own message classes encode, with rows worked out beside them: an independent encoder."""
+"""Random traces encoded by Perfetto's message classes give the rows that were computed for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T0 = 1_720_000_000_123_456_789
 
 
 def annotate(holder: Any, value: Any) -> None:
-    """A value of JSON as a debug annotation."""
+    """A JSON value as a debug annotation."""
     if isinstance(value, bool):
         holder.bool_value = value
     elif isinstance(value, int):
@@ -42,7 +42,7 @@ def annotate(holder: Any, value: Any) -> None:
 
 
 class Writer:
-    """One sequence that interns its texts and counts its times in differences, as the SDK does."""
+    """A sequence with interned strings and incremental timestamps, as the SDK writes it."""
 
     def __init__(self, trace: Any, sequence: int) -> None:
         self.trace, self.sequence = trace, sequence
@@ -94,7 +94,7 @@ def random_value(rng: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_traces_come_out_as_they_went_in(seed: int, tmp_path: Path) -> None:
+def test_random_traces_give_the_encoded_rows(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     trace = Trace()
     expected: list[tuple[str, str, int, int, int, str, str]] = []

@@ -1,4 +1,4 @@
-"""No real file is forgotten: a test reads it whole and closes its books, or it is refused, for a reason given here."""
+"""Every real file is either read completely by a test that checks its accounting, or refused for a listed reason."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from traceconv.pipeline.discover import vendor_folders
 from traceconv.pipeline.ingest import ingest
 
 FOLDER = shared("real")
-#: Chrome traces, which test_recount.py adds up.
+#: Chrome traces, recounted by test_recount.py.
 TRACES = sorted(str(path.relative_to(FOLDER)) for path in chrome_traces(SHARED) if path.is_relative_to(FOLDER))
-#: What is said of the files, and is no data.
+#: Descriptions of the files.
 ABOUT = ("SOURCE.md", "LICENSES/")
-#: Files with a reader of their own; test_rocprofv3.py closes the books.
+#: Files with another reader; test_rocprofv3.py checks their accounting.
 OWN_READER = {ROCPROFV3.relative_to(FOLDER).as_posix(): "rocprofv3"}
-#: An output folder is read as one recording, its timeline too; test_torch_npu_folder.py closes the books.
+#: An output folder is one recording, including its timeline; test_torch_npu_folder.py checks its accounting.
 RECORDING = TORCH_NPU.relative_to(FOLDER).as_posix()
 IN_RECORDING = {
     f"{RECORDING}/{name}"
@@ -34,7 +34,7 @@ IN_RECORDING = {
         "profiler_metadata.json", "step_trace_time.csv",
     )
 }  # fmt: skip
-#: What is not read, and why. Each is refused with one line.
+#: Unsupported files and the reasons. Each is refused with one line.
 NOT_READ = {
     f"{RECORDING}/communication.json": "sums over the collectives of a step, by link",
     f"{RECORDING}/communication_matrix.json": "sums over the collectives of a step, by pair of ranks",
@@ -53,7 +53,7 @@ NOT_READ = {
 }
 
 
-#: Files beside the real ones that the recount leaves out, by pattern, and why.
+#: Other files without a recount, by pattern, with the reasons.
 NOT_COUNTED = {
     "*.md": "says what the files are",
     "*/LICENSE*": "a licence",
@@ -74,7 +74,7 @@ NOT_COUNTED = {
 }
 
 
-def test_every_file_of_all_folders_is_counted_or_has_a_reason() -> None:
+def test_every_file_is_recounted_or_has_a_reason() -> None:
     counted = {*chrome_traces(SHARED), *others(SHARED)}
     counted |= {FOLDER / name for name in (*OWN_READER, *IN_RECORDING, *NOT_READ)}
     left = {path for path in SHARED.rglob("*") if path.is_file()} - counted
@@ -101,7 +101,7 @@ def test_the_reader_of_each_file_is_the_one_expected() -> None:
     assert {name: choose_reader(FOLDER / name) for name in expected} == expected
 
 
-def test_a_recording_takes_every_file_of_its_folder_but_those_with_a_reason() -> None:
+def test_a_recording_has_every_file_of_its_folder_except_those_with_a_reason() -> None:
     recordings = vendor_folders(FOLDER / RECORDING)
     assert len(recordings) == 1
     read = {path.relative_to(FOLDER).as_posix() for path in recordings[0].files}
@@ -111,7 +111,7 @@ def test_a_recording_takes_every_file_of_its_folder_but_those_with_a_reason() ->
 
 
 @pytest.mark.parametrize("name", sorted(NOT_READ))
-def test_what_is_not_read_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_unsupported_files_are_refused_with_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         ingest([FOLDER / name], tmp_path / "trace.duckdb")
     assert Path(name).name in str(error.value)

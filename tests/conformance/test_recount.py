@@ -1,4 +1,4 @@
-"""Every real file, added up a second time by plain code: the store says the same, to the nanosecond."""
+"""A recount of every real file by plain code agrees with the store, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ shared("real")
 
 @pytest.fixture(scope="module")
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, Tally]]:
-    """A store with every Chrome trace, and what each adds up to."""
+    """A store with every Chrome trace, and the recount of each."""
     store = tmp_path_factory.mktemp("chrome") / "trace.duckdb"
     traces = sources.chrome_traces(SHARED)
     runs = ingest(list(traces), store)
@@ -29,7 +29,7 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, T
     paths = {run: path for path, run in runs_by_path(store).items()}
     assert len(runs) > 100
     for run in runs:
-        if run.action == "kept":  # a copy of another
+        if run.action == "kept":  # a copy of another file
             continue
         assert all(book.balanced for book in run.accounts.by_record.values())
         events = counted[Path(paths[run.run_id])].event_count
@@ -43,13 +43,13 @@ def test_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> None:
 
 
 def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> None:
-    """Reports sum what the tables hold: calls by level and name, kernels by device."""
+    """Reports sum the rows of the tables: calls by level and name, kernels by device."""
     store, counted = chrome
     calls: Counter[tuple[object, ...]] = Counter()
     work: Counter[tuple[object, ...]] = Counter()
     runs = {Path(path): run for path, run in runs_by_path(store).items()}
     told = set()
-    of_ops = (writers.kineto, writers.raf)  # their collectives are ops too
+    of_ops = (writers.kineto, writers.raf)  # their collectives are ops as well
     for path, classify in sources.chrome_traces(SHARED).items():
         tally = counted[path]
         if path not in runs or (path.relative_to(SHARED).as_posix(), "task") in explained():
@@ -68,7 +68,7 @@ def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> 
     assert {key: total for key, total in found.items() if key[0] in told} == work
 
 
-#: A parent encloses its child, is of the same track, and is one level up; self times are what children leave.
+#: A parent encloses its child, on the same track and one level up; self time is the duration without children.
 NOT_NESTED = """
 SELECT count(*) FROM slice AS c JOIN slice AS p ON p.run_id = c.run_id AND p.id = c.parent_id
 WHERE p.track_id <> c.track_id OR p.depth <> c.depth - 1 OR p.start_ns > c.start_ns
@@ -100,7 +100,7 @@ def test_a_torch_npu_folder(tmp_path: Path) -> None:
     ingest([folder], store)
     recording = torch_npu.add_up(folder)
     assert differences(recording.tally, tallies(store)[1].without_devices()) == []
-    # Blocks that the table doesn't list were held before the recording: with them the peak is the vendor's.
+    # Blocks missing in the table were allocated before the recording; with them the peak equals the vendor's.
     query = (
         "SELECT count(*), sum(size_bytes)::BIGINT, (SELECT max(peak_used_bytes) FROM memory_peak WHERE pool = 'PTA') "
         "FROM memory WHERE kind = 'block' AND op_id IS NOT NULL"
@@ -109,7 +109,7 @@ def test_a_torch_npu_folder(tmp_path: Path) -> None:
         assert connection.execute(query).fetchone() == recording.blocks
     kernels = statistic(store, "op_type, core_type", "op_statistic")
     assert kernels == sums(recording.kernels)
-    # The vendor sums before it rounds, and the timeline's durations are rounded by themselves: 1 ns a call.
+    # The vendor sums before rounding, but rounds each duration of the timeline: up to 1 ns per call.
     for row in torch_npu.rows_of(folder / "op_statistic.csv"):
         count, total_ns, *_ = kernels.pop((row["OP Type"], row["Core Type"]))
         assert count == int(row["Count"])

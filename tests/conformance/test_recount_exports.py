@@ -1,4 +1,4 @@
-"""Exports of ours, counted in their files and read again: they say what their run says, but for what the page lists."""
+"""Exports have the content of their run, in the files and read back, apart from the differences listed in the docs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
-#: One trace of each of some writers, where they are at hand.
+#: One trace of each of several writers, if available.
 REAL = (
     "real/torch/triton_example.json.gz",
     "real/ascend/torch_npu_level1_rank1",
@@ -50,7 +50,7 @@ def test_chrome_traces(sources: Path, tmp_path: Path) -> None:
 
 
 def test_perfetto_traces(sources: Path, tmp_path: Path) -> None:
-    """Read again, all slices are ranges, whatever words of other writers they have."""
+    """Read back, all slices are ranges, even with terms of other writers in them."""
     runs = tallies(sources)
     with open_store(sources) as connection:
         for run in runs:
@@ -59,7 +59,7 @@ def test_perfetto_traces(sources: Path, tmp_path: Path) -> None:
     ingest(list(exports.values()), tmp_path / "back.duckdb")
     back, paths = tallies(tmp_path / "back.duckdb"), runs_by_path(tmp_path / "back.duckdb")
     for run, path in exports.items():
-        stored = back[paths[str(path)]] if str(path) in paths else Tally()  # nothing in it, as in others
+        stored = back[paths[str(path)]] if str(path) in paths else Tally()  # an empty run, as in other formats
         assert differences(perfetto.add_up(path).moved(-perfetto.shift_of(path)), stored) == [], run
         assert differences(own_export.as_ranges(sources, run, runs[run]), stored) == [], run
     with open_store(tmp_path / "back.duckdb") as connection:

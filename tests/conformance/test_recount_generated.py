@@ -1,4 +1,4 @@
-"""What the benchmarks read, in small: their numbers are worth as much as the rows behind them are right."""
+"""Small versions of the benchmark inputs give the right rows."""
 
 from __future__ import annotations
 

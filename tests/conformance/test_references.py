@@ -1,4 +1,4 @@
-"""Every id in a store leads to a row that exists: of recordings of all kinds, and of others' real files."""
+"""Every ID in a store refers to an existing row, for recordings of all kinds and real files of other tools."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def problems(db: Path) -> list[str]:
         return dangling(connection)
 
 
-def test_somebody_has_said_where_each_column_of_ids_leads() -> None:
+def test_every_id_column_has_a_documented_target() -> None:
     assert unclassified() == set()
 
 
-def test_the_check_finds_what_leads_nowhere(tmp_path: Path) -> None:
+def test_the_check_finds_dangling_ids(tmp_path: Path) -> None:
     ingest([SAMPLES / "mini_resnet"], tmp_path / "t.duckdb")
     assert problems(tmp_path / "t.duckdb") == []
     for statement, found in (
@@ -48,7 +48,7 @@ def test_the_check_finds_what_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["real", "seed_systems", "perfetto_json", "perfetto_proto"])
-def test_of_real_files(part: str, tmp_path: Path) -> None:
+def test_real_files(part: str, tmp_path: Path) -> None:
     if not (shared_data.SHARED / part).exists():
         pytest.skip(f"no {part} of shared/conformance here; set TRACECONV_SHARED")
     ingest([shared_data.SHARED / part], tmp_path / "t.duckdb")
@@ -56,7 +56,7 @@ def test_of_real_files(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_of_recordings_and_trainings(devices: int, tmp_path: Path) -> None:
+def test_recordings_and_trainings(devices: int, tmp_path: Path) -> None:
     for model, batch, train in (("mini_quantized", None, None), ("mini_resnet", 2, TrainOptions())):
         record(
             RecordOptions(
@@ -67,16 +67,16 @@ def test_of_recordings_and_trainings(devices: int, tmp_path: Path) -> None:
     for folder in SAMPLES.glob("*/"):
         traceconv.ingest(folder, db=tmp_path / "t.duckdb")
     ingest([tmp_path / "raw"], tmp_path / "t.duckdb")
-    # Exports that are read again keep what they had.
+    # Exports keep their IDs when they are read back.
     with traceconv.open_store(tmp_path / "t.duckdb") as store:
-        for _ in range(2):  # one export leaves nothing behind that the next one trips over
+        for _ in range(2):  # an export must not affect the next one
             store.export_chrome(tmp_path / "x.json")
             store.export_perfetto(tmp_path / "x.pftrace")
     ingest([tmp_path / "x.json", tmp_path / "x.pftrace"], tmp_path / "t.duckdb")
     assert problems(tmp_path / "t.duckdb") == []
 
 
-def test_of_folders_of_vendors(tmp_path: Path) -> None:
+def test_vendor_folders(tmp_path: Path) -> None:
     for level in (0, 1):
         write_folder(tmp_path / f"level {level}", made_up(level, devices=(0, 1)), level)
     ingest([tmp_path], tmp_path / "t.duckdb")
@@ -90,8 +90,8 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_of_profiles_that_record_only_some_things() -> None:
-    """A row does not speak of a step, an op or a range that was not to be recorded."""
+def test_partial_profiles() -> None:
+    """A row doesn't refer to a step, op or range that was not recorded."""
     with traceconv.Session("mini_resnet", compute=False) as one, traceconv.Session("mini_quantized") as other:
         inputs, others = one.random_inputs(), other.random_inputs()
 

@@ -1,4 +1,4 @@
-"""JSON results of rocprofv3: a real file against a plain reading of it; built ones, whole and damaged."""
+"""rocprofv3 results in JSON: a real file compared with its plain JSON, and generated files, intact and damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConne
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no real files here; set TRACECONV_SHARED")
-def test_a_real_file_says_what_its_json_says(tmp_path: Path) -> None:
+def test_a_real_file_has_the_content_of_its_json(tmp_path: Path) -> None:
     tool = json.loads(gzip.decompress(REAL.read_bytes()))["rocprofiler-sdk-tool"][0]
     kernels = {one["kernel_id"]: one for one in tool["kernel_symbols"]}
     gpus = {one["id"]["handle"]: one["logical_node_type_id"] for one in tool["agents"] if one["type"] == 2}
@@ -114,12 +114,12 @@ def results() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_every_kind_of_record(tmp_path: Path, indent: int | None) -> None:
+def test_every_record_type(tmp_path: Path, indent: int | None) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(results(), indent=indent))
     assert choose_reader(path) == "rocprofv3"
     run, store = taken(path, tmp_path)
-    assert run.accounts.by_record["kernel_dispatch records"].used == 1  # it came with its counters
+    assert run.accounts.by_record["kernel_dispatch records"].used == 1  # the record with the counters of this task
     assert run.accounts.by_record["pc_sample_host_trap records"].lost == 1
     tasks = store.execute(
         "SELECT kind, name, start_ns, dur_ns, device_id, stream_id, submit_ns, size_bytes, step_id, "
@@ -141,7 +141,7 @@ def test_every_kind_of_record(tmp_path: Path, indent: int | None) -> None:
         ("add(int*)", "add"), ("kernel 99", "kernel 99")]  # fmt: skip
 
 
-def test_a_file_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path) -> None:
     text = json.dumps(results()).encode()
     path = tmp_path / "results.json"
     start = text.index(b'"buffer_records": {"kernel')
@@ -158,7 +158,7 @@ def test_a_file_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
     assert seen[-1] >= 7
 
 
-def test_a_damaged_record_costs_itself(tmp_path: Path) -> None:
+def test_a_damaged_record_loses_only_itself(tmp_path: Path) -> None:
     one = results()["rocprofiler-sdk-tool"][0]
     records = one["buffer_records"]
     records["hip_api"] = [
@@ -169,9 +169,9 @@ def test_a_damaged_record_costs_itself(tmp_path: Path) -> None:
     text = json.dumps({"rocprofiler-sdk-tool": [one]}).encode()
     places = [text.index(b'"start_timestamp": %d,' % (10 * n)) for n in (70, 4000, 8999)]
     damaged = bytearray(text)
-    damaged[places[0]] = ord("}")  # a key without its quote
-    damaged[places[1] + 1] = ord('"')  # a quote too many
-    damaged[places[2] + 20] = 0xFF  # no number
+    damaged[places[0]] = ord("}")  # a key without a quote
+    damaged[places[1] + 1] = ord('"')  # an extra quote
+    damaged[places[2] + 20] = 0xFF  # not a number
     path = tmp_path / "results.json"
     path.write_bytes(damaged)
     run, store = taken(path, tmp_path)
@@ -182,7 +182,7 @@ def test_a_damaged_record_costs_itself(tmp_path: Path) -> None:
     assert store.execute("SELECT count(*) FROM task WHERE kind = 'copy'").fetchone() == (1,)
 
 
-def test_records_of_another_shape_are_counted(tmp_path: Path) -> None:
+def test_records_with_another_structure_are_counted(tmp_path: Path) -> None:
     one = results()["rocprofiler-sdk-tool"][0]
     one["buffer_records"]["hip_api"] += [{"start_timestamp": "soon"}, 7, None, [], {"kind": 1}]
     one["metadata"] = 5

@@ -1,4 +1,4 @@
-"""Ingest → export chrome → ingest gives the same rows: real traces of many writers, and our own captures."""
+"""Ingest → export chrome → ingest gives the same rows, for real traces of many writers and for captures."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from traceconv.export.chrome import export_chrome
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
-#: Gecko's format holds no events in the trace format.
+#: Gecko's format has no events of the trace format.
 CASES = sorted(
     path.parent.name for path in (SHARED / "perfetto_json").glob("*/trace.json") if "Gecko" not in path.parent.name
 )
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
-#: Files from here on are for `make test-long`.
+#: Files of at least this size are tested by `make test-long` only.
 LONG_BYTES = 100_000
 
 
 def sized(names: list[str], folder: Path) -> list[ParameterSet]:
-    """The names, those of large files marked as long."""
+    """The names; large files are marked as long."""
     long = {name for name in names if (folder / name).stat().st_size > LONG_BYTES}
     return [pytest.param(name, marks=pytest.mark.long) if name in long else pytest.param(name) for name in names]
 
 
 def there_and_back(source: Path, folder: Path) -> list[str]:
-    """What the store of an export lacks or has too much."""
+    """Rows that the store of an export lacks or has in addition."""
     ingest([source], folder / "first.duckdb")
     with open_store(folder / "first.duckdb") as connection:
         export_chrome(connection, 1, folder / "trace.json")
@@ -57,7 +57,7 @@ def test_a_capture(name: str, tmp_path: Path) -> None:
 
 
 def test_a_flow_without_a_known_end_far_before_the_end_of_the_file(tmp_path: Path) -> None:
-    """The thread of such flows is named behind all flows, and the file is read piece by piece."""
+    """The thread of such flows is named after all flows, while the file is read in chunks."""
     slices = [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 0, "dur": 9_000_000}]
     title = {"name": "f" * 1000, "cat": "c", "pid": 1, "tid": 1}
     flows = [{**title, "ph": "s", "id": 0, "ts": 1}]

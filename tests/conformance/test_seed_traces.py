@@ -1,4 +1,4 @@
-"""Files of MegEngine, RAF and Furiosa give the facts that plain json, csv and decimal find in them."""
+"""Files of MegEngine, RAF and Furiosa give the facts that plain json, csv and decimal code finds in them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CUT = sorted(name for name, facts in FACTS.items() if "of_complete_records" in f
 DOUBLE = sorted(name for name, facts in FACTS.items() if "all_records" in facts)
 TABLES = sorted(name for name in FACTS if name.endswith(".csv"))
 STATIC = sorted(name for name in FACTS if name.endswith(".profiling.json"))
-#: Facts that no file of a system holds: pictures, and what is not a profile.
+#: Facts that are not in a profile: pictures and other files.
 NO_TRACES = sorted(name for name in FACTS if name.endswith(".svg"))
 EMPTY = sorted(name for name, facts in FACTS.items() if facts.get("bytes") == 0)
 
 
 def sums(store: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
-    """Of each name the total of its slices in ns, and their number."""
+    """Total duration (ns) and number of the slices of each name."""
     rows = store.execute(
         "SELECT coalesce(name, ''), sum(dur_ns)::BIGINT, count(*) FROM slice WHERE dur_ns IS NOT NULL GROUP BY ALL"
     ).fetchall()
@@ -34,7 +34,7 @@ def sums(store: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_timeline_gives_its_facts(name: str, tmp_path: Path) -> None:
+def test_facts_of_a_timeline(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name], tmp_path / "trace.duckdb"
     run = ingest([FOLDER / name], path)[0]
     books = run.accounts.by_record
@@ -65,7 +65,7 @@ def test_a_timeline_gives_its_facts(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_a_damaged_timeline_gives_at_least_what_stands_before_the_damage(name: str, tmp_path: Path) -> None:
+def test_a_damaged_timeline_gives_at_least_the_events_before_the_damage(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name]["of_complete_records"], tmp_path / "trace.duckdb"
     ingest([FOLDER / name], path)
     with duckdb.connect(str(path), read_only=True) as store:
@@ -94,7 +94,7 @@ def test_two_arrays_in_one_file_are_one_trace(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_of_spans_gives_its_facts(name: str, tmp_path: Path) -> None:
+def test_facts_of_a_table_of_spans(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name], tmp_path / "trace.duckdb"
     run = ingest([FOLDER / name], path)[0]
     assert not run.lossy
@@ -105,7 +105,7 @@ def test_a_table_of_spans_gives_its_facts(name: str, tmp_path: Path) -> None:
         found = sums(store)
         top = sorted(((one, *sums_) for one, sums_ in found.items()), key=lambda entry: (-entry[1], entry[0]))
         assert [list(entry) for entry in top[:5]] == facts["top5_total_ns"]
-        # Tasks have no category: what runs on a processing element is of category NPU.
+        # Tasks have no category: slices on a processing element have the category NPU.
         categories = dict(
             store.execute(
                 "SELECT category, count(*) FROM (SELECT coalesce(category, '') AS category FROM range "
@@ -118,18 +118,18 @@ def test_a_table_of_spans_gives_its_facts(name: str, tmp_path: Path) -> None:
         assert {key for (key,) in kept} <= columns
 
 
-def test_names_that_were_not_quoted_are_whole(tmp_path: Path) -> None:
+def test_unquoted_names_are_complete(tmp_path: Path) -> None:
     for name, wanted in (("comma", "a, b"), ("newline", "a\nb"), ("quote", None)):
         path = tmp_path / f"{name}.duckdb"
         ingest([FOLDER / f"furiosa/df_{name}.native_raw.csv"], path)
         with duckdb.connect(str(path), read_only=True) as store:
             rows = store.execute("SELECT args FROM range WHERE name <> 'Inference'").fetchall()
             assert [json.loads(args).get("unquoted_name") for (args,) in rows] == [wanted]
-            assert store.execute("SELECT count(*) FROM track").fetchone() == (1,)  # the cells behind it are in place
+            assert store.execute("SELECT count(*) FROM track").fetchone() == (1,)  # the following cells are right
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_a_static_profile_gives_its_facts(name: str, tmp_path: Path) -> None:
+def test_facts_of_a_static_profile(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name], tmp_path / "trace.duckdb"
     run = ingest([FOLDER / name], path)[0]
     assert not run.lossy
@@ -168,6 +168,6 @@ def test_a_static_profile_gives_its_facts(name: str, tmp_path: Path) -> None:
         assert each == (facts["memory_total_bytes"], facts["computation_total"], facts["computation_null"])
 
 
-def test_every_fact_has_its_test() -> None:
+def test_every_fact_is_tested() -> None:
     tested = {*WHOLE, *CUT, *DOUBLE, *TABLES, *STATIC, *EMPTY, *NO_TRACES}
     assert set(FACTS) - tested == set()

@@ -1,4 +1,4 @@
-"""Files in speedscope's own format, built by its published schema: evented and sampled, whole and damaged."""
+"""speedscope files built from the published schema: evented and sampled, intact and damaged."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_profiles_of_both_kinds(tmp_path: Path) -> None:
     assert [entry.code.text for entry in run.log] == ["fine_time"]
 
 
-def test_names_and_units_may_stand_behind_what_they_are_for(tmp_path: Path) -> None:
-    """As py-spy writes it."""
+def test_names_and_units_may_follow_the_events(tmp_path: Path) -> None:
+    """In the order of py-spy."""
     one, two = evented(), sampled()
     events, weights = one.pop("events"), two.pop("weights")
     path = tmp_path / "late.json"
@@ -111,7 +111,7 @@ def test_times_are_exact_in_every_unit(tmp_path: Path, unit: str, factor: int) -
     assert slices(store) == [("thread one", "f", big * factor, 7 * factor, 0)]
 
 
-def test_what_is_no_time_is_said(tmp_path: Path) -> None:
+def test_invalid_times_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "bytes.json"
     path.write_text(json.dumps(document(sampled(unit="bytes"))))
     run, store = taken(path, tmp_path)
@@ -119,7 +119,7 @@ def test_what_is_no_time_is_said(tmp_path: Path) -> None:
     assert slices(store) == SAMPLED
 
 
-def test_values_of_other_kinds(tmp_path: Path) -> None:
+def test_values_of_other_types(tmp_path: Path) -> None:
     bad = evented()
     bad["events"] += [{"type": "Z", "frame": 0, "at": 1}, 5, {"type": "O", "frame": 77, "at": 20},
                       {"type": "O", "frame": 0, "at": "x"}]  # fmt: skip
@@ -133,7 +133,7 @@ def test_values_of_other_kinds(tmp_path: Path) -> None:
     assert ("thread one", "frame 77", 20000, None, 0) in slices(store)
 
 
-def test_a_file_cut_anywhere(tmp_path: Path) -> None:
+def test_a_truncated_file(tmp_path: Path) -> None:
     text = json.dumps(document(evented(), sampled())).encode()
     path = tmp_path / "cut.json"
     start = text.index(b'"samples"')
@@ -150,7 +150,7 @@ def test_a_file_cut_anywhere(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=4), st.integers(0, 5)), max_size=30))
-def test_slices_of_samples_cover_each_moment_as_the_samples_do(samples: list[tuple[list[int], int]]) -> None:
+def test_slices_cover_each_time_that_the_samples_cover(samples: list[tuple[list[int], int]]) -> None:
     stacks = SampledStacks()
     for stack, weight in samples:
         stacks.add_sample(tuple(stack))

@@ -1,8 +1,8 @@
-"""What HTA and torch-tb-profiler say of real PyTorch traces: our store says the same.
+"""A store of real PyTorch traces gives the numbers of HTA and torch-tb-profiler.
 
 The numbers are those of HolisticTraceAnalysis 0.5.0 (HTA_DISABLE_NS_ROUNDING=1, include_last_profiler_step=True) and
-torch-tb-profiler 0.4.3 on these files, in µs. HTA computes in doubles, so that sums are compared to 0.01 µs; ours
-are whole nanoseconds. Where the tools differ from us, docs/how-to/compare-with-other-tools.md says why.
+torch-tb-profiler 0.4.3 on these files, in µs. HTA computes in doubles, so sums are compared to 0.01 µs; stores have
+integer nanoseconds. docs/how-to/compare-with-other-tools.md explains the differences.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ TORCH = shared("real") / "torch"
 
 @dataclass(frozen=True)
 class Found:
-    """What the tools found in a file.
+    """Results of the tools for a file.
 
     temporal     get_temporal_breakdown: idle, compute, non-compute, kernel time; None where HTA counts waits as kernels
-    kinds        get_gpu_kernel_breakdown: names of kernels and their time, by kind
-    kernels      the same, of the three that take longest: start of the name, sum, min, max, mean, standard deviation
+    kinds        get_gpu_kernel_breakdown: kernel names and their time, by kind
+    kernels      the three longest kernels: start of the name, sum, min, max, mean, standard deviation
     launches     get_cuda_kernel_launch_stats: rows; sums of cpu_duration, gpu_duration, launch_delay
     idle         get_idle_time_breakdown: host_wait, kernel_wait, other, by stream
     overlap      get_comm_comp_overlap, percent
@@ -154,7 +154,7 @@ LONG = {"kineto_resnet50_worker0.pt.trace.json.gz"}
     scope="module", params=[pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in FOUND]
 )
 def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Found]]:
-    """A store with one of the files, and what the tools found in it."""
+    """A store with one of the files, and the results of the tools."""
     path: Path = tmp_path_factory.mktemp("tools") / "trace.duckdb"
     ingest([TORCH / request.param], path)
     with duckdb.connect(str(path), read_only=True) as store:
@@ -162,14 +162,14 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def near(*wanted: float) -> Any:
-    """Equal but for what doubles lose."""
+    """Equal up to the precision of doubles."""
     return pytest.approx(wanted, abs=0.01)
 
 
 Traced = tuple[duckdb.DuckDBPyConnection, Found]
 
 
-def test_time_of_kernels_by_kind_and_name(traced: Traced) -> None:
+def test_kernel_time_by_kind_and_name(traced: Traced) -> None:
     store, found = traced
     rows = store.execute(
         "SELECT kind, count(DISTINCT name), sum(dur_ns) / 1000 FROM task WHERE kind <> 'sync' GROUP BY 1 ORDER BY 1"
@@ -204,7 +204,7 @@ def test_busy_and_idle_time(traced: Traced) -> None:
     assert rows[0][4] == (None if found.overlap is None else pytest.approx(found.overlap, abs=0.005))
 
 
-def test_what_streams_wait_for(traced: Traced) -> None:
+def test_waits_of_streams(traced: Traced) -> None:
     store, found = traced
     rows = store.execute(
         "SELECT stream_id, host_wait_ns / 1000, start_wait_ns / 1000, other_wait_ns / 1000 FROM stream_utilisation"
@@ -217,17 +217,17 @@ def test_what_streams_wait_for(traced: Traced) -> None:
 def test_launches(traced: Traced) -> None:
     store, found = traced
     rows = store.execute(
-        # HTA counts from the end of the call, and 0 where the kernel started before it.
+        # HTA counts from the end of the call, or 0 if the kernel started before it.
         "SELECT count(*), sum(call_ns) / 1000, sum(dur_ns) / 1000, sum(greatest(0, after_call_ns)) / 1000 "
         "FROM launch_delay WHERE kind <> 'sync'"
     ).fetchall()
-    if found.launches is None:  # HTA 0.5.0 doesn't know hipLaunchKernel by correlation
+    if found.launches is None:  # HTA 0.5.0 doesn't match hipLaunchKernel by correlation ID
         assert rows[0][0] == store.execute("SELECT count(*) FROM task").fetchall()[0][0]
     else:
         assert rows[0] == near(*found.launches)
 
 
-def test_steps_of_kernels(traced: Traced) -> None:
+def test_kernels_of_steps(traced: Traced) -> None:
     store, found = traced
     rows = store.execute(
         "SELECT s.iteration, count(*), sum(t.dur_ns) / 1000 FROM task AS t "
@@ -237,7 +237,7 @@ def test_steps_of_kernels(traced: Traced) -> None:
         assert row == (step, count, pytest.approx(time, abs=0.01))
 
 
-def test_annotations_on_the_device_are_no_kernels(traced: Traced) -> None:
+def test_device_annotations_are_not_kernels(traced: Traced) -> None:
     store, found = traced
     rows = store.execute(
         "SELECT name, total_ns / 1000 FROM range_statistic WHERE category = 'gpu_user_annotation' ORDER BY 1"

@@ -1,4 +1,4 @@
-"""Real output of torch_npu: all of it goes in, and its tables are computed again."""
+"""Real output of torch_npu is ingested completely, and its tables are verified."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_kernel_completes_a_task_of_the_timeline(store: Path) -> None:
     assert ask(store, "SELECT count(*) FROM import_log WHERE severity <> 'info'") == [(0,)]
 
 
-def test_what_kernel_details_says_stands_in_the_tasks(store: Path) -> None:
+def test_tasks_have_the_values_of_kernel_details(store: Path) -> None:
     rows = {
         (name, start_ns): (op_type, state, core)
         for name, start_ns, op_type, state, core in ask(
@@ -67,7 +67,7 @@ def test_what_kernel_details_says_stands_in_the_tasks(store: Path) -> None:
     assert near < len(computing)
 
 
-def test_verify_agrees_and_says_what_agrees_only_in_doubles(capfd: pytest.CaptureFixture[str]) -> None:
+def test_verify_agrees_and_lists_cells_that_agree_only_in_doubles(capfd: pytest.CaptureFixture[str]) -> None:
     assert app.run(["verify", str(FOLDER), "--format", "csv"]) == 0
     shown, said = capfd.readouterr()
     assert list(csv.DictReader(io.StringIO(shown))) == []
@@ -86,8 +86,8 @@ def test_verify_agrees_and_says_what_agrees_only_in_doubles(capfd: pytest.Captur
     ("folder", "table", "slack_ns"),
     [("torch_npu_level1_rank1", "kernel_details.csv", 1), (None, "msprof_analyze_kernel_details.csv", 100)],
 )
-def test_waits_are_those_that_vendors_print(folder: str | None, table: str, slack_ns: int, tmp_path: Path) -> None:
-    """Row by row, but for what their doubles round: of starts that are printed with one decimal, a tenth of a µs."""
+def test_waits_are_equal_to_the_vendors(folder: str | None, table: str, slack_ns: int, tmp_path: Path) -> None:
+    """Row by row, up to the rounding of doubles: a tenth of a µs for starts printed with one decimal."""
     source = ASCEND / (folder or "")
     path = tmp_path / "recording"
     path.mkdir()
@@ -117,7 +117,7 @@ def test_collectives_are_rows_of_op_summary_with_their_size_and_group(store: Pat
     assert ask(store, "SELECT count(*) FROM op_summary(step := 50)") == [(191,)]
 
 
-def test_times_and_ratios_of_counters_are_those_of_the_table(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_counter_times_and_ratios_are_equal_to_the_table(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert app.run(["report", "op-summary", "--db", str(store), "--format", "msprof-csv"]) == 0
     shown = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
     columns = [name for name in shown[0] if name.startswith(("aic", "aiv", "cube"))]

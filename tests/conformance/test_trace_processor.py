@@ -1,7 +1,7 @@
-"""What Perfetto's trace_processor says of real files, in full: each difference is one that its page lists, and counted.
+"""All answers of Perfetto's trace_processor for real files; every difference is explained by the page and counted.
 
 The page is docs/reference/perfetto-differences.md; `trace_processor_differences.json` has the number of differences
-of each kind by file. What none of them explains is a failure.
+of each kind by file. An unexplained difference is a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "perfetto-differences.
 COUNTS = Path(__file__).with_name("trace_processor_differences.json")
 FILES = sorted({path.name.rsplit(".", 3)[0] for path in ANSWERS.glob("*.csv.gz")})
 
-#: A double of microseconds since 1970 is off by up to this much.
+#: Maximum error of microseconds since 1970 in a double.
 DOUBLE_NS = 256
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ def grouped(rows: list[Any], key: Callable[[Any], Any], order: Callable[[Any], A
 
 
 def paired(ours: list[Row], theirs: list[list[Any]]) -> Iterator[tuple[Row, list[Any]]]:
-    """Slices of one name, in the order of their times: of one thread and duration, of one duration, all others."""
+    """Pair slices of one name by time: first with equal thread and duration, then equal duration, then all others."""
 
     def order(row: Row) -> tuple[int, int]:
         return row["ts"], row["depth"]
@@ -83,7 +83,7 @@ def paired(ours: list[Row], theirs: list[list[Any]]) -> Iterator[tuple[Row, list
 
 
 class Compared:
-    """One file: `counts` are the differences by their entry of the page, `unexplained` all others."""
+    """Comparison of one file: `counts` has the differences by their entry on the page, `unexplained` all others."""
 
     def __init__(self, name: str, store: duckdb.DuckDBPyConnection) -> None:
         self.counts: Counter[str] = Counter()
@@ -93,7 +93,7 @@ class Compared:
         self._crossed = {row["id"] for row in self._rows("SELECT id FROM partial_overlap")}
         log = self._rows("SELECT code FROM main.import_log WHERE code IN ('unfinished', 'end_without_begin')")
         self._unbalanced = bool(log) or "misplaced_end_event" in self._stats
-        #: Tracks of ours that share a thread there, or have times that doubles move.
+        #: Tracks that share a thread in Perfetto, or whose times are changed by doubles.
         self._folded: set[int] = set()
         self._moved: set[int] = set()
         self._slices()
@@ -154,7 +154,7 @@ class Compared:
             self.counts["negative IDs"] += 1
         elif row["tid"] == 0:
             self.counts["thread ID 0"] += 1
-        elif (answer[7], answer[8]) in alone:  # their thread is ours, or a part of it, under a number of its own
+        elif (answer[7], answer[8]) in alone:  # Perfetto's thread is ours or a part of it, with another number
             self.counts["quoted IDs"] += 1
         else:
             self.unexplained.append((row, answer))
@@ -176,9 +176,9 @@ class Compared:
         self.unexplained.append((row, answer))
 
     def _nested_by_doubles(self, row: Row, near: list[Row]) -> bool:
-        """Whether a slice is around this one by our times and not by theirs, or the other way round.
+        """Whether a slice encloses this one by our times but not by theirs, or vice versa.
 
-        Or one around this one was moved away there, since by their times it reaches out of another.
+        Or an enclosing slice was moved to another track, because by their times it overlaps another.
         """
         start, length = self._times_there[row["id"]]
         for other in near:
@@ -190,12 +190,12 @@ class Compared:
         return False
 
     def _keep(self, pairs: list[tuple[Row, list[Any]]]) -> None:
-        """What differences are looked up in."""
+        """Data for explaining differences."""
         self._times_there = {row["id"]: (int(answer[0]), int(answer[1])) for row, answer in pairs}
         self._tids = {row["track_id"]: row["tid"] for row, _ in pairs}
-        #: Our tracks, by the thread that they are there.
+        #: Our tracks, by their thread in Perfetto.
         self._sharing: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
-        #: Of each slice, those of its track between two moments at which the track is idle.
+        #: For each slice, the slices of its track between two idle times of the track.
         self._busy: dict[int, list[Row]] = {}
         ends: dict[int, tuple[int, list[Row]]] = {}
         for row, answer in sorted(pairs, key=lambda pair: int(pair[0]["ts"])):
@@ -269,7 +269,7 @@ def test_every_difference_is_on_the_page(name: str, compared: Callable[[str], Co
     assert +found.counts == json.loads(COUNTS.read_text()).get(name, {})
 
 
-def test_an_arrow_between_other_slices_of_the_same_names_is_found(
+def test_a_flow_between_other_slices_with_the_same_names_is_found(
     compared: Callable[[str], Compared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchanged = f"WITH f AS ({FLOWS}) SELECT * REPLACE (lag(dst, 1, dst) OVER (ORDER BY src_ns) AS dst) FROM f"
@@ -280,7 +280,7 @@ def test_an_arrow_between_other_slices_of_the_same_names_is_found(
 
 
 def test_shortest_decimals_and_ftrace_states(tmp_path: Path) -> None:
-    """What the page says of us where no answer here shows it."""
+    """Statements of the page that no answer covers."""
     lines = "# tracer: nop\n a-1 [000] d..2 1.5: sched_switch: prev_comm=a prev_pid=1 prev_state=S ==> next_comm=b\n"
     event = {"ph": "X", "name": "s", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
     numbers = {"a": 0.1 + 0.2, "b": 0.1, "c": 1e-7}
@@ -297,6 +297,6 @@ def test_shortest_decimals_and_ftrace_states(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM slice").fetchall() == [(1,)]
 
 
-def test_the_page_says_why() -> None:
+def test_the_page_explains_every_difference() -> None:
     listed = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
     assert {entry for counts in json.loads(COUNTS.read_text()).values() for entry in counts} <= listed

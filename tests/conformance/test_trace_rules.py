@@ -1,4 +1,4 @@
-"""Rules of each writer: the reports on a real trace say what a plain reading of its JSON says."""
+"""Rules of each writer: reports on a real trace agree with a plain reading of its JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from traceconv.pipeline.ingest import ingest
 REAL = shared("real")
 SEEDS = shared("seed_systems")
 Event = dict[str, Any]
-#: Types whose ops a model names otherwise than the kernel that runs them: LayerNorm90 is a LayerNormV3.
+#: Types whose op names differ from their kernels: LayerNorm90 is a LayerNormV3.
 UNLIKE_NAMES = {"MemSet", "ReduceSumD", "LayerNormV3", "StridedSliceD", "DSAStatelessGenBitMask"}
 
 
@@ -38,7 +38,7 @@ def nanoseconds(event: Event, key: str = "dur") -> int:
 
 
 def totals(events: Iterator[Event], name: Callable[[Event], str]) -> dict[str, tuple[int, int]]:
-    """Of each name how many there are, and their time in ns."""
+    """Count and time (ns) by name."""
     count: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for event in events:
@@ -85,7 +85,7 @@ def test_kineto(store: duckdb.DuckDBPyConnection, name: str) -> None:
         "SELECT name, sum(count)::BIGINT, sum(total_ns)::BIGINT FROM api_statistic GROUP BY 1"
     ).fetchall()
     assert {one: (count, total) for one, count, total in rows} == totals(iter(calls), lambda event: event["name"])
-    # A kernel was submitted when the call with its correlation began.
+    # A kernel's submit time is the start of the call with its correlation ID.
     began = {
         event["args"]["correlation"]: nanoseconds(event, "ts") for event in calls if "correlation" in event["args"]
     }
@@ -106,7 +106,7 @@ def test_kineto(store: duckdb.DuckDBPyConnection, name: str) -> None:
     # Flows lead from a call to the task that it launched.
     wrong = store.execute(
         "SELECT count(*) FROM flow AS f JOIN api AS a ON a.id = f.src_id JOIN task AS t ON t.id = f.dst_id "
-        "WHERE a.correlation_id <> t.correlation_id AND a.dur_ns > 0"  # of two at one moment, either may be meant
+        "WHERE a.correlation_id <> t.correlation_id AND a.dur_ns > 0"  # of two at the same time, either may be right
     ).fetchone()
     assert wrong == (0,)
     kinds = store.execute(
@@ -130,7 +130,7 @@ def test_onnxruntime(store: duckdb.DuckDBPyConnection) -> None:
 
 @pytest.mark.parametrize("store", ["real/ascend/torch_npu_level1_rank1/trace_view.json"], indirect=True)
 def test_torch_npu(store: duckdb.DuckDBPyConnection) -> None:
-    """The vendor's own statistic of the calls, from the CSV beside the trace."""
+    """The vendor's statistic of calls, from the CSV next to the trace."""
     folder = REAL / "ascend/torch_npu_level1_rank1"
     assert writer(store) == "Ascend (torch_npu, msprof)"
     rows = store.execute(
@@ -146,8 +146,8 @@ def test_torch_npu(store: duckdb.DuckDBPyConnection) -> None:
     assert found.keys() == vendor.keys()
     for key, (count, total) in vendor.items():
         assert found[key][0] == count
-        assert abs(found[key][1] - total) <= count  # the vendor sums before it rounds
-    # Every kernel of the vendor's list is a task, at the same time on the same stream.
+        assert abs(found[key][1] - total) <= count  # the vendor sums before rounding
+    # Every kernel of the vendor's list is a task with the same time and stream.
     with (folder / "kernel_details.csv").open() as file:
         kernels = [row for row in csv.DictReader(file) if row["Name"] and not row["Name"].startswith("hcom")]
     starts = {start for (start,) in store.execute("SELECT start_ns FROM task").fetchall()}
@@ -171,7 +171,7 @@ def test_msprof_timeline(store: duckdb.DuckDBPyConnection) -> None:
 @pytest.mark.parametrize(
     "store", ["real/mindspore/msprof_0_2_1.json", "real/mindspore/step_trace_0_2_1.json"], indirect=True
 )
-def test_iterations_of_msprof(store: duckdb.DuckDBPyConnection) -> None:
+def test_msprof_iterations(store: duckdb.DuckDBPyConnection) -> None:
     (path,) = store.execute("SELECT source_path FROM run").fetchall()[0]
     events = events_of(Path(path))
 
@@ -202,7 +202,7 @@ def test_megengine(store: duckdb.DuckDBPyConnection) -> None:
     kernels = Counter(event["name"] for event in events if event["ph"] == "B" and event.get("cat") == "Kernel")
     assert {name: count for name, (count, _) in op_totals(store).items()} == dict(kernels)
     assert store.execute("SELECT device_id FROM device ORDER BY 1").fetchall() == [(0,), (1,)]
-    # What only the end of a slice says is in its row.
+    # Keys that only the end of a slice has are in its row.
     ends = sum(1 for event in events if event["ph"] == "E" and event.get("cat") == "Kernel" and event.get("args"))
     assert store.execute("SELECT count(*) FROM task WHERE args IS NOT NULL AND op_id IS NOT NULL").fetchone() == (ends,)
 
@@ -222,7 +222,7 @@ def test_raf(store: duckdb.DuckDBPyConnection) -> None:
     ("table", "unlike"),
     [("torch_npu_level1_rank1/kernel_details.csv", set[str]()), ("msprof_analyze_kernel_details.csv", UNLIKE_NAMES)],
 )
-def test_types_in_names_are_those_of_the_vendors_tables(table: str, unlike: set[str]) -> None:
+def test_types_from_names_are_equal_to_the_vendors_tables(table: str, unlike: set[str]) -> None:
     rules = next(rules for rules in built_in() if rules.title.startswith("Ascend"))
     with (REAL / "ascend" / table).open(newline="") as lines:
         rows = [(row["Name"], row["Type"]) for row in csv.DictReader(lines)]
@@ -277,7 +277,7 @@ def test_dftracer(store: duckdb.DuckDBPyConnection, name: str) -> None:
     ).fetchall()
     wanted = totals(iter(calls), lambda event: f"{event['cat']} {event['name']}")
     assert {call: (count, total) for call, count, total in rows} == wanted
-    # Each call is on its thread, at its time; what it says of its file is kept.
+    # Each call is on its thread, at its time, with the details of its file.
     found = store.execute(
         "SELECT a.name, a.start_ns, a.args->>'$.fname', a.args->>'$.fhash', a.args->>'$.ret', p.pid_text "
         "FROM api AS a JOIN track AS t USING (run_id, track_id) JOIN process AS p USING (run_id, process_id)"
@@ -297,8 +297,8 @@ def test_dftracer(store: duckdb.DuckDBPyConnection, name: str) -> None:
     assert store.execute("SELECT name FROM process").fetchall() == [(one,) for one in named or [None]]
 
 
-def test_functions_of_an_application_under_dftracer(tmp_path: Path) -> None:
-    """The real files have none: an application's functions are ranges, its numbered steps are steps."""
+def test_application_functions_in_dftracer(tmp_path: Path) -> None:
+    """Not in the real files: functions of an application are ranges, and its numbered steps are steps."""
     rows = [
         ("train", "COMPUTE", 0, 100),
         ("step 1", "loop", 5, 40),
@@ -320,15 +320,15 @@ def test_functions_of_an_application_under_dftracer(tmp_path: Path) -> None:
         assert store.execute("SELECT iteration, start_ns, end_ns FROM step ORDER BY 1").fetchall() == [
             (1, 5000, 45000), (2, 50000, 95000),
         ]  # fmt: skip
-        # In which step a call was made is known.
+        # Calls have their step.
         assert store.execute(
             "SELECT a.level, a.name, s.iteration FROM api AS a LEFT JOIN step AS s USING (run_id, step_id)"
         ).fetchall() == [("posix", "read", 1)]
 
 
 @pytest.mark.parametrize("store", ["real/torch/b200_eager_trace.json.gz"], indirect=True)
-def test_operators_that_launched_under_python_stacks(store: duckdb.DuckDBPyConnection) -> None:
-    """Each kernel's operator is the shortest cpu_op around the call with its correlation, on the call's thread."""
+def test_launching_operators_under_python_stacks(store: duckdb.DuckDBPyConnection) -> None:
+    """A kernel's operator is the shortest cpu_op on the call's thread that encloses the launching call."""
     events = [event for event in events_of(REAL / "torch/b200_eager_trace.json.gz") if event["ph"] == "X"]
     ops: dict[object, list[tuple[int, int, str]]] = {}
     calls: dict[int, list[Event]] = {}

@@ -1,4 +1,4 @@
-"""Ascend timelines: our union of each kind of work is the vendor's own overlap analysis in the same file."""
+"""Ascend timelines: the union of each kind of work equals the vendor's overlap analysis in the same file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckD
 
 
 def off_by(store: duckdb.DuckDBPyConnection) -> list[tuple[int, int]]:
-    """Of computing, communication and what of it is not overlapped: ns that we are off by, and slices of the vendor."""
+    """For computing, communication and exposed communication: the difference in ns, and the vendor's slices."""
     vendor = dict(
         store.execute(
             "SELECT r.name, (sum(r.dur_ns)::BIGINT, count(*)) "
@@ -50,12 +50,12 @@ def test_computing_and_communication_of_msprof(tmp_path: Path) -> None:
 
 
 def test_computing_and_communication_of_torch_npu(recording: duckdb.DuckDBPyConnection) -> None:
-    """It rounds begin and end of each of its slices for itself: they are 1 ns off its own tasks at most."""
+    """The vendor rounds the start and end of each slice, so its slices differ from its tasks by at most 1 ns."""
     assert all(off <= slices for off, slices in off_by(recording))
 
 
 def test_device_time_of_operators_is_the_vendors(recording: duckdb.DuckDBPyConnection) -> None:
-    """operator_details.csv has the device's own time of each operator of the framework."""
+    """operator_details.csv has the device self time of each framework operator."""
     ours = dict(
         recording.execute(
             "SELECT range_name, sum(dur_ns)::BIGINT FROM launching_range "
@@ -69,11 +69,11 @@ def test_device_time_of_operators_is_the_vendors(recording: duckdb.DuckDBPyConne
     wanted = {name: time for name, time in vendor.items() if time}
     assert ours.keys() == wanted.keys()
     assert len(wanted) == 33
-    # The vendor sums in doubles, and from its own rounded slices.
+    # The vendor sums its rounded slices in doubles.
     assert all(abs(ours[name] - time) <= 50 for name, time in wanted.items())
 
 
-def test_a_collective_is_one_task_whatever_its_planes_do(recording: duckdb.DuckDBPyConnection) -> None:
+def test_a_collective_is_one_task_for_all_its_planes(recording: duckdb.DuckDBPyConnection) -> None:
     """Four all-reduces in 300 parts; msprof-analyze 26.2 compares them as 4 calls of 100,375.285 µs."""
     rows = recording.execute(
         "SELECT count(*), sum(dur_ns)::BIGINT, count(submit_ns) FROM task WHERE kind = 'collective'"

@@ -1,7 +1,7 @@
-"""Models that wheels from PyPI carry run as onnxruntime runs them, op by op.
+"""Models from PyPI wheels give the results of onnxruntime, op by op.
 
-The wheels are no dependency: a test whose wheel is absent is skipped. Only their files are used, never their
-code, so that `pip install --no-deps magika rapidocr-onnxruntime silero-vad` is enough.
+The wheels are not a dependency: without its wheel a test is skipped. Only their files are used, not their code, so
+`pip install --no-deps magika rapidocr-onnxruntime silero-vad` is enough.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def speech() -> dict[str, Any]:
 
 SILERO, RAPID = "silero_vad/data", "rapidocr_onnxruntime/models"
 
-#: (distribution, file inside it, inputs).
+#: (distribution, file in it, inputs).
 MODELS: list[tuple[str, str, Mapping[str, Any]]] = [
     ("magika", "magika/models/*/model.onnx", {"bytes": RANDOM.integers(0, 257, (2, 2048)).astype(np.int32)}),
     ("silero-vad", f"{SILERO}/silero_vad.onnx", speech()),
@@ -50,7 +50,7 @@ MODELS: list[tuple[str, str, Mapping[str, Any]]] = [
 
 
 def carried(distribution: str, pattern: str) -> Path:
-    """The file of an installed distribution; skips the test where it is not there."""
+    """Return a file of an installed distribution; skip the test without it."""
     try:
         files = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:

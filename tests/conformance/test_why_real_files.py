@@ -1,4 +1,4 @@
-"""What why shows for rows of real files: the bytes are the file's, and say what the row says."""
+"""`why` shows the right bytes for rows of real files."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def check(name: str, tmp_path: Path, per_table: int) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_rows_lead_to_their_bytes(name: str, tmp_path: Path) -> None:
+def test_rows_can_be_traced_to_their_bytes(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, 2)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
-def test_rows_of_large_files_lead_to_their_bytes(name: str, tmp_path: Path) -> None:
+def test_rows_of_large_files_can_be_traced_to_their_bytes(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, 4)

@@ -1,9 +1,9 @@
-"""Why trace_processor binds an arrow to other slices than we do, or drops it: a reason that holds for that arrow.
+"""Explain why trace_processor binds a flow to other slices than traceconv, or drops it.
 
-Arrows are the same when both of their ends are the same slices: by time, thread and name. It writes the two ends of an
-arrow in the order of their times. An end goes there to the slice that was begun last on its thread, open or not, or
-to one around that; in the order of the file when several things happen at one time. That leaves few slices to which
-it can have gone, and each arrow that only it has must be one of ours that went there.
+Flows are equal if both ends are bound to the same slices, by time, thread and name. trace_processor writes the ends of
+a flow by time. It binds an end to the slice that started last on its thread, open or not, or to one that encloses it;
+in file order if several events have the same timestamp. So each end has few possible slices, and each flow that only
+trace_processor has must be one of traceconv's, bound to one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 Row = dict[str, Any]
 Answer = list[Any]
 Thread = tuple[str | None, str | None]
-#: Start and name of a slice there.
+#: Start and name of a slice in Perfetto.
 Slice = tuple[str, str]
 Pair = tuple[Slice, Slice]
 
@@ -34,7 +34,7 @@ def in_time(one: Slice, other: Slice) -> Pair:
 
 @dataclass(frozen=True)
 class End:
-    """An end of one of our arrows: its time, our slice, and the slices to which it can have gone there."""
+    """An end of one of our flows: its time, our slice, and the slices to which Perfetto may bind it."""
 
     at: int
     slice: Row
@@ -44,14 +44,14 @@ class End:
 
 
 class Flows:
-    """pairs  our slices, each with the answer for it; `crossed`: ids of those that overlap others without nesting
+    """pairs  our slices, each with Perfetto's; `crossed`: IDs of slices that overlap others without nesting
 
-    slack  by how much times there can be off; `folded`: our tracks that there share a thread
+    slack  maximum error of Perfetto's times; `folded`: our tracks that share a thread in Perfetto
     """
 
     def __init__(self, pairs: list[tuple[Row, Answer]], crossed: set[int], folded: set[int], slack: int) -> None:
         self._folded, self._slack = folded, slack
-        #: Slices that are on other tracks there.
+        #: Slices that are on other tracks in Perfetto.
         self.moved_away = crossed
         self._rows = {row["id"]: row for row, _ in pairs}
         self._answers = {row["id"]: answer for row, answer in pairs}
@@ -65,7 +65,7 @@ class Flows:
             self.moved_away = self.moved_away | self._crossed_there(begun)
 
     def differences(self, ours: Iterable[Row], theirs: Iterable[Answer]) -> tuple[Counter[str], list[object]]:
-        """How many of our arrows differ there, by reason; and what has none."""
+        """Number of our flows that differ, by reason, and the unexplained ones."""
         left = Counter(in_time((row[0], row[1]), (row[2], row[3])) for row in theirs)
         alone = []
         ours = list(ours)
@@ -85,20 +85,20 @@ class Flows:
                 alone.append((flow, self._end(flow, "src"), self._end(flow, "dst")))
         counts: Counter[str] = Counter()
         unexplained: list[object] = []
-        # Those that can have gone to few places choose first.
+        # Flows with few candidates choose first.
         for flow, src, dst in sorted(alone, key=lambda one: len(one[1].others) * len(one[2].others)):
             moved = src.at <= dst.at + self._slack and self._moved(src, dst, left)
             reasons = moved or self._dropped(flow, src, dst)
             counts.update(reasons)
             if not reasons:
                 unexplained.append((flow, src, dst))
-        # Of an id that is used again: from an end of the arrow before to one of this arrow.
+        # A reused ID: from an end of the earlier flow to one of this flow.
         left = +left
         rest = [pair for pair in left if not any(set(pair) <= slices for slices in used_again.values())]
         return counts, unexplained + [("only there", *pair) for pair in rest]
 
     def _crossed_there(self, begun: list[tuple[int, int, str]]) -> set[int]:
-        """Slices of a thread there that reach out of one before them: those are moved to other tracks."""
+        """Slices of a thread that overlap an earlier one by Perfetto's times: these are moved to other tracks."""
         open_ends: list[int] = []
         found = set()
         for start, slice_id, _ in begun:
@@ -127,7 +127,7 @@ class Flows:
         return End(at, row, own, self._there(flow[side]), others)
 
     def _last_begun(self, thread: Thread, at: int) -> Iterator[tuple[int, int, str]]:
-        """The slices begun at a time, and the last before it; of those moved away, also the one before that."""
+        """The slices that start at a time, and the last one before it; for moved slices also the one before that."""
         begun = self._begun.get(thread, [])
         last = None
         for one in reversed(begun[: bisect_right(begun, at + self._slack, key=lambda one: one[0])]):
@@ -138,13 +138,13 @@ class Flows:
                 last = one[0]
 
     def _open(self, row: Row) -> Iterator[Row]:
-        """The slices around a slice."""
+        """The slices that enclose a slice."""
         while row["parent_id"] is not None:
             row = self._rows[row["parent_id"]]
             yield row
 
     def _moved(self, src: End, dst: End, left: Counter[Pair]) -> set[str]:
-        """Reasons for ends that are at other slices there; none when no arrow that is only there can be this one."""
+        """Reasons for ends bound to other slices; none if no unmatched flow of Perfetto can be this one."""
         for one in (src.there, *src.others):
             for other in (dst.there, *dst.others):
                 if not left[in_time(one, other)]:
@@ -178,7 +178,7 @@ class Flows:
         return "exact times" if slack and any(abs(at - time) <= slack for time in near) else None
 
     def _dropped(self, flow: Row, src: End, dst: End) -> set[str]:
-        """Reasons for an arrow that is not there at all."""
+        """Reasons for a flow that Perfetto doesn't have."""
         if flow["src_ns"] > self._first[flow["external_id"]]:
             return {"reused flow IDs"}
         if not str(flow["external_id"]).removeprefix("-").isdigit():
@@ -186,7 +186,7 @@ class Flows:
         if src.at >= dst.at - self._slack:
             return {"flows back in time" if src.at > dst.at else "flow ends with equal timestamps"}
         for end in (src, dst):
-            # Nothing was begun on the thread that it names.
+            # No slice started on the thread that it names.
             if not any(start < end.at for start, _, _ in self._begun.get(end.own, ())):
                 answer = self._answers[end.slice["id"]]
                 return {"flow ends with equal timestamps" if (answer[7], answer[8]) == end.own else "quoted IDs"}
