@@ -18,9 +18,9 @@ from xml.etree import ElementTree
 import pytest
 
 import traceconv
-from traceconv import profiler as module
 from traceconv.base.errors import OutputError, StoreError, UsageError
 from traceconv.pipeline.ingest import ingest
+from traceconv.profiler.temporary import new_folder
 from traceconv.runtime.live import PROCESS
 from traceconv.wire.log_writer import CaptureWriter
 
@@ -102,7 +102,7 @@ def test_a_block_without_an_output_is_thrown_away_only_when_it_was_read(
     assert taken() is not None
     gc.collect()
     [kept] = tmp_path.glob("traceconv-*")
-    assert capsys.readouterr().err == f"traceconv: nothing was asked of 2 profiles: kept in {kept}\n"
+    assert capsys.readouterr().err == f"traceconv: not read: 2 profiles, kept in {kept}\n"
     assert spans(kept, tmp_path / "t.duckdb") == ["first", "second"]
     p = traceconv.profile(format="pandas")
     with p:
@@ -128,7 +128,7 @@ with traceconv.span("until the end"):
     done = run(tmp_path, program)
     assert (done.returncode, done.stdout) == (0, "")
     [kept] = tmp_path.glob("traceconv-*")
-    assert done.stderr == f"traceconv: nothing was asked of a profile: kept in {kept}\n"
+    assert done.stderr == f"traceconv: not read: a profile, kept in {kept}\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["dropped", "started.json", kept.name])
     assert "until the end" in (tmp_path / "started.json").read_text()
     assert "until the end" in spans(tmp_path / "dropped", tmp_path / "t.duckdb")
@@ -136,12 +136,12 @@ with traceconv.span("until the end"):
 
 def test_two_programs_of_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "strftime", lambda *_: "traceconv-same")
-    assert [module._new_folder(tmp_path).name for _ in range(3)] == [
+    assert [new_folder(tmp_path).name for _ in range(3)] == [
         "traceconv-same", "traceconv-same-2", "traceconv-same-3",
     ]  # fmt: skip
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"can't write .* give an output"):
-        module._new_folder(tmp_path / "file")
+        new_folder(tmp_path / "file")
 
 
 def test_a_profiler_takes_what_profile_takes(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_file_objects_without_a_file_and_those_that_can_not_be_written(
         closed.close()
     with pytest.raises(UsageError, match="mean the same"):
         traceconv.profile("a", file=io.StringIO())
-    with pytest.raises(UsageError, match="end its name in"):
+    with pytest.raises(UsageError, match="its name must end in"):
         traceconv.profile(file="trace.out")
     assert traceconv.profile(file=tmp_path / "t.json").options.file == tmp_path / "t.json"
 
@@ -307,18 +307,18 @@ import threading, traceconv
 from traceconv.runtime.live import PROCESS
 
 ending, at_exit = threading.Event(), threading.Event()
-end, leave = PROCESS.end, traceconv.Profiler._leave_nothing
+end, clean_up = PROCESS.end, traceconv.Profiler._clean_up_at_exit
 
 def slowly(*args):
     ending.set()
     at_exit.wait(60)
     end(*args)
 
-def told(self):
+def signalled(self):
     at_exit.set()
-    leave(self)
+    clean_up(self)
 
-PROCESS.end, traceconv.Profiler._leave_nothing = slowly, told
+PROCESS.end, traceconv.Profiler._clean_up_at_exit = slowly, signalled
 
 def work():
     with traceconv.profile(), traceconv.span("at the end"):
@@ -330,7 +330,7 @@ ending.wait(60)
     done = run(tmp_path, program, TMPDIR=str(tmp_path))
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     [kept] = tmp_path.iterdir()
-    assert done.stderr == f"traceconv: nothing was asked of a profile: kept in {kept}\n"
+    assert done.stderr == f"traceconv: not read: a profile, kept in {kept}\n"
     assert spans(kept, tmp_path / "t.duckdb") == ["at the end"]
 
 
@@ -408,10 +408,10 @@ def test_a_process_that_is_cut_off_leaves_its_log_beside_the_file(tmp_path: Path
 import os, signal, time, traceconv
 with traceconv.span("done"):
     pass
-traceconv.profiler.PROCESS.deliver()
+PROCESS.deliver()
 {end}
 """
-    done = run(tmp_path, f"import traceconv.profiler\n{program}", TRACECONV_OUTPUT="t.json")
+    done = run(tmp_path, f"from traceconv.runtime.live import PROCESS\n{program}", TRACECONV_OUTPUT="t.json")
     assert done.returncode in (5, -signal.SIGTERM, -signal.SIGABRT)
     log = tmp_path / "t.json.raw"
     assert f"until then its log is in {log}" in done.stderr

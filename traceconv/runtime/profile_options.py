@@ -36,11 +36,12 @@ FORMATS: Mapping[str, str] = {
     "memory_flow.svg": ".memory_flow.svg",
     "store": ".duckdb",
 }
-_FORMAT_NAMES: Mapping[str, str] = {
+FORMAT_NAMES: Mapping[str, str] = {
     **{name: name for name in FORMATS},
     "chrome": "chrome_timeline.json",
     "chrome_trace": "chrome_timeline.json",
     "memory-flow": "memory_flow.svg",
+    "memory_flow": "memory_flow.svg",
     "duckdb": "store",
 }
 #: These leave no file: `df()`, `arrow()` and `report()` are there after every profile.
@@ -243,12 +244,12 @@ def _files(said: Mapping[str, object]) -> tuple[Path | None, Path | None, tuple[
     for name in [] if named is None else _words("format", named):
         if name in _IN_MEMORY:
             continue
-        if name not in _FORMAT_NAMES:
+        if name not in FORMAT_NAMES:
             known = [*FORMATS, "pandas"]
             raise UsageError(
                 f"format '{printable(name, 60)}': unknown.{suggestion(name, known)} All: {', '.join(known)}"
             )
-        formats.append(_FORMAT_NAMES[name])
+        formats.append(FORMAT_NAMES[name])
     if output is not None and ending is not None and not _is_folder(output):
         formats = formats or ([] if named is not None else [_ENDINGS[ending]])
         if len(formats) != 1 or formats[0] == "raw":

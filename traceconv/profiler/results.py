@@ -1,0 +1,221 @@
+"""Profiles that have ended: reports, tables and files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from traceconv.base.errors import StoreError, TraceconvError, UsageError, printable, suggestion
+from traceconv.profiler.stream import move_into
+from traceconv.profiler.temporary import TemporaryFiles
+from traceconv.runtime.capture import Capture
+from traceconv.runtime.profile_options import FORMAT_NAMES, FORMATS, ProfileOptions
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import pyarrow
+
+    from traceconv.api import PathLike, Store
+    from traceconv.reports.result import ReportRows
+
+_EXPORTS = ("chrome", "memory-flow", "store")
+
+
+class ProfileResults:
+    """The profiles of a profiler that have ended."""
+
+    def __init__(self, start: Path, stream: IO[str] | IO[bytes] | None) -> None:
+        self._lock = threading.RLock()
+        self._temporary = TemporaryFiles(start)
+        self._stream = stream
+        self._captures: list[Path] = []
+        #: Held while results are read, which may take long.
+        self._reading = threading.RLock()
+        self._opened: Store | None = None
+        self._ingested = 0
+        self._clears = 0
+
+    @property
+    def captures(self) -> list[Path]:
+        """The folders of the profiles that have ended, the latest last."""
+        self._temporary.unread.clear()
+        return list(self._captures)
+
+    @property
+    def store(self) -> Store:
+        """The profiles that have ended, as an open store. Raises UsageError when there is none."""
+        from traceconv import api
+
+        with self._reading:
+            captures = self._ended()
+            if self._opened is None or self._ingested != len(captures):
+                self._close_store()
+                path = self._temporary.folder() / f"trace_{self._clears}.duckdb"
+                api.ingest(*captures[self._ingested :], db=path)
+                self._ingested = len(captures)
+                self._opened = api.open_store(path)
+            return self._opened
+
+    def report(self, name: str, *, run: int | str | None = None, **options: object) -> ReportRows:
+        """The rows of a report on the latest profile, as from `Store.report`: `p.report("op-statistic", top=5)`.
+
+        They stay those of that profile when another is taken, until `clear`. When there are no rows, a UserWarning
+        says why and what to record.
+        """
+        with self._reading:
+            clears = self._clears
+            rows = self.store.report(name, run=run, **options)  # type: ignore[arg-type]  # passed on as they are
+
+        @contextmanager
+        def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+            with ExitStack() as stack:
+                with self._reading:
+                    if self._clears != clears:
+                        raise StoreError(f"{rows.name}: its profiles were cleared")
+                    found = stack.enter_context(self.store._cursor())
+                yield found
+
+        return rows.of_profiles(cursor)
+
+    def arrow(self, source: str = "slice") -> pyarrow.Table:
+        """A table, view or report of the latest profile, or the answer to an SQL statement, as an Arrow table."""
+        from traceconv.schema.ddl import quote_identifier
+
+        store = self.store
+        if len(source.split()) > 1:
+            return store.query(source).to_arrow_table()
+        name = source.replace("-", "_")
+        known = [str(row[0]) for row in store.query("SELECT table_name FROM information_schema.tables").fetchall()]
+        if name not in known:
+            raise UsageError(f"no table or report '{printable(source, 60)}'.{suggestion(name, known)}")
+        latest = f"FROM {quote_identifier(name)} WHERE run_id IN (SELECT max(run_id) FROM run)"  # noqa: S608 - a known name
+        return store.query(latest).to_arrow_table()
+
+    def df(self, source: str = "slice") -> pandas.DataFrame:
+        """The same as a pandas data frame. Raises UsageError when pandas is not installed."""
+        from traceconv.reports.result import arrow_to_pandas
+
+        return arrow_to_pandas(self.arrow(source))
+
+    def export(self, format: str, path: PathLike) -> None:
+        """Write the latest profile to a file: `chrome`, `memory-flow` or `store`, or their names in `formats`.
+
+        Raises UsageError for another format, OutputError when the file can't be written.
+        """
+        name = FORMAT_NAMES.get(format, "raw")
+        if name == "raw":
+            near = suggestion(format, list(_EXPORTS))
+            raise UsageError(f"format '{printable(format, 60)}': unknown.{near} All: {', '.join(_EXPORTS)}")
+        self._export(name, Path(path), self._ended()[-1])
+
+    def get(self) -> dict[str, object]:
+        """The latest profile as a Chrome trace in memory: `{"traceEvents": […], …}`."""
+        path = self._temporary.folder() / "get.json"
+        self.dump(path)
+        content: dict[str, object] = json.loads(path.read_text("utf-8"))
+        path.unlink()
+        return content
+
+    def dump(self, filename: PathLike) -> None:
+        """Write the latest profile to a file as a Chrome trace."""
+        self.export("chrome", filename)
+
+    def _ended(self) -> list[Path]:
+        captures = self.captures
+        if not captures:
+            raise UsageError("no profile has ended: results are available after the block")
+        return captures
+
+    def _export(self, name: str, target: Path, folder: Path) -> None:
+        """Write one profile, which need not be the latest. `name`: a key of `FORMATS`."""
+        from traceconv import api
+
+        if name == "store":
+            api.ingest(folder, db=target)
+            return
+        # With a connection of its own: the exporter leaves tables in it.
+        with self._reading, api.open_store(self.store.path) as store:
+            if name == "chrome_timeline.json":
+                store.export_chrome(target, run=folder.name)
+            else:
+                from traceconv.export.memory_flow import export_memory_flow
+                from traceconv.reports.run import one_run
+
+                run_id, _ = one_run(store.connection, folder.name, name)
+                export_memory_flow(store.connection, run_id, target, may_be_empty=True)
+
+    def _add(self, capture: Capture, *, at_exit: bool) -> None:
+        """Add a profile that has ended, and write its files."""
+        with self._lock:
+            self._captures.append(capture.folder)
+        if capture.options.output is None and self._stream is None:
+            if "raw" in capture.options.formats:
+                self._temporary.unread.append(capture.folder)
+        else:
+            self._write_files(capture, at_exit=at_exit)
+
+    def _write_files(self, capture: Capture, *, at_exit: bool) -> None:
+        options, folder = capture.options, capture.folder
+        try:
+            for name in options.formats:
+                if self._stream is not None:
+                    path = self._temporary.folder() / f"stream{FORMATS[name]}"
+                    self._export(name, path, folder)
+                    move_into(self._stream, path)
+                elif name != "raw":
+                    assert options.output is not None
+                    self._export(name, options.file or options.output / f"{folder.name}{FORMATS[name]}", folder)
+        except TraceconvError as error:
+            if options.output is None:
+                self._temporary.unread.append(folder)
+            raise type(error)(f"{error}; the log is in {printable(str(folder))}") from error
+        if options.output is None or (options.file is None and "raw" in options.formats):
+            return
+        if at_exit:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self._make_temporary(folder)
+        if options.file is not None:
+            with suppress(OSError):
+                folder.parent.rmdir()  # fails while another profile of that file is being taken
+
+    def _make_temporary(self, folder: Path) -> None:
+        """Move a log that is not an output to the temporary files, for reports; if it can't be moved, it stays."""
+        logs = self._temporary.folder() / "raw"
+        with suppress(OSError):
+            logs.mkdir(exist_ok=True)
+            moved = Path(shutil.move(folder, logs / folder.name))
+            with self._lock:
+                self._captures = [moved if one == folder else one for one in self._captures]
+
+    def _forget(self) -> None:
+        self._close_store()
+        self._captures.clear()
+        self._ingested = 0
+        self._clears += 1
+        self._temporary.unread.clear()
+
+    def _close_store(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def load_writers(options: ProfileOptions) -> None:
+    """Import what writes files: modules that register exit handlers can't be imported while the interpreter exits."""
+    if not set(options.formats) - {"raw"}:
+        return
+    try:
+        import_module("concurrent.futures.thread")
+    except RuntimeError:
+        return  # the main thread has ended: the log stays if the file can't be written
+    import pyarrow
+
+    pyarrow.array([""])  # pyarrow imports pandas here, if it is installed
