@@ -9,27 +9,28 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.int64 import differences, is_time
+from traceconv.base.int64 import Int64, Mask, differences
 from traceconv.events.npu import EventBatch
 from traceconv.normalize import clock
 from traceconv.normalize.names import EnumColumn, constant, number_text
-from traceconv.normalize.npulog.context import FLOW_DTYPE, Int64, Mask, RunContext
-from traceconv.normalize.npulog.host_passes import (
-    BEGIN_CUT,
-    CUT_MESSAGE,
+from traceconv.normalize.npulog.context import FLOW_DTYPE, RunContext
+from traceconv.normalize.npulog.nesting import Nester
+from traceconv.normalize.npulog.pairing import Pairer, stable_order
+from traceconv.normalize.npulog.slices import (
     END,
-    END_APART,
     TOO_LONG_MESSAGE,
     halves,
     json_objects,
     keep_valid,
+    nested_slices,
     report_unknown,
+    slice_columns,
+    timed,
 )
-from traceconv.normalize.npulog.nesting import NO_PARENT, Nester, Slices
-from traceconv.normalize.npulog.pairing import Pairer, stable_order
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.table_waits import TableWaits
+from traceconv.normalize.track_gaps import track_gaps
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of, gather, join
@@ -121,9 +122,9 @@ class TaskPass:
         context = self._context
         account = context.accounts["task"]
         unmatched = 0
-        for whole in batches:
-            batch = halves(context, whole)
-            pairs = self._pairer.feed(batch.records, batch.ids, batch.records["event"] == 1)
+        for every in batches:
+            batch = halves(context, every)
+            pairs = self._pairer.feed(batch.records, batch.ids, batch.records["event"] == END)
             unmatched += pairs.unmatched_ends
             account.paired += len(pairs.ends)
             yield self._batch(pairs.starts, pairs.ids, pairs.ends)
@@ -143,10 +144,10 @@ class TaskPass:
     def _batch(self, starts: RecordArray, ids: Int64, ends: RecordArray | None) -> pa.RecordBatch:
         """Rows of started tasks, in the order of their start; `ends` None: their ends are not known."""
         context, schema = self._context, self._schema
-        start_ns, valid = context.device_times(self._device_id, starts["ticks"])
+        start_ns, valid = context.times(self._device_id, starts)
         end_ns = start_ns
         if ends is not None:
-            end_ns, end_valid = context.device_times(self._device_id, ends["ticks"])
+            end_ns, end_valid = context.times(self._device_id, ends)
             valid = end_valid if valid is None else valid if end_valid is None else valid & end_valid
         order = _by_start(start_ns, ids)
         if valid is not None:
@@ -157,7 +158,7 @@ class TaskPass:
         starts, ids, start_ns, end_ns = gather(starts, order), ids[order], start_ns[order], end_ns[order]
         context.accounts["task"].rows += len(starts)
         context.note_times(start_ns, end_ns)
-        self._note_last(starts["stream_id"], np.maximum(start_ns, end_ns))
+        self._note_streams(starts["stream_id"], start_ns, end_ns)
         negative = end_ns < start_ns
         self._negative += int(np.count_nonzero(negative))
         dur_ns, too_long = differences(end_ns, start_ns)
@@ -196,10 +197,15 @@ class TaskPass:
         columns.update({name: Nullable(starts[name].astype(np.int64), ~computes) for name in counts})
         return row_batch("task", columns)
 
-    def _note_last(self, stream: NDArray[np.uint32], ns: Int64) -> None:
+    def _note_streams(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64) -> None:
         for number in np.unique(stream).tolist():
-            last = int(ns[stream == number].max())
-            self.last_ns[number] = max(last, self.last_ns.get(number, last))
+            own = stream == number
+            starts = start_ns[own]
+            first, last, end = int(starts[0]), int(starts[-1]), int(np.maximum(starts, end_ns[own]).max())
+            if first < self._last_start.get(number, first):
+                self.unordered.add(number)
+            self._last_start[number] = last
+            self.last_ns[number] = max(end, self.last_ns.get(number, end))
 
     def _track(self, stream_id: int) -> int:
         return self._context.tracks.stream(self._device_id, stream_id)
@@ -245,27 +251,12 @@ class TaskPass:
         return Nullable(wait, unknown)
 
     def _waits(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64, end_unknown: Mask) -> Nullable:
-        """Start minus the end of the task before it on its stream; 0 for the first of a stream."""
-        wait = np.zeros(len(stream), np.int64)
-        unknown = np.zeros(len(stream), np.bool_)
-        if not len(stream):
-            return Nullable(wait, unknown)
+        """Return each task's gap since the previous task on its stream; 0 for the first of a stream."""
         order = stable_order(stream)
-        sorted_stream = stream[order]
-        wait[order[1:]], beyond = differences(start_ns[order[1:]], end_ns[order[:-1]])
-        unknown[order[1:]] = end_unknown[order[:-1]] | beyond
-        firsts = np.flatnonzero(np.concatenate([[True], sorted_stream[1:] != sorted_stream[:-1]]))
-        lasts = np.append(firsts[1:], len(order)) - 1
-        for first, last in zip(order[firsts].tolist(), order[lasts].tolist(), strict=True):
-            number = int(stream[first])
-            if int(start_ns[first]) < self._last_start.get(number, int(start_ns[first])):
-                self.unordered.add(number)
-            self._last_start[number] = int(start_ns[last])
-            before = self._last_end.get(number, int(start_ns[first]))
-            gap = None if before is None else int(start_ns[first]) - before
-            unknown[first] = gap is None or not is_time(gap)
-            wait[first] = 0 if gap is None or unknown[first] else gap
-            self._last_end[number] = None if end_unknown[last] else int(end_ns[last])
+        wait, unknown = np.zeros(len(stream), np.int64), np.zeros(len(stream), np.bool_)
+        wait[order], unknown[order] = track_gaps(
+            stream[order], start_ns[order], end_ns[order], end_unknown[order], self._last_end
+        )
         late = stream[(wait < 0) & ~unknown]
         for number, count in zip(*(part.tolist() for part in np.unique(late, return_counts=True)), strict=True):
             self._overlaps[number] = self._overlaps.get(number, 0) + count
@@ -302,63 +293,28 @@ def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBa
 
 def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
     """stream_range records of one device → range, on the tracks of its streams."""
-    account = context.accounts["stream_range"]
     nester = Nester("stream_id", "span_id", dtype_of(record("stream_range")), of_end="name")
-    cut = 0
-
-    def rows(slices: Slices) -> pa.RecordBatch:
+    for slices in nested_slices(context, nester, batches):
         records = slices.begins
-        account.rows += len(slices.ids)
-        return row_batch(
-            "range",
-            {
-                "id": slices.ids,
-                "track_id": map_distinct(records["stream_id"], lambda stream: context.tracks.stream(device_id, stream)),
-                "parent_id": Nullable(slices.parent_id, slices.parent_id == NO_PARENT),
-                "depth": slices.depth,
-                "start_ns": slices.start_ns,
-                "dur_ns": Nullable(slices.dur_ns, slices.unfinished),
-                "self_ns": Nullable(slices.self_ns, slices.unfinished),
-                "kind": constant("annotation", len(slices.ids)),
-                "category": constant("stream", len(slices.ids)),
-                "name": context.texts.column(records["name"]),
-                "span_id": number_text(records["span_id"], None),
-                "exception": context.texts.column(slices.end_values),
-                "args": json_objects(context.texts.column(records["args"])),
-            },
-        )
-
-    for whole in batches:
-        batch = halves(context, whole)
-        ns, valid = context.device_times(device_id, batch.records["ticks"])
-        if valid is not None:
-            batch, ns = keep_valid(context, batch, valid, Code.BAD_TIME, "time out of range"), ns[valid]
-        context.note_times(ns)
-        event = batch.records["event"]
-        cut += int(np.count_nonzero(event == BEGIN_CUT))
-        slices = nester.feed(batch.records, batch.ids, (event == END) | (event == END_APART), ns, event == END_APART)
-        account.paired += slices.merged
-        yield rows(slices)
-    rest = nester.finish()
-    account.used += nester.unmatched_ends
-    context.note("stream_range", Code.UNMATCHED_END, nester.unmatched_ends, "ends without a begin")
-    context.note("stream_range", Code.NEGATIVE_DURATION, nester.negative, "ends before the begin")
-    context.note("stream_range", Code.BAD_DURATION, nester.too_long, TOO_LONG_MESSAGE)
-    context.note("stream_range", Code.CUT_TEXT, cut, CUT_MESSAGE)
-    context.note("stream_range", Code.UNFINISHED, len(rest.ids), "begins without an end when the log stops")
-    yield rows(rest)
+        columns: dict[str, ColumnData] = {
+            "kind": constant("annotation", len(slices.ids)),
+            "category": constant("stream", len(slices.ids)),
+            "name": context.texts.column(records["name"]),
+            "span_id": number_text(records["span_id"], None),
+            "exception": context.texts.column(slices.end_values),
+            "args": json_objects(context.texts.column(records["args"])),
+        }
+        track_id = map_distinct(records["stream_id"], lambda stream: context.tracks.stream(device_id, stream))
+        yield row_batch("range", {**slice_columns(slices, track_id), **columns})
 
 
 def counters(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
     """counter records of one device → counter."""
     tracks: dict[tuple[int, int], int] = {}
     account = context.accounts["counter"]
-    for whole in batches:
-        account.records += len(whole.records)
-        ns, valid = context.device_times(device_id, whole.records["ticks"])
-        batch = keep_valid(context, whole, valid, Code.BAD_TIME, "time out of range")
-        ns = ns if valid is None else ns[valid]
-        context.note_times(ns)
+    for every in batches:
+        account.records += len(every.records)
+        batch, ns = timed(context, every)
         names, place = np.unique(batch.records[["name", "value_unit"]], return_inverse=True)
         for name, unit in names.tolist():
             if (name, unit) not in tracks:
@@ -391,7 +347,7 @@ def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) ->
         known = keep_valid(
             context, batch, batch.records["mark"] < len(_MARKS), Code.UNKNOWN_VALUE, "a mark without a name"
         )
-        _, valid = context.device_times(device_id, known.records["ticks"])
+        _, valid = context.times(device_id, known.records)
         timed = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range")
         on_time = ~np.isin(timed.records["step_id"], emitted)
         timed = keep_valid(context, timed, on_time, Code.REPEATED_MARK, "marks long after the end of their step")
@@ -410,7 +366,7 @@ def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.Re
     context.lose("step_mark", Code.REPEATED_MARK, repeated, "marks that their step has already")
     context.accounts["step_mark"].used += len(firsts)
     marks = marks[np.sort(firsts)]
-    ns, _ = context.device_times(device_id, marks["ticks"])
+    ns, _ = context.times(device_id, marks)
     context.note_times(ns)
     step_ids, first, place = np.unique(marks["step_id"], return_index=True, return_inverse=True)
     columns: dict[str, ColumnData] = {

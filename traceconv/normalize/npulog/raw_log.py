@@ -1,7 +1,7 @@
 """Events of the raw NPU log → rows of every table, one pass per record type.
 
 The reader yields what others refer to first: texts, threads, ops, then host calls, then each device with its
-sync records before all that has its ticks. What a later pass needs from an earlier one is kept on disk
+sync records before everything that has its ticks. What a later pass needs from an earlier one is kept on disk
 (`SpillIndex`, `Spool`), so that memory does not grow with the log.
 """
 
@@ -20,16 +20,17 @@ from traceconv.events.npu import EventBatch
 from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.npulog import device_passes, host_passes
 from traceconv.normalize.npulog.context import RunContext
+from traceconv.normalize.npulog.device_passes import TaskPass
+from traceconv.normalize.npulog.slices import json_object
 from traceconv.normalize.rows import row_batch, rows_from_tuples
-from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.wire.text import TextCollector
 
-#: Most dictionary text that is kept: it is what must fit in memory.
+#: Limit for dictionary text: it must fit in memory.
 TEXT_LIMIT_BYTES = 256 << 20
-#: Frequency taken for a device that does not say its own.
+#: Assumed frequency of a device that does not specify its own.
 _DEFAULT_CLOCK_HZ = 1_000_000_000
-#: No counter is faster than this: a header that says so is wrong.
+#: No counter is faster than this: a header with a higher frequency is wrong.
 _MAX_CLOCK_HZ = 1 << 40
 
 TableRows = tuple[str, Iterator[pa.RecordBatch]]
@@ -37,7 +38,7 @@ TableRows = tuple[str, Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a raw log says of the run as a whole. Times are on the run's clock; None: not known."""
+    """Facts about the run. Times are on the run's clock; None: unknown."""
 
     start_ns: int | None
     end_ns: int | None
@@ -49,21 +50,18 @@ class RunFacts:
 
 
 class RawLogNormalizer:
-    """Turns the events of one capture into rows. Use `tables` once, then `facts`; then `close`."""
+    """Turns the events of one capture into rows. Use `tables` once, then `facts`, then `close`."""
 
     def __init__(self, log: ImportLog, accounts: Accounts, clock_hz: Mapping[int, int]) -> None:
-        """`clock_hz`: device_id → nominal frequency of its counter, as the file headers say."""
+        """`clock_hz`: device_id → nominal frequency of its counter, from the file headers."""
         self._context = RunContext(log, accounts)
         self._clock_hz = dict(clock_hz)
         self._devices: dict[int, tuple[object, ...]] = {}
-        self._rows_by_task: dict[int, SpillIndex] = {}
-        self._unordered: dict[int, set[int]] = {}
-        self._table_waits: dict[int | None, TableWaits] = {}
-        self._last_ns: dict[int, dict[int, int]] = {}
+        self._tasks: dict[int, TaskPass] = {}
         self._capture: tuple[str | None, ...] = (None, None, None, None)
 
     def tables(self, events: Iterable[EventBatch]) -> Iterator[TableRows]:
-        """Yields tables with their batches; each must be read to its end before the next is asked for.
+        """Yield tables with their batches. Read each to its end before asking for the next.
 
         A table may come more than once. Columns that a batch does not have are NULL.
         """
@@ -72,34 +70,34 @@ class RawLogNormalizer:
         yield from self._late_tables()
 
     def close(self) -> None:
-        """Frees the disk space of what was put aside."""
+        """Free the disk space."""
         self._context.close()
-        for index in self._rows_by_task.values():
-            index.close()
+        for tasks in self._tasks.values():
+            tasks.rows_by_task.close()
 
     @property
     def facts(self) -> RunFacts:
-        """What is known of the run, after `tables` has come to its end."""
+        """Facts about the run, after `tables` was read to its end."""
         context = self._context
         host, model_name, writer, options = self._capture
-        options = host_passes.json_object(options)
+        options = json_object(options)
         return RunFacts(context.first_ns, context.last_ns, context.epoch_known, host, writer, model_name, options)
 
     @property
     def unordered_streams(self) -> Mapping[int, frozenset[int]]:
-        """device_id → streams whose tasks did not come in the order of their start: their stream_wait_ns is wrong."""
-        return {device_id: frozenset(streams) for device_id, streams in self._unordered.items() if streams}
+        """device_id → streams with tasks that were not logged in the order of their start: stream_wait_ns is wrong."""
+        return {device_id: frozenset(tasks.unordered) for device_id, tasks in self._tasks.items() if tasks.unordered}
 
     @property
     def table_waits(self) -> Mapping[int | None, TableWaits]:
-        """device_id → what became known of waits after the rows were handed out."""
-        return self._table_waits
+        """device_id → corrections of waits of rows that were already yielded."""
+        return {device_id: tasks.table_waits for device_id, tasks in self._tasks.items()}
 
     @property
     def last_times(self) -> Iterator[tuple[int, int, int]]:
-        """(device, stream, last start or end of a task there), after `tables` has come to its end."""
-        for device_id, streams in sorted(self._last_ns.items()):
-            for stream_id, last_ns in sorted(streams.items()):
+        """(device, stream, last start or end of a task there), after `tables` was read to its end."""
+        for device_id, tasks in sorted(self._tasks.items()):
+            for stream_id, last_ns in sorted(tasks.last_ns.items()):
                 yield device_id, stream_id, last_ns
 
     def _pass(self, kind: str, device_id: int | None, batches: Iterator[EventBatch]) -> Iterator[TableRows]:
@@ -124,15 +122,9 @@ class RawLogNormalizer:
             return
         timed = device_passes.ensure_clock(context, batches, device_id, clock_hz)
         if kind == "task":
-            tasks = device_passes.TaskPass(context, device_id)
-            self._rows_by_task[device_id] = tasks.rows_by_task
-            self._unordered[device_id] = tasks.unordered
-            self._table_waits[device_id] = tasks.table_waits
-            self._last_ns[device_id] = tasks.last_ns
-            yield "task", tasks.rows(timed)
+            yield "task", self._tasks_of(device_id).rows(timed)
         elif kind in device_passes.METRIC_GROUPS:
-            index = self._rows_by_task.setdefault(device_id, SpillIndex(("id",)))
-            yield "task_pmu", device_passes.pmu(context, index, batches)
+            yield "task_pmu", device_passes.pmu(context, self._tasks_of(device_id).rows_by_task, batches)
         elif kind == "stream_range":
             yield "range", device_passes.stream_ranges(context, device_id, timed)
         elif kind == "counter":
@@ -142,14 +134,17 @@ class RawLogNormalizer:
         else:
             self._refuse(kind, f"device {device_id}", batches)
 
+    def _tasks_of(self, device_id: int) -> TaskPass:
+        return self._tasks.setdefault(device_id, TaskPass(self._context, device_id))
+
     def _refuse(self, kind: str, owner: str, batches: Iterable[EventBatch]) -> None:
-        """Books records that a log of this owner can't hold as lost."""
+        """Count records that a log of this owner can't contain as lost."""
         count = sum(len(batch.records) for batch in batches)
         self._context.accounts[kind].records += count
-        self._context.lose(kind, Code.UNKNOWN_RECORD, count, f"records that have no place in a log of {owner}")
+        self._context.lose(kind, Code.UNKNOWN_RECORD, count, f"record that a log of {owner} can't contain")
 
     def _read_metadata(self, kind: str, batches: Iterable[EventBatch]) -> None:
-        """Records of the host that become no rows of their own: few, so that a Python loop serves."""
+        """Read records of the host that have no rows of their own; few, so a Python loop will do."""
         context = self._context
         account = context.accounts[kind]
         collector = TextCollector(TEXT_LIMIT_BYTES)
@@ -207,7 +202,7 @@ class RawLogNormalizer:
                     self._clock_hz[device_id] = int(row["clock_hz"])
 
     def _late_tables(self) -> Iterator[TableRows]:
-        """What is known only when all events have passed."""
+        """Yield what is known only after all events."""
         context = self._context
         yield "flow", self._flow_rows()
         yield (
