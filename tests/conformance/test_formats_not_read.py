@@ -51,8 +51,8 @@ def test_a_real_xspace(tmp_path: Path) -> None:
         ("a.zip", b"PK\x03\x04" + bytes(50), "unpack it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
-        ("a.txt", b"hello", "no trace that is known"),
-        ("a.dat", b"", "no trace that is known"),
+        ("a.txt", b"hello", "not a raw log or a known trace format"),
+        ("a.dat", b"", "not a raw log or a known trace format"),
     ],
 )
 def test_other_files_that_look_like_traces(name: str, text: bytes, advice: str, tmp_path: Path) -> None:

@@ -448,7 +448,7 @@ def test_one_reader_for_a_whole_folder(tmp_path: Path) -> None:
     capture(tmp_path / "t/PROF_1")
     runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb", reader="chrome_json")
     assert [one.label for one in runs] == ["rank0.json"]
-    with pytest.raises(UsageError, match="no reader is called"):
+    with pytest.raises(UsageError, match="unknown reader"):
         ingest([tmp_path / "t/rank0.json"], tmp_path / "s.duckdb", reader="chrome")
 
 

@@ -17,6 +17,10 @@ class PluginError(TraceconvError):
     """An installed plug-in can't be used."""
 
 
+class PluginWarning(UserWarning):
+    """An installed plug-in can't be used, and is skipped."""
+
+
 def find_plugin(group: str, name: str, kind: type[Plugin]) -> Plugin | None:
     """Return the plug-in with this name, None if no package provides it. Raises PluginError."""
     from importlib.metadata import entry_points

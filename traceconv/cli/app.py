@@ -13,6 +13,7 @@ from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError
 from traceconv.base.malloc_tuning import is_starved
+from traceconv.base.plugins import PluginWarning
 from traceconv.cli import (
     dump,
     export,
@@ -139,9 +140,10 @@ def run(arguments: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", StoreMigrated)
+            warnings.simplefilter("always", PluginWarning)
             show = warnings.showwarning
             warnings.showwarning = lambda message, kind, *place: (
-                say(str(message)) if issubclass(kind, StoreMigrated) else show(message, kind, *place)
+                say(str(message)) if issubclass(kind, (StoreMigrated, PluginWarning)) else show(message, kind, *place)
             )
             code = app(arguments, prog_name="traceconv", standalone_mode=False)
     except TraceconvError as error:

@@ -22,6 +22,13 @@ _SHOWN_RUNS = 20
 _SHOWN_PROBLEMS = 20
 
 
+def _readers(incomplete: str) -> list[str]:
+    """The readers, for the shell's completion."""
+    from traceconv.formats.registry import format_names
+
+    return [name for name in format_names() if name.startswith(incomplete)]
+
+
 def ingest(
     paths: list[Path] = typer.Argument(
         ...,
@@ -35,7 +42,11 @@ def ingest(
     replace: bool = typer.Option(False, "--replace", help="Read captures again that are in the store already."),
     strict: bool = typer.Option(False, "--strict", help="Store nothing if anything at all would be lost."),
     reader: str | None = typer.Option(
-        None, "--reader", metavar="NAME", help="Read all paths with this reader: chrome_json, nsys, speedscope …"
+        None,
+        "--reader",
+        metavar="NAME",
+        help="Read all paths with this reader: chrome_json, nsys, speedscope …",
+        autocompletion=_readers,
     ),
     pattern: str | None = typer.Option(
         None,

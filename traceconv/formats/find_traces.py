@@ -18,7 +18,7 @@ from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import head_of, why_empty
 from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
 from traceconv.formats.json_items.format import may_have_items
-from traceconv.formats.registry import SURE, best_match
+from traceconv.formats.registry import SURE, TRACE_NAME, best_match
 from traceconv.formats.unsupported import what_it_is
 
 #: How deep below a named folder files are looked for, and how many folders and files are looked at in all.
@@ -26,7 +26,6 @@ MAX_DEPTH = 8
 MAX_FOLDERS = 50_000
 MAX_FILES = 200_000
 
-_TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.gz|\.zst)?$", re.IGNORECASE)
 _NUMBERS = re.compile(r"([0-9]+)")
 _DIGITS = frozenset("0123456789")
 
@@ -85,10 +84,9 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
         except InputError as error:
             unusable.append((path, str(error)))
             continue
-        best = best_match(head)
-        confidence = best.sniff(head)
+        best, confidence = best_match(head)
         other = what_it_is(head, path.name) if confidence < SURE else None
-        called_trace = _TRACE_NAME.search(path.name) is not None
+        called_trace = TRACE_NAME.search(path.name) is not None
         if wanted is not None:
             if (best.name == wanted and confidence) or called_trace:
                 traces.append(FoundTrace(path, wanted, best.name == wanted and confidence >= SURE))

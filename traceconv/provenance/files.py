@@ -18,7 +18,7 @@ from traceconv.formats.common.files import container_of, encoding_of, opened
 from traceconv.formats.format import Format
 from traceconv.formats.locate import Evidence, SourceFile, Wanted
 from traceconv.formats.npulog.discover import find_captures
-from traceconv.formats.registry import format_of
+from traceconv.formats.registry import format_of, locate_event
 from traceconv.provenance.rows import fetch
 
 #: Of larger files, only the size is compared.
@@ -119,8 +119,7 @@ class Sources:
 
     def locate(self, event_id: int, role: str, row: Mapping[str, Any]) -> list[Evidence]:
         """An event in its source. `row`: what is known about the row that was made from it."""
-        found = self.format_of(event_id >> ORDINAL_BITS) or Format("", "", lambda head: 0)
-        return found.load_locate()(self.wanted(event_id, role, row))
+        return locate_event(self.wanted(event_id, role, row))
 
 
 def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
