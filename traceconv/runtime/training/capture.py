@@ -14,12 +14,12 @@ from traceconv.runtime.load import load_graph
 from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.spec import DeviceSpec
+from traceconv.runtime.training.compile import plan_graph
 from traceconv.runtime.training.data import TARGET, Batch, DataSet, augmented, given_data, random_data
 from traceconv.runtime.training.lane import Lane, Meetings, Source, find_points
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.plan import TrainingPlan
 from traceconv.runtime.training.team import Team
-from traceconv.runtime.training.trainer import plan_graph
 from traceconv.runtime.truth import DeviceTruth
 from traceconv.runtime.zoo import FoundModel, find_model
 

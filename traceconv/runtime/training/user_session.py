@@ -17,12 +17,12 @@ from traceconv.runtime.graph import Array
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS
 from traceconv.runtime.session import CompiledModel, RunOptions
 from traceconv.runtime.spec import load_spec, reference_npu
+from traceconv.runtime.training.compile import batch_of, compile_training
 from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.lane import Elsewhere, Lane, Meetings, find_points
 from traceconv.runtime.training.optimizers import Optimizer
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.team import Team
-from traceconv.runtime.training.trainer import batch_of, compile_training
 from traceconv.runtime.user_session import Session, found_model
 from traceconv.runtime.zoo import find_model
 
