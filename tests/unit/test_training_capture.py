@@ -252,7 +252,7 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
         (["--train", "--input", "short.npz", "--batch", "8"], "has 2 samples, but a batch is 8"),
         (["--train", "--input", "other.npz", "--batch", "2"], "must be [samples, 3, 64, 64]"),
         (["--train", "--input", "classes.npz", "--batch", "2"], "a target is 11"),
-        (["mini_quantized", "--train"], "train the model as it was before it was quantized"),
+        (["mini_quantized", "--train"], "train the model before it is quantized"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_written(

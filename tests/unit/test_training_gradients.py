@@ -277,7 +277,7 @@ def test_dropout_keeps_its_mask_and_its_mean() -> None:
     node = Node("drop", helper.make_node("Dropout", ["x"], ["y"], ratio=0.25))
     tensors = {name: Tensor(name, (64, 64), TensorProto.FLOAT) for name in ("x", "y")}
     graph = Graph("m", "g", {"": 9}, (node,), tensors, {}, ("x",), ("y",))
-    form = training_form(graph, node, 9, lambda name: name)
+    form = training_form(graph, node, 9, Tensor)
     assert form is not None
     x = np.ones((64, 64), np.float32)
     y, mask = form.forward([x], (1, 2))

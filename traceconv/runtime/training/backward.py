@@ -1,4 +1,4 @@
-"""The reverse walk over a step's forward part: gradients, their sums, and the collectives that exchange them."""
+"""The backward pass: gradients, their sums, and the collectives that exchange them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from traceconv.runtime.cost import Cost, MatrixWork, ceil_div
-from traceconv.runtime.graph import Graph, Node, Tensor
+from traceconv.runtime.graph import Graph, Node
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.forms import Form
 from traceconv.runtime.training.gradient import Gradient, Same, Site, VectorUse
 from traceconv.runtime.training.rules import RULES
 from traceconv.runtime.training.step_ops import Numbers, Operands, StepOps, made_node
 
-#: Gradients are exchanged in buckets of at most this many bytes, and in about so many buckets at least.
+#: Gradients are exchanged in buckets of at most this size, and in about this number of buckets at least.
 _BUCKET_BYTES = 25 << 20
 _LEAST_BUCKETS = 4
 
 
 @dataclass(slots=True)
 class ReverseWalk:
-    """State of the walk.
+    """State of the reverse walk over the forward part.
 
-    forms   of the nodes that do something else in training
-    pieces  tensor → gradients that its readers gave, of which the sum is its own
-    owned   gradients in memory of their own, which may be changed in place
+    forms   of the nodes that behave differently in training
+    pieces  tensor → gradients from its readers, whose sum is its gradient
+    owned   gradients in memory of their own, which can be changed in place
     """
 
     graph: Graph
@@ -41,7 +41,7 @@ class ReverseWalk:
         devices: int,
         bucket_bytes: int | None,
     ) -> dict[str, str]:
-        """Tasks of the reverse walk; parameter → its gradient."""
+        """Add the tasks of the backward pass; returns parameter → gradient."""
         first_use: dict[str, str] = {}
         for node in nodes:
             for place in flowing.get(node.name, ()):
@@ -63,13 +63,13 @@ class ReverseWalk:
             for name in due.get(node.name, ()):
                 gradient = self._own_gradient(name)
                 if gradient is None:
-                    continue  # nothing that the loss is made of depends on it
+                    continue  # the loss does not depend on it
                 gradients[name] = gradient
                 bucket.append(gradient)
                 if sum(self.step.tensors[one].size_bytes for one in bucket) >= limit:
                     self._exchange(bucket, devices)
                     bucket = []
-        # Batch statistics are read by their ops' gradients until then.
+        # The gradients of batch normalisation read the batch statistics first.
         readers = tuple(op.index for op in self.step.ops if op.op_type == "BatchNormGrad")
         bucket += [new for form in self.forms.values() for _, new, _ in form.stats]
         self._exchange(bucket, devices, readers)
@@ -92,8 +92,7 @@ class ReverseWalk:
             makes = []
             for place in step.wrt:
                 wrt = site.x(place)
-                tensor = Tensor(self.step.fresh(f"gradients/{node.name}/{wrt.name}"), wrt.shape, wrt.elem_type)
-                self.step.tensors[tensor.name] = tensor
+                tensor = self.step.tensor(f"gradients/{node.name}/{wrt.name}", wrt.shape, wrt.elem_type)
                 self.owned.add(tensor.name)
                 self.pieces.setdefault(wrt.name, []).append(tensor.name)
                 makes.append(tensor)
@@ -107,25 +106,22 @@ class ReverseWalk:
             self.step.computes(step.reads, [tensor.name for tensor in makes], _without_seed(step))
 
     def _pass_on(self, site: Site, place: int) -> None:
-        """The gradient of an input that is the output's, or a view of it."""
+        """Pass the output's gradient, or a view of it, on to an input."""
         wrt, dy = site.x(place), site.dy
-        self.owned.discard(dy)  # of the output too
+        self.owned.discard(dy)  # the output has it too
         if self.step.tensors[dy].shape != wrt.shape:
-            view = Tensor(self.step.fresh(f"gradients/{site.node.name}/{wrt.name}"), wrt.shape, wrt.elem_type)
-            self.step.tensors[view.name] = view
+            view = self.step.tensor(f"gradients/{site.node.name}/{wrt.name}", wrt.shape, wrt.elem_type)
             self.step.roots[view.name] = dy
             dy = view.name
         self.pieces.setdefault(wrt.name, []).append(dy)
 
     def _gathered(self, name: str) -> str | None:
-        """The gradient of a tensor, of which each reader gave a part."""
+        """The gradient of a tensor: the sum of its pieces."""
         parts = self.pieces.get(name, [])
         if len(parts) < 2:
             return parts[0] if parts else None
-        tensor = Tensor(
-            self.step.fresh(f"gradients/{name}/sum"), self.step.tensors[name].shape, self.step.tensors[name].elem_type
-        )
-        self.step.tensors[tensor.name] = tensor
+        whole = self.step.tensors[name]
+        tensor = self.step.tensor(f"gradients/{name}/sum", whole.shape, whole.elem_type)
         self.owned.add(tensor.name)
         node = made_node("Sum", f"gradients/{name}", parts, [tensor.name])
         reads = [self.step.tensors[part] for part in dict.fromkeys(parts)]
@@ -136,18 +132,16 @@ class ReverseWalk:
         return tensor.name
 
     def _own_gradient(self, name: str) -> str | None:
-        """The gradient of a parameter in memory of its own: it is exchanged in place."""
+        """The gradient of a parameter, in memory of its own, since it is exchanged in place."""
         gradient = self._gathered(name)
-        if gradient is None or gradient in self.owned:
-            if gradient is not None:
-                self.owned.discard(gradient)  # of no other parameter
+        if gradient is None:
+            return None
+        if gradient in self.owned:
+            self.owned.discard(gradient)  # it can't be another parameter's too
             return gradient
-        copy = Tensor(
-            self.step.fresh(f"gradients/{name}/copy"), self.step.tensors[name].shape, self.step.tensors[name].elem_type
-        )
-        self.step.tensors[copy.name] = copy
-        node = made_node("Identity", f"gradients/{name}", [gradient], [copy.name])
         source = self.step.tensors[gradient]
+        copy = self.step.tensor(f"gradients/{name}/copy", source.shape, source.elem_type)
+        node = made_node("Identity", f"gradients/{name}", [gradient], [copy.name])
         self.step.vector_op(
             f"gradients/{name}/TensorMove", "TensorMove", "backward", node, Operands([source], [copy]), VectorUse(0, 0)
         )
@@ -155,7 +149,7 @@ class ReverseWalk:
         return copy.name
 
     def _exchange(self, bucket: Sequence[str], devices: int, after: tuple[int, ...] = ()) -> None:
-        """A collective: the mean over all devices takes the place of each tensor."""
+        """Add a collective that replaces each tensor by its mean over all devices."""
         if devices < 2 or not bucket:
             return
         tensors = tuple(self.step.tensors[name] for name in bucket)

@@ -1,4 +1,4 @@
-"""Ops that do something else in training than in inference: batch normalisation and dropout."""
+"""Ops that behave differently in training: batch normalisation and dropout."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import numpy as np
 from traceconv.runtime.graph import FLOATS, Array, Graph, Node, Tensor
 from traceconv.runtime.training.gradient import Values, VectorUse
 
-#: (values of what it reads, seed) → values of what it makes.
+#: (values of the operands, seed) → values of the results.
 Forward: TypeAlias = Callable[[Sequence[Values], Sequence[int]], Sequence[Values]]
+#: Adds a tensor to the step: (name, shape, element type) → the tensor, under a name that is not taken.
+NewTensor: TypeAlias = Callable[[str, tuple[int, ...], int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An op as it is in training.
+    """An op in training.
 
-    reads  its operands; `makes`: its output, and what it keeps for its gradient
-    stats  (running statistic, what it is moved towards, the old one's share of the new) for each statistic
+    reads  its operands; `makes`: its output, and tensors that its gradient needs
+    stats  for each running statistic: (its name, the batch's statistic, weight of the old value)
     """
 
     op_type: str
@@ -31,18 +33,18 @@ class Form:
     stats: tuple[tuple[str, str, float], ...] = ()
 
 
-def training_form(graph: Graph, node: Node, opset: int, fresh: Callable[[str], str]) -> Form | None:
-    """The form of an op in training; None when it is the same as ever. `fresh` makes names that are not taken."""
+def training_form(graph: Graph, node: Node, opset: int, new: NewTensor) -> Form | None:
+    """The form of an op in training; None if it is the same as in inference."""
     if node.domain:
         return None
     if node.op_type == "BatchNormalization":
-        return _batch_norm(graph, node, fresh)
+        return _batch_norm(graph, node, new)
     if node.op_type == "Dropout":
-        return _dropout(graph, node, opset, fresh)
+        return _dropout(graph, node, opset, new)
     return None
 
 
-def _batch_norm(graph: Graph, node: Node, fresh: Callable[[str], str]) -> Form:
+def _batch_norm(graph: Graph, node: Node, new: NewTensor) -> Form:
     x, scale, shift, mean, var = (graph.tensors[name] for name in node.inputs[:5])
     y = graph.tensors[node.outputs[0]]
     epsilon, share = node.float("epsilon", 1e-5), node.float("momentum", 0.9)
@@ -59,15 +61,14 @@ def _batch_norm(graph: Graph, node: Node, fresh: Callable[[str], str]) -> Form:
         return [made.astype(xv.dtype, copy=False), m, v]
 
     kept = [
-        Tensor(fresh(f"{node.name}/batch_{what}"), tensor.shape, x.elem_type)
-        for what, tensor in (("mean", mean), ("var", var))
+        new(f"{node.name}/batch_{what}", tensor.shape, x.elem_type) for what, tensor in (("mean", mean), ("var", var))
     ]
     stats = tuple((old.name, new.name, share) for old, new in zip((mean, var), kept, strict=True))
     reads = (x.name, scale.name, shift.name)
     return Form("BatchNorm", reads, (y, *kept), forward, VectorUse(6, 8), stats)
 
 
-def _dropout(graph: Graph, node: Node, opset: int, fresh: Callable[[str], str]) -> Form | None:
+def _dropout(graph: Graph, node: Node, opset: int, new: NewTensor) -> Form | None:
     ratio = node.float("ratio", 0.5)
     if opset >= 12:
         ratio = 0.5
@@ -84,15 +85,15 @@ def _dropout(graph: Graph, node: Node, opset: int, fresh: Callable[[str], str]) 
         mask = (drawn >= ratio).astype(xv.dtype) * xv.dtype.type(1.0 / (1.0 - ratio))
         return [xv * mask, mask]
 
-    mask = Tensor(fresh(f"{node.name}/mask"), x.shape, x.elem_type)
+    mask = new(f"{node.name}/mask", x.shape, x.elem_type)
     return Form("DropOutGenMask", (x.name,), (y, mask), forward, VectorUse(6, 2))
 
 
 def is_parameter(node: Node, place: int, value: Array, initializers: frozenset[str]) -> bool:
-    """Whether a constant that a node reads is to be learned.
+    """Whether a constant that a node reads is learned.
 
-    Weights and biases of layers are, wherever they come from; a factor or summand of an elementwise op is when
-    the model declares it as a weight, and it is more than one number.
+    Weights and biases of layers always are. A factor or summand of an elementwise op is if the model declares it as a
+    weight and it has more than one element.
     """
     if value.dtype.kind != "f" or node.domain:
         return False

@@ -1,4 +1,4 @@
-"""What of a model is learned, and through which inputs of its nodes gradients reach it."""
+"""The parameters of a model, and the node inputs through which gradients reach them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traceconv.runtime.training.forms import is_parameter
 from traceconv.runtime.training.gradient import Gradient, NoRule, Same, Site
 from traceconv.runtime.training.rules import RULES
 
-#: Where ops of quantized models read weights: op type → places of its inputs.
+#: Weights of quantized ops: op type → indices of its inputs.
 _INTEGER_WEIGHTS = {
     "ConvInteger": (1,),
     "DequantizeLinear": (0,),
@@ -21,7 +21,7 @@ _INTEGER_WEIGHTS = {
 
 
 def parameters_of(graph: Graph, nodes: Sequence[Node], initializers: frozenset[str]) -> dict[str, None]:
-    """The constants that are learned, in the order of their first use; `initializers`: what the model declares."""
+    """The constants that are learned, in the order of their first use; `initializers`: the model's declared weights."""
     constants = graph.constants
     found: dict[str, None] = {}
     for node in nodes:
@@ -35,9 +35,9 @@ def parameters_of(graph: Graph, nodes: Sequence[Node], initializers: frozenset[s
 def flowing_through(
     graph: Graph, nodes: Sequence[Node], parameters: Mapping[str, None], made: str
 ) -> dict[str, tuple[int, ...]]:
-    """Node → places of its inputs through which a gradient reaches a parameter, on the way from `made`.
+    """Node → indices of the inputs through which gradients of `made` reach a parameter.
 
-    Raises ModelError, which names all of them, for ops without a gradient rule; and where nothing is learned.
+    Raises ModelError, naming every op without a gradient rule, or if nothing is learned.
     """
     tensors, opset = graph.tensors, graph.opsets.get("", 0)
     needing = set(parameters)
@@ -65,7 +65,7 @@ def flowing_through(
 
 
 def _why_not(graph: Graph, node: Node, places: tuple[int, ...], opset: int) -> str | None:
-    """Why an op can't be differentiated: '' for one without a rule; None when it can be."""
+    """Why an op can't be differentiated: '' if it has no rule; None if it can be."""
     rule = None if node.domain or node.has_subgraph else RULES.get(node.op_type)
     if rule is None:
         return ""
@@ -81,7 +81,7 @@ def _why_not(graph: Graph, node: Node, places: tuple[int, ...], opset: int) -> s
 
 
 def _why_nothing(graph: Graph, nodes: Sequence[Node], made: str) -> str:
-    """Why there is nothing to learn, and what to do."""
+    """Why nothing can be learned, and what to do."""
     integers: list[tuple[str, str]] = []
     for node in nodes:
         places = _INTEGER_WEIGHTS.get(node.op_type, ())
@@ -94,16 +94,16 @@ def _why_nothing(graph: Graph, nodes: Sequence[Node], made: str) -> str:
         first = f"{dtype} '{printable(name, 60)}', read by node '{printable(node_name, 60)}'"
         return (
             f"its weights are integers ({first}{others}), "
-            "and only floats can be learned: train the model as it was before it was quantized"
+            "and only floats can be learned: train the model before it is quantized"
         )
     return (
-        f"nothing to train: no weight has a part in '{printable(made, 60)}', which the loss is of; weights are "
-        "constants of floats that layers such as Conv, MatMul and Gemm read"
+        f"nothing to train: '{printable(made, 60)}', the source of the loss, depends on no weight; weights are "
+        "float constants that layers such as Conv, MatMul and Gemm read"
     )
 
 
 def leading_to(graph: Graph, name: str) -> list[Node]:
-    """The nodes that a tensor is made of, in order."""
+    """The nodes that a tensor depends on, in order."""
     needed = {name}
     found = []
     for node in reversed(graph.nodes):

@@ -1,4 +1,4 @@
-"""One step of training as a program: forward, the reverse walk over it, collectives, refresh."""
+"""A step of training as a program: forward, backward, collectives, parameter update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto
 from traceconv.base.errors import ModelError
 from traceconv.runtime.fusion import Group
 from traceconv.runtime.fusion.grouping import is_view
-from traceconv.runtime.graph import Array, Graph, Node, Tensor
+from traceconv.runtime.graph import Array, Graph, Node
 from traceconv.runtime.kernels import KernelCompiler
 from traceconv.runtime.lower import DeviceOp, HostOp, Program
 from traceconv.runtime.pricing import price
@@ -29,10 +29,10 @@ from traceconv.runtime.training.step_ops import Arithmetic, Operands, StepOps, m
 class TrainingPlan:
     """A step of training, ready to run.
 
-    arithmetic  by op index; collectives and refresh have none
-    parameters  what is learned: tensor → its gradient
-    stats       (running statistic, what it is moved towards, the old one's share) for each
-    state       tensors that stay on the device from step to step, with their values at first
+    arithmetic  by op index; collectives and updates have none
+    parameters  tensor that is learned → its gradient
+    stats       for each running statistic: (its name, the batch's statistic, weight of the old value)
+    state       initial values of the tensors that stay on the device from step to step
     """
 
     program: Program
@@ -50,7 +50,7 @@ class TrainingPlan:
 
 
 def slot_name(parameter: str, slot: str) -> str:
-    """What an optimizer's slot of a parameter is called."""
+    """The name of an optimizer's slot for a parameter."""
     return f"{parameter}/{slot}"
 
 
@@ -64,17 +64,16 @@ def plan_training(
     devices: int = 1,
     bucket_bytes: int | None = None,
 ) -> TrainingPlan:
-    """Plans a step; `initializers`: what the model declares as weights.
+    """Plan a step. `initializers`: names that the model declares as weights.
 
-    Raises ModelError, which names all of them, for ops that have no gradient rule, and for a model that has nothing
-    to learn.
+    Raises ModelError, naming every op without a gradient rule, or if the model has nothing to learn.
     """
     return _Planner(graph, spec, loss, optimizer, initializers, StepOps(spec)).plan(devices, bucket_bytes)
 
 
 @dataclass(slots=True)
 class _Planner:
-    """What is planned, and the ops of it so far. `forms`: of the nodes that do something else in training."""
+    """The ops planned so far. `forms`: of the nodes that behave differently in training."""
 
     graph: Graph
     spec: DeviceSpec
@@ -96,11 +95,9 @@ class _Planner:
         read = {name for node in nodes for name in node.inputs} | {self.loss.source.name}
         fixed = {name: value for name, value in graph.constants.items() if name not in parameters}
         for node in nodes:
-            form = training_form(graph, node, opset, self.step.fresh)
+            form = training_form(graph, node, opset, self.step.tensor)
             if form is not None:
                 self.forms[node.name] = form
-                for tensor in form.makes:
-                    self.step.tensors[tensor.name] = tensor
         stats = tuple(stat for form in self.forms.values() for stat in form.stats)
         kept = {*parameters, *(running for running, _, _ in stats)}
         fixed = {name: value for name, value in fixed.items() if name in read and name not in kept}
@@ -115,7 +112,6 @@ class _Planner:
         state |= {running: graph.constants[running] for running, _, _ in stats}
         self._refresh(gradients, stats, state, devices)
         inputs = (*graph.inputs, self.loss.target.name)
-        uploads = inputs
         final = replace(
             graph,
             nodes=tuple(nodes),
@@ -125,10 +121,10 @@ class _Planner:
             outputs=(loss_name,),
             sample=None,
         )
-        before = tuple(HostOp("Lower", name, self.step.tensors[name], self.step.tensors[name]) for name in uploads)
+        before = tuple(HostOp("Lower", name, self.step.tensors[name], self.step.tensors[name]) for name in inputs)
         after = (HostOp("Unlower", loss_name, self.step.tensors[loss_name], self.step.tensors[loss_name]),)
         program = Program(
-            final, tuple(self.step.ops), self.step.final_roots(), before, after, uploads, (loss_name,), tuple(state)
+            final, tuple(self.step.ops), self.step.final_roots(), before, after, inputs, (loss_name,), tuple(state)
         )
         return TrainingPlan(
             program, self.step.spec, self.loss, self.optimizer, self.step.arithmetic, gradients, stats, state
@@ -170,14 +166,12 @@ class _Planner:
         self.step.computes(kernel.inputs, kernel.outputs, run)
 
     def _loss(self) -> tuple[str, str]:
-        """(the loss, the gradient of what it is made of)."""
+        """Names of (the loss, the gradient of its source)."""
         loss, size = self.loss, self.loss.source.elem_type
         self.step.tensors[loss.target.name] = loss.target
-        value = Tensor(self.step.fresh("loss"), (), size if loss.source.elem_bytes > 2 else TensorProto.FLOAT)
-        kept = Tensor(self.step.fresh("loss/kept"), loss.source.shape, size)
-        gradient = Tensor(self.step.fresh(f"gradients/{loss.source.name}"), loss.source.shape, size)
-        for tensor in (value, kept, gradient):
-            self.step.tensors[tensor.name] = tensor
+        value = self.step.tensor("loss", (), size if loss.source.elem_bytes > 2 else TensorProto.FLOAT)
+        kept = self.step.tensor("loss/kept", loss.source.shape, size)
+        gradient = self.step.tensor(f"gradients/{loss.source.name}", loss.source.shape, size)
         forward, backward = loss.op_types
         node = made_node(forward, "loss", [loss.source.name, loss.target.name], [value.name])
         use = VectorUse(3, 3) if loss.kind == "mse" else VectorUse(16, 8)
@@ -205,25 +199,22 @@ class _Planner:
         state: dict[str, Array],
         devices: int,
     ) -> None:
-        """The optimizer's ops, once all of the backward pass is done and the exchanges are."""
+        """The optimizer's ops, which wait for the backward pass and the collectives."""
         optimizer = self.optimizer
         before = tuple(op.index for op in self.step.ops if op.phase == "backward")
         for name, gradient in gradients.items():
             weight = self.step.tensors[name]
-            slots = []
-            for slot in optimizer.slots:
-                tensor = Tensor(self.step.fresh(slot_name(name, slot)), weight.shape, weight.elem_type)
-                self.step.tensors[tensor.name] = tensor
-                state[tensor.name] = np.zeros(weight.shape, weight.numpy_dtype)
-                slots.append(tensor)
+            slots = [
+                self.step.tensor(slot_name(name, slot), weight.shape, weight.elem_type) for slot in optimizer.slots
+            ]
+            state.update((slot.name, np.zeros(weight.shape, weight.numpy_dtype)) for slot in slots)
             node = made_node(optimizer.op_type, f"refresh/{name}", [name, gradient], [name])
-            self.step.vector_op(
-                f"refresh/{name}/{optimizer.op_type}", optimizer.op_type, "refresh", node,
-                Operands(
-                    [weight, *slots, self.step.tensors[gradient]], [], dict.fromkeys([name, *_names(slots)]),
-                    (weight, *slots), before,
-                ), optimizer.work,
-            )  # fmt: skip
+            written = (weight, *slots)
+            tensors = Operands(
+                [*written, self.step.tensors[gradient]], [], {tensor.name: None for tensor in written}, written, before
+            )
+            label = f"refresh/{name}/{optimizer.op_type}"
+            self.step.vector_op(label, optimizer.op_type, "refresh", node, tensors, optimizer.work)
         for running, new, _ in stats:
             old = self.step.tensors[running]
             node = made_node("AssignMovingAvg", f"refresh/{running}", [running, new], [running])
@@ -231,7 +222,3 @@ class _Planner:
                 f"refresh/{running}/AssignMovingAvg", "AssignMovingAvg", "refresh", node,
                 Operands([old, self.step.tensors[new]], [], {running: None}, (old,), before), VectorUse(3, 3),
             )  # fmt: skip
-
-
-def _names(tensors: Sequence[Tensor]) -> list[str]:
-    return [tensor.name for tensor in tensors]

@@ -1,8 +1,8 @@
-"""The ops of a training step as they are added: tensors with fresh names, prices, and how the numbers are made."""
+"""Collects the ops of a training step: their tensors, costs and arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -15,13 +15,13 @@ from traceconv.runtime.lower import IMAGE_OPS, DeviceOp
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.gradient import Gradient, Values, VectorUse
 
-#: (values of what an op reads, seed of what it draws) → values of what it makes.
+#: (values of the operands, seed of random numbers) → values of the results.
 Numbers: TypeAlias = Callable[[Sequence[Values], Sequence[int]], Sequence[Values]]
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How the numbers of a device op are made."""
+    """How the numbers of a device op are computed."""
 
     reads: tuple[str, ...]
     makes: tuple[str, ...]
@@ -30,11 +30,11 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The tensors of an op that is added.
+    """The tensors of an op.
 
-    constants  names of those read that are weights
-    updates    tensors that it changes in place
-    after      indices of ops that must be done before it
+    constants  names of the operands that are weights
+    updates    tensors that the op changes in place
+    after      indices of ops that it waits for
     """
 
     reads: Sequence[Tensor]
@@ -46,9 +46,9 @@ class Operands:
 
 @dataclass(slots=True)
 class StepOps:
-    """What a step is made of so far.
+    """The ops of a step.
 
-    tensors     those of the model, and those that were added
+    tensors     the model's, and those that were added
     roots       view → the tensor whose memory it shares
     arithmetic  by op index
     """
@@ -60,20 +60,18 @@ class StepOps:
     arithmetic: dict[int, Arithmetic] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
-    def fresh(self, name: str) -> str:
-        """A tensor's name that is not taken."""
-        number, found = 1, name
-        while found in self.tensors:
-            number += 1
-            found = f"{name}_{number}"
-        return found
+    def tensor(self, name: str, shape: tuple[int, ...], elem_type: int) -> Tensor:
+        """Add a tensor; its name gets a number if it is taken."""
+        tensor = Tensor(_unused(name, self.tensors), shape, elem_type)
+        self.tensors[tensor.name] = tensor
+        return tensor
 
     def computes(self, reads: Sequence[str], makes: Sequence[str], run: Numbers) -> None:
-        """How the op that was added last makes its numbers."""
+        """Set how the numbers of the latest op are computed."""
         self.arithmetic[len(self.ops) - 1] = Arithmetic(tuple(reads), tuple(makes), run)
 
     def matrix_op(self, name: str, step: Gradient, node: Node, operands: Operands) -> None:
-        """Adds a gradient that a cube core makes."""
+        """Add a gradient that a cube core computes."""
         work = step.work
         assert isinstance(work, MatrixWork)
         out = operands.makes[-1]
@@ -84,7 +82,7 @@ class StepOps:
         self.add(name, step.op_type, "AI_CORE", "backward", node, operands, cost, flops)
 
     def vector_op(self, name: str, op_type: str, phase: str, node: Node, operands: Operands, use: VectorUse) -> None:
-        """Adds an op of vector cores; of an AI CPU for floats of 8 bytes."""
+        """Add an op of vector cores; of an AI CPU for 64-bit floats."""
         written = [*operands.makes, *operands.updates]
         touched = [*operands.reads, *written]
         count = use.count or max((tensor.count for tensor in touched), default=1)
@@ -103,16 +101,13 @@ class StepOps:
     def add(
         self, name: str, op_type: str, core: str, phase: str, node: Node, operands: Operands, cost: Cost, flops: int
     ) -> None:
-        """Adds an op; its name gets a number where it is taken."""
-        number, shown = 1, name
-        while shown in self._names:
-            number += 1
-            shown = f"{name}_{number}"
-        self._names.add(shown)
+        """Add an op; its name gets a number if it is taken."""
+        name = _unused(name, self._names)
+        self._names.add(name)
         self.ops.append(
             DeviceOp(
                 len(self.ops),
-                shown,
+                name,
                 op_type,
                 core,
                 (node,),
@@ -133,7 +128,7 @@ class StepOps:
         )
 
     def final_roots(self) -> dict[str, str]:
-        """Tensor → the one whose memory it shares."""
+        """View → the tensor that is no view whose memory it shares."""
         roots = dict(self.roots)
         for name in list(roots):
             while roots[name] in roots:
@@ -141,7 +136,15 @@ class StepOps:
         return roots
 
 
+def _unused(name: str, taken: Container[str]) -> str:
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    return found
+
+
 def made_node(op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
-    """A node that no model has, which says what an op of training is."""
+    """A node for an op of training that the model does not have."""
     proto: onnx.NodeProto = helper.make_node(op_type, list(inputs), list(outputs), name=name)
     return Node(name, proto)

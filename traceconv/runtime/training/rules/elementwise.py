@@ -1,10 +1,9 @@
-"""Gradients of elementwise ops: one task for all operands; a sum passes its gradient on without one."""
+"""Gradients of elementwise ops: one task for all operands; a sum passes its gradient on without a task."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -73,7 +72,7 @@ def _mish(node: Node, x: Values, y: Values, dy: Values) -> Values:
 
 Slope = Callable[[Node, Values, Values, Values], Values]
 
-#: Op → (name of its gradient, what it reads beside dY, (node, x, y, dy) → dX, cycles a register, flops an element).
+#: Op → (name of its gradient, what it reads besides dY, (node, x, y, dy) → dX, cycles per register, flops per element).
 _UNARY: dict[str, tuple[str, str, Slope, int, int]] = {
     "Abs": ("AbsGrad", "x", lambda n, x, y, dy: dy * np.sign(x), 2, 2),
     "Cos": ("CosGrad", "x", lambda n, x, y, dy: -dy * np.sin(x), 13, 3),
@@ -118,46 +117,28 @@ def _unary(site: Site) -> list[Gradient | Same]:
 
 
 def _sum(site: Site) -> list[Gradient | Same]:
-    """Add, Sum: an operand of the output's shape has the output's gradient; one that was broadcast, its sums."""
     broadcast_attribute(site)
-    found: list[Gradient | Same] = []
-    for place in site.wanted:
-        shape = site.x(place).shape
-        if shape == site.y.shape:
-            found.append(Same(place))
-        else:
-            found.append(_summed("BiasAddGrad", site, place, shape))
-    return found
-
-
-def _summed(op_type: str, site: Site, place: int, shape: tuple[int, ...]) -> Gradient:
-    return Gradient(
-        op_type,
-        (site.dy,),
-        (place,),
-        lambda dy: [unbroadcast(dy, shape)],
-        VectorUse(1, 1),
-    )
+    return [_passed_on(site, place) for place in site.wanted]
 
 
 def _sub(site: Site) -> list[Gradient | Same]:
     broadcast_attribute(site)
-    found: list[Gradient | Same] = []
-    for place in site.wanted:
-        shape = site.x(place).shape
-        if place == 0:
-            found.append(Same(0) if shape == site.y.shape else _summed("BiasAddGrad", site, 0, shape))
-        else:
-            found.append(
-                Gradient(
-                    "SubGrad", (site.dy,), (1,), partial(_negated, shape), VectorUse(1, 1 + (shape != site.y.shape))
-                )
-            )
-    return found
+    shape = site.x(1).shape
+    negated = VectorUse(1, 1 + (shape != site.y.shape))
+    return [
+        Gradient("SubGrad", (site.dy,), (1,), lambda dy: [unbroadcast(-dy, shape)], negated)
+        if place
+        else _passed_on(site, 0)
+        for place in site.wanted
+    ]
 
 
-def _negated(shape: tuple[int, ...], dy: Values) -> list[Values]:
-    return [unbroadcast(-dy, shape)]
+def _passed_on(site: Site, place: int) -> Gradient | Same:
+    """The output's gradient; for an operand that was broadcast, its sums."""
+    shape = site.x(place).shape
+    if shape == site.y.shape:
+        return Same(place)
+    return Gradient("BiasAddGrad", (site.dy,), (place,), lambda dy: [unbroadcast(dy, shape)], VectorUse(1, 1))
 
 
 Slopes = Callable[[Values, Values, Values, Values], tuple[Values, Values]]
@@ -196,8 +177,8 @@ def _binary(site: Site) -> list[Gradient | Same]:
 
 
 def _clip(site: Site) -> list[Gradient | Same]:
-    low: float | None = None
-    high: float | None = None
+    low: float | None
+    high: float | None
     if site.opset >= 11:
         bounds = [site.known(1, "least value"), site.known(2, "greatest value")]
         low, high = (None if bound is None else float(bound.reshape(-1)[0]) for bound in bounds)
@@ -220,7 +201,7 @@ def _prelu(site: Site) -> list[Gradient | Same]:
 
     def compute(x: Values, slope: Values, dy: Values) -> list[Values]:
         rank = x.ndim
-        # Before opset 7 a slope per channel could stand alone.
+        # Before opset 7 there can be one slope per channel.
         aligned = slope.reshape(-1, *[1] * (rank - 2)) if slope.ndim == 1 and rank > 2 and site.opset < 7 else slope
         made = [np.where(x > 0, dy, dy * aligned), unbroadcast(np.where(x > 0, 0, dy * x), aligned.shape)]
         made[1] = made[1].reshape(shape).astype(dy.dtype, copy=False)
@@ -240,14 +221,14 @@ def _where(site: Site) -> list[Gradient | Same]:
 def _cast(site: Site) -> list[Gradient | Same]:
     back = site.x(0)
     if back.elem_type not in FLOATS:
-        raise NoRule("its operand is no float")
+        raise NoRule("an operand that is not a float")
     if back.elem_type == site.y.elem_type:
         return [Same(0)]
     return [Gradient("Cast", (site.dy,), (0,), lambda dy: [dy.astype(back.numpy_dtype)], VectorUse(1, 0))]
 
 
 def _dropout(site: Site) -> list[Gradient | Same]:
-    """The mask has the scale in it: 0 or 1 / (1 - ratio). Without one, nothing was dropped."""
+    """The mask includes the scale: 0 or 1 / (1 - ratio). Without a mask nothing was dropped."""
     if not site.saved:
         return [Same(0)]
     return [Gradient("DropOutDoMask", (site.saved[0], site.dy), (0,), lambda mask, dy: [dy * mask], VectorUse(1, 1))]

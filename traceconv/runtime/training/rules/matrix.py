@@ -1,4 +1,4 @@
-"""Gradients of convolutions and matrix products: a task for each operand, as large as the op itself."""
+"""Gradients of convolutions and matrix products: one task for each operand, each as large as the op."""
 
 from __future__ import annotations
 
@@ -9,53 +9,54 @@ import numpy as np
 
 from traceconv.runtime.cost import MatrixWork
 from traceconv.runtime.graph import Tensor
-from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse, unbroadcast
+from traceconv.runtime.training.gradient import (
+    Compute,
+    Gradient,
+    NoRule,
+    Rule,
+    Same,
+    Site,
+    Values,
+    VectorUse,
+    unbroadcast,
+)
 from traceconv.runtime.training.rules.windows import Windows, windows_of
 
 
 def _conv(site: Site) -> list[Gradient | Same]:
     x, w = site.x(0), site.x(1)
-    dims, groups = len(w.shape) - 2, site.node.int("group", 1)
+    groups = site.node.int("group", 1)
     win = windows_of(site, x.shape[2:], site.y.shape[2:], w.shape[2:])
-    prefix = f"{'Depthwise' if groups > 1 and w.shape[1] == 1 else ''}Conv{dims}DBackprop"
     kernel, pixels = math.prod(w.shape[2:]), x.shape[0] * math.prod(site.y.shape[2:])
     work = MatrixWork(groups, pixels, w.shape[1] * kernel, w.shape[0] // groups, x.elem_bytes)
-    found: list[Gradient | Same] = []
-    # The filter's gradient first: others wait for it, to be exchanged or applied.
-    if site.wants(1):
-        swapped = replace(work, m=work.k, k=work.m)
-        found.append(
-            Gradient(
-                f"{prefix}Filter",
-                (x.name, site.dy),
-                (1,),
-                lambda value, dy: [filter_gradient(win, groups, value, dy).reshape(w.shape)],
-                swapped,
-            )
-        )
-    if site.wants(2):
-        found.append(_bias(site, 2))
-    if site.wants(0):
-        found.append(
-            Gradient(
-                f"{prefix}Input", (w.name, site.dy), (0,), lambda f, dy: [input_gradient(win, groups, f, dy)], work
-            )
-        )
-    return found
-
-
-def _bias(site: Site, place: int) -> Gradient:
-    return Gradient(
-        "BiasAddGrad",
-        (site.dy,),
-        (place,),
-        lambda dy: [dy.sum(axis=(0, *range(2, dy.ndim)))],
-        VectorUse(1, 1),
+    return _conv_gradients(
+        site,
+        f"{'Depthwise' if groups > 1 and w.shape[1] == 1 else ''}Conv{len(w.shape) - 2}DBackprop",
+        lambda value, dy: [filter_gradient(win, groups, value, dy).reshape(w.shape)],
+        replace(work, m=work.k, k=work.m),
+        lambda f, dy: [input_gradient(win, groups, f, dy)],
+        work,
     )
 
 
+def _conv_gradients(
+    site: Site, prefix: str, of_filter: Compute, filter_work: MatrixWork, of_input: Compute, input_work: MatrixWork
+) -> list[Gradient | Same]:
+    """The filter's gradient comes first: others wait for it, to be exchanged or applied."""
+    x, w = site.x(0), site.x(1)
+    found: list[Gradient | Same] = []
+    if site.wants(1):
+        found.append(Gradient(f"{prefix}Filter", (x.name, site.dy), (1,), of_filter, filter_work))
+    if site.wants(2):
+        bias = VectorUse(1, 1)
+        found.append(Gradient("BiasAddGrad", (site.dy,), (2,), lambda dy: [dy.sum(axis=(0, *range(2, dy.ndim)))], bias))
+    if site.wants(0):
+        found.append(Gradient(f"{prefix}Input", (w.name, site.dy), (0,), of_input, input_work))
+    return found
+
+
 def filter_gradient(win: Windows, groups: int, x: Values, dy: Values) -> Values:
-    """groups · (outputs / group) × inputs / group × kernel, of a correlation of `x` whose output has gradient `dy`."""
+    """The filter's gradient in a correlation of `x`: groups · (outputs / group) × inputs / group × kernel."""
     rank = len(win.kernel)
     looked = win.of(x)
     n, channels = x.shape[:2]
@@ -70,7 +71,7 @@ def filter_gradient(win: Windows, groups: int, x: Values, dy: Values) -> Values:
 
 
 def input_gradient(win: Windows, groups: int, w: Values, dy: Values) -> Values:
-    """N × C × extents, of a correlation with the filter `w` whose output has gradient `dy`."""
+    """The input's gradient in a correlation with the filter `w`: N × C × extents."""
     n, out_channels = dy.shape[:2]
     taps, pixels = math.prod(win.kernel), math.prod(win.outputs)
     per_group = w.shape[1]
@@ -83,38 +84,22 @@ def input_gradient(win: Windows, groups: int, w: Values, dy: Values) -> Values:
 
 
 def _conv_transpose(site: Site) -> list[Gradient | Same]:
-    """The op is the input gradient of a convolution from its output to its input: so its gradients are that one's."""
+    """The op is the input gradient of a convolution from its output to its input, which gives its gradients."""
     x, w = site.x(0), site.x(1)
-    groups, dims = site.node.int("group", 1), len(w.shape) - 2
+    groups = site.node.int("group", 1)
     stated = windows_of(site, site.y.shape[2:], x.shape[2:], w.shape[2:])
     if site.text("auto_pad", "NOTSET") == "NOTSET" and site.node.ints("output_shape", []):
-        raise NoRule("a stated output_shape, which leaves the padding open")
+        raise NoRule("an explicit output_shape, which leaves the padding open")
     pixels, kernel = x.shape[0] * math.prod(x.shape[2:]), math.prod(w.shape[2:])
     work = MatrixWork(groups, pixels, x.shape[1] // groups, w.shape[1] * kernel, x.elem_bytes)
-    found: list[Gradient | Same] = []
-    if site.wants(1):
-        found.append(
-            Gradient(
-                f"Conv{dims}DTransposeBackpropFilter",
-                (x.name, site.dy),
-                (1,),
-                lambda value, dy: [filter_gradient(stated, groups, dy, value).reshape(w.shape)],
-                replace(work, m=work.n, n=work.k, k=work.m),
-            )
-        )
-    if site.wants(2):
-        found.append(_bias(site, 2))
-    if site.wants(0):
-        found.append(
-            Gradient(
-                f"Conv{dims}DTransposeBackpropInput",
-                (w.name, site.dy),
-                (0,),
-                lambda f, dy: [_correlate(stated, groups, f, dy)],
-                work,
-            )
-        )
-    return found
+    return _conv_gradients(
+        site,
+        f"Conv{len(w.shape) - 2}DTransposeBackprop",
+        lambda value, dy: [filter_gradient(stated, groups, dy, value).reshape(w.shape)],
+        replace(work, m=work.n, n=work.k, k=work.m),
+        lambda f, dy: [_correlate(stated, groups, f, dy)],
+        work,
+    )
 
 
 def _correlate(win: Windows, groups: int, w: Values, x: Values) -> Values:
@@ -178,18 +163,15 @@ def _matmul(site: Site) -> list[Gradient | Same]:
             return [made.reshape(b.shape)]
         return [unbroadcast(np.matmul(np.swapaxes(left, -1, -2), rows), b.shape)]
 
-    k = a.shape[-1]
-    n = b.shape[-1] if len(b.shape) > 1 else 1
+    k, n = a.shape[-1], b.shape[-1] if len(b.shape) > 1 else 1
     rows = max(1, site.y.count // max(1, n))
     batch = math.prod(site.y.shape[: -2 if len(a.shape) > 1 else -1]) if len(b.shape) > 2 else 1
     m = max(1, rows // max(1, batch))
     found: list[Gradient | Same] = []
     if site.wants(1):
-        work = MatrixWork(batch, k, n, m, a.elem_bytes)
-        found.append(Gradient("MatMulGrad", (a.name, site.dy), (1,), of_b, work))
+        found.append(Gradient("MatMulGrad", (a.name, site.dy), (1,), of_b, MatrixWork(batch, k, n, m, a.elem_bytes)))
     if site.wants(0):
-        work = MatrixWork(batch, m, k, n, a.elem_bytes)
-        found.append(Gradient("MatMulGrad", (b.name, site.dy), (0,), of_a, work))
+        found.append(Gradient("MatMulGrad", (b.name, site.dy), (0,), of_a, MatrixWork(batch, m, k, n, a.elem_bytes)))
     return found
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse, unbroadcast
-from traceconv.runtime.training.rules.windows import Windows, windows_of
+from traceconv.runtime.training.rules.windows import windows_of
 
 # Pools
 
 
 def _max_pool(site: Site) -> list[Gradient | Same]:
-    """To the first greatest element of each window, as onnxruntime chooses it."""
+    """To the first maximum of each window, like onnxruntime."""
     x, rank = site.x(0), len(site.x(0).shape) - 2
     win = windows_of(site, x.shape[2:], site.y.shape[2:], site.node.ints("kernel_shape", []))
     taps = math.prod(win.kernel)
@@ -33,15 +34,13 @@ def _average_pool(site: Site) -> list[Gradient | Same]:
     padding = site.node.int("count_include_pad", 0)
     counted = np.ones((1, 1, *win.extents), np.float64)
     if padding:
-        # What is stated counts; what rounding up adds behind it does not.
-        counted = np.pad(counted, [(0, 0), (0, 0), *zip(win.begins, win.stated_ends, strict=True)], constant_values=1)
-        behind = [max(0, n - s) for n, s in zip(win.ends, win.stated_ends, strict=True)]
-        wide = np.pad(counted, [(0, 0), (0, 0), *((0, n) for n in behind)])
-        plain = Windows(
-            tuple(wide.shape[2:]), win.outputs, win.kernel, win.strides, win.dilations,
-            (0,) * len(behind), (0,) * len(behind),
-        )  # fmt: skip
-        counts = plain.of(wide).sum(axis=tuple(range(-len(behind), 0)))
+        # Explicit padding counts; padding added by rounding up does not.
+        before = [(0, 0), (0, 0), *zip(win.begins, win.stated_ends, strict=True)]
+        added = [(0, max(0, n - s)) for n, s in zip(win.ends, win.stated_ends, strict=True)]
+        wide = np.pad(np.pad(counted, before, constant_values=1), [(0, 0), (0, 0), *added])
+        none = (0,) * len(added)
+        plain = replace(win, extents=tuple(wide.shape[2:]), begins=none, stated_ends=none)
+        counts = plain.of(wide).sum(axis=tuple(range(-len(added), 0)))
     else:
         counts = win.of(counted).sum(axis=tuple(range(-len(win.kernel), 0)))
 
@@ -56,15 +55,11 @@ def _average_pool(site: Site) -> list[Gradient | Same]:
 def _global_average_pool(site: Site) -> list[Gradient | Same]:
     shape = site.x(0).shape
     count = math.prod(shape[2:])
-    return [
-        Gradient(
-            "GlobalAveragePoolGrad",
-            (site.dy,),
-            (0,),
-            lambda dy: [np.broadcast_to(dy / count, shape).astype(dy.dtype)],
-            VectorUse(1, 1),
-        )
-    ]
+
+    def compute(dy: Values) -> list[Values]:
+        return [np.broadcast_to(dy / count, shape).astype(dy.dtype)]
+
+    return [Gradient("GlobalAveragePoolGrad", (site.dy,), (0,), compute, VectorUse(1, 1))]
 
 
 # Reductions
@@ -125,7 +120,7 @@ def _concat(site: Site) -> list[Gradient | Same]:
 
 
 def _split(site: Site) -> list[Gradient | Same]:
-    """A concatenation; a part that nothing depends on counts as zeros."""
+    """A concatenation; a part that nothing depends on is zeros."""
     axis = site.node.int("axis", 0) % len(site.x(0).shape)
     parts = [site.tensors[name] for name in site.node.outputs if name]
     if len(parts) != len(site.node.outputs):
@@ -156,7 +151,7 @@ def _slice(site: Site) -> list[Gradient | Same]:
         axes, steps = site.node.ints("axes", list(range(len(starts)))), [1] * len(starts)
     places = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # Behind the last element going back: Python says None, ONNX a number far below.
+        # Backwards to the first element: Python uses None, ONNX a very negative number.
         stop = None if step < 0 and end < -x.shape[axis] else end
         places[axis] = slice(start, stop, step)
 
@@ -190,7 +185,7 @@ def _pad(site: Site) -> list[Gradient | Same]:
 
 
 def _gather(site: Site) -> list[Gradient | Same]:
-    """Rows that were taken several times get the sum."""
+    """Rows that were gathered several times get the sum."""
     x, index = site.x(0), site.x(1)
     axis = site.node.int("axis", 0) % len(x.shape)
     op_type = "EmbeddingDenseGrad" if axis == 0 else "GatherV2Grad"

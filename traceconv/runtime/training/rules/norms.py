@@ -1,6 +1,8 @@
-"""Gradients of normalisations and of softmax: one task, which works out the statistics anew where none are kept."""
+"""Gradients of normalisations and of softmax: one task, which recomputes statistics that were not kept."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,7 +16,7 @@ def _per_channel(values: Values, rank: int) -> Values:
 def _normalised(
     x: Values, mean: Values, var: Values, epsilon: float, scale: Values, dy: Values, axes: tuple[int, ...]
 ) -> tuple[Values, Values]:
-    """(normalised x, gradient of x) where mean and variance of x over `axes` are what x is normalised with."""
+    """(normalised x, gradient of x), where x is normalised with its mean and variance over `axes`."""
     inverse = 1.0 / np.sqrt(var + epsilon)
     xhat = (x - mean) * inverse
     g = dy * scale
@@ -24,7 +26,7 @@ def _normalised(
 
 
 def _batch_norm(site: Site) -> list[Gradient | Same]:
-    """With the statistics of the batch, which the op keeps."""
+    """With the batch statistics that the op keeps."""
     epsilon = site.node.float("epsilon", 1e-5)
     x, scale = site.x(0), site.x(1)
 
@@ -41,36 +43,31 @@ def _batch_norm(site: Site) -> list[Gradient | Same]:
 
 
 def _layer_norm(site: Site) -> list[Gradient | Same]:
-    epsilon = site.node.float("epsilon", 1e-5)
-    x, scale = site.x(0), site.x(1)
-    first = site.node.int("axis", -1) % len(x.shape)
-
-    def compute(xv: Values, gamma: Values, dy: Values) -> list[Values]:
-        axes = tuple(range(first, xv.ndim))
-        mean = xv.mean(axis=axes, keepdims=True)
-        var = ((xv - mean) ** 2).mean(axis=axes, keepdims=True)
-        xhat, dx = _normalised(xv, mean, var, epsilon, gamma, dy, axes)
-        outer = tuple(range(first))
-        made = {0: dx, 1: (dy * xhat).sum(axis=outer), 2: dy.sum(axis=outer)}
-        return [made[place].reshape(site.x(place).shape).astype(dy.dtype, copy=False) for place in site.wanted]
-
-    return [Gradient("LayerNormGrad", (x.name, scale.name, site.dy), site.wanted, compute, VectorUse(14, 14))]
+    rank = len(site.x(0).shape)
+    first = site.node.int("axis", -1) % rank
+    return _without_statistics("LayerNormGrad", site, range(first, rank), range(first), per_channel=False)
 
 
 def _instance_norm(site: Site) -> list[Gradient | Same]:
-    epsilon = site.node.float("epsilon", 1e-5)
-    x, scale = site.x(0), site.x(1)
+    spatial = range(2, len(site.x(0).shape))
+    return _without_statistics("InstanceNormGrad", site, spatial, (0, *spatial), per_channel=True)
 
-    def compute(xv: Values, gamma: Values, dy: Values) -> list[Values]:
-        axes = tuple(range(2, xv.ndim))
-        mean = xv.mean(axis=axes, keepdims=True)
-        var = ((xv - mean) ** 2).mean(axis=axes, keepdims=True)
-        xhat, dx = _normalised(xv, mean, var, epsilon, _per_channel(gamma, xv.ndim), dy, axes)
-        over = (0, *axes)
-        made = {0: dx, 1: (dy * xhat).sum(axis=over), 2: dy.sum(axis=over)}
-        return [made[place].astype(dy.dtype, copy=False) for place in site.wanted]
 
-    return [Gradient("InstanceNormGrad", (x.name, scale.name, site.dy), site.wanted, compute, VectorUse(14, 14))]
+def _without_statistics(
+    op_type: str, site: Site, normalised: Iterable[int], summed: Iterable[int], *, per_channel: bool
+) -> list[Gradient | Same]:
+    """Compute mean and variance over the `normalised` axes again; parameters are constant over the `summed` ones."""
+    epsilon, axes, outer = site.node.float("epsilon", 1e-5), tuple(normalised), tuple(summed)
+
+    def compute(x: Values, gamma: Values, dy: Values) -> list[Values]:
+        mean = x.mean(axis=axes, keepdims=True)
+        var = ((x - mean) ** 2).mean(axis=axes, keepdims=True)
+        factor = _per_channel(gamma, x.ndim) if per_channel else gamma
+        xhat, dx = _normalised(x, mean, var, epsilon, factor, dy, axes)
+        made = {0: dx, 1: (dy * xhat).sum(axis=outer), 2: dy.sum(axis=outer)}
+        return [made[place].reshape(site.x(place).shape).astype(dy.dtype, copy=False) for place in site.wanted]
+
+    return [Gradient(op_type, (site.x(0).name, site.x(1).name, site.dy), site.wanted, compute, VectorUse(14, 14))]
 
 
 def _rows(site: Site) -> tuple[int, ...]:
