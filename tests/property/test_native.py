@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.events.trace import binary_column
 from traceconv.formats.chrome_json.patch import Patched, patch
+from traceconv.formats.chrome_json.scan import end_of_bracketed
 from traceconv.formats.perfetto_proto import rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.binary import taken, whole_numbers
@@ -141,6 +142,16 @@ def test_patch(pieces: list[tuple[str, str]]) -> None:
     fast = patch(text)
     if not re.search(rb"""[+.0-9][^\s,\]}"]*[:\[]""", text):  # no JSON comes of a number that reaches over a mark
         assert fast == slow
+
+
+@given(st.text('[]{}"\\a,\n', max_size=60).map(str.encode), st.integers(0, 60))
+def test_the_end_of_an_object_or_array(text: bytes, limit: int) -> None:
+    text = b"{" + text
+    limit = min(limit, len(text))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(native, "AVAILABLE", False)
+        slow = end_of_bracketed(text, 0, limit)
+    assert end_of_bracketed(text, 0, limit) == slow
 
 
 def test_patch_takes_what_is_deep_as_text() -> None:

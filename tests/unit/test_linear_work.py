@@ -55,7 +55,6 @@ PLACES: dict[str, Callable[[bytes], bytes]] = {
 READS_ALL = {
     ("decode_events", "text"),
     ("goes_on", "text"),
-    ("structure", "text"),
     ("patch", "text"),
     ("first_bad_byte", "text"),
     ("_in_utf8", "text"),

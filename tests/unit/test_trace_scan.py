@@ -1,4 +1,4 @@
-"""Where things end in JSON text: also when the text is cut off, and then without looking at it again and again."""
+"""Where things end in JSON text, truncated text too, which is not scanned again and again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from traceconv import native
 from traceconv.formats.chrome_json import recovery, scan
 from traceconv.pipeline.ingest import ingest
 
@@ -26,7 +27,9 @@ from traceconv.pipeline.ingest import ingest
         (b"[1,2]]", 5),
     ],
 )
-def test_the_end_of_an_object(text: bytes, end: int | None) -> None:
+@pytest.mark.parametrize("in_c", [True, False])
+def test_the_end_of_an_object(text: bytes, end: int | None, in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and in_c)
     assert scan.end_of_bracketed(text, 0) == end
 
 

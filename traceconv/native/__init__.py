@@ -1,8 +1,7 @@
-"""What is written in C: the loops over a trace's text that take the most time, outside of the interpreter's lock.
+"""The C extension: the loops over a trace's bytes that take the most time, outside of the interpreter lock.
 
-It makes nothing possible: whoever calls it has another way, one by one, that gives the same. That way is taken where
-one of these says None, where no C compiler was there when traceconv was installed, and where the variable
-TRACECONV_NATIVE is 0: to see whether an error is here.
+It is optional: each caller has an equivalent in Python, for what a function here returns None for, for installations
+without a C compiler, and for TRACECONV_NATIVE=0, which shows whether a fault is here.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 try:
     from traceconv.native._native import (
         Nester,
+        end_of_bracketed,
         events,
         fields,
         members,
@@ -28,5 +28,5 @@ except ImportError:
 else:
     AVAILABLE = os.environ.get("TRACECONV_NATIVE") != "0"
 
-__all__ = ["AVAILABLE", "Nester", "events", "fields", "members", "messages", "patch", "series", "take", "times",
-           "track_events", "whole_numbers"]  # fmt: skip
+__all__ = ["AVAILABLE", "Nester", "end_of_bracketed", "events", "fields", "members", "messages", "patch", "series",
+           "take", "times", "track_events", "whole_numbers"]  # fmt: skip

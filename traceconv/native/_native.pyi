@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 Bytes: TypeAlias = bytes | NDArray[np.generic]
 
+def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
 def events(
     text: bytes, lines: bool, labels: tuple[bytes, ...], raws: tuple[bytes, ...], partly: bool, /
 ) -> tuple[int, int, list[tuple[bytes, list[bytes]] | None], list[tuple[bytes, bytes] | None], bytes] | None: ...

@@ -4,6 +4,8 @@
 #include "distinct.h"
 
 static PyMethodDef methods[] = {
+    {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
+        "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
     {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
