@@ -1,4 +1,4 @@
-"""Where a JSON document has its items, and which of their keys is what: the `[items]` section of a rule file."""
+"""Where a JSON document has its items, and the meaning of their keys: the `[items]` section of a rule file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A JSON document of any size → its small values, and its large arrays in portions: streaming, and calm with damage.
+"""Stream a JSON document of any size: small values as text, the elements of large arrays in portions.
 
-Arrays are cut between elements and decoded at once. What then fails is taken element by element; behind a damaged one
-reading goes on where the next seems to begin.
+Arrays are cut between elements and decoded in bulk. A portion that fails is read element by element; after a malformed
+one, reading resumes where the next seems to begin.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import msgspec
 from msgspec import Raw
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
-from traceconv.formats.chrome_json.patch import SURROGATE, patch
+from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
 from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
 from traceconv.formats.common.limits import Limits
 
 JsonPath: TypeAlias = "tuple[str | int, ...]"
 
-#: What is to become of the value at a path.
+#: What to do with the value at a path.
 ENTER, STREAM, WHOLE = "enter", "stream", "whole"
 
 _CHUNK = 1 << 20
 _TRIES = 8
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _ELEMENT = msgspec.json.Decoder(Raw)
-_BLANKS = b" \t\r\n,"
 _BETWEEN = {
     b"{": re.compile(rb"\}\s*,\s*(?=\{)"),
     b"[": re.compile(rb"\]\s*,\s*(?=\[)"),
@@ -36,7 +35,7 @@ _BETWEEN = {
 _COMMA = re.compile(rb",")
 #: The first bytes of all values.
 _BEGINS = b'{["-0123456789tfn'
-#: The end of an array of records behind a damaged one: another array follows.
+#: The end of an array of objects after a malformed one: another array follows.
 _ARRAY_END = re.compile(rb'\}\s*(?=\]\s*,\s*"\w+"\s*:\s*\[)')
 _FIRST_KEY = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*")\s*:')
 _NEXT_KEY = re.compile(rb'[,{]\s*(?="\w[^"\\]*"\s*:)')
@@ -44,7 +43,7 @@ _NEXT_KEY = re.compile(rb'[,{]\s*(?="\w[^"\\]*"\s*:)')
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value, as text."""
+    """The text of a value."""
 
     path: JsonPath
     text: bytes
@@ -53,7 +52,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of the array at `path`, as text; `first` is the number of the first, of those that were read."""
+    """The texts of elements of the array at `path`; `first` counts the elements read before them."""
 
     path: JsonPath
     first: int
@@ -63,13 +62,13 @@ class Elements:
 
 
 class _Ended(Exception):
-    """The text ends too early."""
+    """The text is truncated."""
 
 
 class JsonDocument:
-    """Reads one document. `shape` says of each path whether to enter its value, stream its elements, or take it whole.
+    """Reads one document. `shape` tells for each path whether to enter a value, stream its elements, or keep its text.
 
-    account  is told of the elements that are lost
+    account  counts the lost elements
     several  other documents may follow
     """
 
@@ -93,12 +92,12 @@ class JsonDocument:
         self._at = 0
         self._base = 0
         self._final = False
-        #: What lies before an element that begins as those before it did, and how they begin.
+        #: What is between an element and one with the same first key, and the first byte of elements.
         self._alike: re.Pattern[bytes] | None = None
         self._opening = b"{"
 
     def items(self) -> Iterator[Value | Elements]:
-        """All that the document has, in its order."""
+        """Yield the contents of the document in order."""
         self._more()
         if self._text.startswith(b"\xef\xbb\xbf"):
             self._at = 3
@@ -113,10 +112,11 @@ class JsonDocument:
 
     # -- text --
 
-    def _more(self, wanted: int = _CHUNK) -> bool:
-        """Takes more text; False when there is none."""
+    def _more(self) -> bool:
+        """Read more text, about as much as there is, so that the work stays linear; False if there is none."""
         parts = [self._text[self._at :]]
-        self._base, self._at, size = self._base + self._at, 0, 0
+        wanted, size = max(_CHUNK, len(parts[0])), 0
+        self._base, self._at = self._base + self._at, 0
         while size < wanted and not self._final:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -127,12 +127,8 @@ class JsonDocument:
         self._text = b"".join(parts)
         return size > 0
 
-    def _grow(self) -> bool:
-        """Takes about as much text again as there is, so that the work stays linear."""
-        return self._more(max(_CHUNK, len(self._text) - self._at))
-
     def _peek(self) -> bytes:
-        """The next byte that is no blank. Raises _Ended when there is none."""
+        """The next byte that is not blank. Raises _Ended if there is none."""
         while True:
             self._at = skip_space(self._text, self._at)
             if self._at < len(self._text):
@@ -141,77 +137,77 @@ class JsonDocument:
                 raise _Ended
 
     def _follows(self) -> bool:
-        """Whether there is more than blanks."""
+        """Whether more than blanks follows."""
         try:
             return self._peek() != b""
         except _Ended:
             return False
 
-    def _whole(self) -> bytes | None:
-        """The value here, as text; None when it is larger than the limit. Raises _Ended when it has no end."""
+    def _value_text(self) -> bytes | None:
+        """Read the text of the value here; None if it exceeds the limit. Raises _Ended if the text ends inside it."""
         while True:
             end = end_of_value(self._text, self._at, self._final)
-            if end == self._at < len(self._text):  # a byte that begins nothing: a form feed, say
-                self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, 1, 0)
+            if end == self._at < len(self._text):  # a byte that begins no value, such as a form feed
+                self._lose(Code.DAMAGED_TEXT, "text that is not JSON", self._at, 1, 0)
                 self._at += 1
                 return None
             if end is not None and (end < len(self._text) or self._final):
                 text, self._at = self._text[self._at : end], end
                 return text
             if len(self._text) - self._at > self._limits.event_bytes:
-                start = self._base + self._at
-                self._log.add(Code.DAMAGED_TEXT, "a value without end, or larger than the limit", byte_offset=start)
+                count = len(self._text) - self._at
+                self._lose(Code.DAMAGED_TEXT, "a value without an end, or larger than the limit", self._at, count, 0)
                 self._at = len(self._text)
                 return None
-            if not self._grow():
+            if not self._more():
                 count = len(self._text) - self._at
                 self._lose(Code.CUT_EVENT, "the text ends inside a value", self._at, count, 0)
                 self._at = len(self._text)
                 raise _Ended
 
     def _lose(self, code: Code, message: str, at: int, count: int, elements: int) -> None:
-        self._log.add(
-            code,
-            message,
-            source_id=1,
-            byte_offset=self._base + at,
-            byte_count=count,
-            event_count=elements or None,
-        )
-        self._account.records += elements
-        self._account.lost += elements
+        start = self._base + at
+        self._log.add(code, message, source_id=1, byte_offset=start, byte_count=count, event_count=elements or None)
+        self._account.lose(elements)
 
     # -- structure --
 
     def _value(self, path: JsonPath) -> Iterator[Value | Elements]:
         wanted, first = self._shape(path), self._peek()
-        if wanted == ENTER and first == b"{":
-            yield from self._object(path)
-        elif wanted == ENTER and first == b"[":
-            yield from self._array(path)
+        if wanted == ENTER and first in (b"{", b"["):
+            yield from self._members(path, first)
         elif wanted == STREAM and first == b"[":
             yield from self._stream(path)
         else:
-            text = self._whole()
+            text = self._value_text()
             if text is not None:
                 yield Value(path, text, self._base + self._at - len(text))
 
-    def _object(self, path: JsonPath) -> Iterator[Value | Elements]:
+    def _members(self, path: JsonPath, opening: bytes) -> Iterator[Value | Elements]:
+        """The values in an object or array."""
         self._at += 1
+        closing, number = b"}" if opening == b"{" else b"]", 0
         while True:
             first = self._peek()
-            if first == b",":
+            key: str | int | None = None
+            if first in (b",", closing):
                 self._at += 1
-            elif first == b"}":
-                self._at += 1
-                return
-            elif first == b'"' and (key := self._key()) is not None:
+                if first == closing:
+                    return
+                continue
+            if opening == b"[" and first not in b"}:":
+                key, number = number, number + 1
+            elif opening == b"{" and first == b'"':
+                key = self._key()
+            if key is not None:
                 yield from self._value((*path, key))
-            else:
-                self._resume()
+                continue
+            self._resume()
+            if opening == b"[":
+                return
 
     def _key(self) -> str | None:
-        """The key here; the place is behind its colon. None, and the place as it was, when there is none."""
+        """Read the key here and its colon; None, without reading anything, if there is none."""
         while (end := end_of_string(self._text, self._at)) is None or end + 64 > len(self._text):
             if len(self._text) - self._at > 1 << 20 or not self._more():
                 break
@@ -226,34 +222,16 @@ class JsonDocument:
         return key
 
     def _resume(self) -> None:
-        """Behind text that is no key and value, goes to the next key."""
+        """Skip text that is no key and value, up to the next key."""
         while True:
             found = _NEXT_KEY.search(self._text, self._at + 1)
+            end = len(self._text) if found is None else found.end()
+            self._lose(Code.DAMAGED_TEXT, "text that is not JSON", self._at, end - self._at, 0)
+            self._at = end
             if found is not None:
-                self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, found.end() - self._at, 0)
-                self._at = found.end()
                 return
-            self._lose(Code.DAMAGED_TEXT, "text that is no JSON", self._at, len(self._text) - self._at, 0)
-            self._at = len(self._text)
             if not self._more():
                 raise _Ended
-
-    def _array(self, path: JsonPath) -> Iterator[Value | Elements]:
-        self._at += 1
-        number = 0
-        while True:
-            first = self._peek()
-            if first == b",":
-                self._at += 1
-            elif first == b"]":
-                self._at += 1
-                return
-            elif first in b"}:":
-                self._resume()
-                return
-            else:
-                yield from self._value((*path, number))
-                number += 1
 
     # -- large arrays --
 
@@ -278,11 +256,11 @@ class JsonDocument:
 
     def _between(self) -> re.Pattern[bytes]:
         first = self._text[self._at : self._at + 1]
-        # Where nothing begins, an element lost its first byte: it was like those before it, or a record.
+        # If no value begins here, an element lost its first byte: it was like those before, or an object.
         return _BETWEEN.get(first if first in _BEGINS else self._opening, _COMMA)
 
     def _quick(self) -> list[Raw] | None:
-        """All elements up to the last place between two that is in the text; None when that does not decode."""
+        """All elements before the last gap between two in the text; None if they don't decode."""
         between, text, at = self._between(), self._text, self._at
         window = 1 << 14
         while True:
@@ -293,7 +271,7 @@ class JsonDocument:
             window *= 8
         for cut in cuts[: -_TRIES - 1 : -1]:
             body = text[at:cut]
-            if not _is_utf8(body):
+            if not is_utf8(body):
                 continue
             try:
                 texts = _ELEMENTS.decode(b"[" + body + b"]")
@@ -311,8 +289,8 @@ class JsonDocument:
             self._alike = _beginning_with(first_key[1])
 
     def _element(self, text: bytes) -> Raw | None:
-        """The element whose text this is; None when it is none. Bytes that are not UTF-8 are said and replaced."""
-        sound = text if _is_utf8(text) else text.decode("utf-8", "replace").encode()
+        """The element with this text; None if it is malformed. Bytes that are not UTF-8 are logged and replaced."""
+        sound = text if is_utf8(text) else text.decode("utf-8", "replace").encode()
         element = _decoded(sound)
         if element is None and SURROGATE.search(sound):
             patched = patch(sound)
@@ -328,7 +306,7 @@ class JsonDocument:
         return element
 
     def _careful(self) -> list[Raw]:
-        """Elements one by one, up to the end of the array or of the text that is there."""
+        """Elements one by one, up to the end of the array or of the available text."""
         texts: list[Raw] = []
         while self._at < len(self._text):
             first = self._text[self._at : self._at + 1]
@@ -342,7 +320,7 @@ class JsonDocument:
                 if texts:
                     return texts
                 if not self._final and len(self._text) - self._at <= self._limits.event_bytes:
-                    self._grow()
+                    self._more()
                     continue
             element = self._element(self._text[self._at : end]) if end is not None else None
             if element is not None:
@@ -353,7 +331,7 @@ class JsonDocument:
         return texts
 
     def _skip_damage(self) -> None:
-        """Behind an element that can't be read, goes to where the next one seems to begin, or the array to end."""
+        """Skip a malformed element, up to where the next one seems to begin, or the array to end."""
         start = self._at
         between = self._between()
         following = None
@@ -372,7 +350,7 @@ class JsonDocument:
 
 
 def _beginning_with(key: bytes) -> re.Pattern[bytes]:
-    """What lies before a record with this first key: its comma, or what damage made of it; no value has such inside."""
+    """Match the comma, or a damaged byte, before an object with this first key; no value has such inside."""
     return re.compile(rb"[^:\[\s]\s*(?=\{\s*" + re.escape(key) + rb"\s*:)")
 
 
@@ -383,18 +361,8 @@ def _decoded(text: bytes) -> Raw | None:
         return None
 
 
-def _is_utf8(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def decode_all(kind: type[Any], texts: Sequence[Raw]) -> list[Any]:
-    """The texts as structs of `kind`; None where one is not of that shape."""
+    """Decode the texts as structs of `kind`; None where one has another shape."""
     try:
         return msgspec.json.decode(b"[" + b",".join(texts) + b"]", type=list[kind])  # type: ignore[valid-type] # a parameter
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Text → pieces that ijson can be fed with: none that makes it crash, take unbounded memory, or change a text."""
+"""Guard ijson against text that makes it crash, take unbounded memory, or change a string."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traceconv.formats.chrome_json.patch import SURROGATE
 _PIECE = 64 << 10
 #: ijson joins the keys of all levels at each level: memory grows with the square of the depth.
 MAX_DEPTH = 256
-#: Its C backend crashes where Python refuses to convert a longer integer (by default from 4,300 digits on).
+#: Its C backend crashes where Python refuses to convert an integer (by default from 4,300 digits on).
 _MAX_DIGITS = 400
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _MAX_DIGITS)
 _TAIL = _MAX_DIGITS
@@ -22,7 +22,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def pieces(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """(offset, text) of pieces of bounded size; without the byte order mark."""
+    """Yield (offset, text) of pieces of bounded size, without the byte order mark."""
     offset = 0
     for chunk in chunks:
         start = 3 if offset == 0 and chunk.startswith(_BOM) else 0
@@ -32,7 +32,7 @@ def pieces(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 class Guard:
-    """Looks at each piece before ijson gets it."""
+    """Checks each piece before ijson reads it."""
 
     def __init__(self) -> None:
         self._tail = b""
@@ -41,11 +41,11 @@ class Guard:
         self._escape = b""
 
     def refusal(self, piece: bytes, *, texts_may_change: bool = False) -> str | None:
-        """Why ijson can't have the next piece; None when it can."""
+        """Why ijson must not read the next piece; None if it may."""
         text = self._tail + piece
         self._tail = text[-_TAIL:]
         if not texts_may_change and SURROGATE.search(text):
-            return "a half of a surrogate pair as an escape"
+            return "an escaped half of a surrogate pair"
         if _LONG_NUMBER.search(text):
             return f"a number of {_MAX_DIGITS} digits or more"
         return f"more than {MAX_DEPTH} levels" if self._most_levels(piece) > MAX_DEPTH else None

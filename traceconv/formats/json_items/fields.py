@@ -1,4 +1,4 @@
-"""One item of a document → its times in whole nanoseconds, exactly, its labels and its args."""
+"""One item of a document → its exact times in nanoseconds, its labels and its args."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traceconv.events.trace import TOO_LONG
 
 Item: TypeAlias = "Mapping[str, Any]"
 
-#: Texts that are longer are no numbers.
+#: Longer texts are not numbers.
 _MAX_CHARACTERS = 400
 _FAR = 2**64
 _ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -22,7 +22,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class ItemFields:
-    """What the keys of an item say. `rounded` counts times that were finer than a nanosecond."""
+    """Reads the fields of items. `rounded` counts times finer than a nanosecond."""
 
     def __init__(self, items: Items) -> None:
         self._items = items
@@ -34,17 +34,17 @@ class ItemFields:
         self.rounded = 0
 
     def times(self, item: Item) -> tuple[int | None, int | None]:
-        """(start_ns, dur_ns): None for one that is not there, `TOO_LONG` for a duration that is no number, or too long.
+        """(start_ns, dur_ns): None if absent, TOO_LONG for a duration that is not a number or too long.
 
-        A start that is no time is None too.
+        An invalid start is None too.
         """
         start = self._ns(value_at(item, self._items.start), self._unit)
         start = start if start is not None and is_time(start) else None
         other = self._items.duration or self._items.end or ""
-        said = value_at(item, other)
-        if said is None:
+        value = value_at(item, other)
+        if value is None:
             return start, None
-        found = self._ns(said, self._duration_unit if self._items.duration else self._unit)
+        found = self._ns(value, self._duration_unit if self._items.duration else self._unit)
         if found is None:
             return start, TOO_LONG
         if not self._items.duration:
@@ -52,7 +52,7 @@ class ItemFields:
         return start, found if is_time(found) else TOO_LONG
 
     def _ns(self, value: object, unit: int) -> int | None:
-        """A number, quoted or not, in units of `unit` ns: rounded half to even. None when it is none, or far away."""
+        """A number or its text, in units of `unit` ns: rounded half to even. None if invalid or far out of range."""
         if type(value) is int:
             return value * unit
         if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
@@ -68,21 +68,21 @@ class ItemFields:
         return int(whole)
 
     def name(self, item: Item) -> str | None:
-        """What it is called."""
+        """The item's name."""
         return _label(value_at(item, self._items.name))
 
     def category(self, item: Item) -> str | None:
-        """Its category."""
+        """The item's category."""
         return _label(value_at(item, self._items.category))
 
     def track(self, item: Item) -> tuple[str | None, str | None]:
-        """The process and the thread it is on: `device 0` and `stream 7`, `thread 3`; texts as they are."""
+        """The item's process and thread: numbers become `device 0`, `stream 7` or `thread 3`, texts are unchanged."""
         process = _numbered("device", value_at(item, self._items.device))
         stream = _numbered("stream", value_at(item, self._items.stream))
         return process, stream or _numbered("thread", value_at(item, self._items.thread))
 
     def args(self, item: Item) -> bytes:
-        """The rest of it, as a JSON object."""
+        """The other values, as a JSON object."""
         if self._items.args is None:
             found = {key: value for key, value in item.items() if key not in self._used}
         else:
@@ -96,7 +96,7 @@ class ItemFields:
 
 
 def value_at(item: Item, path: str | None) -> Any:
-    """The value at a path of keys; None when there is none."""
+    """The value at a path of keys; None if there is none."""
     if path is None:
         return None
     if "." not in path:
@@ -119,7 +119,7 @@ def _numbered(what: str, value: object) -> str | None:
 
 
 def _in_decimals(value: Any) -> Any:
-    """The same with decimals in the place of integers: of those the encoder takes 64 bits only."""
+    """The same with decimals for integers, of which the encoder accepts 64 bits only."""
     if isinstance(value, dict):
         return {key: _in_decimals(one) for key, one in value.items()}
     if isinstance(value, list):

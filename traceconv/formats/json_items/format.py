@@ -1,4 +1,4 @@
-"""How a JSON document is opened whose items a rule file describes. No file is recognised: the rule file is needed."""
+"""How a JSON document with items described by a rule file is opened. No file is recognised without the rule file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
 
 
 def may_have_items(head: bytes) -> bool:
-    """Whether a text with these first bytes may be such a document."""
+    """Whether a text with these first bytes may be a JSON document."""
     return _OPENING.match(head) is not None
 
 

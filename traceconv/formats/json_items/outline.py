@@ -1,4 +1,4 @@
-"""What an unknown JSON document holds, by prefix: the start of a rule file. Read in bounded memory."""
+"""The outline of an unknown JSON document, by prefix, as a basis for a rule file. Read in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traceconv.formats.json_items.feeding import Guard, pieces
 
 _MOST_PREFIXES, _LONGEST_PREFIX = 500, 200
 _SAMPLES, _SAMPLE_CHARACTERS = 3, 40
-#: Of a document that is only looked at.
+#: Read of a document that is not scanned.
 _QUICK_BYTES = 1 << 20
 _STOPS = (ijson.JSONError, ArithmeticError, ValueError, RecursionError)
 
@@ -25,9 +25,9 @@ _STOPS = (ijson.JSONError, ArithmeticError, ValueError, RecursionError)
 class Prefix:
     """The values at one prefix.
 
-    addressable  a rule file can name it: no key on the way to it is empty or contains a dot
-    counts       how many there are of each type: object, array, string, number, boolean, null
-    samples      the first different ones, cut, as texts
+    addressable  a rule file can name it: no key in it is empty or contains a dot
+    counts       by type: object, array, string, number, boolean, null
+    samples      the first distinct values, as truncated texts
     """
 
     addressable: bool
@@ -37,9 +37,10 @@ class Prefix:
 
 @dataclass(slots=True)
 class Outline:
-    """prefixes in the order of the document; `left_out` values have more or longer prefixes than are kept.
+    """The prefixes in the order of the document.
 
-    stopped_at  the text can't be read from about this byte on; None: all of it was read, or `scanned` is false
+    stopped_at  about the byte where the text is malformed; None: it was read completely, or not `scanned`
+    left_out    number of values whose prefix is too long, or one too many
     """
 
     path: Path
@@ -52,7 +53,7 @@ class Outline:
 
 
 def outline(path: Path, *, scan: bool = True) -> Outline:
-    """Reads a document up to its end, or to where it is damaged; `scan` false: its first MB. InputError: unreadable."""
+    """Read a document up to its end or to damage (without `scan`, its first MB). Raises InputError if unreadable."""
     log = ImportLog()
     source = TextSource(path, log, Limits(), lambda _: None)
     found = Outline(path, scanned=scan)
@@ -86,8 +87,8 @@ def outline(path: Path, *, scan: bool = True) -> Outline:
 class _Seen:
     """Follows the events of the parser.
 
-    `_here`: the prefix of the value that comes next, and whether it is addressable. Behind the end of a container it is
-    that of the container: in an array the next one has the same, in an object a key comes first.
+    `_here`: the prefix of the next value, and whether it is addressable. After a container it is that of the container:
+    in an array the next value has the same, in an object a key comes first.
     """
 
     def __init__(self, found: Outline) -> None:
@@ -96,7 +97,7 @@ class _Seen:
         self._here: tuple[str | None, bool] = ("", True)
 
     def take(self, events: list[tuple[str, object]]) -> None:
-        """Takes the events, and clears the list."""
+        """Take the events, and clear the list."""
         for event, value in events:
             if event == "map_key":
                 self._here = _below(self._parents[-1], str(value))

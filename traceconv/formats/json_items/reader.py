@@ -1,4 +1,4 @@
-"""Items of a JSON document → batches of complete events. ijson reads it, in bounded memory, as long as it can."""
+"""Items of a JSON document → batches of complete events, read with ijson in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ from typing import Any
 import ijson
 import pyarrow as pa
 
-from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.events.items import ITEMS_KEY
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, patch
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
-from traceconv.formats.common.files import STDIN, TextSource
+from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.json_items.feeding import Guard, pieces
 from traceconv.formats.json_items.fields import ItemFields
 
 _BATCH = 16384
-#: The last brackets of a piece, this many, are fed one by one: where an item appears, it ends.
+#: This many of the last brackets of a piece are fed one by one: an item that then appears ends there.
 _LAST_BRACKETS = 8
 _MOST_KEYS = 1 << 12
 _SHOWN_KEYS = 8
 _MAX_DIGITS = 400
-#: What ijson raises at text that it can't read: its own errors, and Python's for numbers.
+#: What ijson raises for malformed text: its own errors, and Python's for numbers.
 _STOPS = (ijson.JSONError, ArithmeticError, ValueError, RecursionError)
-Place = tuple["int | None", "int | None"]
+#: Byte offset and byte count.
+Place = tuple[int, int]
 
 
 class JsonItemsReader(FileReader):
-    """Reads one file; where ijson stops, `JsonDocument` reads it again and goes on with the item that follows."""
+    """Reads one file. Where ijson stops, `JsonDocument` reads the file again and continues with the next item."""
 
     def __init__(self, request: ReadRequest) -> None:
         items = request.items
         if items is None:
             raise UsageError("json_items needs a description of the items: --rules FILE, with a section [items]")
         if request.path == STDIN:
-            raise InputError("a document with items can't be read from standard input: give its path")
+            raise InputError("a document with items can't be read from standard input; give its path")
         super().__init__(request)
         self._prefix = items.prefix
         self._fields = ItemFields(items)
-        said = {key: value for key, value in asdict(items).items() if value is not None}
-        self.keys = {ITEMS_KEY: json.dumps(said).encode()}
+        description = {key: value for key, value in asdict(items).items() if value is not None}
+        self.keys = {ITEMS_KEY: json.dumps(description).encode()}
         self._rows: list[tuple[Any, ...]] = []
-        self._place: Place = (None, None)
+        self._place: Place | None = None
         self._tracks: set[tuple[str | None, str | None]] = set()
         self._names: list[TrackName] = []
         self._shapes: set[tuple[str, ...]] = set()
@@ -60,29 +61,30 @@ class JsonItemsReader(FileReader):
         self._arrays = self._others = 0
 
     def batches(self) -> Iterator[TraceBatch]:
-        """All items, in the order of the text. InputError when the file can't be read, or has none at the prefix."""
+        """Yield all items in order. Raises InputError if the file can't be read, or has none at the prefix."""
         chunks = self._source.chunks()
-        streamed = self._streamed(chunks)
-        done = 0
-        for items, place in streamed:
-            if items is None:
-                yield from self._flushed(1)
-                for more, behind in self._continued(done):
-                    self._take(more, behind)
-                    yield from self._flushed(_BATCH)
-                for _ in chunks:  # for the size and the digest
-                    pass
-                break
-            done += len(items)
+        for items, place in self._items(chunks):
             self._take(items, place)
             yield from self._flushed(_BATCH)
         yield from self._flushed(1)
+        for _ in chunks:  # for the size and the digest
+            pass
         self._report()
 
     # -- items --
 
-    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Any] | None, Place]]:
-        """Items with the stretch of text that holds them; None, as the last, when ijson can't read on."""
+    def _items(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Any], Place]]:
+        """Items, and the byte range that contains them."""
+        done = 0
+        try:
+            for items, place in self._streamed(chunks):
+                done += len(items)
+                yield items, place
+        except _STOPS:
+            yield from self._continued(done)
+
+    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Any], Place]]:
+        """Items from ijson. Raises one of _STOPS where it can't continue."""
         repeated = self._repeated
 
         class Object(dict[str, Any]):
@@ -95,42 +97,39 @@ class JsonItemsReader(FileReader):
         parser = ijson.items_coro(found, self._prefix, use_float=False, map_type=Object, multiple_values=True)
         guard = Guard()
         start = end = 0
-        for at, piece in pieces(chunks):
-            end = at + len(piece)
-            if guard.refusal(piece) is not None or end - start > self._limits.event_bytes:
-                _close(parser)
-                yield None, (start, end)
-                return
-            anchor, stopped = None, False
-            try:
-                for place, part in _parts(piece):
-                    before = len(found)
-                    parser.send(part)
-                    if len(part) == 1 and len(found) > before:
-                        anchor = at + place + 1
-            except _STOPS:
-                stopped = True
-            if found:
-                yield list(found), (start, (anchor or end) - start)
-                found.clear()
-                start = anchor or at
-            if stopped:
-                _close(parser)
-                yield None, (start, end)
-                return
         try:
+            for at, piece in pieces(chunks):
+                end = at + len(piece)
+                if guard.refusal(piece) is not None or end - start > self._limits.event_bytes:
+                    raise ijson.JSONError("not for ijson")
+                anchor, error = None, None
+                try:
+                    for place, part in _parts(piece):
+                        before = len(found)
+                        parser.send(part)
+                        if len(part) == 1 and len(found) > before:
+                            anchor = at + place + 1
+                except _STOPS as stop:
+                    error = stop
+                if found:
+                    yield list(found), (start, (anchor or end) - start)
+                    found.clear()
+                    start = anchor or at
+                if error is not None:
+                    raise error
             parser.close()
-        except _STOPS:
-            yield None, (start, end)
-            return
-        if found:
-            yield list(found), (start, end - start)
+            if found:
+                yield list(found), (start, end - start)
+        finally:
+            # The Python parser would complain when it is collected inside a text.
+            with suppress(*_STOPS):
+                parser.close()
 
     def _continued(self, done: int) -> Iterator[tuple[list[Any], Place]]:
-        """The items behind the first `done`, by the reader that goes on behind damage."""
-        quiet = TextSource(self._path, ImportLog(), self._limits, lambda _: None)
+        """The items after the first `done`, from the reader that continues after damage."""
         account = self._accounts["items"]
-        document = JsonDocument(quiet.chunks(), self._shape, self._log, self._limits, account, several=True)
+        chunks = self._second_pass().chunks()
+        document = JsonDocument(chunks, self._shape, self._log, self._limits, account, several=True)
         seen = 0
         for item in document.items():
             if isinstance(item, Elements):
@@ -143,8 +142,7 @@ class JsonItemsReader(FileReader):
                 new = texts[max(0, done - seen) :]
                 seen += len(texts)
                 decoded = [self._decoded(text, place[0]) for text in new]
-                account.records += (bad := decoded.count(_DAMAGED))
-                account.lost += bad
+                account.lose(decoded.count(_DAMAGED))
                 if decoded:
                     yield [one for one in decoded if one is not _DAMAGED], place
 
@@ -178,40 +176,28 @@ class JsonItemsReader(FileReader):
 
     def _take(self, items: Sequence[Any], place: Place) -> None:
         rows = [self._row(item) for item in items if isinstance(item, dict)]
-        offset, count = place
         others = len(items) - len(rows)
+        self._others += others
+        self._arrays += sum(isinstance(item, list) for item in items)
         if others:
-            self._others += others
-            self._arrays += sum(isinstance(item, list) for item in items)
-            account = self._accounts["items"]
-            account.records += others
-            account.lost += others
-            message = "items that are no objects"
-            self._log.add(
-                Code.NOT_AN_EVENT,
-                message,
-                source_id=SOURCE_ID,
-                byte_offset=offset,
-                byte_count=count,
-                event_count=others,
-            )
-        if self._repeated:
-            self._log.add(
-                Code.REPEATED_KEY,
-                "items with a key twice: the last value counts",
-                source_id=SOURCE_ID,
-                byte_offset=offset,
-                byte_count=count,
-                event_count=len(self._repeated),
-            )
-            self._repeated.clear()
+            self._accounts["items"].lose(others)
+        self._log_at(Code.NOT_AN_EVENT, "items that are not objects", place, others)
+        message = "items with a duplicate key: the last value is used"
+        self._log_at(Code.REPEATED_KEY, message, place, len(self._repeated))
+        self._repeated.clear()
         if rows:
+            offset, count = place
             first = self._ordinal + len(self._rows)
             self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + first, len(rows), offset, count))
-            start = offset if self._place[0] is None else self._place[0]
-            self._place = (start, None if offset is None or count is None else offset + count - (start or 0))
+            start = min(offset, self._place[0]) if self._place else offset
+            self._place = (start, offset + count - start)
             self._rows += rows
             self.found_events = True
+
+    def _log_at(self, code: Code, message: str, place: Place, count: int) -> None:
+        if count:
+            offset, size = place
+            self._log.add(code, message, source_id=SOURCE_ID, byte_offset=offset, byte_count=size, event_count=count)
 
     def _row(self, item: dict[str, Any]) -> tuple[Any, ...]:
         fields = self._fields
@@ -230,7 +216,7 @@ class JsonItemsReader(FileReader):
         return fields.name(item), fields.category(item), *track, *fields.times(item), args
 
     def _flushed(self, at_least: int) -> Iterator[TraceBatch]:
-        if len(self._rows) < at_least:
+        if self._place is None or len(self._rows) < at_least:
             return
         names, categories, processes, threads, starts, durs, args = zip(*self._rows, strict=True)
         count = len(self._rows)
@@ -239,24 +225,22 @@ class JsonItemsReader(FileReader):
         columns = EventColumns(count, labels, raw, None)
         yield TraceBatch(self._ordinal, *self._place, columns, (), tuple(self._names))
         self._ordinal += count
-        self._rows, self._names, self._place = [], [], (None, None)
+        self._rows, self._names, self._place = [], [], None
 
     def _report(self) -> None:
         shown = printable(str(self._path))
         if not self.found_events and self._arrays and self._arrays == self._others:
             raise InputError(
-                f"{shown}: the items at '{printable(self._prefix)}' are arrays; a rule file names keys, so that each "
-                "item has to be an object"
+                f"{shown}: the items at '{printable(self._prefix)}' are arrays; a rule file can only describe objects"
             )
         if not self.found_events and not self._log.lossy:
             raise InputError(
-                f"{shown}: there are no items at '{printable(self._prefix)}'; traceconv info lists the prefixes of a "
-                "document"
+                f"{shown}: no items at '{printable(self._prefix)}'; list the document's prefixes with traceconv info"
             )
         if "items" in self._accounts.by_record and not self._accounts["items"].records:
             del self._accounts.by_record["items"]
         if self._fields.rounded:
-            message = "times finer than a nanosecond"
+            message = "timestamps finer than a nanosecond"
             self._log.add(Code.FINE_TIME, message, source_id=SOURCE_ID, event_count=self._fields.rounded)
         if self._dotted:
             names = ", ".join(printable(key, 40) for key in [*self._dotted][:_SHOWN_KEYS])
@@ -268,7 +252,7 @@ _DAMAGED = object()
 
 
 def _parts(piece: bytes) -> Iterator[tuple[int, bytes]]:
-    """(offset, text) of the parts of a piece; its last closing brackets are parts of their own."""
+    """(offset, text) of the parts of a piece; each of its last closing brackets is a part."""
     cuts: list[int] = []
     end = len(piece)
     while len(cuts) < _LAST_BRACKETS and (end := piece.rfind(b"}", 0, end)) >= 0:
@@ -283,12 +267,6 @@ def _parts(piece: bytes) -> Iterator[tuple[int, bytes]]:
         yield at, piece[at:]
 
 
-def _close(parser: Any) -> None:
-    """Ends a parser in the middle of a text: the plain one would complain when it is collected."""
-    with suppress(*_STOPS):
-        parser.close()
-
-
 def _joined(path: JsonPath) -> str:
     return ".".join("item" if isinstance(key, int) else key for key in path)
 
@@ -298,7 +276,7 @@ def _integer(text: str) -> int | Decimal:
 
 
 def _decimal(text: str) -> Decimal | str:
-    """A number, exactly; one whose exponent no decimal has stays text."""
+    """The exact number; one whose exponent is too large for a decimal stays text."""
     try:
         return Decimal(text)
     except InvalidOperation:
