@@ -1,4 +1,4 @@
-"""The text of a small Chrome trace, to the letter."""
+"""The exact text of a small Chrome trace."""
 
 from __future__ import annotations
 

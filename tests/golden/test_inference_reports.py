@@ -1,4 +1,4 @@
-"""Reports on inferences: the tables printed in the documentation of Furiosa's SDK, and cases worked out by hand."""
+"""Inference reports: the tables in the documentation of Furiosa's SDK, and cases worked out by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
 
-#: Durations of the document's four inferences, in ns.
+#: Durations of the four inferences in the documentation, in ns.
 DOCUMENT = (3_027_309, 2_111_363, 1_824_769, 1_584_494)
 PERCENTILES = ("0.5", "0.9", "0.95", "0.97", "0.99", "0.999")
 
@@ -30,12 +30,12 @@ def inferences(durations: Sequence[int | None], **more: object) -> list[dict[str
 
 
 def nearest(value: Fraction) -> int:
-    """Rounded to the nearest integer, a half to the even one."""
+    """Round to the nearest integer, half to even."""
     return round(value)
 
 
 def by_definition(durations: Sequence[int]) -> list[int]:
-    """mean, then the percentiles: a straight line between the two neighbours of the place p (n − 1)."""
+    """Return the mean and the percentiles, interpolated linearly at index p (n − 1)."""
     values = sorted(durations)
     found = [nearest(Fraction(sum(values), len(values)))]
     for percentile in PERCENTILES:
@@ -46,7 +46,7 @@ def by_definition(durations: Sequence[int]) -> list[int]:
     return found
 
 
-def test_latency_has_the_numbers_that_the_document_prints(make_store: MakeStore) -> None:
+def test_latency_has_the_numbers_of_the_documentation(make_store: MakeStore) -> None:
     store = make_store(range=inferences(DOCUMENT))
     assert ask(store, "FROM inference_latency") == [
         (1, 4, 0, 1584494, 3027309, 2136984, 1968066, 2752525, 2889917, 2944874, 2999831, 3024561)
@@ -58,12 +58,12 @@ def test_latency_has_the_numbers_that_the_document_prints(make_store: MakeStore)
     [
         (7,),
         (0, 0),
-        (10, 11),  # the median is half way: to the even one
+        (10, 11),  # the median is halfway: rounded to even
         (11, 12),
         (1, 2, 4),
         tuple(range(1001)),
         tuple((n * 7919) % 10_007 for n in range(997)),
-        (2**62 + 1, 2**62 + 4, 3),  # beyond what a double holds, and sums beyond 64 bits
+        (2**62 + 1, 2**62 + 4, 3),  # too large for a double, with sums beyond 64 bits
         (2**63 - 1, 2**63 - 2, 2**63 - 4),
     ],
 )
@@ -73,7 +73,7 @@ def test_latency_is_exact(durations: tuple[int, ...], make_store: MakeStore) -> 
     assert ask(store, f"SELECT {columns} FROM inference_latency") == [tuple(by_definition(durations))]
 
 
-def test_latency_of_each_run_and_of_none_that_ended(make_store: MakeStore) -> None:
+def test_latency_of_each_run_and_without_ended_inferences(make_store: MakeStore) -> None:
     store = make_store(
         range=[
             *inferences([5, None, 7]),
@@ -120,14 +120,14 @@ def task(id_: int, start_ns: int, dur_ns: int | None, kind: str = "compute", **m
 TIMES = "SELECT id, npu_total_ns, npu_run_ns, npu_io_wait_ns, operator_count FROM npu_execution"
 
 
-def test_executions_that_are_numbered_have_the_tasks_with_their_number(make_store: MakeStore) -> None:
+def test_numbered_executions_have_the_tasks_with_their_number(make_store: MakeStore) -> None:
     store = make_store(
         range=[execution(1, 0, 100, correlation_id=7), execution(2, 100, None, correlation_id=8)],
         task=[
             task(10, 0, 60, execution_id=7),
-            task(11, 40, 60, execution_id=7),  # at the same time as the one before: more run than there is time
+            task(11, 40, 60, execution_id=7),  # at the same time as the previous one: run time exceeds the duration
             task(12, 90, 9, "copy", execution_id=7),
-            task(13, 500, 4, execution_id=8),  # far from it, but it says whose it is
+            task(13, 500, 4, execution_id=8),  # at another time, but with the execution's number
             task(14, 600, None, execution_id=8),
             task(15, 20, 5),
         ],
@@ -136,7 +136,7 @@ def test_executions_that_are_numbered_have_the_tasks_with_their_number(make_stor
     assert ask(store, f"{TIMES}(run := 2)") == []
 
 
-def test_executions_without_numbers_have_the_tasks_that_name_them_or_come_after_them(make_store: MakeStore) -> None:
+def test_unnumbered_executions_have_the_tasks_that_name_or_follow_them(make_store: MakeStore) -> None:
     def named(span: str) -> str:
         return f'{{"trace_id": "aa", "parent_span_id": "{span}"}}'
 
@@ -148,7 +148,7 @@ def test_executions_without_numbers_have_the_tasks_that_name_them_or_come_after_
             execution(4, 1_000, 10),
         ],
         task=[
-            task(10, 60, 30, args=named("01")),  # 2 began later, but it says 1
+            task(10, 60, 30, args=named("01")),  # 2 started later, but the task names 1
             task(11, 60, 40, args=named("02")),
             task(12, 1_000, 7, device_id=1),
             task(13, 1_001, 70, device_id=1),

@@ -1,4 +1,4 @@
-"""Captures of a few records → the rows of each table, to the letter."""
+"""Captures of a few records → the exact rows of each table."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import ingested, query
 
-B = 40  # bits of the ordinal in an id
+B = 40  # bits of the ordinal in an ID
 
 
 def synced(builder: CaptureBuilder, device_id: int = 0) -> CaptureBuilder:
-    """Readings that put tick t at 10·t + 1000 ns."""
+    """Clock readings that map tick t to 10·t + 1000 ns."""
     for tick in (0, 1_000, 2_000, 100_000):
         builder.sync(tick, 10 * tick + 1000, device_id=device_id)
     return builder
 
 
 def base_of(store: Path, record: str, owner: str = "host") -> int:
-    """The id of the first event of a file."""
+    """The ID of a file's first event."""
     path = f"{owner}/data/{record}.slice_0.bin"
     return int(query(store, f"SELECT source_id FROM source WHERE path = '{path}'")[0][0]) << B
 
@@ -60,9 +60,7 @@ def test_api_calls_nest_across_blocks_and_slices(tmp_path: Path, block_bytes: in
 
 
 @SIZES
-def test_a_collective_is_of_the_group_that_its_stream_is_called_by(
-    tmp_path: Path, block_bytes: int, slice_bytes: int
-) -> None:
+def test_the_group_of_a_collective_is_in_its_stream_name(tmp_path: Path, block_bytes: int, slice_bytes: int) -> None:
     b = CaptureBuilder(tmp_path / "PROF_1", block_bytes=block_bytes, slice_bytes=slice_bytes)
     for stream, name in enumerate(["compute 0", "communication", "communication world", "communication rows 0-3"]):
         b.add("stream", 0, name=name, stream_id=stream)
@@ -139,7 +137,7 @@ def test_tasks_of_two_devices_pair_across_blocks_and_slices(tmp_path: Path, bloc
     ]
 
 
-def test_ids_are_the_place_of_the_first_event_and_lead_back_to_its_bytes(tmp_path: Path) -> None:
+def test_ids_are_positions_of_the_first_event_and_lead_to_its_bytes(tmp_path: Path) -> None:
     b = CaptureBuilder(tmp_path / "PROF_1", block_bytes=1, slice_bytes=1)
     synced(b).task(1, 10, 25, "a").task(2, 30, 35, "b")
     folder = b.close()
@@ -155,10 +153,10 @@ def test_ids_are_the_place_of_the_first_event_and_lead_back_to_its_bytes(tmp_pat
     for task, _, path, offset, count in found:
         block = (folder / path).read_bytes()[offset : offset + count]
         assert block[:4] == b"\x95BLK"
-        assert block[32 + 32 : 32 + 36] == task.to_bytes(4, "little")  # task_id lies 32 bytes into the record
+        assert block[32 + 32 : 32 + 36] == task.to_bytes(4, "little")  # task_id is at byte 32 of the record
 
 
-def test_what_has_no_end_or_no_begin_or_ends_before_it_begins(tmp_path: Path) -> None:
+def test_unmatched_begins_and_ends_and_negative_durations(tmp_path: Path) -> None:
     b = CaptureBuilder(tmp_path / "PROF_1")
     b.begin(1, 100, "lost its end").call(2, 110, 120, "whole")
     b.end(77, 130)
@@ -191,7 +189,7 @@ def test_what_has_no_end_or_no_begin_or_ends_before_it_begins(tmp_path: Path) ->
     assert (books["task"].rows, books["task"].paired, books["task"].used) == (3, 2, 1)
 
 
-def test_a_task_id_that_starts_again_leaves_the_first_unfinished(tmp_path: Path) -> None:
+def test_a_reused_task_id_leaves_the_first_task_unfinished(tmp_path: Path) -> None:
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     b.task(0, 5, 8, "before").task(1, 10, None, "lost its end").task(1, 30, 40, "again").task(2, 50, 60, "next")
     ingested(tmp_path / "s.duckdb", b.close())
@@ -204,8 +202,8 @@ def test_a_task_id_that_starts_again_leaves_the_first_unfinished(tmp_path: Path)
     ]
 
 
-def test_a_wait_is_counted_from_the_task_before_in_the_order_of_starts(tmp_path: Path) -> None:
-    """Whatever the order in which ends come: tasks that overlap, and one whose end is lost among whole ones."""
+def test_a_wait_follows_the_previous_task_by_start(tmp_path: Path) -> None:
+    """In any order of ends: overlapping tasks, and a task without an end among complete ones."""
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     b.task(1, 100, 120, "a").task(2, 130, None, "lost its end").task(3, 150, 200, "b").task(4, 180, 190, "overlaps b")
     b.task(5, 300, 310, "c").task(6, 90, 95, "other stream", stream_id=1)
@@ -222,7 +220,7 @@ def test_a_wait_is_counted_from_the_task_before_in_the_order_of_starts(tmp_path:
     assert query(tmp_path / "s.duckdb", "SELECT event_count FROM import_log WHERE code = 'overlap'") == [(1,)]
 
 
-def test_waits_do_not_depend_on_where_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_do_not_depend_on_batch_boundaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(name: str) -> Path:
         b = synced(CaptureBuilder(tmp_path / name, block_bytes=1))
         row = {"task_type": "HCCL"}
@@ -250,12 +248,12 @@ def test_waits_do_not_depend_on_where_batches_end(tmp_path: Path, monkeypatch: p
         (5, 50),
         (6, 0),
         (7, None),
-    ]  # those of op_summary: of both streams, by start
+    ]  # wait_ns of op_summary: both streams, by start
     assert query(tmp_path / "whole.duckdb", waits) == rows
     assert query(tmp_path / "pieces.duckdb", waits) == rows
 
 
-def test_wait_carries_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_continue_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traceconv.formats.npulog.reader._BATCH_BYTES", 1)
     b = synced(CaptureBuilder(tmp_path / "PROF_1", block_bytes=1))
     b.task(1, 10, 20).task(2, 25, 30).task(3, 5, 8, stream_id=1).task(4, 40, 50).task(5, 9, 10, stream_id=1)
@@ -336,8 +334,8 @@ def test_steps_with_and_without_their_marks(tmp_path: Path) -> None:
     assert runs[0].accounts["step_mark"].used == 5
 
 
-def test_marks_of_one_step_become_one_row_wherever_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when a mark comes after the end mark, and none of it is lost without a word."""
+def test_marks_of_a_step_become_one_row_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a mark follows the end mark; lost marks are reported."""
     monkeypatch.setattr("traceconv.formats.npulog.reader._BATCH_BYTES", 1)
     b = synced(CaptureBuilder(tmp_path / "PROF_1", block_bytes=1)).task(1, 1, 2)
     for tick, step, mark in [(10, 1, "start"), (19, 1, "end"), (15, 1, "fp_start"), (20, 2, "start"), (30, 2, "end")]:
@@ -349,7 +347,7 @@ def test_marks_of_one_step_become_one_row_wherever_batches_end(tmp_path: Path, m
     ]
 
 
-def test_a_capture_of_nothing_but_steps_is_kept(tmp_path: Path) -> None:
+def test_a_capture_with_only_steps_is_stored(tmp_path: Path) -> None:
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     b.add("step_mark", 0, ticks=10, step_id=1, iteration=1, mark="start")
     ingested(tmp_path / "s.duckdb", b.close())
@@ -441,7 +439,7 @@ def test_null_values_of_the_log_are_null_in_the_store(tmp_path: Path) -> None:
     assert query(tmp_path / "s.duckdb", "SELECT count(*) FROM import_log") == [(0,)]
 
 
-def test_texts_that_are_missing_and_values_without_a_name(tmp_path: Path) -> None:
+def test_missing_texts_and_unknown_enum_values(tmp_path: Path) -> None:
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     writer = b.writer
     from traceconv.wire.log_writer import new_records
@@ -470,7 +468,7 @@ def test_texts_that_are_missing_and_values_without_a_name(tmp_path: Path) -> Non
     assert runs[0].lossy
 
 
-def test_numbers_of_64_bits_are_null_and_named_where_a_column_has_63(tmp_path: Path) -> None:
+def test_numbers_beyond_63_bits_are_null_and_reported(tmp_path: Path) -> None:
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     big = 2**63
     b.call(big + 5, 1, 2, "launch")
@@ -481,7 +479,7 @@ def test_numbers_of_64_bits_are_null_and_named_where_a_column_has_63(tmp_path: P
     ingested(tmp_path / "s.duckdb", b.close())
     store = tmp_path / "s.duckdb"
     assert query(store, "SELECT correlation_id, dur_ns FROM api") == [(None, 1)]
-    # The arrow is bound all the same: the number itself was not lost, only its column is too small.
+    # The flow is still bound: only the column is too small for the number.
     assert query(store, "SELECT correlation_id, size_bytes, submit_ns FROM task") == [(None, None, 1)]
     assert query(store, "SELECT flops FROM op") == [(None,)]
     assert query(store, "SELECT memory_bytes FROM device") == [(None,)]
@@ -490,7 +488,7 @@ def test_numbers_of_64_bits_are_null_and_named_where_a_column_has_63(tmp_path: P
     assert query(store, "SELECT code, event_count FROM import_log") == [("out_of_range", 7)]
 
 
-def test_times_out_of_range_cost_their_records_and_no_more(tmp_path: Path) -> None:
+def test_times_out_of_range_lose_only_their_records(tmp_path: Path) -> None:
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
     b.call(1, -100, 2**63 - 1, "ends at the end of time").call(2, 200, 210, "good")
     b.task(1, 10, 2**64 - 1, "ends at the end of time").task(2, 30, 40, "good").task(3, 2**63, None, "starts there")
@@ -510,7 +508,7 @@ def test_times_out_of_range_cost_their_records_and_no_more(tmp_path: Path) -> No
     assert {name: account.lost for name, account in books.items() if account.lost} == {
         "task": 3, "counter": 1, "step_mark": 1, "memory": 1,
     }  # fmt: skip
-    # Both records of the call are kept: only what lies between them doesn't fit into 64 bits.
+    # Both records of the call are stored; only its duration exceeds 64 bits.
     assert query(store, "SELECT event_count FROM import_log WHERE code = 'bad_duration'") == [(1,)]
     assert query(store, "SELECT clock_error_ns FROM device") == [(12,)]
 
@@ -526,7 +524,7 @@ def test_a_device_without_sync_records_starts_with_the_host(tmp_path: Path) -> N
     assert query(store, "SELECT severity, code FROM import_log") == [("error", "no_clock_sync")]
 
 
-def test_options_that_are_no_json_object_are_kept_as_text(tmp_path: Path) -> None:
+def test_options_that_are_not_a_json_object_are_kept_as_text(tmp_path: Path) -> None:
     b = CaptureBuilder(tmp_path / "PROF_1").call(1, 1, 2)
     b.add("capture", options="--level 2")
     ingested(tmp_path / "s.duckdb", b.close())

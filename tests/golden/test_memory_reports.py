@@ -1,4 +1,4 @@
-"""Reports on memory: by hand, against a plain sweep over random blocks, and against the allocator's own totals."""
+"""Memory reports: worked out by hand, and compared with a sweep over random blocks and with the allocator's totals."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def test_peaks_by_hand(make_store: MakeStore) -> None:
     live = ask(store, "SELECT block_id, size_bytes, share_percent, peak_ns FROM memory_live")
     assert live == [(2, 1_000, 62.5, 20), (3, 500, 31.25, 20), (5, 100, 6.25, 20)]
     usage = ask(store, "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device' ORDER BY 1")
-    # Of 30 ns, the end: 500 and 100 are gone, 400 is there.
+    # At 30 ns, the end: 500 and 100 are freed, 400 is in use.
     assert usage == [(0, 100, 2_000), (10, 1_100, 2_000), (20, 1_600, 2_000), (30, 1_400, 2_000), (50, 400, 2_000)]
 
 
-def test_what_is_not_known_stays_unknown(make_store: MakeStore) -> None:
+def test_unknown_values_stay_unknown(make_store: MakeStore) -> None:
     store = make_store(
         memory=[
             block(1, 5, None, None),
             block(2, 0, 4, 4, pool="empty"),
-            block(3, 7, 9, 3, run_id=2),  # freed before its alloc: bad data counts as never freed
+            block(3, 7, 9, 3, run_id=2),  # freed before its alloc: invalid, counts as never freed
             block(1, 2**61, 1, None, run_id=3, device_id=1),
             block(2, 2**61, 2, None, run_id=3, device_id=1),
         ],
@@ -105,7 +105,7 @@ def test_random_blocks_against_a_sweep(make_store: MakeStore) -> None:
 
 
 def times_of(rows: list[dict[str, Any]], first: int) -> set[int]:
-    """The moments at which something happens to these blocks."""
+    """The times at which these blocks are allocated or freed."""
     found = {first if row["alloc_ns"] is None else row["alloc_ns"] for row in rows}
     return found | {row["free_ns"] for row in rows if row["free_ns"] is not None}
 
@@ -121,7 +121,7 @@ def live(rows: list[dict[str, Any]], t: int, kind: str) -> list[dict[str, Any]]:
 
 
 def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:
-    """The log has the allocator's totals after each event; the reports make theirs from the blocks alone."""
+    """The log has the allocator's totals after each event; the reports compute theirs from the blocks."""
     record(RecordOptions("mini_transformer", tmp_path / "raw", iterations=2, devices=2, deterministic=True))
     store = tmp_path / "trace.duckdb"
     ingest([tmp_path / "raw"], store)
@@ -136,7 +136,7 @@ def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:
     assert len(counters) == 2
     [(rows, tasks)] = ask(store, "SELECT (SELECT count(*) FROM memory_trace), count(*) FROM task WHERE op_id >= 0")
     assert rows == tasks > 0
-    # At its launch an op's scratch memory is there, and at the end of the run none is.
+    # An op's scratch memory exists at its launch, and none exists at the end of the run.
     [(low, high, peak)] = ask(
         store,
         "SELECT min(t.used_bytes - o.output_bytes - o.workspace_bytes), max(t.used_bytes), "
@@ -153,7 +153,7 @@ def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:
     assert scratch[0][1] == 0
 
 
-def test_memory_trace_takes_the_moment_of_the_launch(make_store: MakeStore) -> None:
+def test_memory_trace_is_at_the_time_of_the_launch(make_store: MakeStore) -> None:
     store = make_store(
         op=[{"op_id": 1, "name": "a", "op_type": "Add"}],
         memory=[block(1, 10, 5, 100), block(2, 4, 20, 30)],

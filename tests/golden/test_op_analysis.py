@@ -1,4 +1,4 @@
-"""What ops do for their time, and how busy devices are: a store of a few rows, and the answer worked out by hand."""
+"""op-analysis and device-utilisation: a store of a few rows, and the answer worked out by hand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def task(id_: int, op_id: int | None, start: int, dur_ns: int | None, **more: ob
     return {"id": id_, "op_id": op_id, "start_ns": start, "dur_ns": dur_ns, "self_ns": dur_ns, **more}
 
 
-def test_each_op_with_its_work_by_falling_time(make_store: MakeStore) -> None:
+def test_each_op_with_its_work_by_descending_time(make_store: MakeStore) -> None:
     store = make_store(
         op=OPS,
         device=[DEVICE],
@@ -65,22 +65,22 @@ def test_each_op_with_its_work_by_falling_time(make_store: MakeStore) -> None:
     assert ask(store, f"SELECT {work}, flops_per_byte, weight_bytes, input_shapes FROM op_analysis") == [
         # 1200 FLOP in 251 ns; 200 B in 251 ns
         (600, 1200, 4_780_876_494, 47.80876494, 100, 796_812_749, 19.920318725, 6.0, 60, "1,3;3,3"),
-        # what it reads of weights is not known, so its bytes are not
+        # the weight bytes are unknown, and so are its bytes
         (5, 5, 102_040_816, 1.02040816, None, None, None, None, None, None),
-        # no time, no rate; no bytes, no intensity
+        # no rate without time; no intensity without bytes
         (0, 0, None, None, 0, None, None, None, 0, None),
     ]
     assert [row[0] for row in ask(store, "SELECT cumulative_percent FROM op_analysis")][1:] == [100.0, 100.0]
 
 
-def test_self_time_leaves_out_what_runs_inside(make_store: MakeStore) -> None:
+def test_self_time_excludes_children(make_store: MakeStore) -> None:
     outer = task(1, 1, 0, 100, self_ns=30)
     store = make_store(op=OPS, task=[outer, task(2, 2, 10, 70)])
     columns = "op_name, self_ns, total_ns, cumulative_ns"
     assert ask(store, f"SELECT {columns} FROM op_analysis") == [("relu", 70, 70, 70), ("conv", 30, 100, 100)]
 
 
-def test_each_run_device_and_step_is_for_itself(make_store: MakeStore) -> None:
+def test_runs_devices_and_steps_are_separate(make_store: MakeStore) -> None:
     store = make_store(
         op=[*OPS, {"run_id": 2, "op_id": 1, "name": "other"}],
         task=[
@@ -102,7 +102,7 @@ def test_each_run_device_and_step_is_for_itself(make_store: MakeStore) -> None:
     assert ask(store, "SELECT op_type, self_ns FROM op_type_analysis(step := 2)") == [(None, 5)]
 
 
-def test_numbers_beyond_64_bits_are_not_known_rather_than_wrong(make_store: MakeStore) -> None:
+def test_numbers_beyond_64_bits_are_null(make_store: MakeStore) -> None:
     huge = {"flops": 2**62, "input_bytes": 2**62, "weight_bytes": 2**62, "output_bytes": 0}
     store = make_store(op=[{"op_id": 1, "op_type": "A", **huge}], task=[task(n, 1, n, 1) for n in range(4)])
     work = "total_flops, flops_per_s, {}, bytes_per_s, total_ns"
@@ -127,7 +127,7 @@ def test_types_sum_their_ops(make_store: MakeStore) -> None:
     assert row == (50.0, 100 * 833_333_333 / (4 * 10**9))
 
 
-def test_footprints_of_a_static_profile_are_taken_where_they_agree(make_store: MakeStore) -> None:
+def test_footprints_of_a_static_profile_are_used_if_they_agree(make_store: MakeStore) -> None:
     args = '{"computation": 80, "memory": 40}'
     rows = {
         "op": [{"op_id": n, "op_type": "Elemwise"} for n in (1, 2, 3)],
@@ -152,10 +152,10 @@ def test_busy_time_is_the_union_of_intervals(make_store: MakeStore) -> None:
         task=[
             task(1, 1, 100, 50, kind="compute"),
             task(2, 1, 110, 10, kind="compute"),  # inside the first
-            task(3, 1, 140, 30, kind="compute"),  # reaches beyond it
+            task(3, 1, 140, 30, kind="compute"),  # ends after it
             task(4, None, 160, 100, kind="collective"),
             task(5, None, 300, 20, kind="copy"),
-            task(6, None, 310, 400, kind="sync"),  # waits are no work
+            task(6, None, 310, 400, kind="sync"),  # waits are not work
             task(7, None, 400, 0, kind=None),  # ends the window
             task(8, None, 900, None, kind="copy"),
             task(9, 1, 5, 5, kind="compute", device_id=1),
@@ -174,14 +174,14 @@ def test_busy_time_is_the_union_of_intervals(make_store: MakeStore) -> None:
     ]
 
 
-def test_a_device_without_an_ended_task_has_no_window(make_store: MakeStore) -> None:
+def test_a_device_without_finished_tasks_has_no_window(make_store: MakeStore) -> None:
     store = make_store(task=[task(1, 1, 10, None, kind="compute"), task(2, 1, 10, 5, kind="sync")])
     columns = "task_count, unfinished_count, window_ns, busy_ns, utilisation_percent"
     assert ask(store, f"SELECT {columns} FROM device_utilisation") == [(0, 1, None, 0, None)]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_busy_time_equals_a_count_of_each_nanosecond(make_store: MakeStore, seed: int) -> None:
+def test_busy_time_equals_a_count_of_nanoseconds(make_store: MakeStore, seed: int) -> None:
     draw = random.Random(seed)
     kinds = ["compute", "copy", "collective", None]
     tasks = [

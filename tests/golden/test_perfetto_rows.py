@@ -1,4 +1,4 @@
-"""Perfetto traces in protobuf → rows: slices, moments, counters, arrows, args, clocks, as packets say them."""
+"""Perfetto traces in protobuf → rows: slices, markers, counters, flows, args and clocks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_small_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pack", [gzip.compress, zstandard.compress, lambda data: packed(data)], ids=["gz", "zst", "packets"]
 )
-def test_packed_traces_are_the_same(pack: Any, tmp_path: Path) -> None:
+def test_compressed_traces_are_equal(pack: Any, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     _, plain = taken(small_trace(), tmp_path / "plain")
     _, other = taken(pack(small_trace()), tmp_path)
@@ -100,14 +100,14 @@ def test_packed_traces_are_the_same(pack: Any, tmp_path: Path) -> None:
     assert choose_reader(tmp_path / "trace.pftrace") == "perfetto_proto"
 
 
-def test_descriptors_may_stand_behind_the_events(tmp_path: Path) -> None:
+def test_descriptors_may_follow_the_events(tmp_path: Path) -> None:
     run, store = taken(begin(BIG, 2, "a") + end(BIG + 1, 2) + thread(2, 7, 8, "late"), tmp_path)
     assert query(store, "SELECT start_ns, dur_ns, name FROM range") == [(BIG, 1, "a")]
     assert query(store, "SELECT kind, name, tid_text FROM track") == [("thread", "late", "8")]
     assert run.complete
 
 
-def test_interned_texts_belong_to_a_sequence_until_it_is_cleared(tmp_path: Path) -> None:
+def test_interned_strings_are_valid_until_their_sequence_is_cleared(tmp_path: Path) -> None:
     def interned(seq: int, name: str, category: str) -> bytes:
         names = message((2, message((1, 1), (2, name))), (1, message((1, 1), (2, category))))
         return packet((10, seq), (13, 1), (12, names))
@@ -125,8 +125,8 @@ def test_interned_texts_belong_to_a_sequence_until_it_is_cleared(tmp_path: Path)
     assert run.complete
 
 
-def test_events_of_a_sequence_whose_state_is_lost(tmp_path: Path) -> None:
-    """Nothing says what their numbers mean, or how late they are: they are counted, not guessed."""
+def test_events_of_a_sequence_with_lost_state(tmp_path: Path) -> None:
+    """Their interned strings and incremental timestamps are unknown: they are dropped and counted."""
     good = packet((10, 1), (13, 1)) + begin(5, 2, "kept") + end(6, 2)
     lost = packet((10, 1), (42, 1)) + event(7, (9, BEGIN), (11, 2), (10, 9), flags=2)
     run, store = taken(good + lost, tmp_path)
@@ -135,7 +135,7 @@ def test_events_of_a_sequence_whose_state_is_lost(tmp_path: Path) -> None:
     assert "missing_records" in codes(run) and not run.complete
 
 
-def test_a_number_that_nothing_explains(tmp_path: Path) -> None:
+def test_an_unknown_interned_id(tmp_path: Path) -> None:
     run, store = taken(event(7, (9, BEGIN), (11, 2), (10, 9)) + end(8, 2), tmp_path)
     assert query(store, "SELECT name, dur_ns FROM range") == [(None, 1)]
     assert {"missing_text", "no_name"} <= codes(run)
@@ -182,7 +182,7 @@ def test_all_kinds_of_annotations(tmp_path: Path) -> None:
     }
 
 
-def test_what_events_say_beside_their_annotations(tmp_path: Path) -> None:
+def test_fields_of_events_other_than_annotations(tmp_path: Path) -> None:
     interned = message(
         (4, message((1, 3), (2, "a.cc"), (3, "Run"), (4, 12))),
         (20, message((1, 5), (2, "hello"))),
@@ -233,7 +233,7 @@ def test_counters_with_units_multipliers_and_differences(tmp_path: Path) -> None
     ]
 
 
-def test_values_of_counters_that_events_bring_along(tmp_path: Path) -> None:
+def test_counter_values_in_events(tmp_path: Path) -> None:
     data = thread(2, 7, 8, "t") + track(20, "time", (5, 2), (8, message((1, 1), (4, 1000), (5, 1))))
     data += track(21, "cache", (8, message((3, 2))))
     data += packet((10, 1), (13, 1), (59, message((11, message((11, 2), (31, 20))))))
@@ -247,8 +247,8 @@ def test_values_of_counters_that_events_bring_along(tmp_path: Path) -> None:
     assert query(store, "SELECT ts_ns, value_int FROM counter") == [(40, 9)]
 
 
-def test_arrows_follow_the_events_that_name_them(tmp_path: Path) -> None:
-    """An id is free again after its end; an event may name several; ids are 64 bits, unsigned."""
+def test_flows_connect_the_events_with_their_id(tmp_path: Path) -> None:
+    """An ID can be reused after its end; an event may have several; IDs are unsigned 64-bit numbers."""
     high = 2**64 - 1
     data = begin(10, 2, "a", (47, Fixed64(high)), (47, Fixed64(5))) + end(20, 2)
     data += begin(30, 3, "b", (47, Fixed64(high))) + end(40, 3)
@@ -278,28 +278,28 @@ class TestClocks:
         ]
         assert run.complete
 
-    def test_by_way_of_another_clock(self, tmp_path: Path) -> None:
-        """The sequence's own clock is tied to MONOTONIC, which other snapshots tie to BOOTTIME, again and again."""
+    def test_clock_conversion_through_another_clock(self, tmp_path: Path) -> None:
+        """Snapshots relate the sequence's clock to MONOTONIC, and others relate that to BOOTTIME, repeatedly."""
         data = clocks((3, 1000), (6, 5000), seq=9) + clocks((3, 2000), (6, 6500), seq=9)
         data += clocks((64, 0, 1, 1), (3, 1500), seq=1) + packet((10, 1), (13, 1), (59, message((58, 64))))
         data += begin(100, 2, "a") + end(500, 2)
         _, store = taken(data, tmp_path)
-        # 1600 of MONOTONIC is 5600; 2100 lies behind the second snapshot: 6600.
+        # MONOTONIC 1600 is 5600; 2100 is after the second snapshot: 6600.
         assert query(store, "SELECT start_ns, dur_ns FROM range") == [(5600, 1000)]
 
-    def test_a_clock_that_nothing_ties(self, tmp_path: Path) -> None:
+    def test_an_unrelated_clock(self, tmp_path: Path) -> None:
         run, store = taken(
             event(5, (9, BEGIN), (11, 2), (23, "a"), clock=3) + event(9, (9, END), (11, 2), clock=3), tmp_path
         )
         assert query(store, "SELECT start_ns, dur_ns FROM range") == [(5, 4)]
         assert "no_clock_sync" in codes(run)
 
-    def test_a_sequence_clock_without_snapshot_tells_nothing(self, tmp_path: Path) -> None:
+    def test_timestamps_of_a_sequence_clock_without_snapshot_are_unknown(self, tmp_path: Path) -> None:
         run, store = taken(begin(1, 2, "kept") + end(2, 2) + event(5, (9, INSTANT), (11, 2), clock=64), tmp_path)
         assert query(store, "SELECT count(*) FROM marker") == [(0,)]
         assert run.accounts.by_record["lost track events"].lost == 1 and "no_time" in codes(run)
 
-    def test_the_trace_may_choose_its_clock(self, tmp_path: Path) -> None:
+    def test_a_trace_with_its_own_primary_clock(self, tmp_path: Path) -> None:
         data = clocks((3, 10), (6, 1010), primary=3) + begin(50, 2, "a") + end(60, 2)
         data += event(2000, (9, INSTANT), (11, 2), clock=6)
         _, store = taken(data, tmp_path)
@@ -308,7 +308,7 @@ class TestClocks:
 
 
 class TestLegacyEvents:
-    """Events of Chrome, which say what they were as trace JSON."""
+    """Chrome events in the legacy form of trace JSON."""
 
     @staticmethod
     def legacy(ts: int, *fields: tuple[int, object], outer: tuple[tuple[int, object], ...] = ()) -> bytes:
@@ -362,7 +362,7 @@ class TestLegacyEvents:
             "JOIN range AS b ON b.id = dst_id ORDER BY 1",
         ) == [(1000, 9000), (20_000, 30_000)]
 
-    def test_threads_and_times_of_the_old_form(self, tmp_path: Path) -> None:
+    def test_threads_and_times_of_the_legacy_form(self, tmp_path: Path) -> None:
         descriptor = message((1, 7), (2, 8), (5, "old"), (6, 100), (7, 50))
         data = packet((10, 1), (13, 1), (44, descriptor), (43, message((1, 7), (6, "proc"))))
         data += packet((10, 1), (11, message((1, 5), (2, 1), (23, "a"), (6, message((2, ord("B")))))))
@@ -375,7 +375,7 @@ class TestLegacyEvents:
         ) == [(105_000, 10_000, 51_000, 2000, "old", "proc")]
 
 
-def test_other_sources_of_data_are_counted(tmp_path: Path) -> None:
+def test_other_data_sources_are_counted(tmp_path: Path) -> None:
     data = small_trace() + packet((8, 5), (10, 1), (1, b"\x08\x01")) * 3 + packet((10, 1), (33, b"\x08\x01"))
     run, _ = taken(data, tmp_path)
     books = run.accounts.by_record
@@ -383,18 +383,18 @@ def test_other_sources_of_data_are_counted(tmp_path: Path) -> None:
     assert {(e.code.text, e.event_count) for e in run.log} == {("unknown_record", 3), ("not_read", 1)}
 
 
-def test_a_trace_of_nothing_that_is_read_is_refused(tmp_path: Path) -> None:
+def test_a_trace_without_supported_packets_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         taken(packet((8, 5), (10, 1), (1, b"\x08\x01")), tmp_path)
 
 
-def test_unfinished_and_stray(tmp_path: Path) -> None:
+def test_unmatched_begins_and_ends(tmp_path: Path) -> None:
     run, store = taken(end(1, 2) + begin(5, 2, "open"), tmp_path)
     assert query(store, "SELECT name, dur_ns FROM range") == [("open", None)]
     assert {"end_without_begin", "unfinished"} <= codes(run)
 
 
-def test_an_event_of_no_known_type(tmp_path: Path) -> None:
+def test_an_event_of_an_unknown_type(tmp_path: Path) -> None:
     run, _ = taken(small_trace() + event(9, (9, 77), (11, 2)), tmp_path)
     assert run.accounts.by_record["other events"].lost == 1 and "unknown_phase" in codes(run)
     assert END == 2

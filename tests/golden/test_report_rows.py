@@ -1,4 +1,4 @@
-"""Each report: a store of a few rows, the question, and the rows that answer it, worked out by hand."""
+"""Each report: a store of a few rows, a query, and the expected rows worked out by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPS = [
 ]
 
 
-def test_op_statistic_sums_types_over_ops_and_leaves_out_tasks_without_one(make_store: MakeStore) -> None:
+def test_op_statistic_sums_types_over_ops_and_skips_tasks_without_one(make_store: MakeStore) -> None:
     sources = ["recorded", "name", "recorded"]
     store = make_store(
         op=[{**op, "op_type_source": source} for op, source in zip(OPS, sources, strict=True)],
@@ -43,7 +43,7 @@ def test_op_statistic_sums_types_over_ops_and_leaves_out_tasks_without_one(make_
     ]
 
 
-def test_op_statistic_counts_each_run_and_device_for_itself(make_store: MakeStore) -> None:
+def test_op_statistic_counts_each_run_and_device(make_store: MakeStore) -> None:
     store = make_store(
         op=[*OPS, {"run_id": 2, "op_id": 1, "op_type": "Add"}],
         task=[task(1, 1, 30), task(2, 3, 10, device_id=1), task(1, 1, 8, run_id=2)],
@@ -59,7 +59,7 @@ def test_op_statistic_counts_each_run_and_device_for_itself(make_store: MakeStor
     assert ask(store, f"{ratios}(device := 7)") == []
 
 
-def test_op_statistic_of_ties_types_unknown_and_nothing_finished(make_store: MakeStore) -> None:
+def test_op_statistic_with_ties_unknown_types_and_unfinished_tasks(make_store: MakeStore) -> None:
     store = make_store(
         op=[{"op_id": n, "op_type": kind} for n, kind in enumerate(["B", "A", None])],
         task=[task(1, 0, 5), task(2, 1, 5), task(3, 2, None), task(4, 1, 5, core_type=None), task(5, 9, 5)],
@@ -69,7 +69,7 @@ def test_op_statistic_of_ties_types_unknown_and_nothing_finished(make_store: Mak
         ("A", "AI_CORE", 1, 0, 5, Decimal(5)),
         ("A", None, 1, 0, 5, Decimal(5)),
         ("B", "AI_CORE", 1, 0, 5, Decimal(5)),
-        # A type that is not known, and an op that is not in the store, are one row.
+        # An unknown type and an op that is not in the store are one row.
         (None, "AI_CORE", 1, 1, 5, Decimal(5)),
     ]
 
@@ -79,7 +79,7 @@ def test_op_statistic_average_is_rounded_half_up_to_a_thousandth(make_store: Mak
     assert ask(store, "SELECT total_ns, count, avg_ns FROM op_statistic") == [(4, 3, Decimal("1.333"))]
 
 
-def test_op_statistic_keeps_sums_beyond_what_a_double_holds(make_store: MakeStore) -> None:
+def test_op_statistic_sums_are_exact_beyond_doubles(make_store: MakeStore) -> None:
     long = 2**61 + 1
     store = make_store(op=OPS, task=[task(1, 1, long), task(2, 1, long), task(3, 1, 1)])
     assert ask(store, "SELECT total_ns, max_ns FROM op_statistic") == [(2 * long + 1, long)]
@@ -131,7 +131,7 @@ def test_time_of_cycles_is_exact(make_store: MakeStore) -> None:
         (1, 2_000_000_000, 1, 1),  # half a ns: rounded up
         (672_029, 1_000_000_000, 32, 32),
         (10**12, 1_650_000_000, 24, 24),  # 128 bits
-        (48_001, 1_333_333_333, 7, 3),  # no whole MHz: 128 bits
+        (48_001, 1_333_333_333, 7, 3),  # not a multiple of 1 MHz: 128 bits
         (2**63 - 1, 2_000_000_000, 2**31, 5),
     ]
     exact = []
@@ -146,7 +146,7 @@ def test_time_of_cycles_is_exact(make_store: MakeStore) -> None:
     assert ask(make_store(), sql) == exact
 
 
-def test_time_of_cycles_without_a_clock_a_block_or_a_core_is_not_known(make_store: MakeStore) -> None:
+def test_time_of_cycles_without_a_clock_a_block_or_a_core_is_null(make_store: MakeStore) -> None:
     rows = "(NULL, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 1), (1, 1, 1, 0), (1, 1, NULL, 1), (1, 0, 70000, 1)"
     sql = f"SELECT cycles_ns(c, h, b, n) FROM (VALUES {rows}) t(c, h, b, n)"
     assert ask(make_store(), sql) == [(None,)] * 6
@@ -183,8 +183,8 @@ def test_step_trace_of_inference_has_no_backward_part(make_store: MakeStore) -> 
     assert ask(store, f"SELECT {columns} FROM step_trace") == [
         (1, 200, None, None, None, None),
         (2, None, None, None, 50, None),
-        (3, 90, None, None, None, None),  # when the one before it ended is not known
-        (4, 10, None, None, None, None),  # the first of its model
+        (3, 90, None, None, None, None),  # the end of the previous step is unknown
+        (4, 10, None, None, None, None),  # the first step of its model
     ]
     assert ask(store, "SELECT data_aug_bound_ns FROM step_trace(step := 2)") == [(50,)]
 
@@ -258,7 +258,7 @@ def test_fusion_op_joins_originals_in_order_and_sums_memory(make_store: MakeStor
     assert ask(store, f"SELECT {columns} FROM fusion_op") == [
         (1, 0, "net", "conv_relu", 2, "conv;relu", 10),
         (1, 1, "net", "conv_relu", 2, "conv;relu", 10),
-        (2, None, None, "mm_add", 1, "mm", None),  # never ran, and its workspace is not known
+        (2, None, None, "mm_add", 1, "mm", None),  # never ran, with unknown workspace
     ]
     assert ask(store, "SELECT op_id FROM fusion_op(device := 1)") == [(1,)]
 
@@ -273,7 +273,7 @@ def test_api_statistic_variance_is_exact(make_store: MakeStore) -> None:
         "a": [1_000, 2_000, 4_000],
         "b": [7],
         "c": [0, 0],
-        "d": [10**14 + 1, 10**14 + 2, 10**14 + 4],  # in doubles, nothing of this is left
+        "d": [10**14 + 1, 10**14 + 2, 10**14 + 4],  # doubles would lose this variance
         "e": [3, 1_000_000_000_000, 5, 9],
     }
     calls = [
@@ -309,7 +309,7 @@ def test_api_statistic_groups_by_level_and_name_and_sorts_by_time(make_store: Ma
     assert ask(store, "SELECT name FROM api_statistic(step := 1)") == [("Launch",)]
 
 
-def test_the_three_reports_on_tasks_agree_to_the_nanosecond(make_store: MakeStore) -> None:
+def test_the_three_task_reports_agree_to_the_nanosecond(make_store: MakeStore) -> None:
     tasks = [
         task(n, n % 4 or None, None if n % 11 == 0 else n * n * 997, run_id=1 + n % 2, device_id=n % 3)
         for n in range(1, 200)

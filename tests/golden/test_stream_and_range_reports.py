@@ -1,4 +1,4 @@
-"""stream_utilisation and range_statistic: a store of a few rows, and the rows that answer, worked out by hand."""
+"""stream_utilisation and range_statistic: a store of a few rows, and the expected rows worked out by hand."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def task(id_: int, start_ns: int, dur_ns: int | None, submit_ns: int | None, **m
 GAPS = "stream_id, task_count, window_ns, busy_ns, idle_ns, host_wait_ns, start_wait_ns, other_wait_ns"
 
 
-def test_gaps_are_told_apart_by_when_the_next_task_was_launched(make_store: MakeStore) -> None:
+def test_gaps_are_classified_by_the_launch_of_the_next_task(make_store: MakeStore) -> None:
     store = make_store(
         task=[
             task(1, 0, 100, None),
-            task(2, 150, 50, 120),  # launched when the stream was empty: the host's fault
-            task(3, 210, 90, 200),  # launched at the very end of the one before: in time
-            task(4, 30_299, 1, 0),  # 29,999 ns after it
-            task(5, 60_300, 1, 0),  # 30,000 ns after it: too long for a start
-            task(6, 60_311, 9, None),  # nothing is known of its launch
+            task(2, 150, 50, 120),  # launched when the stream was empty: host wait
+            task(3, 210, 90, 200),  # launched exactly at the end of the previous one: in time
+            task(4, 30_299, 1, 0),  # 29,999 ns later
+            task(5, 60_300, 1, 0),  # 30,000 ns later: too long for a start wait
+            task(6, 60_311, 9, None),  # its launch is unknown
         ]
     )
     assert ask(store, f"SELECT {GAPS} FROM stream_utilisation") == [
@@ -40,15 +40,15 @@ def test_gaps_are_told_apart_by_when_the_next_task_was_launched(make_store: Make
     ]
 
 
-def test_what_overlaps_on_a_stream_counts_once_and_leaves_no_gap(make_store: MakeStore) -> None:
+def test_overlapping_tasks_count_once_and_leave_no_gap(make_store: MakeStore) -> None:
     store = make_store(
         task=[
             task(1, 0, 100, None),
             task(2, 10, 20, None),
             task(3, 50, 60, 45),
-            task(4, 115, 5, 105),  # after its launch the long one still ran
+            task(4, 115, 5, 105),  # the long one still ran after its launch
             task(5, 0, 40, None, stream_id=8),
-            task(6, 130, 10, 125, kind="sync"),  # a wait is no work
+            task(6, 130, 10, 125, kind="sync"),  # a wait is not work
         ]
     )
     assert ask(store, f"SELECT {GAPS} FROM stream_utilisation") == [
@@ -57,7 +57,7 @@ def test_what_overlaps_on_a_stream_counts_once_and_leaves_no_gap(make_store: Mak
     ]
 
 
-def test_unfinished_tasks_are_counted_apart_and_streams_that_are_not_known_are_kept(make_store: MakeStore) -> None:
+def test_unfinished_tasks_are_counted_separately_and_unknown_streams_are_kept(make_store: MakeStore) -> None:
     store = make_store(
         task=[
             task(1, 0, 10, None, stream_id=None),
@@ -81,7 +81,7 @@ def span(id_: int, name: str, dur_ns: int | None, self_ns: int | None, **more: o
     return {"id": id_, "name": name, "start_ns": id_, "dur_ns": dur_ns, "self_ns": self_ns, **place}
 
 
-def test_ranges_of_one_name_are_summed_whole_and_without_what_lies_inside(make_store: MakeStore) -> None:
+def test_ranges_of_one_name_are_summed_with_and_without_children(make_store: MakeStore) -> None:
     store = make_store(
         range=[
             span(1, "aten::linear", 100, 30),

@@ -52,11 +52,11 @@ def with_crc(head: bytes) -> bytes:
     return head + zlib.crc32(head).to_bytes(4, "little")
 
 
-def test_the_file_header_becomes_these_bytes() -> None:
+def test_file_header_encodes_to_these_bytes() -> None:
     assert encode_file_header(HEADER).hex(" ") == with_crc(FILE_HEADER + SCHEMA_TEXT).hex(" ")
 
 
-def test_a_host_file_header_has_no_device() -> None:
+def test_host_file_header_has_no_device() -> None:
     encoded = encode_file_header(FileHeader(1, None, "host", 1_000_000_000, 0, 0, ()))
     assert encoded[32:40].hex(" ") == "ff ff ff ff 01 00 00 00"
     decoder = FrameDecoder()
@@ -65,11 +65,11 @@ def test_a_host_file_header_has_no_device() -> None:
     assert decoder.header.device_id is None
 
 
-def test_the_block_header_becomes_these_bytes() -> None:
+def test_block_header_encodes_to_these_bytes() -> None:
     assert encode_block_header(77, 16, 7, PAYLOAD).hex(" ") == with_crc(BLOCK_HEADER).hex(" ")
 
 
-def test_the_bytes_become_header_and_block() -> None:
+def test_bytes_decode_to_header_and_block() -> None:
     decoder = FrameDecoder()
     head = with_crc(FILE_HEADER + SCHEMA_TEXT)
     got = [*decoder.feed(head + with_crc(BLOCK_HEADER) + PAYLOAD), *decoder.finish()]
@@ -77,5 +77,5 @@ def test_the_bytes_become_header_and_block() -> None:
     assert got == [Block(77, 16, 2, 7, memoryview(PAYLOAD), len(head), 64, zlib.crc32(PAYLOAD))]
 
 
-def test_the_checksum_is_the_common_crc_32() -> None:
+def test_checksum_is_the_standard_crc_32() -> None:
     assert zlib.crc32(b"123456789") == 0xCBF43926

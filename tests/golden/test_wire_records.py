@@ -1,7 +1,7 @@
-"""The layout of each record type, byte by byte: a log that was written once can be read for ever.
+"""The layout of each record type, byte by byte, so that existing logs stay readable.
 
-Each line is a field, a value, and the hexadecimal bytes that stand in the file for it. A line that changes breaks
-every capture that exists; a new field goes at the end of its record, with a new line here.
+Each line is a field, a value, and the value's bytes in hexadecimal. Changing a line breaks all existing captures. Add
+new fields at the end of their record, with a new line here.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def golden_bytes(name: str) -> bytes:
     return b"".join(bytes.fromhex(part) for _, _, part in GOLDEN[name])
 
 
-def test_every_record_type_has_a_golden() -> None:
+def test_every_record_type_has_a_golden_layout() -> None:
     assert list(GOLDEN) == list(TAGS) == list(records())
 
 
@@ -347,7 +347,7 @@ def test_tag_and_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_values_become_these_bytes(name: str) -> None:
+def test_values_encode_to_these_bytes(name: str) -> None:
     schema = record(name)
     records_ = np.zeros(1, dtype_of(schema))
     for field, value, _ in GOLDEN[name]:
@@ -356,7 +356,7 @@ def test_values_become_these_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_these_bytes_become_the_values(name: str) -> None:
+def test_bytes_decode_to_these_values(name: str) -> None:
     schema, payload = record(name), golden_bytes(name)
     block = Block(schema.tag, len(payload), 1, 0, memoryview(payload), 0, 0, 0)
     decoded = decode_block(block, schema, schema)

@@ -1,5 +1,5 @@
-"""A second, slow and obvious reading of every source format: no code of the package, no rule file, no schema.
+"""A second reader of every source format, slow and simple, without code, rule files or schemas of the package.
 
-`tally` is what is compared; each other module adds up files of one format with the standard library alone; `stored`
-adds up what a store says of the same file. Both must agree to the nanosecond.
+`tally` has the sums to compare, `stored` computes them from a store, and each other module computes them from files of
+one format, with the standard library alone. Both must agree to the nanosecond.
 """

@@ -1,4 +1,4 @@
-"""Chrome's trace format, event by event: what becomes a slice, a moment, a sample or an arrow, and how long it is."""
+"""Chrome's trace format, event by event: the slices, markers, counter samples and flows, and their durations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from recount.tally import NS_OF_US, Tally, nanoseconds
 
 Event = dict[str, Any]
 
-#: Moments, whatever they are called: instants, and phases whose meaning is only in their args.
+#: Phases of markers: instants, and phases whose meaning is in their args.
 MOMENTS = "iIRnTpNODPvVcarmul(),=A"
 SLICE_STARTS, SLICE_ENDS = "BbS", "EeF"
-#: What an event may say without that being an argument.
+#: Keys of an event that are not args.
 _FIELDS = {"name", "ph", "cat", "pid", "tid", "bp", "s", "scope", "ts", "dur", "args", "id", "tts", "tdur"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 _TIME_UNITS = {"NS": Decimal(1), "US": NS_OF_US, "MS": Decimal(10**6), "SEC": Decimal(10**9)}
@@ -27,7 +27,7 @@ _TIME_UNITS = {"NS": Decimal(1), "US": NS_OF_US, "MS": Decimal(10**6), "SEC": De
 
 @dataclass
 class Slice:
-    """A slice as the source has it. `track`: what its begin and end have in common."""
+    """A slice in the source. `track`: the key shared by its begin and end."""
 
     track: tuple[Any, ...]
     category: str | None
@@ -41,7 +41,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Row:
-    """Where a slice goes. `step`: its number, where it is a step. `name`: what it is called, if not as its event."""
+    """The table and columns of a slice. `step`: its number if it is a step. `name`: its name if not the event's."""
 
     table: str
     kind: str | None
@@ -55,12 +55,12 @@ Classify = Callable[[Slice], Row]
 
 
 def plain(_: Slice) -> Row:
-    """Slices of a writer that is not known."""
+    """Slices of an unknown writer."""
     return Row("range", "annotation")
 
 
 def read(path: Path) -> Any:
-    """The document; of one whose end is missing, or that is lines, the list of events that can be read."""
+    """Parse the document; if it is truncated or has one event per line, return the list of readable events."""
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
@@ -74,12 +74,12 @@ def read(path: Path) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """A JSON text, its decimals exact."""
+    """Parse JSON text with exact decimals."""
     return json.loads(text, parse_float=Decimal, strict=False)
 
 
 def _elements(text: str) -> Iterator[Any]:
-    """The objects of lists that are not closed, follow each other, or are none: up to the first that is not whole."""
+    """The objects of unclosed, consecutive or missing lists, up to the first incomplete one."""
     decoder = json.JSONDecoder(parse_float=Decimal, strict=False)
     opening = re.match(r'\s*\{\s*"traceEvents"\s*:\s*\[', text)
     at = opening.end() if opening else 0
@@ -95,13 +95,13 @@ def _elements(text: str) -> Iterator[Any]:
 
 
 def events_of(document: Any) -> list[Event]:
-    """The events of a document."""
+    """Return the events of a document."""
     events = document.get("traceEvents", []) if isinstance(document, dict) else document
     return [event for event in events if isinstance(event, dict)]
 
 
 def number(value: object) -> Decimal | None:
-    """A number, also from a text."""
+    """A number, or the number in a string."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -111,7 +111,7 @@ def number(value: object) -> Decimal | None:
 
 
 def whole(value: object) -> int | None:
-    """A whole number of 64 bits, also from a text of digits."""
+    """A 64-bit integer, or one in a string of digits."""
     if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value, re.ASCII):
         return None
     found = number(value)
@@ -119,7 +119,7 @@ def whole(value: object) -> int | None:
 
 
 def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False) -> Tally:
-    """What the events add up to. `chains`: ids of arrows are not used again, all of an id are one chain."""
+    """Sum up the events. `chains`: flow IDs are not reused, so all events of an ID are one chain."""
     events = list(events)
     tally = Tally(event_count=len(events))
     unit = _unit(events)
@@ -144,7 +144,7 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
         assert args is not None
         track: tuple[Any, ...] = (pid, tid)
         thread = threads.get((pid, tid), tid)
-        if phase in "beSFnTp":  # a track of its own, which is called as its first event
+        if phase in "beSFnTp":  # a separate track, named like its first event
             track = _async_track(event)
             thread = asynchronous.setdefault(track, event.get("name"))
             pid = track[0]
@@ -166,7 +166,7 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
         elif phase in "stf":
             key = (event.get("cat"), event.get("name"), event.get("scope"), _id(event))
             arrows[key].append((ts_ns, "stf".index(phase), place))
-            if args or event.keys() - _FIELDS:  # an arrow has no args: they are kept in a moment at its end
+            if args or event.keys() - _FIELDS:  # a flow has no args: they are kept in a marker at its end
                 tally.moment(event.get("cat"), event.get("name"), ts_ns)
         else:
             tally.moment(event.get("cat"), event.get("name"), ts_ns)
@@ -182,7 +182,7 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
     rows = [classify(one) for one in slices]
     talks = any(row.kind == "collective" for row in rows)
     for one, row in zip(slices, rows, strict=True):
-        if row.kind == "reduce" and not talks:  # nothing but the step trace tells of the collectives
+        if row.kind == "reduce" and not talks:  # only the step trace has the collectives
             row = Row("task", "collective", step=row.step)
         name = one.name if row.name is None else row.name
         tally.slice((row.table, row.kind, row.device, row.stream, name), one.start_ns, one.dur_ns)
@@ -196,7 +196,7 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
 
 
 def _metadata(tally: Tally, event: Event) -> None:
-    """What no column holds is a moment without a time."""
+    """Metadata without a column is a marker without a timestamp."""
     named = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index"}
     named["thread_sort_index"] = "sort_index"
     key = named.get(str(event.get("name")))
@@ -208,7 +208,7 @@ def _metadata(tally: Tally, event: Event) -> None:
 
 
 def _blocks(tally: Tally, moments: list[tuple[int, int, str | None, Event]]) -> None:
-    """PyTorch's memory: blocks of one address of one device, those freed that were never seen, and what was before."""
+    """PyTorch's memory: blocks by device and address, freed blocks without an alloc, and memory allocated before."""
     live: dict[tuple[Any, ...], int] = defaultdict(int)
     before: dict[tuple[Any, ...], int] = {}
     for _, _, pid, args in sorted(moments, key=lambda moment: moment[:2]):
@@ -234,14 +234,14 @@ def _blocks(tally: Tally, moments: list[tuple[int, int, str | None, Event]]) -> 
 
 
 def _phase(event: Event) -> str:
-    """The first letter of ph; nothing where there is none that is known."""
+    """The first letter of ph; empty if it is missing or unknown."""
     phase = event.get("ph")
     letter = phase[0] if isinstance(phase, str) and phase else ""
     return letter if letter and letter in "XBEbeSFCstfM" + MOMENTS else ""
 
 
 def _unit(events: Iterable[Event]) -> Decimal:
-    """Nanoseconds of one unit of time: microseconds, unless a record of DFTracer's names another."""
+    """Nanoseconds per unit of time: microseconds, unless a DFTracer record specifies another unit."""
     for event in events:
         args = event.get("args")
         if event.get("name") == "CM" and isinstance(args, dict) and args.get("name") == "time_metric":
@@ -250,7 +250,7 @@ def _unit(events: Iterable[Event]) -> Decimal:
 
 
 def _names(events: Iterable[Event]) -> tuple[dict[Any, str], dict[Any, str]]:
-    """Processes and threads that metadata names."""
+    """Processes and threads with names in metadata."""
     processes, threads = {}, {}
     for event in events:
         args = event.get("args")
@@ -265,7 +265,7 @@ def _names(events: Iterable[Event]) -> tuple[dict[Any, str], dict[Any, str]]:
 
 
 def _text(value: object) -> str | None:
-    """Processes, threads and ids are what they are called: 1 and "1" are one and the same."""
+    """Processes, threads and IDs are equal if their text is: 1 and "1" are the same."""
     return None if value is None else str(value)
 
 
@@ -277,7 +277,7 @@ def _id(event: Event) -> str | None:
 
 
 def _async_track(event: Event) -> tuple[Any, ...]:
-    """Asynchronous slices belong together by category, scope and id; in their process, unless the id is global."""
+    """Async slices are matched by category, scope and ID, within their process unless the ID is global."""
     everywhere = event.get("id") is None and "global" in (event.get("id2") or {})
     return (
         None if everywhere else _text(event.get("pid")),
@@ -289,10 +289,10 @@ def _async_track(event: Event) -> tuple[Any, ...]:
 
 
 def _pair(begun: list[tuple[int, int, Event, Slice]], ended: list[tuple[int, int, Event]]) -> None:
-    """Gives begins their durations.
+    """Set the durations of begins.
 
-    A begin and the end of its name right behind it are a pair (RAF). Of the others, in order of time, an end takes
-    the last open begin of its name, and one without a name the last one.
+    A begin directly followed by the end of its name is a pair (RAF). Otherwise, by time, an end closes the last open
+    begin with its name, or the last one if it has no name.
     """
     ends = {place: (ts_ns, event) for ts_ns, place, event in ended}
     left = []
@@ -324,7 +324,7 @@ def _close(one: Slice, end_ns: int, end: Event) -> None:
 
 
 def _matched(points: list[tuple[int, int, int]], chains: bool) -> list[tuple[int, int]]:
-    """Arrows of one id: each step and end with the last start or step before it; a single start comes before all."""
+    """Flows of one ID: each step and end follows the last start or step before it; a single start precedes all."""
     single = sum(step == 0 for _, step, _ in points) == 1
     found = []
     source: int | None = None

@@ -1,4 +1,4 @@
-"""Runs of a store beside the recount of their files, and the differences that have a reason."""
+"""Compare runs of a store with the recount of their files, apart from the explained differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXPLAINED = Path(__file__).with_name("explained.txt")
 
 
 def explained() -> dict[tuple[str, str], int]:
-    """(file, table) → how many of its rows differ for a known reason."""
+    """(file, table) → number of rows that differ for a known reason."""
     lines = [line.split("|") for line in _EXPLAINED.read_text("utf-8").splitlines() if not line.startswith("#")]
     assert len(lines) <= 20
     assert all(len(line) == 4 and line[3].strip() for line in lines)
@@ -23,9 +23,9 @@ def explained() -> dict[tuple[str, str], int]:
 
 
 def disagreements(store: Path, counted: dict[Path, Tally], top: Path) -> list[str]:
-    """What differs between the runs of a store and the recount of the same files, but for what is explained.
+    """Return the unexplained differences between the runs of a store and the recount of their files.
 
-    A file without a run has nothing in it, or is a copy of another.
+    A file without a run is empty or a copy of another.
     """
     stored = tallies(store)
     with duckdb.connect(str(store), read_only=True) as connection:
@@ -50,7 +50,7 @@ def disagreements(store: Path, counted: dict[Path, Tally], top: Path) -> list[st
 
 
 def statistic(store: Path, key: str, report: str) -> dict[tuple[object, ...], tuple[int, ...]]:
-    """Two columns of a report with sums → count, total, shortest and longest, over all devices."""
+    """Two columns of a report with sums → count, total, minimum and maximum, over all devices."""
     query = f"SELECT {key}, sum(count), sum(total_ns), min(min_ns), max(max_ns) FROM {report} GROUP BY ALL"
     with duckdb.connect(str(store), read_only=True) as connection:
         rows = connection.execute(query).fetchall()
@@ -58,5 +58,5 @@ def statistic(store: Path, key: str, report: str) -> dict[tuple[object, ...], tu
 
 
 def sums(durations: Mapping[tuple[object, ...], list[int]]) -> dict[tuple[object, ...], tuple[int, ...]]:
-    """The same of durations."""
+    """Count, total, minimum and maximum of durations."""
     return {key: (len(durs), sum(durs), min(durs), max(durs)) for key, durs in durations.items()}

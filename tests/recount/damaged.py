@@ -1,4 +1,4 @@
-"""What is intact in a trace whose writer puts an event on each line: the lines that are sound JSON by themselves."""
+"""Recount of a damaged trace with one event per line: the lines that are valid JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recount.tally import Tally, nanoseconds
 
 
 def add_up(path: Path) -> Tally:
-    """A trace of a writer that is not known, line by line. Runs of NUL bytes are nothing."""
+    """Sum up a trace of an unknown writer, line by line, ignoring NUL bytes."""
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
         data = zlib.decompressobj(31).decompress(data)
@@ -28,6 +28,6 @@ def add_up(path: Path) -> Tally:
 
 
 def _fits(event: chrome.Event) -> bool:
-    """Whether 64 bits hold its time."""
+    """Whether its time fits 64 bits."""
     ts = chrome.number(event.get("ts"))
     return ts is None or abs(nanoseconds(ts)) < 2**62

@@ -1,4 +1,4 @@
-"""Furiosa's tables of spans: a record begins where three ids, a start and an end do, whatever its name is made of."""
+"""Furiosa's tables of spans: a record starts with three IDs, a start and an end, whatever its name contains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEFORE_NAME = 6
 
 
 def add_up(path: Path) -> Tally:
-    """The spans of a table, whole ones only. A name that is not quoted ends at its first comma or line feed."""
+    """The complete spans of a table. An unquoted name ends at its first comma or line feed."""
     tally = Tally()
     with path.open(encoding="utf-8", newline="") as file:
         text = file.read().replace("\r\n", "\n")

@@ -13,7 +13,7 @@ _NS_OF_S = Decimal(10**9)
 
 
 def add_up(path: Path) -> Tally:
-    """A task for each time on the device, named by its operator in the graph, and a range for each on the host."""
+    """Sum up a task per time on the device, named by its operator in the graph, and a range per time on the host."""
     tally = Tally()
     document = json.loads(path.read_text("utf-8"), parse_float=Decimal)
     operators = document["graph_exec"]["operator"]

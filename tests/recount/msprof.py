@@ -12,9 +12,9 @@ from recount.torch_npu import rows_of
 
 
 def add_up(folder: Path) -> tuple[Tally, dict[tuple[str, str], list[int]]]:
-    """What the tables add up to, and durations of kernels by type and core.
+    """Sum up the tables; return also the durations of kernels by type and core.
 
-    A row of task_time is that of op_summary with its device, stream, number and start, where there is one.
+    A row of task_time is the row of op_summary with its device, stream, number and start, if there is one.
     """
     tally = Tally()
     kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -34,13 +34,13 @@ def add_up(folder: Path) -> tuple[Tally, dict[tuple[str, str], list[int]]]:
             key = ("task", _kind(row["kernel_type"]), place[0], place[1], row["kernel_name"])
             tally.slice(key, start_ns, _us(row["task_time(us)"]))
     for row in _rows(folder, "step_trace"):
-        # The table says when forward propagation began, and not when the iteration did.
+        # The table has the start of forward propagation, not the start of the iteration.
         tally.steps.add((int(row["Iteration ID"]), None, _us(row["Iteration End(us)"])))
     return tally, kernels
 
 
 def _kind(kernel_type: str) -> str:
-    """Of tasks that are no operators: waits and records of events do no work, copies move data."""
+    """Kind of a task that is not an operator: event waits and records do no work, copies move data."""
     if re.match("EVENT|NOTIFY", kernel_type):
         return "sync"
     return "copy" if re.match("MEMCPY|SDMA", kernel_type) else "compute"

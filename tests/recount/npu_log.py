@@ -1,4 +1,4 @@
-"""Raw logs of the reference NPU, by struct: from docs/reference/raw-records.md and the schemas in the files."""
+"""Raw logs of the reference NPU, read with struct by docs/reference/raw-records.md and the schemas in the files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CORES = ("AI_CORE", "AI_VECTOR_CORE", "AI_CPU", "MIX_AIC", "MIX_AIV", "SDMA", "
 
 
 def records(capture: Path) -> dict[str, list[Record]]:
-    """The records of a sound capture by type, with the device of their file."""
+    """The records of an intact capture by type, with the device of their file."""
     found: dict[str, list[Record]] = defaultdict(list)
     for path in sorted(capture.rglob("*.bin"), key=lambda path: (path.parent, int(path.stem.split("_")[-1]))):
         device = re.search(r"device_(\d+)", str(path.relative_to(capture)))
@@ -51,11 +51,11 @@ def _of_file(data: bytes) -> Iterator[tuple[str, Record]]:
 
 
 def add_up(capture: Path) -> tuple[Tally, dict[tuple[object, ...], list[int]]]:
-    """What a sound capture adds up to, and the durations of its operators by type and core."""
+    """Sum up an intact capture; return also the durations of its operators by type and core."""
     tally = Tally()
     found = records(capture)
     texts = _texts(found["dictionary"])
-    start = found["capture"][0]  # a profile says again what it is once it knows the model
+    start = found["capture"][0]  # a profile writes the capture record again when it knows the model
     offset_ns = start["epoch_ns"] - start["host_ns"]
     clocks = {
         device: _Clock([sync for sync in found["sync"] if sync["device"] == device], offset_ns)
@@ -108,7 +108,7 @@ def _texts(parts: list[Record]) -> dict[int, str]:
 
 
 def _halves(both: list[Record], key: str, at: str) -> Iterator[tuple[Record, int, int | None]]:
-    """Begins, their field `at`, and that of their ends; None where the end is not there."""
+    """Begins, their field `at`, and that of their ends; None without an end."""
     begun: dict[tuple[Any, Any], Record] = {}
     for half in both:
         if half["event"] == 0:
@@ -121,9 +121,9 @@ def _halves(both: list[Record], key: str, at: str) -> Iterator[tuple[Record, int
 
 
 class _Clock:
-    """The device's clock, as docs/explanation/clock.md tells it: straight lines between its readings.
+    """The device clock by docs/explanation/clock.md: linear interpolation between its readings.
 
-    A reading that took more than four times as long as the median one is not used.
+    Readings that took more than four times the median are not used.
     """
 
     def __init__(self, syncs: list[Record], offset_ns: int) -> None:
@@ -139,11 +139,11 @@ class _Clock:
         self._offset_ns = offset_ns
 
     def ns(self, ticks: int) -> int:
-        """A reading of the counter as time of the wall clock."""
+        """Convert a reading of the device clock to wall-clock time."""
         place = max([0, *(number for number, (at, _) in enumerate(self._points[:-1]) if at <= ticks)])
         (t0, h0), (t1, h1) = self._points[place : place + 2]
         return floor(h0 + (ticks - t0) * Fraction(h1 - h0, t1 - t0)) + self._offset_ns
 
     def between(self, begin: int, end: int | None) -> int | None:
-        """How long it was from one reading to another."""
+        """Duration between two readings."""
         return None if end is None else self.ns(end) - self.ns(begin)

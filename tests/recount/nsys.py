@@ -21,7 +21,7 @@ _PUSH_POP, _START_END, _MARK = 59, 60, 34
 
 
 def add_up(path: Path) -> Tally:
-    """What a report adds up to; names of copies and waits are left out, which stand for numbers."""
+    """Sum up a report, without the names of copies and waits, which represent numbers."""
     tally = Tally()
     db = sqlite3.connect(path)
     texts = dict(db.execute("SELECT id, value FROM StringIds"))
@@ -66,7 +66,7 @@ def add_up(path: Path) -> Tally:
 
 
 def without_titles(tally: Tally) -> Tally:
-    """The same, but for the names of copies, fills and waits."""
+    """The sums without the names of copies, fills and waits."""
     found = replace(tally, slices=defaultdict(Slices))
     for (table, kind, *place, name), one in tally.slices.items():
         found.slices[(table, kind, *place, None if kind in ("copy", "sync") else name)].add(one)

@@ -1,4 +1,4 @@
-"""Our own exports, counted in their files, and what a run adds up to as ranges, which is all that protobuf keeps."""
+"""traceconv's exports, summed up from their files, and a run summed up as ranges, which is all that protobuf keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {"task": "kind", "api": "level", "range": "kind"}
 
 
 def count_chrome(path: Path) -> Tally:
-    """What docs/how-to/export-a-timeline.md says of each event: its table is that of its thread."""
+    """The table of each event is that of its thread (docs/how-to/export-a-timeline.md)."""
     tally = Tally()
     document = json.loads(path.read_text("utf-8"), parse_float=Decimal)
     base_ns = int(document["otherData"]["base_ns"])
@@ -64,10 +64,10 @@ def count_chrome(path: Path) -> Tally:
 
 
 def as_ranges(store: Path, run: int, tally: Tally) -> Tally:
-    """What a run adds up to when every slice is a range, a step too, and there are no tables but those of protobuf.
+    """Sum up a run as a Perfetto trace keeps it: every slice is a range, including steps.
 
-    Arrows begin and end at the start of their slices; those without a slice at an end are left out, and so are
-    markers without a time.
+    Flows start and end at the start of their slices. Flows without a slice at an end and markers without a timestamp
+    are not exported.
     """
     found = Tally()
     several = Counter(track for track, _ in tally.counters)
@@ -99,7 +99,7 @@ def as_ranges(store: Path, run: int, tally: Tally) -> Tally:
 
 
 def _sums_of_memory(store: Path, run: int, tally: Tally) -> None:
-    """Bytes in blocks and in segments of each device, at each moment at which they change."""
+    """Bytes in blocks and in segments of each device, at each time when they change."""
     with duckdb.connect(str(store), read_only=True) as connection:
         blocks = connection.execute(
             "SELECT device_id, kind, alloc_ns, free_ns, size_bytes FROM memory WHERE run_id = ?", [run]

@@ -1,6 +1,6 @@
-"""Perfetto traces by Perfetto's own message classes: packet after packet, each in the state of its sequence.
+"""Perfetto traces, read with Perfetto's message classes: each packet in the state of its sequence.
 
-What a packet says is made an event of the trace format in JSON; from there on both add up alike.
+Packets are converted to events of the JSON trace format, which are summed up by the same code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recount.tally import Tally
 
 _MONOTONIC, _BOOTTIME = 3, 6
 _NEEDS_STATE, _CLEARED = 2, 1
-#: In exports of ours: what was added to all times, and numbers of arrows that are drawn from their end.
+#: In traceconv's exports: the offset of all times, and IDs of flows that are drawn from their end.
 _SHIFT = "traceconv-shift_ns"
 _LEADS_BACK = 1 << 62
 _PHASES = {1: "B", 2: "E", 3: "i", 4: "C"}
@@ -30,13 +30,13 @@ _PHASES = {1: "B", 2: "E", 3: "i", 4: "C"}
 
 @dataclass
 class _Sequence:
-    """What a sequence of packets knows."""
+    """State of a packet sequence."""
 
     valid: bool = False
     defaults: Any = None
     names: dict[int, str] = field(default_factory=dict)
     categories: dict[int, str] = field(default_factory=dict)
-    #: Own clocks: (unit in ns, adds up, reading in ns, snapshot)
+    #: Own clocks: (unit in ns, incremental, reading in ns, snapshot)
     clocks: dict[int, Any] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     thread: Any = None
@@ -45,7 +45,7 @@ class _Sequence:
 
 
 class _Clocks:
-    """Readings of clocks at the same moments."""
+    """Simultaneous readings of clocks."""
 
     def __init__(self, packets: Iterable[Any]) -> None:
         self.trace_clock = 0
@@ -62,7 +62,7 @@ class _Clocks:
         self.trace_clock = self.trace_clock or _BOOTTIME
 
     def moved(self, clock: int, ns: int) -> int | None:
-        """A time in the trace clock, over the fewest clocks; as it is, where no snapshot has the clock."""
+        """Convert a time to the trace clock through the fewest clocks; unchanged if no snapshot has the clock."""
         ways = [(clock, ns)]
         seen = {clock}
         while ways:
@@ -79,7 +79,7 @@ class _Clocks:
 
 
 def packets_of(path: Path) -> list[Any]:
-    """The packets of a trace, unpacked."""
+    """The packets of a trace, decompressed."""
     trace = protos.Trace()
     trace.ParseFromString(path.read_bytes())
     return list(_unpacked(trace.packet))
@@ -96,7 +96,7 @@ def _unpacked(packets: Iterable[Any]) -> Iterator[Any]:
 
 
 def add_up(path: Path) -> Tally:
-    """What a trace adds up to."""
+    """Sum up a trace."""
     packets = packets_of(path)
     one = _Reading(packets)
     is_ours = any(said.name == _SHIFT for packet in packets for said in packet.chrome_events.metadata)
@@ -113,13 +113,13 @@ def add_up(path: Path) -> Tally:
 
 
 def shift_of(path: Path) -> int:
-    """What an export of ours added to all times."""
+    """The offset that an export of traceconv added to all times."""
     said = [one for packet in packets_of(path) for one in packet.chrome_events.metadata]
     return next((one.int_value for one in said if one.name == _SHIFT), 0)
 
 
 class _Reading:
-    """One trace, while it is read."""
+    """State of reading a trace."""
 
     def __init__(self, packets: list[Any]) -> None:
         self.events: list[Event] = []
@@ -134,7 +134,7 @@ class _Reading:
                 known.MergeFrom(said)
 
     def take(self, packet: Any) -> None:
-        """Brings the sequence up to date, then takes the event."""
+        """Update the sequence, then process the event."""
         sequence = self._sequences[packet.trusted_packet_sequence_id]
         if packet.previous_packet_dropped and not packet.first_packet_on_sequence:
             sequence.valid = False
@@ -233,7 +233,7 @@ class _Reading:
             listed = list(tracks) or (list(getattr(defaults, usual)) if defaults is not None else [])
             for uuid, value in zip(listed, values, strict=False):
                 kind = self._tracks[uuid].counter.type if uuid in self._tracks else 0
-                if kind not in (1, 2) or phase == "C":  # of a thread: a column of the slice
+                if kind not in (1, 2) or phase == "C":  # thread time: a column of the slice
                     self._sample(sequence, uuid, value, ts_ns)
 
     def _sample(self, sequence: _Sequence, uuid: int, value: float, ts_ns: int) -> None:
@@ -246,7 +246,7 @@ class _Reading:
         self.events.append({"ph": "C", "name": name, "ts": Decimal(ts_ns) / 1000, "args": args})
 
     def _track(self, sequence: _Sequence, event: Any) -> tuple[int, Any, Any]:
-        """The track's number, and what tells it apart: process and thread, or its number."""
+        """The track's UUID and its key: process and thread, or the UUID."""
         uuid = event.track_uuid
         if not event.HasField("track_uuid") and sequence.defaults is not None:
             uuid = sequence.defaults.track_event_defaults.track_uuid

@@ -1,4 +1,4 @@
-"""Random Perfetto traces by Perfetto's own message classes, with all that makes one packet depend on others."""
+"""Random Perfetto traces encoded by Perfetto's message classes, with all dependencies between packets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T0 = 10**15
 
 
 class _Writer:
-    """One sequence. `ns`: what its clock in use shows."""
+    """A packet sequence. `ns`: reading of its current clock."""
 
     def __init__(self, trace: Any, random: Random, number: int) -> None:
         self._trace, self._random, self._number = trace, random, number
@@ -23,7 +23,7 @@ class _Writer:
         self.ns = _T0 + random.randrange(10**6)
 
     def packet(self, ns: int | None = None, *, named: bool = True) -> Any:
-        """A packet of the sequence, at a time; `named`: it may say its clock itself."""
+        """Add a packet at a time. `named`: it may specify its clock."""
         packet = self._trace.packet.add()
         packet.trusted_packet_sequence_id = self._number
         if ns is None:
@@ -31,14 +31,14 @@ class _Writer:
         packet.timestamp = ns
         if self.clock == 64:
             packet.timestamp, self._last = ns - self._last, ns
-        elif self.clock == 65:  # in microseconds, from a moment of its own
+        elif self.clock == 65:  # in microseconds, from its own origin
             packet.timestamp = (ns - _T0) // 1000
         if self.clock != 6 and named and self._random.random() < 0.3:
             packet.timestamp_clock_id = self.clock
         return packet
 
     def clear(self) -> None:
-        """The state is forgotten, and what is needed again is said again."""
+        """Clear the state, and write again what is needed."""
         self._known.clear()
         packet = self.packet()
         if self._random.random() < 0.5:
@@ -59,7 +59,7 @@ class _Writer:
         self._last = self.ns
 
     def intern(self, packet: Any, kind: str, text: str) -> int:
-        """The number of a text, which the packet says where it is new; now and then it is never said."""
+        """The interned ID of a text, defined in the packet if it is new; sometimes the definition is missing."""
         if (kind, text) not in self._known:
             self._known[kind, text] = len(self._known) + 1
             if self._random.random() < 0.95:
@@ -68,7 +68,7 @@ class _Writer:
         return self._known[kind, text]
 
     def event(self, kind: int) -> tuple[Any, Any]:
-        """A packet with an event."""
+        """Add a packet with an event."""
         self.ns += self._random.randrange(5000)
         packet = self.packet(self.ns)
         if self._random.random() < 0.9:
@@ -79,7 +79,7 @@ class _Writer:
 
 
 def write(path: Path, seed: int) -> Path:
-    """A trace of some sequences that write by turns: few events, or enough that they are read together."""
+    """A trace of sequences that write in turns: few events, or enough that they are read in batches."""
     random = Random(seed)
     trace = protos.Trace()
     _describe(trace, random)
@@ -122,7 +122,7 @@ def _one(random: Random, writer: _Writer) -> None:
         writer.clear()
     elif choice < 0.05:
         writer.packet().previous_packet_dropped = 1
-    elif choice < 0.08:  # a packet of another kind, whose time counts all the same
+    elif choice < 0.08:  # another kind of packet, whose timestamp still counts
         writer.packet(writer.ns).track_descriptor.uuid = 300
     elif choice < 0.2:
         _, event = writer.event(4)
@@ -165,7 +165,7 @@ def _words(random: Random, writer: _Writer, packet: Any, event: Any) -> None:
 
 
 def _legacy(random: Random, packet: Any, event: Any) -> None:
-    """An event of the old form: trace JSON in protobuf."""
+    """An event of the legacy form: trace JSON in protobuf."""
     event.name = f"old {random.randrange(3)}"
     event.categories.append("old")
     event.legacy_event.phase = ord(random.choice("XXIbenSF"))

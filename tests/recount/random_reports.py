@@ -1,4 +1,4 @@
-"""Small reports of Nsight Systems and profiles of speedscope, each another one by its seed."""
+"""Random small files of Nsight Systems, speedscope and other formats, by seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsys_builder import call, global_tid, insert, kernel, new_report
 
 
 def write_nsys(path: Path, seed: int) -> Path:
-    """Two processes that use the same correlation ids, two devices, a few streams; rows in no order."""
+    """Two processes with equal correlation IDs, two devices, a few streams; rows in random order."""
     random = Random(seed)
     base = random.choice([0, 5, 10**9, 4_000_000_000_000_000_001])
     db = new_report(path)
@@ -72,7 +72,7 @@ def write_nsys(path: Path, seed: int) -> Path:
 
 
 def write_speedscope(path: Path, seed: int) -> Path:
-    """Evented and sampled profiles, in a unit each."""
+    """Evented and sampled profiles, each in its unit."""
     random = Random(seed)
     frames = [{"name": random.choice(["main", "load", "f", "é<T>"])} for _ in range(4)]
     profiles: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ _FURIOSA_NAMES = (
 
 
 def write_furiosa(path: Path, seed: int) -> Path:
-    """A table as the native writer leaves it, which quotes nothing; every third one is cut in its last line."""
+    """A table of the native writer, which doesn't quote; every third one is truncated in its last line."""
     rng = Random(seed)
     start = 1_700_000_000_000_000_000
     lines = [_FURIOSA_HEAD]
@@ -143,7 +143,7 @@ def write_furiosa(path: Path, seed: int) -> Path:
 
 
 def write_megengine(path: Path, seed: int) -> Path:
-    """A profile of a static graph; some operators never ran, some are of another node too."""
+    """A profile of a static graph; some operators never ran, some also belong to another node."""
     rng = Random(seed)
     operators = {str(one): {"name": f"op{one % 4}", "type": "Elemwise"} for one in range(12)}
     sides: dict[str, dict[str, object]] = {"device": {}, "host": {}}
@@ -161,7 +161,7 @@ def write_megengine(path: Path, seed: int) -> Path:
 
 
 def write_msprof(folder: Path, seed: int) -> Path:
-    """Tables of one or two devices: operators on streams, collectives without one, events and copies beside them."""
+    """Tables of one or two devices: operators on streams, collectives without one, events and copies."""
     random = Random(seed)
     out = folder / f"PROF_{seed}" / "mindstudio_profiler_output"
     out.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Small Chrome traces of several writers, each another one by its seed: as odd as files in the wild are."""
+"""Random small Chrome traces of several writers, by seed, as irregular as real files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Members = dict[str, str]
 
 
 def write(folder: Path, seed: int) -> tuple[Path, Classify, bool]:
-    """A trace file: its path, what its slices are, and whether all arrows of an id are one chain."""
+    """Write a trace file; return its path, its classifier, and whether all flow events of an ID are one chain."""
     random = Random(seed)
     name = random.choice(sorted(_WRITERS))
     slices, classify, keys, heads = _WRITERS[name]
@@ -47,11 +47,11 @@ def _document(random: Random, events: Sequence[Members], keys: str) -> str:
         return f'{{"traceEvents": [{body}]{behind}}}'
     if kind < 0.8:
         return f"[{body}]"
-    return f"[{body}{random.choice(['', ',', chr(10)])}"  # left open
+    return f"[{body}{random.choice(['', ',', chr(10)])}"  # no end
 
 
 def _events(random: Random, slices: Callable[[Random], Members]) -> list[Members]:
-    """Slices, moments, samples and arrows, in order of time or not."""
+    """Slices, markers, counter samples and flows, sometimes sorted by time."""
     count = random.choice([0, 1, 3, 20, 60])
     base = random.choice([0, 0, 1, -500, 1_720_000_000_123_456, -(10**12), 4_000_000_000_000_000])
     span = random.choice([1, 10, 200, 10**6])
@@ -137,7 +137,7 @@ def _bit(random: Random) -> int:
 
 
 def _time(random: Random, spelling: str, value: int) -> str:
-    """A time of `value` microseconds or a little more, as one writer or the other spells it."""
+    """A time of `value` microseconds or slightly more, in a format of one of the writers."""
     if spelling == "whole":
         return str(value)
     fraction = random.choice(["", ".0", ".5", ".001", ".25", ".999", ".1234", ".0005", ".123456789"])
@@ -148,7 +148,7 @@ def _time(random: Random, spelling: str, value: int) -> str:
 
 
 def _spoil(random: Random, event: Members) -> None:
-    """What is missing or odd in one of a few events."""
+    """Randomly remove or change a key of an event."""
     if random.random() < 0.85:
         return
     what = random.choice(["dur", "ts", "pid", "tid", "args", "name", "cat", "null", "below", "text", "ph"])
@@ -172,7 +172,7 @@ def _id(random: Random) -> Members:
 
 
 def _number(random: Random, most: int) -> str:
-    """A small number as args have them."""
+    """A small number for args."""
     value = random.randrange(most)
     return random.choices(
         [str(value), f'"{value}"', f"{value}.0", "null", '"none"', "true", f"{value}.5", "{}"],
@@ -181,12 +181,12 @@ def _number(random: Random, most: int) -> str:
 
 
 def _args(random: Random, **members: str) -> str:
-    """An object of most of these members."""
+    """An object with most of these members."""
     return "{" + ",".join(f'"{key}":{text}' for key, text in members.items() if random.random() < 0.95) + "}"
 
 
 def _place(random: Random) -> Members:
-    """A process and a thread: numbers, or texts of them, or names."""
+    """A process and a thread: numbers, strings of numbers, or names."""
     pid = random.choice(["1", '"1"', "2", "0", '"main"'])
     tid = random.choice(["1", '"1"', "7", "0", "-1", '"stream 7"', "4294967296123"])
     return {"pid": pid, "tid": tid}
@@ -365,7 +365,7 @@ def _tensorflow(random: Random) -> Members:
     }
 
 
-#: Name → its slices, what they are, keys around the events by which it is known, and metadata.
+#: Name → slices, their writer, top-level keys that identify the writer, and metadata.
 _WRITERS: dict[str, tuple[Callable[[Random], Members], Classify, str, Callable[[Random], list[Members]]]] = {
     "kineto": (_kineto, writers.kineto, '"schemaVersion":1,"deviceProperties":[]', _nothing),
     "mtia": (_mtia, writers.kineto, '"deviceProperties":[]', _nothing),

@@ -1,4 +1,4 @@
-"""JSON results of rocprofv3, record by record, as its schema documents them."""
+"""JSON results of rocprofv3, record by record, by its documented schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GPU = 2
 
 
 def add_up(path: Path) -> Tally:
-    """What the results add up to: work of devices, calls and ranges."""
+    """Sum up the results: device work, calls and ranges."""
     tally = Tally()
     data = path.read_bytes()
     document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)

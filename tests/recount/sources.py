@@ -1,4 +1,4 @@
-"""Which files are counted, and as what: the writer of each, by where it lies."""
+"""The files to recount, with the writer of each by its path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recount import chrome, furiosa_csv, megengine_static, perfetto, writers
 from recount.chrome import Classify
 from recount.tally import Tally
 
-#: Folders and files of shared/conformance with Chrome traces, and what their slices are.
+#: Folders and files of shared/conformance with Chrome traces, and their writers.
 CHROME: dict[str, Classify] = {
     "real/ascend/msprof_analyze_trace_view.json": writers.ascend,
     "real/ascend/torch_npu_level1_rank1/trace_view.json": writers.ascend,
@@ -28,7 +28,7 @@ CHROME: dict[str, Classify] = {
     "seed_systems/megengine": writers.megengine,
     "seed_systems/raf": writers.raf,
 }
-#: Among them, files that are no traces.
+#: Files among them that are not traces.
 _OTHERS = (
     "dynamic_shape_info_0.json",
     "seed_tables.json",
@@ -48,12 +48,12 @@ def chrome_traces(shared: Path) -> dict[Path, Classify]:
 
 
 def count(path: Path, classify: Classify) -> Tally:
-    """What a Chrome trace adds up to. MegEngine doesn't use an id of an arrow again."""
+    """Sum up a Chrome trace. MegEngine doesn't reuse flow IDs."""
     events = chrome.events_of(chrome.read(path))
     return chrome.add_up(events, classify, chains=classify is writers.megengine)
 
 
-#: Files of other formats, and what adds them up.
+#: Files of other formats, and the function that sums them up.
 OTHERS: dict[str, Callable[[Path], Tally]] = {
     "perfetto_proto/*/trace.pftrace": perfetto.add_up,
     "seed_systems/furiosa/*.csv": furiosa_csv.add_up,

@@ -1,4 +1,4 @@
-"""Profiles of speedscope: what is open from one event or sample to the next."""
+"""speedscope profiles: the frames that are open from one event or sample to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "secon
 
 
 def add_up(path: Path) -> Tally:
-    """What the profiles add up to: a slice for each time that a frame was entered."""
+    """Sum up the profiles: a slice for each time that a frame was entered."""
     tally = Tally()
     document = json.loads(path.read_text("utf-8"), parse_float=Decimal)
     frames = [frame["name"] for frame in document["shared"]["frames"]]
@@ -33,7 +33,7 @@ def add_up(path: Path) -> Tally:
                 else:
                     leave(len(stack) - 1, at_ns)
             continue
-        # A moment is the start and the sum of the weights up to it, each of both rounded once.
+        # A time is the start plus the sum of weights up to it, each rounded once.
         start_ns, passed = nanoseconds(profile["startValue"], unit), Decimal(0)
         for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
             at_ns = start_ns + nanoseconds(passed, unit)

@@ -1,4 +1,4 @@
-"""What a store says of its runs, added up by plain SQL."""
+"""The runs of a store, summed up by plain SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recount.tally import Slices, Tally
 
 
 def tallies(store: Path) -> dict[int, Tally]:
-    """Run → what its rows add up to."""
+    """Run → sums of its rows."""
     with duckdb.connect(str(store), read_only=True) as connection:
 
         def rows(sql: str) -> list[tuple]:  # type: ignore[type-arg]
@@ -38,7 +38,7 @@ def tallies(store: Path) -> dict[int, Tally]:
             samples.whole_count += whole is not None
             samples.whole_sum += whole or 0
         for run, category, name, count, ts_ns in rows(
-            # What metadata says holds at no moment.
+            # Markers of metadata have no timestamp.
             "SELECT run_id, category, name, count(*), sum(if(category = '__metadata', 0, ts_ns))::HUGEINT FROM marker "
             "GROUP BY ALL"
         ):

@@ -1,4 +1,4 @@
-"""What a trace adds up to: rows, nanoseconds and values by table and by all that tells rows apart."""
+"""Sums of a trace: rows, nanoseconds and values, by table and key."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from math import fsum
 from typing import Any
 
-#: Times are whole nanoseconds; what is finer is rounded, half to even (docs/reference/diagnostics.md, fine_time).
+#: Times are integer nanoseconds; finer ones are rounded, half to even (docs/reference/diagnostics.md, fine_time).
 NS_OF_US = Decimal(1000)
 
 
 def nanoseconds(microseconds: Decimal | int, unit: Decimal = NS_OF_US) -> int:
-    """A time of the source, exactly."""
+    """An exact time of the source."""
     return int((Decimal(microseconds) * unit).to_integral_value(ROUND_HALF_EVEN))
 
 
 @dataclass
 class Slices:
-    """`timed`: how many have a duration."""
+    """`timed`: number of rows with a duration."""
 
     count: int = 0
     timed: int = 0
@@ -28,7 +28,7 @@ class Slices:
     dur_ns: int = 0
 
     def add(self, other: Slices) -> None:
-        """Adds what is counted in another."""
+        """Add the sums of another."""
         self.count += other.count
         self.timed += other.timed
         self.start_ns += other.start_ns
@@ -37,7 +37,7 @@ class Slices:
 
 @dataclass
 class Samples:
-    """Values of a series, and those that are whole numbers."""
+    """Values of a series, and the integer ones."""
 
     count: int = 0
     ts_ns: int = 0
@@ -46,7 +46,7 @@ class Samples:
     values: list[float] = field(default_factory=list)
 
     def add(self, other: Samples) -> None:
-        """Adds what is counted in another."""
+        """Add the sums of another."""
         self.count += other.count
         self.ts_ns += other.ts_ns
         self.whole_count += other.whole_count
@@ -54,13 +54,13 @@ class Samples:
         self.values += other.values
 
     def shown(self) -> tuple[object, ...]:
-        """What is compared: sums that do not depend on the order."""
+        """The sums to compare, independent of the order."""
         return self.count, self.ts_ns, self.whole_count, self.whole_sum, fsum(self.values)
 
 
 @dataclass
 class Tally:
-    """What was counted in one file. `event_count`: of a Chrome trace, all its events."""
+    """Sums of one file. `event_count`: all events of a Chrome trace."""
 
     event_count: int = 0
     #: (table, kind, device, stream, name)
@@ -69,7 +69,7 @@ class Tally:
     counters: dict[tuple[Any, ...], Samples] = field(default_factory=lambda: defaultdict(Samples))
     #: (category, name): count, sum of ts
     markers: dict[tuple[Any, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    #: (category, name): count, sum of the arrows' lengths
+    #: (category, name): count, sum of the flows' durations
     flows: dict[tuple[Any, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     #: (iteration, start, end)
     steps: set[tuple[Any, ...]] = field(default_factory=set)
@@ -77,7 +77,7 @@ class Tally:
     memory: dict[tuple[Any, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def slice(self, key: tuple[Any, ...], start_ns: int, dur_ns: int | None) -> None:
-        """Adds one row of task, api or range."""
+        """Add a row of task, api or range."""
         found = self.slices[key]
         found.count += 1
         found.start_ns += start_ns
@@ -85,7 +85,7 @@ class Tally:
         found.dur_ns += dur_ns or 0
 
     def sample(self, key: tuple[Any, ...], ts_ns: int, value: Decimal | int) -> None:
-        """Adds one row of counter."""
+        """Add a row of counter."""
         found = self.counters[key]
         found.count += 1
         found.ts_ns += ts_ns
@@ -95,25 +95,25 @@ class Tally:
             found.whole_sum += int(value)
 
     def moment(self, category: str | None, name: str | None, ts_ns: int | None) -> None:
-        """Adds one row of marker."""
+        """Add a row of marker."""
         found = self.markers[category, name]
         found[0] += 1
         found[1] += ts_ns or 0
 
     def arrow(self, category: str | None, name: str | None, length_ns: int) -> None:
-        """Adds one row of flow."""
+        """Add a row of flow."""
         found = self.flows[category, name]
         found[0] += 1
         found[1] += length_ns
 
     def block(self, key: tuple[Any, ...], size_bytes: int) -> None:
-        """Adds one row of memory."""
+        """Add a row of memory."""
         found = self.memory[key]
         found[0] += 1
         found[1] += size_bytes
 
     def without_devices(self) -> Tally:
-        """The same without memory, whatever device a row is of, or file and stream a counter: those are in brackets."""
+        """The sums without memory, devices of rows, and the file and stream of counters (in brackets)."""
         found = Tally(markers=self.markers, flows=self.flows, steps=self.steps)
         for (track, series), samples in self.counters.items():
             found.counters[re.sub(r" \(.*\)$", "", str(track)), series].add(samples)
@@ -122,7 +122,7 @@ class Tally:
         return found
 
     def moved(self, ns: int) -> Tally:
-        """The same, with every time moved by a number of nanoseconds."""
+        """The sums with all times shifted by a number of nanoseconds."""
         found = Tally(flows=self.flows, steps={(step, *(at + ns for at in ends)) for step, *ends in self.steps})
         for key, one in self.slices.items():
             found.slices[key] = Slices(one.count, one.timed, one.start_ns + ns * one.count, one.dur_ns)
@@ -134,7 +134,7 @@ class Tally:
         return found
 
     def shown(self) -> dict[tuple[Any, ...], Any]:
-        """Everything, as one flat dictionary."""
+        """All sums, as one flat dictionary."""
         flat: dict[tuple[Any, ...], Any] = {
             key: (one.count, one.timed, one.start_ns, one.dur_ns) for key, one in self.slices.items()
         }
@@ -146,7 +146,7 @@ class Tally:
 
 
 def differences(counted: Tally, stored: Tally) -> list[tuple[str, str]]:
-    """(table, what differs) of each row of the sums that is not the same on both sides."""
+    """(table, difference) for each key whose sums differ."""
     ours, theirs = counted.shown(), stored.shown()
     return [
         (str(key[0]), f"{key[1:]}: counted {ours.get(key)}, stored {theirs.get(key)}")

@@ -1,4 +1,4 @@
-"""Output folders of torch_npu: the timeline, and the tables beside it, row by row."""
+"""Output folders of torch_npu: the timeline and its tables, row by row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from recount import chrome, writers
 from recount.tally import Tally, nanoseconds
 
-#: A row and a slice of the timeline are one kernel when they begin less than this apart: some writers round moments.
+#: A row and a slice of the timeline are one kernel if their starts differ by less: some writers round times.
 _NEAR_NS = 1000
 _COUNTERS = ("memory_record.csv", "npu_module_mem.csv")
 Row = dict[str, str]
@@ -20,10 +20,10 @@ Row = dict[str, str]
 
 @dataclass
 class Recording:
-    """What a folder adds up to, its devices and memory left out.
+    """Sums of a folder, without devices and memory.
 
-    kernels  durations by type and core, but for collectives
-    blocks   how many blocks the table of memory lists, their bytes, and the most that it says was in use
+    kernels  durations by type and core, without collectives
+    blocks   count and bytes of the blocks in the memory table, and its largest use
     """
 
     tally: Tally
@@ -32,7 +32,7 @@ class Recording:
 
 
 def add_up(folder: Path) -> Recording:
-    """A folder, counted."""
+    """Sum up a folder."""
     timeline = folder / "trace_view.json"
     tally = Tally()
     slices: list[chrome.Slice] = []
@@ -81,7 +81,7 @@ def _blocks(rows: list[Row]) -> tuple[int, int, int]:
 
 
 def calls(folder: Path) -> dict[tuple[str | None, str], list[int]]:
-    """Durations of the timeline's calls into CANN, by layer and name."""
+    """Durations of the timeline's CANN calls, by layer and name."""
     found: dict[tuple[str | None, str], list[int]] = defaultdict(list)
 
     def note(one: chrome.Slice) -> chrome.Row:
@@ -95,7 +95,7 @@ def calls(folder: Path) -> dict[tuple[str | None, str], list[int]]:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The rows of a table; none where there is no such file."""
+    """The rows of a table; none without the file."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -103,9 +103,9 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def _matched(rows: list[Row], slices: list[chrome.Slice]) -> dict[int, Row]:
-    """Slice → its row, for those that have one.
+    """Slice → its row, if it has one.
 
-    A row and a slice have one name, one stream where both say it, and begin at about the same time.
+    They have the same name, the same stream if both have one, and start at about the same time.
     """
     named: dict[str | None, list[int]] = defaultdict(list)
     for place, one in enumerate(slices):

@@ -1,4 +1,4 @@
-"""Who wrote a Chrome trace, and what its slices are: written from what the writers document, not from the rules."""
+"""The slices of each writer of Chrome traces, by the writers' documentation rather than the rule files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from recount.chrome import Row, Slice, whole
 
 _COLLECTIVE = ("nccl", "rccl", "Nccl", "ncclDev", "mscclpp")
-#: What Ascend calls tasks that compute nothing, with "_" for blanks.
+#: Ascend's names of tasks that don't compute, with "_" for spaces.
 _NO_WORK = frozenset(
     ("EVENT_RECORD", "EVENT_WAIT", "EVENT_RESET", "NOTIFY_RECORD", "NOTIFY_WAIT", "CAPTURE_RECORD", "CAPTURE_WAIT",
      "WRITE_VALUE", "PLACE_HOLDER", "MODEL_EXECUTE", "MODEL_MAINTAINCE", "END_GRAPH", "PROFILING_ENABLE",
@@ -25,7 +25,7 @@ def _any_case(name: str | None, *words: str) -> bool:
 
 
 def kineto(one: Slice) -> Row:
-    """PyTorch: the category tells; device and stream stand in args."""
+    """PyTorch: by category; device and stream are in args."""
     category, name = one.category, one.name
     device, stream = whole(one.args.get("device")), whole(one.args.get("stream"))
     if category in ("mtia_ccp_events", "kernel") and name in ("event_wait", "event_record"):
@@ -57,7 +57,7 @@ def kineto(one: Slice) -> Row:
 
 
 def ascend(one: Slice) -> Row:
-    """torch_npu and msprof: the process tells the layer, the thread the stream."""
+    """torch_npu and msprof: the process is the layer, the thread is the stream."""
     name, process, thread = one.name or "", one.process or "", one.thread or ""
     step = re.fullmatch(r"ProfilerStep#(\d+)", name)
     if step and one.category in ("user_annotation", "cpu_op"):
@@ -78,10 +78,10 @@ def ascend(one: Slice) -> Row:
     if process in ("HCCL", "Communication"):
         if re.fullmatch("Group .*|(.* )?Communication( .*)?", thread):
             return Row("task", "collective")
-        if thread.startswith("Plane "):  # parts of a collective, which streams of Ascend Hardware show as tasks
+        if thread.startswith("Plane "):  # parts of a collective that is a task on a stream of Ascend Hardware
             return _ANNOTATION
     if process == "CANN":
-        # LAYER@CALL: msprof's tables have the call alone, and the layer as args say it.
+        # LAYER@CALL: msprof's tables have only the call, and the layer of args.
         layer, at, call = name.partition("@")
         levels = {"AscendCL": "acl", "Model": "model", "GE": "model", "Node": "node", "ACLNN": "node"}
         level = one.args.get("level") or {**levels, "Runtime": "runtime"}.get(layer if at else "")
@@ -96,7 +96,7 @@ def ascend(one: Slice) -> Row:
 
 
 def tensorflow(one: Slice) -> Row:
-    """What is on a GPU's numbered stream is a task; stream:all and memcpy say the same again."""
+    """Slices on a GPU's numbered stream are tasks; stream:all and memcpy repeat them."""
     stream = re.fullmatch(r"/(?:device:GPU|gpu):(\d+)/stream:(\d+) Compute", one.process or "")
     if one.category == "Op" and stream:
         copies = _any_case(one.name, "memcpy", "memset")
@@ -107,7 +107,7 @@ def tensorflow(one: Slice) -> Row:
 
 
 def megengine(one: Slice) -> Row:
-    """Threads are the interpreter, the worker, and one for each device."""
+    """Threads: the interpreter, the worker, and one per device."""
     device = re.fullmatch(r"[a-z]+(?:x|(\d+)):\d+", one.thread or "")
     if device:
         number = int(device[1]) if device[1] else None
@@ -118,9 +118,9 @@ def megengine(one: Slice) -> Row:
 
 
 def raf(one: Slice) -> Row:
-    """Categories and thread names are one: the virtual machine, the allocator, or a stream.
+    """The category is the thread name: the virtual machine, the allocator, or a stream.
 
-    Collectives are ops of the dialects nccl and mpi, or of none and with a "_" before their name.
+    Collectives are ops of the dialects nccl and mpi, or ops without a dialect whose names start with "_".
     """
     if one.category == "VMInstruction":
         return Row("range", "host_op")
@@ -138,7 +138,7 @@ def raf(one: Slice) -> Row:
 
 
 def furiosa(one: Slice) -> Row:
-    """The NPU's operators are tasks of a processing element; executions, inferences and the rest are ranges."""
+    """The NPU's operators are tasks of a processing element; executions, inferences and others are ranges."""
     if one.category == "NPU" and one.name == "Execution":
         return Row("range", "execution")
     if one.category == "NPU":
@@ -151,7 +151,7 @@ def furiosa(one: Slice) -> Row:
 
 
 def onnxruntime(one: Slice) -> Row:
-    """Kernels of nodes are tasks of the one device."""
+    """Kernels of nodes are tasks of the only device."""
     if one.category == "Node" and (one.name or "").endswith("_kernel_time"):
         return Row("task", "compute", 0)
     if one.category == "Node":
