@@ -102,6 +102,6 @@ def test_tables_and_comments_exist(shell: Path, store: Path) -> None:
     column = "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'dur_ns'"
     for place in ("task", "op_summary"):
         ((comment,),) = ask(shell, store, column.format(place))
-        assert comment.startswith("[ns] How long it ran")
+        assert comment.startswith("[ns] Duration")
     ((comment,),) = ask(shell, store, "SELECT comment FROM duckdb_views() WHERE view_name = 'op_statistic'")
     assert comment.startswith("Operators by type.")
