@@ -266,26 +266,26 @@ def test_a_sound_manifest() -> None:
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\0b", "..\\x", 3, None])
 def test_paths_that_leave_the_capture_are_refused(path: object) -> None:
     raw = {**SOUND, "files": [{**SOUND["files"][0], "path": path}]}
-    with pytest.raises(ManifestProblem, match="is no path inside the capture"):
+    with pytest.raises(ManifestProblem, match=r"is not a path inside the capture|Expected `str`.*path"):
         parse_manifest(raw)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": "x"}, "format is not 'npulog'"),
+        ({"format": "x"}, r"\$\.format"),
         ({"version": True}, "version"),
         ({"version": 0}, "version"),
         ({"writer_id": 5}, "writer_id"),
         ({"writer_id": "g"}, "writer_id"),
         ({"writer_id": "1" * 17}, "writer_id"),
-        ({"files": {}}, "files is no list"),
-        ({"files": [1]}, "no object"),
-        ({"files": SOUND["files"] * 2}, "named twice"),
-        ({"files": [{**SOUND["files"][0], "size_bytes": -1}]}, "whole number as size_bytes"),
-        ({"files": [{**SOUND["files"][0], "record_count": 1 << 63}]}, "whole number as record_count"),
-        ({"files": [{**SOUND["files"][0], "first_sequence": 1.5}]}, "whole number as first_sequence"),
-        ({"files": [{**SOUND["files"][0], "record": None}]}, "has no record type"),
+        ({"files": {}}, r"Expected `array`.*files"),
+        ({"files": [1]}, "Expected `object`"),
+        ({"files": SOUND["files"] * 2}, "duplicate file"),
+        ({"files": [{**SOUND["files"][0], "size_bytes": -1}]}, "Expected `int`.*size_bytes"),
+        ({"files": [{**SOUND["files"][0], "record_count": 1 << 63}]}, "Expected `int`.*record_count"),
+        ({"files": [{**SOUND["files"][0], "first_sequence": 1.5}]}, "Expected `int`.*first_sequence"),
+        ({"files": [{**SOUND["files"][0], "record": None}]}, "Expected `str`.*record"),
     ],
 )
 def test_what_a_manifest_may_not_say(change: dict[str, Any], says: str) -> None:

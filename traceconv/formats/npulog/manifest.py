@@ -1,39 +1,50 @@
-"""The manifest of a capture: read as input that is not to be trusted, into values that were checked."""
+"""The manifest of a capture, validated: it is untrusted input."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
 
 from traceconv.base.errors import printable
-from traceconv.wire.log_writer import FORMAT_NAME, MANIFEST
+from traceconv.wire.log_writer import MANIFEST
 
-#: Largest manifest that is read; one of this size names some 300 000 files.
+#: Largest manifest that is read; one of this size lists about 300,000 files.
 MAX_MANIFEST_BYTES = 64 << 20
-_OWN_KEYS = frozenset({"format", "version", "writer_id", "files"})
-_NUMBERS = ("size_bytes", "first_sequence", "record_count")
-_HEX = re.compile(r"[0-9a-f]{1,16}")
+
+_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFile:
-    """A file as the manifest names it; `path` is relative to the capture, with '/', and never leaves it."""
+class ManifestFile(Struct, frozen=True):
+    """A file that the manifest lists; `path` is relative to the capture, with '/', and never leaves it."""
 
     path: str
     record: str
-    size_bytes: int
-    first_sequence: int
-    record_count: int
+    size_bytes: _Count
+    first_sequence: _Count
+    record_count: _Count
+
+    def __post_init__(self) -> None:
+        parts = self.path.split("/")
+        if "\0" in self.path or "\\" in self.path or not {"", ".", ".."}.isdisjoint(parts):
+            raise ValueError(f"{printable(repr(self.path), 80)} is not a path inside the capture")
+
+
+class _Content(Struct):
+    format: Literal["npulog"]
+    version: Annotated[int, Meta(ge=1)]
+    writer_id: Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}\Z")]
+    files: list[ManifestFile]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the writer said when it was done. `extra` holds the keys that the format does not define."""
+    """What the writer wrote when it was done. `extra` contains the keys that the format does not define."""
 
     writer_id: int
     version: int
@@ -42,17 +53,17 @@ class Manifest:
 
 
 class ManifestProblem(ValueError):
-    """The manifest is missing, can't be read, or says what can't be so; the text says which."""
+    """The manifest is missing, unreadable or invalid, which is the first word of the text."""
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a capture's folder. Raises ManifestProblem for anything but a sound one."""
+    """Read the manifest of a capture's folder. Raises ManifestProblem."""
     path = folder / MANIFEST
     try:
         if not path.exists():
             raise ManifestProblem("missing: the recording was cut off")
         if not path.is_file():
-            raise ManifestProblem("unreadable: it is no file")
+            raise ManifestProblem("unreadable: it is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as error:
@@ -62,49 +73,17 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         raw = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ManifestProblem("invalid: it is no JSON text") from error
+        raise ManifestProblem("invalid: it is not JSON") from error
     return parse_manifest(raw)
 
 
 def parse_manifest(raw: object) -> Manifest:
-    """The manifest that a JSON value says. Raises ManifestProblem when it is no sound one."""
-    if not isinstance(raw, dict):
-        raise ManifestProblem("invalid: it is no JSON object")
-    if raw.get("format") != FORMAT_NAME:
-        raise ManifestProblem(f"invalid: format is not '{FORMAT_NAME}'")
-    version, writer_id, entries = raw.get("version"), raw.get("writer_id"), raw.get("files")
-    if type(version) is not int or version < 1:
-        raise ManifestProblem("invalid: version is no number from 1 on")
-    if not isinstance(writer_id, str) or not _HEX.fullmatch(writer_id):
-        raise ManifestProblem("invalid: writer_id is no hexadecimal number of 64 bits")
-    if not isinstance(entries, list):
-        raise ManifestProblem("invalid: files is no list")
-    files = tuple(_parse_file(entry) for entry in entries)
-    if len({file.path for file in files}) != len(files):
-        raise ManifestProblem("invalid: a file is named twice")
-    extra = {key: value for key, value in raw.items() if key not in _OWN_KEYS}
-    return Manifest(int(writer_id, 16), version, files, MappingProxyType(extra))
-
-
-def _parse_file(entry: Any) -> ManifestFile:
-    if not isinstance(entry, dict):
-        raise ManifestProblem("invalid: an entry of files is no object")
-    path, record = entry.get("path"), entry.get("record")
-    if not isinstance(path, str) or not _stays_inside(path):
-        raise ManifestProblem(f"invalid: {printable(repr(path), 80)} is no path inside the capture")
-    if not isinstance(record, str):
-        raise ManifestProblem(f"invalid: {printable(path, 80)} has no record type")
-    size_bytes, first_sequence, record_count = (_number(entry, key, path) for key in _NUMBERS)
-    return ManifestFile(path, record, size_bytes, first_sequence, record_count)
-
-
-def _number(entry: dict[str, Any], key: str, path: str) -> int:
-    number = entry.get(key)
-    if type(number) is not int or not 0 <= number < 1 << 63:
-        raise ManifestProblem(f"invalid: {printable(path, 80)} needs a whole number as {key}")
-    return number
-
-
-def _stays_inside(path: str) -> bool:
-    parts = path.split("/")
-    return "\0" not in path and "\\" not in path and not any(part in ("", ".", "..") for part in parts)
+    """Validate the manifest in a JSON value. Raises ManifestProblem."""
+    try:
+        content = msgspec.convert(raw, _Content)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ManifestProblem(f"invalid: {printable(str(error))}") from error
+    if len({file.path for file in content.files}) != len(content.files):
+        raise ManifestProblem("invalid: duplicate file")
+    extra = {key: value for key, value in dict(raw).items() if key not in _Content.__struct_fields__}  # type: ignore[call-overload]
+    return Manifest(int(content.writer_id, 16), content.version, tuple(content.files), extra)
