@@ -193,7 +193,7 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
     ("name", "says"),
     [
         ("nothing", "does not exist"),
-        ("text.txt", "is no log of the NPU runtime"),
+        ("text.txt", "is not a raw log or a known trace format"),
         ("empty", "the folder is empty"),
         ("false.duckdb", "can't open"),
     ],

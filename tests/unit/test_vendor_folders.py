@@ -236,7 +236,7 @@ def test_verify_finds_times_that_wrapped_at_64_bits(tmp_path: Path, capfd: pytes
     found = {(row[1], row[2]): (row[3], row[5]) for row in rows}
     assert found == {
         ("iteration 1 of device 0", "reduce duration(us)"): (wrapped_us, "wrapped at 2^64"),
-        (f"relu_1 at {T0 + 20}.999", "task wait time(us)"): (wrapped_ns, "wrapped at 2^64: -2.502 was meant"),
+        (f"relu_1 at {T0 + 20}.999", "task wait time(us)"): (wrapped_ns, "wrapped at 2^64, should be -2.502"),
     }
 
 

@@ -1,1 +1,1 @@
-"""Algorithms that SQL can't say well; each writes its result to a documented table."""
+"""Recompute a vendor's tables and compare."""

@@ -1,7 +1,7 @@
-"""What the cells of msprof's and torch_npu's tables must be, file by file: their own formulas, in exact arithmetic.
+"""The formulas of msprof's and torch_npu's tables, file by file, in exact arithmetic.
 
-Sources of the formulas: the documents of msprof; and real files, in which each holds for every row but those that are
-wrong. Rows come as dictionaries of headings in plain spelling (`spec.plain`) and cells; times are ns.
+The formulas are from msprof's documentation and from real files, where each is true for every row that is not wrong.
+Rows are dictionaries of normalized headings (`spec.plain`) and cells; times are ns.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from traceconv.verification.cells import Tally, number
 from traceconv.verification.steps import StepTimes
 
 Cells = Mapping[str, str]
-#: Start and duration of the row before, by device.
+#: Start and duration of the previous row, by device.
 LastRows = dict[str, tuple[Decimal, Decimal]]
-#: Two times and a duration, each printed to the nanosecond, and the result too.
+#: For results of two times and a duration, all printed to the nanosecond.
 _SLACK_DIFFERENCE = 2
 _SLACK_TIME = 1
 _NS_DECIMALS = 3
@@ -26,8 +26,8 @@ _COMMUNICATION = ("HCCL", "COMMUNICATION", "HCCL_AI_CPU")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the timeline says of a task that a row tells of."""
+class TimelineTask:
+    """The task in the timeline that a row is about."""
 
     name: str | None
     start_ns: int | None
@@ -37,32 +37,16 @@ class Evidence:
 
 @dataclass(slots=True)
 class Kernels:
-    """Durations by (device, type, core), of the rows of a kernel table; collectives apart by type alone."""
+    """Durations in a kernel table by (device, type, core), those of collectives separately."""
 
     computing: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
     communication: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The headings of a table of tasks in one file; None for what it has not."""
-
-    name: str
-    start: str
-    dur: str
-    wait: str | None = None
-    end: str | None = None
-    device: str | None = None
-    task: str | None = None
-    stream: str | None = None
-    op_type: str | None = None
-    core: str | None = None
-
-
 def check_tasks(
     tally: Tally,
-    rows: Iterable[tuple[Cells, Evidence | None]],
-    columns: Columns,
+    rows: Iterable[tuple[Cells, TimelineTask | None]],
+    headings: Mapping[str, str],
     kernels: Kernels,
     last: LastRows,
     *,
@@ -71,40 +55,45 @@ def check_tasks(
 ) -> None:
     """A table of tasks: each row against its task in the timeline, the waits and ends against the rows themselves.
 
-    Wait time = max(0, start − end of the row before it of the same device), 0 for the first.
-    last            where the table was cut into slices, the rows before this one; those of this one afterwards
+    Wait time = max(0, start − end of the previous row of the same device), 0 for the first.
+    headings        the headings of our columns in this file
+    last            the previous rows, if the table was split into slices; updated
     start_slack_ns  by how much starts are off, see `start_slack`
     """
     difference_slack = _SLACK_DIFFERENCE + 2 * start_slack_ns
-    for cells, evidence in rows:
-        start, dur = _ns(cells[columns.start]), _ns(cells[columns.dur])
-        device = cells.get(columns.device, "").strip() if columns.device else ""
-        row = f"{cells[columns.name].strip()} at {cells[columns.start].strip()}"
-        if timeline and evidence is None:
+    name_of, start_of, dur_of = headings["name"], headings["start_ns"], headings["dur_ns"]
+    for cells, task in rows:
+        ours = {column: cells[heading].strip() for column, heading in headings.items()}
+        start, dur = _ns(cells[start_of]), _ns(cells[dur_of])
+        device = ours.get("device_id", "")
+        row = f"{ours['name']} at {ours['start_ns']}"
+        if timeline and task is None:
             tally.row_missing(row, in_vendors=False)
-        if evidence is not None:
-            tally.time(row, columns.start, cells[columns.start], evidence.start_ns, _SLACK_TIME + start_slack_ns)
-            tally.time(row, columns.dur, cells[columns.dur], evidence.dur_ns, _SLACK_TIME)
-            tally.text(row, columns.name, cells[columns.name], evidence.name)
-            if columns.task:
-                tally.number(row, columns.task, cells[columns.task], evidence.source_task_id, 0)
-        if columns.end and start is not None and dur is not None:
-            tally.time(row, columns.end, cells[columns.end], start + dur, difference_slack)
-        if columns.wait and start is not None and dur is not None:
+        if task is not None:
+            tally.time(row, start_of, cells[start_of], task.start_ns, _SLACK_TIME + start_slack_ns)
+            tally.time(row, dur_of, cells[dur_of], task.dur_ns, _SLACK_TIME)
+            tally.text(row, name_of, cells[name_of], task.name)
+            if "source_task_id" in headings:
+                tally.number(row, headings["source_task_id"], ours["source_task_id"], task.source_task_id, 0)
+        if start is None or dur is None:
+            continue
+        if "end_ns" in headings:
+            tally.time(row, headings["end_ns"], ours["end_ns"], start + dur, difference_slack)
+        if "vendor_wait_ns" in headings:
             before = last.get(device)
             wait = Decimal(0) if before is None else max(Decimal(0), start - before[0] - before[1])
-            tally.time(row, columns.wait, cells[columns.wait], wait, difference_slack, _wait_us(start, before))
-        if start is not None and dur is not None:
-            last[device] = (start, dur)
-            known = int(dur) if evidence is None or evidence.dur_ns is None else evidence.dur_ns
-            if columns.op_type:
-                core = cells[columns.core].strip() if columns.core else ""
-                where = kernels.communication if core.upper() in _COMMUNICATION else kernels.computing
-                where.setdefault((device, cells[columns.op_type].strip(), core), []).append(known)
+            double_us = _wait_us(start, before)
+            tally.time(row, headings["vendor_wait_ns"], ours["vendor_wait_ns"], wait, difference_slack, double_us)
+        last[device] = (start, dur)
+        if "op_type" in headings:
+            core = ours.get("task_type", "")
+            group = kernels.communication if core.upper() in _COMMUNICATION else kernels.computing
+            known = int(dur) if task is None or task.dur_ns is None else task.dur_ns
+            group.setdefault((device, ours["op_type"], core), []).append(known)
 
 
 def _wait_us(start_ns: Decimal, before: tuple[Decimal, Decimal] | None) -> float:
-    """The wait as msprof's doubles give it: of moments in µs since 1970 they keep a quarter of a µs."""
+    """The wait in msprof's doubles, which resolve µs since 1970 to a quarter of a µs."""
     if before is None:
         return 0.0
     start, start_before, dur_before = (float(ns / 1000) for ns in (start_ns, *before))
@@ -112,10 +101,10 @@ def _wait_us(start_ns: Decimal, before: tuple[Decimal, Decimal] | None) -> float
 
 
 def start_slack(starts: Iterable[str]) -> int:
-    """By how many ns the start times of a file are off, rounded up: 0 when one of them is printed to the nanosecond.
+    """By how many ns the start times of a file are off, rounded up; 0 if any is printed to the nanosecond.
 
-    Writers that keep µs in a double print the shortest text that is the same double: of times since 1970, which are
-    quarters of a µs, no more than one decimal. Each is off by half a step of the double and half of the last decimal.
+    Writers that store µs in a double print the shortest text for that double: at most one decimal for times since 1970,
+    which are quarters of a µs. Each is off by half a step of the double and half of the last decimal.
     """
     decimals, greatest = 0, Decimal(0)
     for cell in starts:
@@ -128,14 +117,14 @@ def start_slack(starts: Iterable[str]) -> int:
         if abs(value) < _WIDEST_US:
             greatest = max(greatest, abs(value))
     if decimals == 0:
-        return 0  # whole µs: nothing says that they were rounded
+        return 0  # integers: no sign that they were rounded
     return math.ceil(1000 * (math.ulp(float(greatest)) + 10.0**-decimals) / 2)
 
 
 def check_sums(
     tally: Tally, rows: Sequence[Cells], groups: Mapping[tuple[str, str, str], Sequence[int]], *, by_core: bool
 ) -> None:
-    """op_statistic, communication_statistic: count, sum, least, mean and greatest duration by type, and the share."""
+    """op_statistic, communication_statistic: count, sum, min, mean and max of durations by type, and the share."""
     by_device = any("device id" in cells for cells in rows)
     sums: dict[tuple[str, ...], list[int]] = {}
     for (device, op_type, core), durs in groups.items():
@@ -163,7 +152,7 @@ def check_sums(
 
 
 def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, str], Sequence[int]]) -> None:
-    """api_statistic: the calls by level and name; the variance is that of the population, in µs²."""
+    """api_statistic: the calls by level and name, with the variance of the population in µs²."""
     left = dict(calls)
     for cells in rows:
         key = (cells["level"].strip(), cells["api name"].strip())
@@ -176,20 +165,18 @@ def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, s
         if "variance" in cells:
             squares, total, count = sum(dur * dur for dur in durs), sum(durs), len(durs)
             variance = Decimal(squares * count - total * total) / (count * count) / 10**6
-            # A duration that is half a nanosecond off moves the variance by as much as twice the deviation times that.
+            # Half a nanosecond in a duration changes the variance by up to twice that times the deviation.
             slack = Decimal("0.001") + 2 * variance.sqrt() * Decimal("0.0005")
             tally.number(row, "variance", cells["variance"], variance, slack)
     for key in left:
         tally.row_missing(" ".join(key), in_vendors=True)
 
 
-def check_steps(
-    tally: Tally, rows: Sequence[Cells], steps: Mapping[int, tuple[int | None, int | None, int | None]]
-) -> None:
-    """step_trace: the four spans of an iteration, and that no reduce has wrapped.
+def check_steps(tally: Tally, rows: Sequence[Cells], steps: Mapping[int, int]) -> None:
+    """step_trace: the four intervals of an iteration, and reduces that have wrapped.
 
-    Data Aug Bound = FP Start − the latest end of an iteration of the device before it; N/A or 0 for the first.
-    steps  iteration → FP start, BP end and end, as the timeline has them
+    Data Aug Bound = FP Start − the latest end of an earlier iteration on the device; N/A or 0 for the first.
+    steps  iteration → its end in the timeline
     """
     before: dict[str, Decimal] = {}
     for cells in rows:
@@ -197,10 +184,9 @@ def check_steps(
         device, iteration = cells.get("device id", "").strip(), cells.get("iteration id", "").strip()
         row = f"iteration {iteration}" + (f" of device {device}" if device else "")
         number_of = number(iteration)
-        known = steps.get(int(number_of)) if number_of is not None else None
-        for name, ours in zip(("fp start(us)", "bp end(us)", "iteration end(us)"), known or (), strict=False):
-            tally.time(row, name, cells.get(name, ""), ours, _SLACK_TIME)
-        bp = bp or None  # an inference has none, and msprof of old writes 0
+        known_end = None if number_of is None else steps.get(int(number_of))
+        tally.time(row, "iteration end(us)", cells.get("iteration end(us)", ""), known_end, _SLACK_TIME)
+        bp = bp or None  # legacy msprof writes 0 for inferences, which have none
         spans = {
             "iteration time(us)": _less(end, fp),
             "fp to bp time(us)": _less(bp, fp),
@@ -220,9 +206,9 @@ def check_steps(
 
 
 def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[tuple[str, str], StepTimes]) -> None:
-    """step_trace_time of torch_npu: computing, communication, what of it overlaps, and what is free, by step.
+    """step_trace_time of torch_npu: computing, communication, their overlap, and free time, by step.
 
-    steps  by (device, step); the device is '' where the timeline does not tell
+    steps  by (device, step); the device is '' if the timeline doesn't contain it
     """
     devices = {device for device, _ in steps}
     for cells in rows:
@@ -253,7 +239,7 @@ def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[tuple[s
 
 
 def check_blocks(tally: Tally, rows: Iterable[Cells]) -> None:
-    """operator_memory: durations are differences of its own moments."""
+    """operator_memory: durations are differences of its own timestamps."""
     pairs = (("release time(us)", "duration(us)"), ("active release time(us)", "active duration(us)"))
     for cells in rows:
         start = _ns(cells.get("allocation time(us)", ""))
@@ -265,19 +251,13 @@ def check_blocks(tally: Tally, rows: Iterable[Cells]) -> None:
 
 
 def check_fusions(tally: Tally, rows: Iterable[Cells]) -> None:
-    """fusion_op: the total of the memory is the sum of its parts."""
+    """fusion_op: the total memory is the sum of its parts."""
     parts = ("memory input(kb)", "memory output(kb)", "memory weight(kb)", "memory workspace(kb)")
     for cells in rows:
-        values = [number(cells.get(part, "")) for part in parts]
-        if all(value is not None for value in values) and "memory total(kb)" in cells:
-            total = sum((value for value in values if value is not None), Decimal(0))
-            tally.number(
-                cells.get("fusion op", "").strip(),
-                "memory total(kb)",
-                cells["memory total(kb)"],
-                total,
-                Decimal("0.01"),
-            )
+        values = [value for part in parts if (value := number(cells.get(part, ""))) is not None]
+        if len(values) == len(parts) and "memory total(kb)" in cells:
+            row, total = cells.get("fusion op", "").strip(), sum(values, Decimal(0))
+            tally.number(row, "memory total(kb)", cells["memory total(kb)"], total, Decimal("0.01"))
 
 
 def _statistics(
@@ -285,7 +265,7 @@ def _statistics(
 ) -> None:
     count = len(durs)
     tally.number(row, "count", cells.get("count", ""), count, 0)
-    # The vendor sums before it rounds: each duration may be half a nanosecond off, and the sum once more.
+    # The vendor sums before it rounds: each duration may be half a nanosecond off, and so may the sum.
     tally.time(row, total, cells.get(total, ""), sum(durs), count)
     tally.time(row, least, cells.get(least, ""), min(durs), _SLACK_TIME)
     tally.time(row, mean, cells.get(mean, ""), Decimal(sum(durs)) / count, _SLACK_TIME)
@@ -294,7 +274,7 @@ def _statistics(
 
 def _ns(cell: str) -> Decimal | None:
     value = number(cell)
-    return None if value is None or abs(value) >= Decimal(2) ** 63 / 1000 else value * 1000
+    return None if value is None or abs(value) >= _WIDEST_US else value * 1000
 
 
 def _less(end: Decimal | None, start: Decimal | None) -> Decimal | None:

@@ -1,10 +1,10 @@
-"""Verify: a vendor's output folder is ingested into a store of its own, and the vendor's tables are computed again."""
+"""Ingest a vendor's output folder into a temporary store, recompute the vendor's tables and compare them."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -32,10 +32,9 @@ from traceconv.store.writer import StoreWriter
 from traceconv.verification.cells import Difference, Tally
 from traceconv.verification.checks import (
     Cells,
-    Columns,
-    Evidence,
     Kernels,
     LastRows,
+    TimelineTask,
     check_blocks,
     check_calls,
     check_fusions,
@@ -57,24 +56,24 @@ from traceconv.verification.steps import (
 
 _Spans: TypeAlias = "dict[str, list[tuple[int, int]]]"
 
-#: The number of a part of a task, where a slice of the timeline is all of it.
+#: The subtask number of slices that are complete tasks.
 _NO_SUBTASK = 2**32 - 1
-#: Files that can't be checked, and why.
+#: Why some files can't be checked.
 _LIMITS_OF_CHECKS = {
-    "l2_cache": "no other file tells of what it holds",
-    "memory_record": "no other file tells of what it holds",
-    "npu_module_mem": "no other file tells of what it holds",
-    "npu_mem": "no other file tells of what it holds",
-    "operator_details": "it has durations without their times",
+    "l2_cache": "no other file has its content",
+    "memory_record": "no other file has its content",
+    "npu_module_mem": "no other file has its content",
+    "npu_mem": "no other file has its content",
+    "operator_details": "it has durations but no timestamps",
 }
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of one recording.
+    """The result for one recording.
 
-    left    files that are not read at all, and why
-    losses  what could not be read, as `traceconv ingest` says it
+    left    files that are not read, and why
+    losses  what could not be read, as `traceconv ingest` reports it
     """
 
     folder: str
@@ -96,17 +95,17 @@ class Verdict:
 
 
 def verify(path: Path, *, exact: bool = False, observer: Observer | None = None) -> list[Verdict]:
-    """Checks the tables of every output folder at or below `path` against its timeline and against each other.
+    """Check the tables of every output folder at or below `path` against its timeline and against each other.
 
-    exact  a cell must be the same number; else it may differ by what rounding explains
+    exact  require exact equality, without differences that rounding explains
 
-    Nothing is kept: each folder goes into a temporary store. Raises InputError when there is no such folder.
+    Raises InputError when there is no such folder.
     """
     folders = vendor_folders(path)
     if not folders:
         shown = printable(str(path))
         if not os.path.exists(path):
-            raise InputError(f"{shown}: there is no such file or folder")
+            raise InputError(f"{shown} does not exist")
         raise InputError(
             f"{shown}: no output folder of msprof or torch_npu in it (looked for trace_view.json, msprof_*.json and "
             "tables such as op_summary_*.csv or kernel_details.csv)"
@@ -115,7 +114,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     for folder in folders:
         try:
             verdicts.append(_verify(folder, exact, observer or SilentObserver()))
-        except InputError as error:  # one that can't be used doesn't keep the others from being checked
+        except InputError as error:  # the other folders are checked all the same
             if len(folders) == 1:
                 raise
             verdicts.append(Verdict(str(folder.path), losses=[str(error)]))
@@ -148,7 +147,7 @@ class _FolderCheck:
     has_steps: bool = False
 
     def tallies(self) -> list[Tally]:
-        """One for each table, those that others are checked with first."""
+        """One for each table; tables that others are checked against come first."""
         order = ("kernel_details", "op_summary", "task_time")
         kinds = [(path, kind) for path in self.folder.tables if (kind := spec().kind_of(path.name)) is not None]
         kinds.sort(
@@ -174,43 +173,55 @@ class _FolderCheck:
         return tally
 
     def _check(self, tally: Tally, rows: _Rows, kind: FileKind) -> None:
+        checks: dict[str, Callable[[], None]] = {
+            "op_statistic": lambda: self._sums(tally, rows, self.kernels.computing, by_core=True),
+            "communication_statistic": lambda: self._sums(tally, rows, self.kernels.communication, by_core=False),
+            "api_statistic": lambda: self._calls(tally, rows),
+            "step_trace": lambda: check_steps(tally, list(rows), self._step_ends()),
+            "step_trace_time": lambda: check_step_times(tally, list(rows), self._step_times()),
+            "operator_memory": lambda: check_blocks(tally, rows),
+            "fusion_op": lambda: check_fusions(tally, rows),
+        }
         if kind.becomes == "task":
             self._tasks(tally, rows)
-        elif kind.kind in ("op_statistic", "communication_statistic"):
-            of_ops = kind.kind == "op_statistic"
-            groups = self.kernels.computing if of_ops else self.kernels.communication
-            if not self.has_kernels:
-                tally.reason = "no table of kernels beside it says of what type each kernel is"
-            else:
-                check_sums(tally, list(rows), groups, by_core=of_ops)
-        elif kind.kind == "api_statistic":
-            calls = self._calls()
-            if not calls:
-                tally.reason = "there is no timeline with calls beside it"
-            else:
-                check_calls(tally, list(rows), calls)
-        elif kind.kind == "step_trace":
-            check_steps(tally, list(rows), self._steps())
-        elif kind.kind == "step_trace_time":
-            check_step_times(tally, list(rows), self._step_times())
-        elif kind.kind == "operator_memory":
-            check_blocks(tally, rows)
-        elif kind.kind == "fusion_op":
-            check_fusions(tally, rows)
+        elif kind.kind in checks:
+            checks[kind.kind]()
+
+    def _sums(
+        self, tally: Tally, rows: _Rows, groups: Mapping[tuple[str, str, str], list[int]], *, by_core: bool
+    ) -> None:
+        if self.has_kernels:
+            check_sums(tally, list(rows), groups, by_core=by_core)
+        else:
+            tally.reason = "the folder has no table of kernels with their types"
+
+    def _calls(self, tally: Tally, rows: _Rows) -> None:
+        calls = {
+            (level, name): durs
+            for level, name, durs in self.writer.fetch(
+                "SELECT coalesce(level, ''), coalesce(name, ''), list(dur_ns) "
+                "FROM api WHERE run_id = $run AND dur_ns IS NOT NULL GROUP BY ALL",
+                {"run": self.run_id},
+            )
+        }
+        if calls:
+            check_calls(tally, list(rows), calls)
+        else:
+            tally.reason = "the folder has no timeline with calls"
 
     # -- tasks --
 
     def _tasks(self, tally: Tally, rows: _Rows) -> None:
-        """The rows with their tasks of the timeline, which are found anew, as ingest found them.
+        """Check the rows against their tasks in the timeline, matched as ingest matches them.
 
-        task_time has whole tasks. Where the timeline shows a part of one, which it numbers, the row may span that part.
+        task_time has complete tasks: a row may span a slice of the timeline that is a numbered part of its task.
         """
         self.writer.stage("vendor_task", rows.typed(), TASK_COLUMNS)
         match_tasks(self.writer, self.run_id)
         last = len(self.folder.timelines) + 1 << ORDINAL_BITS
         whole = rows.layout.kind.kind == "task_time"
         found = {
-            vendor_id: Evidence(name, None if spans else start_ns, None if spans else dur_ns, source_task_id)
+            vendor_id: TimelineTask(name, None if spans else start_ns, None if spans else dur_ns, source_task_id)
             for vendor_id, name, start_ns, dur_ns, source_task_id, spans in self.writer.fetch(
                 "SELECT m.vendor_id, t.name, t.start_ns, t.dur_ns, t.source_task_id, coalesce($whole "
                 "AND TRY_CAST(t.args->>'Subtask Id' AS BIGINT) <> $no_subtask AND v.start_ns <= t.start_ns "
@@ -220,53 +231,30 @@ class _FolderCheck:
                 {"run": self.run_id, "last": last, "whole": whole, "no_subtask": _NO_SUBTASK},
             )
         }
-        heading = rows.heading
-        columns = Columns(
-            name=heading("name") or "",
-            start=heading("start_ns") or "",
-            dur=heading("dur_ns") or "",
-            wait=heading("vendor_wait_ns"),
-            end=heading("end_ns"),
-            device=heading("device_id"),
-            task=heading("source_task_id"),
-            stream=heading("stream_id"),
-            op_type=heading("op_type"),
-            core=heading("task_type"),
-        )
-        if columns.op_type is not None and not self.has_kernels:
+        if "op_type" in rows.headings and not self.has_kernels:
             self.has_kernels = True
-            self.writer.run_sql("CREATE TEMP TABLE vendor_told AS SELECT task_id FROM temp.vendor_match")
+            self.writer.run_sql("CREATE TEMP TABLE vendor_kernel AS SELECT task_id FROM temp.vendor_match")
         pairs = ((cells, found.get(rows.first_id + ordinal)) for ordinal, cells in enumerate(rows))
-        slack = start_slack(cells[columns.start] for cells in rows)
+        slack = start_slack(cells[rows.headings["start_ns"]] for cells in rows)
         before = self.last_rows.setdefault(rows.layout.kind.kind, {})
         timeline = bool(self.folder.timelines)
-        check_tasks(tally, pairs, columns, self.kernels, before, timeline=timeline, start_slack_ns=slack)
+        check_tasks(tally, pairs, rows.headings, self.kernels, before, timeline=timeline, start_slack_ns=slack)
 
-    # -- what the store says --
+    # -- what the store contains --
 
-    def _calls(self) -> dict[tuple[str, str], list[int]]:
-        """Durations by (level, name)."""
-        calls: dict[tuple[str, str], list[int]] = {}
-        for level, name, durs in self.writer.fetch(
-            "SELECT coalesce(level, ''), coalesce(name, ''), list(dur_ns) "
-            "FROM api WHERE run_id = $run AND dur_ns IS NOT NULL GROUP BY ALL",
-            {"run": self.run_id},
-        ):
-            calls[level, name] = durs
-        return calls
-
-    def _steps(self) -> dict[int, tuple[int | None, int | None, int | None]]:
-        """Iterations as the timeline has them: what came from the table itself is no evidence."""
+    def _step_ends(self) -> dict[int, int]:
+        """The ends of iterations in the timeline; those from the table itself prove nothing."""
         if not self.folder.timelines:
             return {}
         rows = self.writer.fetch(
-            "SELECT iteration, end_ns FROM step WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL",
+            "SELECT iteration, end_ns FROM step "
+            "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
             {"run": self.run_id},
         )
-        return {iteration: (None, None, end_ns) for iteration, end_ns in rows}
+        return dict(rows)
 
     def _step_times(self) -> Mapping[tuple[str, str], StepTimes]:
-        """Busy times by device and step: by the timeline's own Overlap Analysis where it has one."""
+        """Busy times by device and step, from the timeline's own Overlap Analysis if it has one."""
         slices = self.writer.fetch(
             "SELECT coalesce(l.device_id::VARCHAR, ''), s.name, s.start_ns, s.dur_ns FROM slice AS s "
             "JOIN track AS k USING (run_id, track_id) JOIN process AS p ON p.run_id = k.run_id "
@@ -285,7 +273,7 @@ class _FolderCheck:
         return {key: _times(one) for key, one in spans.items()}
 
     def _host_steps(self) -> list[HostStep]:
-        """Steps of the host with what they launched. Where calls wait in a queue, what counts is who put them there."""
+        """Steps of the host and the tasks that they launched. For queued calls, the time of enqueueing counts."""
         steps = self.writer.fetch(
             "SELECT DISTINCT step_id::VARCHAR, start_ns, end_ns FROM step WHERE run_id = $run "
             "AND step_source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
@@ -307,12 +295,12 @@ class _FolderCheck:
         return host_steps(steps, found) if found else []
 
     def _busy_tasks(self) -> list[tuple[int | None, str, int, int]]:
-        # Where a kernel table says which tasks are kernels, other tasks on a core are none.
-        told = "t.id IN (SELECT task_id FROM temp.vendor_told)" if self.has_kernels else "true"
+        # If a kernel table lists the kernels, other tasks on a core are not kernels.
+        is_kernel = "t.id IN (SELECT task_id FROM temp.vendor_kernel)" if self.has_kernels else "true"
         return self.writer.fetch(
             "SELECT step_id, CASE kind WHEN 'compute' THEN 'Computing' ELSE 'Communication' END, start_ns, dur_ns "  # noqa: S608
             "FROM task AS t WHERE run_id = $run AND dur_ns IS NOT NULL AND kind IN ('compute', 'collective') "
-            f"AND {told} ORDER BY start_ns",
+            f"AND {is_kernel} ORDER BY start_ns",
             {"run": self.run_id},
         )
 
@@ -327,9 +315,9 @@ def _times(spans: _Spans) -> StepTimes:
 
 
 class _Rows:
-    """The records of a file, as often as they are asked for: cells by plain heading."""
+    """The records of a file, as cells by normalized heading. It can be iterated repeatedly."""
 
-    #: Ids behind those of all files of the run.
+    #: Beyond the ids of all files of the run.
     first_id = 1 << 60
 
     def __init__(self, path: Path, kind: FileKind) -> None:
@@ -337,23 +325,20 @@ class _Rows:
         self.header: Sequence[str] = self._open().open()
         self.layout: Layout = spec().layout(kind, self.header)
         self._names = [plain(name) for name in self.header]
+        #: The headings of our columns.
+        self.headings = {column: self._names[place] for column, place in self.layout.places.items()}
 
     def _open(self) -> CsvRecords:
         log = ImportLog()
         source = TextSource(self._path, log, TraceOptions().limits, lambda _: None)
         return CsvRecords(source.chunks(), log, Account(), self._path.name)
 
-    def heading(self, column: str) -> str | None:
-        """The heading of one of our columns; None when the file has it not."""
-        place = self.layout.places.get(column)
-        return None if place is None else self._names[place]
-
     def __iter__(self) -> Iterator[Cells]:
         records = self._open()
         records.open()
         seen: dict[str, int] = {}
         names = []
-        for name in self._names:  # of headings that come again, as those of reduces do, each has a name of its own
+        for name in self._names:  # repeated headings, such as those of reduces, are numbered
             seen[name] = seen.get(name, 0) + 1
             names.append(name if seen[name] == 1 else f"{name} {seen[name]}")
         for batch in records.batches():
@@ -361,7 +346,7 @@ class _Rows:
                 yield dict(zip(names, row, strict=True))
 
     def typed(self) -> Iterator[pa.RecordBatch]:
-        """Batches as ingest takes them."""
+        """Batches as ingest reads them."""
         records = self._open()
         records.open()
         for batch in records.batches():
@@ -371,7 +356,7 @@ class _Rows:
 
 
 def _union(spans: Sequence[tuple[int, int]]) -> int:
-    """Time covered by intervals, which are sorted by their start."""
+    """Time covered by intervals that are sorted by start."""
     total, reached = 0, None
     for start, end in spans:
         if reached is None or start > reached:
