@@ -189,11 +189,7 @@ class Store:
         for option in unknown:
             near = suggestion(option, ["run", "device", "step", "top", "order_by", "filters", "columns"])
             raise UsageError(f"report has no option '{printable(option)}'.{near}")
-        parameters = {key: value for key, value in (("device", device), ("step", step)) if value is not None}
-        known = {parameter.name for parameter in report.parameters}
-        for key in parameters:
-            if key not in known:
-                raise UsageError(f"{report.name} has no parameter '{key}'; it has: {', '.join(sorted(known))}")
+        parameters = asking.given_parameters(report, device=device, step=step)
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
         for what, given in (("filters", filters), ("columns", columns)):

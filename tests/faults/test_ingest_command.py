@@ -160,7 +160,7 @@ def test_one_bad_capture_does_not_keep_the_good_ones_out(tmp_path: Path, capfd: 
     nothing_left(tmp_path, "PROF_1", "PROF_2", "PROF_3")
     assert ingest(good, zeros, last, "--db", store) == 3
     err = capfd.readouterr().err
-    assert [line for line in err.splitlines() if line.startswith("not read: ")] == [
+    assert [line for line in err.splitlines() if line.startswith("failed: ")] == [
         line for line in err.splitlines() if "nothing in it can be used" in line
     ]
     assert query(store, "SELECT run_id, label FROM run ORDER BY run_id") == [(1, "PROF_1"), (2, "PROF_3")]
@@ -259,7 +259,7 @@ def test_ctrl_c_leaves_the_store_as_it_was(tmp_path: Path, big: Path, old: bool)
     wait_until_loading(process, store if old else tmp_path / "s.duckdb.partial", store.stat().st_size if old else 1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "traceconv: stopped\n")
+    assert (process.returncode, out, err) == (130, "", "traceconv: interrupted\n")
     nothing_left(tmp_path, *names)
     if old:
         assert all_rows(store) == before

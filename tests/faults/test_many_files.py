@@ -111,8 +111,8 @@ def test_what_is_no_trace_is_said_and_is_no_loss(tmp_path: Path, capfd: pytest.C
     write_trace(top / ".git/x.json")
     assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 0
     err = capfd.readouterr().err
-    said = [line for line in err.splitlines() if line.startswith("left out: ")]
-    assert said == [f"left out: {top / name} is no trace" for name in ("notes.txt", "picture.png", "package.json")]
+    said = [line for line in err.splitlines() if line.startswith("skipped: ")]
+    assert said == [f"skipped: {top / name} is not a trace" for name in ("notes.txt", "picture.png", "package.json")]
     assert "hidden" not in err
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
     assert run(["ingest", str(top), "--db", str(tmp_path / "t.duckdb"), "--strict"]) == 0
@@ -169,7 +169,7 @@ def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, capfd: pyt
     assert "nothing was stored" in err
     assert not list(tmp_path.glob("s.duckdb*"))
     assert run(["ingest", str(top), "--db", str(store)]) == 3
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("not read: ")]
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed: ")]
     assert "rank1.json" in line
     assert reason in line
     assert query(store, RUNS) == [(1, "rank0.json", 0, "t"), (2, "rank2.json", 2, "t")]
@@ -182,7 +182,7 @@ def test_the_same_of_files_that_are_named_themselves(tmp_path: Path, capfd: pyte
     good, bad = write_trace(tmp_path / "rank0.json"), tmp_path / "rank1.json"
     bad.write_bytes(b"")
     assert run(["ingest", str(bad), str(good), "--db", str(tmp_path / "s.duckdb")]) == 3
-    assert f"not read: {bad} is empty" in capfd.readouterr().err
+    assert f"failed: {bad} is empty" in capfd.readouterr().err
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
 
 
@@ -193,9 +193,9 @@ def test_where_nothing_can_be_used_each_reason_is_said(tmp_path: Path, capfd: py
         (top / f"rank{rank}.json").write_bytes(b"")
     assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 1
     lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == f"not read: {top / 'rank0.json'} is empty"
+    assert lines[0] == f"failed: {top / 'rank0.json'} is empty"
     assert lines[-2:] == [
-        "not read: … and 10 more",
+        "failed: … and 10 more",
         "traceconv: none of 30 files and folders can be used; nothing was stored",
     ]
     assert not list(tmp_path.glob("s.duckdb*"))
@@ -258,7 +258,7 @@ def test_one_vendor_folder_of_several_that_can_not_be_used(tmp_path: Path, capfd
     (bad / "kernel_details.csv").write_text("this,is\nno,table\n")
     (good / "profiler_info_5.json").write_text('{"rank_id": 5}')
     assert run(["ingest", str(tmp_path / "job"), "--db", str(tmp_path / "s.duckdb")]) == 3
-    assert f"not read: {bad}: nothing in it can be used" in capfd.readouterr().err
+    assert f"failed: {bad}: nothing in it can be used" in capfd.readouterr().err
     assert query(tmp_path / "s.duckdb", RUNS) == [(1, "rank0", 5, "job")]
     for table in ("task", "source", "import_account"):
         assert query(tmp_path / "s.duckdb", f"SELECT DISTINCT run_id FROM {table}") == [(1,)]
@@ -368,7 +368,7 @@ def test_ctrl_c_while_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
     process.stdin.flush()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
-    assert (process.returncode, err) == (130, b"traceconv: stopped\n")
+    assert (process.returncode, err) == (130, b"traceconv: interrupted\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -393,11 +393,11 @@ def test_of_many_runs_each_has_a_line_and_all_together_one(tmp_path: Path, capfd
     lines = capfd.readouterr().err.splitlines()
     assert lines[3] == "rank3.json ingested as run 4 (rank 3, group t): 3 records"
     assert len(lines) == 23
-    assert lines[20].startswith("… and 5 more without losses; traceconv info ")
+    assert lines[20].startswith("… and 5 more without losses; list them with: traceconv info ")
     assert lines[21] == "25 runs ingested"
     assert lines[22].startswith("  75 records, ")
     assert run(command) == 0
-    assert "0 runs ingested, 25 were in" in capfd.readouterr().err
+    assert "0 runs ingested, 25 already in" in capfd.readouterr().err
 
 
 def test_the_user_says_whose_the_recordings_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -486,7 +486,7 @@ def test_the_store_in_the_folder_that_is_read_is_no_trace(
     capfd.readouterr()
     assert run(["ingest", "."]) == 0
     err = capfd.readouterr().err
-    assert "left out: trace.duckdb is no trace" in err
+    assert "skipped: trace.duckdb is not a trace" in err
     assert query(Path("trace.duckdb"), "SELECT label, rank FROM run ORDER BY 1") == [
         ("rank0.json", 0),
         ("rank1.json", 1),

@@ -107,7 +107,7 @@ def test_a_waiting_ingest_says_so_and_can_be_stopped(tmp_path: Path) -> None:
         assert waiting.stderr.readline().startswith(f"traceconv: waiting for another ingest into {store} to end")
         waiting.send_signal(signal.SIGINT)
         _, err = waiting.communicate(timeout=PATIENCE)
-        assert (waiting.returncode, err) == (130, "traceconv: stopped\n")
+        assert (waiting.returncode, err) == (130, "traceconv: interrupted\n")
     assert {path.name for path in tmp_path.iterdir()} == {"PROF_1"}
 
 

@@ -15,7 +15,7 @@ from traceconv.base.errors import UsageError
 from traceconv.cli.app import run
 from traceconv.export.registry import EXPORTS, GROUP
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-plug-in.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-an-export.md"
 
 MakeStore = Callable[..., Path]
 

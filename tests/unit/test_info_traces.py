@@ -36,7 +36,7 @@ def test_a_trace_of_pytorch(capfd: pytest.CaptureFixture[str], tmp_path: Path) -
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "worker0.pt.trace.json.gz",
-        f"  a trace in Chrome's JSON, {trace.stat().st_size:,} bytes, gzip: whole",
+        f"  a trace in Chrome's JSON, {trace.stat().st_size:,} bytes, gzip: intact",
         "  writer    PyTorch profiler (Kineto)",
         "  time      2023-11-14 22:13:20.000000000 UTC, 0.003990000 s long",
         "  processes 2",
@@ -79,8 +79,8 @@ def test_the_first_events_only(capfd: pytest.CaptureFixture[str], tmp_path: Path
     trace.write_text("[" + ",".join([A] * 200_000) + ',{"ph":"X" 1}]')
     code, out, _ = info(capfd, trace, "--quick")
     assert code == 0
-    assert f"{trace.stat().st_size:,} bytes: no problem seen" in out
-    assert out.endswith("  (--quick: the first events only; the rest was not read)\n")
+    assert f"{trace.stat().st_size:,} bytes: no problems found" in out
+    assert out.endswith("  (--quick: only the first events were read)\n")
     code, one = described(capfd, trace, "--quick")
     assert 0 < one["event_count"] < 200_000
     assert described(capfd, trace)[1]["event_count"] == 200_000

@@ -92,7 +92,7 @@ def test_a_reader_that_leaves_is_no_error(store: Path) -> None:
         ("SELECT * FROM tsk", "Did you mean"),
         ("SELEC 1", "syntax error"),
         ("SELECT 1; SELECT 2", "one statement"),
-        ("", "no SQL"),
+        ("", "empty SQL"),
         ("/* nothing */", "one statement"),
         ("CREATE TABLE x (a INTEGER)", "read-only"),
         ("DROP TABLE task", "read-only"),

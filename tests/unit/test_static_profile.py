@@ -167,10 +167,10 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypa
     [
         (["--show", "core"], "Did you mean 'cores'?"),
         (["--order-by", "flop"], "Did you mean 'flops'?"),
-        (["--columns", "op_name,x"], "no such column"),
-        (["-o", "x.parquet"], "Parquet"),
+        (["--columns", "op_name,x"], "ops has no column"),
+        (["-o", "x.parquet"], "unsupported format 'parquet'"),
         (["--streams", "0"], "from 1 to 64"),
-        (["--format", "xml"], "no format"),
+        (["--format", "xml"], "unsupported format"),
         (["--run", "1"], "there is no store"),
     ],
 )

@@ -263,7 +263,7 @@ def test_exact_wants_the_same_number(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 def test_verify_says_what_could_not_be_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, said = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
-    assert (code, "not read: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in said) == (3, True)
+    assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in said) == (3, True)
     # The wait of the row behind the lost one can't be told; nothing else is off.
     assert [row[2] for row in rows] == ["wait time(us)"]
 

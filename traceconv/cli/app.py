@@ -1,10 +1,11 @@
-"""The program: the commands put together, and the one place where errors become a line and an exit code."""
+"""The program: its commands, and the one place where errors become a line and an exit code."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import warnings
+from collections.abc import Callable
 
 import typer
 import typer.core
@@ -32,69 +33,63 @@ from traceconv.cli import (
 from traceconv.cli.output import say
 from traceconv.cli.streams import ReaderLeft, finish, guard_streams
 
-_HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and calm with broken files.
+_HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and tolerant of damaged input.
 
 \b
-The walk, from a model to answers:
-  traceconv record resnet50 -o raw/       run it on the reference NPU, log it
-  traceconv ingest raw/                   logs into the store ./trace.duckdb
-  traceconv report op-statistic --top 10  which operators take the time
-  traceconv query "FROM op_statistic"     anything else, in SQL
-  traceconv export chrome -o trace.json   a timeline, for ui.perfetto.dev
+Typical workflow:
+  traceconv record resnet50 -o raw/       run a model on the reference NPU
+  traceconv ingest raw/                   import the logs into ./trace.duckdb
+  traceconv report op-statistic --top 10  find the slowest operators
+  traceconv query "FROM op_statistic"     query anything else in SQL
+  traceconv export chrome -o trace.json   write a timeline for ui.perfetto.dev
 
-Each command has examples: traceconv COMMAND --help. stdout is data, stderr is talk. Exit codes: 0 done, 1 it
-can't be done, 2 the call is wrong, 3 done but data was lost on the way (stderr says how much and where).
+Examples for each command: traceconv COMMAND --help. Results go to stdout, diagnostics to stderr. Exit codes:
+0 success, 1 failure, 2 usage error, 3 success with data loss (reported on stderr).
 """
 
-#: The commands in the order in which a newcomer meets them, with a line on each.
-COMMANDS = {
-    "record": "Run a model on the reference NPU and log it.",
-    "ingest": "Read logs into the store.",
-    "report": "Answer a question from the store.",
-    "query": "Ask the store in SQL.",
-    "export": "Write a run as another program's format.",
-    "schema": "Describe the tables, views and reports.",
-    "model": "Say what a model costs, before it runs.",
-    "op-profile": "Run one op alone on the reference NPU.",
-    "info": "Say what a file is, and whether it is whole.",
-    "dump": "Show the records of raw logs.",
-    "verify": "Compute a vendor's tables again, and compare.",
-    "why": "Show the bytes that a row came from.",
+#: The commands, in the order of a typical workflow. The first line of a docstring is its line in the help.
+COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "record": record.record,
+    "ingest": ingest.ingest,
+    "report": report.report,
+    "query": query.query,
+    "export": export.app,
+    "schema": schema.schema,
+    "model": model.model,
+    "op-profile": op_profile.op_profile,
+    "info": info.info,
+    "dump": dump.dump,
+    "verify": verify.verify,
+    "why": why.why,
 }
 
 #: Base of the errors that the argument parser raises; typer does not export it under a name of its own.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-class _Walk(typer.core.TyperGroup):
+class _Commands(typer.core.TyperGroup):
     """Lists the commands in the order of `COMMANDS`."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its base has no public name
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # typer would make an exit code of its own of it
+        except BrokenPipeError:  # typer would choose its own exit code
             raise ReaderLeft from None
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # its base has no public name
-        return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
+        return list(COMMANDS)
 
 
-# Without rich: paragraphs are wrapped, examples are not, and the help of a command takes half the time.
-app = typer.Typer(cls=_Walk, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-app.command("dump", cls=options.Command, help=dump.HELP, short_help=COMMANDS["dump"])(dump.dump)
-app.add_typer(export.app, name="export", short_help=COMMANDS["export"])
-app.command("info", cls=options.Command, help=info.HELP, short_help=COMMANDS["info"])(info.info)
-app.command("ingest", cls=options.Command, short_help=COMMANDS["ingest"])(ingest.ingest)
-app.command("model", cls=options.Command, help=model.HELP, short_help=COMMANDS["model"])(model.model)
-app.command("op-profile", cls=options.Command, help=op_profile.HELP, short_help=COMMANDS["op-profile"])(
-    op_profile.op_profile
+# Without rich: paragraphs are wrapped, examples are not, and help takes half the time.
+app = typer.Typer(
+    cls=_Commands, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-app.command("query", cls=options.Command, short_help=COMMANDS["query"])(query.query)
-app.command("record", cls=options.Command, help=record.HELP, short_help=COMMANDS["record"])(record.record)
-app.command("report", cls=options.Command, add_help_option=False, short_help=COMMANDS["report"])(report.report)
-app.command("schema", cls=options.Command, short_help=COMMANDS["schema"])(schema.schema)
-app.command("verify", cls=options.Command, help=verify.HELP, short_help=COMMANDS["verify"])(verify.verify)
-app.command("why", cls=options.Command, help=why.HELP, short_help=COMMANDS["why"])(why.why)
+for _name, _command in COMMANDS.items():
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        # The help of report depends on the report, so it has its own option --help.
+        app.command(_name, cls=options.Command, add_help_option=_name != "report")(_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -108,27 +103,27 @@ def _options(
     version: bool = typer.Option(
         False,
         "--version",
-        help="Print the version, and whether the C extension is active.",
+        help="Print the version and the state of the C extension.",
         callback=_show_version,
         is_eager=True,
     ),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of errors."),
 ) -> None: ...
 
 
 class _NoPandas:
-    """pyarrow would load it, where it is installed, to know its types when it sees them: they don't come up here."""
+    """Import hook that hides pandas: pyarrow would load it, to recognize types that don't occur here."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Refuses the import."""
+        """Refuse the import."""
         if name == "pandas":
-            raise ModuleNotFoundError("the program does without pandas", name=name)
+            raise ModuleNotFoundError("pandas is not used by the command line", name=name)
 
 
 def main() -> None:
-    """Entry point of the `traceconv` program: runs a command and ends the process with its exit code."""
-    # What a program loads stays: it is not worth looking through for garbage again and again.
+    """Entry point of the `traceconv` program: run a command and exit with its code."""
+    # Imported modules stay in memory: scanning them for garbage again and again is not worth it.
     gc.set_threshold(150_000)
     sys.meta_path.insert(0, _NoPandas)
     guard_streams()
@@ -136,7 +131,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line; errors become one line on stderr. Returns the exit code."""
+    """Run one command line and return the exit code. Errors become one line on stderr."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", StoreMigrated)
@@ -152,22 +147,22 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), error.exit_code)
     except _ParserError as error:
         message = error.format_message()  # type: ignore[attr-defined]
-        if not message:  # the help was shown instead
+        if not message:  # help was shown instead
             return 2
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
             typer.echo(message, err=True)
             return 2
         return _fail(message, 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("stopped", 130)
-    except ReaderLeft:  # that is no error, and nothing more can be said
+        return _fail("interrupted", 130)
+    except ReaderLeft:  # not an error
         return 0
-    except Exception as error:  # libraries say that memory is short each in a way of its own
+    except Exception as error:  # each library reports lack of memory in its own way
         if "--debug" in arguments or not is_starved(error):
             raise
-        return _fail("out of memory: give the process more of it, or fewer files at a time", 1)
+        return _fail("out of memory; raise the memory limit, or process fewer files at a time", 1)
     if code == 130:  # Ctrl-C, as typer passes it on
-        return _fail("stopped", 130)
+        return _fail("interrupted", 130)
     return code if isinstance(code, int) else 0
 
 

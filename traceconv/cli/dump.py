@@ -1,4 +1,4 @@
-"""`traceconv dump`: the records of a log as text."""
+"""`traceconv dump`: the records of a raw log as text."""
 
 from __future__ import annotations
 
@@ -7,31 +7,29 @@ from pathlib import Path
 
 import typer
 
-HELP = """Show the records of raw logs as they are, one line each, in the order of the files.
-
-In columns: names of enums, texts from the capture's dictionary, NULL for none, times as they were counted
-(ns of the host, ticks of a device). Record types of a newer writer are shown by the schema in the file.
-
-With --json every field, and where the record is from: _type, _file, _sequence (its number in its stream) and
-_offset (its byte in the file). Integers are exact; a text that the dictionary does not have is the number of
-its hash.
-
-Exit code: 0 all could be read, 3 some could not (said on stderr), 1 no log.
-
-\b
-Examples:
-  traceconv dump raw/ --type task --limit 20
-  traceconv dump raw/PROF_*/host/data/api.slice_0.bin
-  traceconv dump raw/ --type api --json | jq .host_ns
-"""
-
 
 def dump(
-    paths: list[Path] = typer.Argument(..., metavar="PATH…", help="Captures (PROF_…), or single .bin files of one."),
+    paths: list[Path] = typer.Argument(..., metavar="PATH…", help="Captures (PROF_…), or .bin files of a capture."),
     record: str | None = typer.Option(None, "--type", metavar="RECORD", help="Only this record type, such as task."),
     limit: int | None = typer.Option(None, "--limit", metavar="N", min=0, help="Only the first N records."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object a line, with every field."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line, with all fields."),
 ) -> None:
+    """Show the records of raw logs.
+
+    One record per line, in file order: names of enums, texts from the capture's dictionary, NULL for none, raw
+    timestamps (ns on the host, ticks on a device). Unknown record types are shown by the schema in the file.
+
+    --json prints all fields and the origin of the record: _type, _file, _sequence (index in its stream) and _offset
+    (byte offset in the file). Integers are exact. A string missing from the dictionary is printed as its hash.
+
+    Exit codes: 0 all records were read; 3 some could not be read (reported on stderr); 1 not a log.
+
+    \b
+    Examples:
+      traceconv dump raw/ --type task --limit 20
+      traceconv dump raw/PROF_*/host/data/api.slice_0.bin
+      traceconv dump raw/ --type api --json | jq .host_ns
+    """
     from traceconv.base.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
     from traceconv.cli.output import say
     from traceconv.formats.npulog.discover import find_captures
@@ -43,21 +41,20 @@ def dump(
         known = {*records(), *(name for capture in captures for name in record_types(capture))}
         if record not in known:
             near = suggestion(record, sorted(known))
-            raise UsageError(f"there is no record type '{printable(record)}'.{near} (traceconv schema lists them)")
-    damaged = False
+            hint = "List those of a capture with: traceconv info PATH"
+            raise UsageError(f"unknown record type '{printable(record)}'.{near} {hint}")
+    problems: list[str] = []
 
-    def note(message: str) -> None:
-        nonlocal damaged
-        damaged = True
+    def report(message: str) -> None:
+        problems.append(message)
         say(message, "")
 
     left = limit
     for capture in captures:
-        options = DumpOptions(record, left, as_json, note)
-        for count, text in dump_capture(capture, options):
+        for count, text in dump_capture(capture, DumpOptions(record, left, as_json, report)):
             sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
             if left is not None:
                 left -= count
     sys.stdout.buffer.flush()
-    if damaged:
+    if problems:
         raise typer.Exit(EXIT_DATA_LOSS)

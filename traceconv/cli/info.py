@@ -1,16 +1,18 @@
-"""`traceconv info`: what a file or folder is, and whether it is whole."""
+"""`traceconv info`: identify files and folders, and check their integrity."""
 
 from __future__ import annotations
 
 import json
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from traceconv.base.errors import EXIT_DATA_LOSS, InputError, printable
 from traceconv.cli.info_trace import (
     describe_document,
     describe_folder,
@@ -25,27 +27,6 @@ if TYPE_CHECKING:
     from traceconv.formats.npulog.inspect import CaptureState, FileState
     from traceconv.pipeline.discover import Sources
 
-HELP = """Say what a file or folder is, and whether it is whole.
-
-PATH is a capture (PROF_…), a single .bin file of one, a trace file of any format that ingest reads, a folder
-that holds some, or a store. Of a capture: who wrote it, which model and devices, when, and how many records of
-each type there are, found by reading every block and checking it. Of a trace file: its format, who wrote it as far
-as it is known, what stands around its events, how many there are of each kind and when, and what is damaged.
-Of any other JSON document: its outline, as a start for a rule file that says where its items are (ingest --rules).
-Nothing is stored. Of a store: its runs, and the rows of its tables.
-
-Exit code: 0 all is whole, 3 something is damaged or missing, 1 nothing that can be used.
-
-\b
-Examples:
-  traceconv info raw/
-  traceconv info raw/ --quick      trust headers and manifest, read no blocks
-  traceconv info trace.json.gz     what an ingest would find in it
-  traceconv info *.pftrace --quick read the first events only
-  traceconv info results.json      outline of a JSON document
-  traceconv info trace.duckdb
-"""
-
 _SHOWN_PROBLEMS = 20
 _RUN_COLUMNS = (
     "run_id label group_label rank host source_format model_name start_ns end_ns epoch_known epoch_offset_ns complete"
@@ -57,77 +38,107 @@ def info(
     paths: list[Path] = typer.Argument(
         ...,
         metavar="PATH…",
-        help="Captures, trace files, folders that hold some, .bin files, stores.",
+        help="Captures, trace files, folders that contain some, .bin files, stores.",
         show_default=False,
     ),
     quick: bool = typer.Option(
-        False, "--quick", help="Read headers and the manifest only; of a trace its first events."
+        False, "--quick", help="Only read headers and manifest, or the first events of a trace."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON list, an object for each thing found."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON list with an object per file or folder."),
 ) -> None:
-    from traceconv.base.errors import EXIT_DATA_LOSS, InputError
+    """Identify a file and check its integrity.
+
+    PATH is a capture (PROF_…), a single .bin file, a trace file in any format that ingest reads, a folder that contains
+    some, or a store. Nothing is stored.
+
+    For captures: writer, model, devices, time and the number of records by type, checking every block. For trace files:
+    format, writer if known, top-level keys, number of events by kind, time and damage. For other JSON documents: an
+    outline, to start a rule file from (ingest --rules). For stores: runs and row counts.
+
+    Exit codes: 0 intact; 3 something is damaged or missing; 1 nothing usable.
+
+    \b
+    Examples:
+      traceconv info raw/
+      traceconv info raw/ --quick      trust headers and manifest
+      traceconv info trace.json.gz     what an ingest would find
+      traceconv info *.pftrace --quick only the first events
+      traceconv info results.json      outline of a JSON document
+      traceconv info trace.duckdb
+    """
     from traceconv.cli.output import say
-    from traceconv.formats.npulog.inspect import inspect_capture
 
-    described: list[dict[str, Any]] = []
-    whole, usable = True, False
-
-    def tell(one: dict[str, Any], lines: Iterator[str]) -> None:
-        described.append(one)
-        if not as_json:
-            typer.echo("\n".join(lines))
-
+    found = _Findings(as_json)
     stores = [path for path in paths if _is_duckdb(path)]
     for path in stores:
-        one = _describe_store(path)
-        tell(one, _store_lines(one))
-        usable = True
-    found = _sources([path for path in paths if path not in stores])
-    problems: list[str] = []
-    for capture, _ in found.captures:
-        state = inspect_capture(capture, scan=not quick)
-        whole, usable = whole and state.whole, usable or state.usable
-        tell(_describe_capture(state), _capture_lines(state))
-    for folder, _ in found.folders:
-        usable = True
-        tell(describe_folder(folder), folder_lines(folder))
-        problems += unreadable_in(folder)
-    if found.traces or found.unusable:
-        from traceconv.pipeline.inspect import inspect_document, inspect_trace  # with all that it alone needs
+        store = _describe_store(path)
+        found.add(store, _store_lines(store))
+    _inspect(found, [path for path in paths if path not in stores], quick)
+    if found.problems and not found.described:
+        more = f"; and {len(found.problems) - 1} similar problems" if len(found.problems) > 1 else ""
+        raise InputError(found.problems[0] + more)
+    if as_json:
+        typer.echo(json.dumps(found.described, indent=1))
+    for problem in found.problems:
+        say(problem)
+    if not found.usable:
+        raise typer.Exit(1)
+    if found.problems or not found.intact:
+        raise typer.Exit(EXIT_DATA_LOSS)
 
-    def tell_document(path: Path, problem: str) -> None:
-        """The outline of a document that no reader knows; the problem with any other file."""
-        nonlocal whole, usable
+
+class _Findings:
+    """What was found so far; without --json it is printed at once."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self.described: list[dict[str, Any]] = []
+        self.problems: list[str] = []
+        self.intact, self.usable = True, False
+
+    def add(
+        self, description: dict[str, Any], lines: Iterable[str], *, intact: bool = True, usable: bool = True
+    ) -> None:
+        self.described.append(description)
+        self.intact, self.usable = self.intact and intact, self.usable or usable
+        if not self._as_json:
+            typer.echo("\n".join(lines))
+
+
+def _inspect(found: _Findings, paths: list[Path], quick: bool) -> None:
+    """Inspect everything but stores."""
+    from traceconv.formats.npulog.inspect import inspect_capture
+
+    sources = _sources(paths)
+    for capture, _ in sources.captures:
+        state = inspect_capture(capture, scan=not quick)
+        found.add(_describe_capture(state), _capture_lines(state), intact=state.whole, usable=state.usable)
+    for folder, _ in sources.folders:
+        found.add(describe_folder(folder), folder_lines(folder))
+        found.problems += unreadable_in(folder)
+    if sources.traces or sources.unusable:
+        from traceconv.pipeline.inspect import inspect_document, inspect_trace
+
+    def add_document(path: Path, problem: str) -> None:
+        """Outline a document that no reader knows; any other file is a problem."""
         document = inspect_document(path, scan=not quick)
         if document is None:
-            problems.append(problem)
-            return
-        whole, usable = whole and document.stopped_at is None, True
-        tell(describe_document(document), document_lines(document))
+            found.problems.append(problem)
+        else:
+            found.add(describe_document(document), document_lines(document), intact=document.stopped_at is None)
 
-    for unusable in found.unusable:
-        tell_document(unusable.path, unusable.message)
-    for file in found.traces:
+    for unusable in sources.unusable:
+        add_document(unusable.path, unusable.message)
+    for file in sources.traces:
         try:
             trace = inspect_trace(file.path, file.reader, scan=not quick)
         except InputError as error:
             if file.top is None:
-                tell_document(file.path, str(error))
+                add_document(file.path, str(error))
             elif file.sure:
-                problems.append(str(error))
+                found.problems.append(str(error))
             continue
-        whole, usable = whole and trace.whole, True
-        tell(describe_trace(trace), trace_lines(trace))
-    if problems and not described:
-        raise InputError(problems[0] if len(problems) == 1 else f"{problems[0]}; and {len(problems) - 1} more like it")
-    if as_json:
-        typer.echo(json.dumps(described, indent=1))
-    for problem in problems:
-        say(problem)
-    if not usable:
-        raise typer.Exit(1)
-    if problems or not whole:
-        raise typer.Exit(EXIT_DATA_LOSS)
+        found.add(describe_trace(trace), trace_lines(trace), intact=trace.whole)
 
 
 def _sources(paths: list[Path]) -> Sources:
@@ -138,16 +149,15 @@ def _sources(paths: list[Path]) -> Sources:
 
 def _is_duckdb(path: Path) -> bool:
     if not os.path.isfile(path):
-        return False  # opening a pipe would wait for who writes it
+        return False  # opening a pipe would wait for its writer
     try:
         with path.open("rb") as file:
             return file.read(12)[8:] == _DUCKDB_MAGIC
     except OSError:
-        return False  # said when it is looked for as a capture
+        return False  # reported when it is opened as a capture
 
 
 def _capture_lines(state: CaptureState) -> Iterator[str]:
-    from traceconv.base.errors import printable
     from traceconv.formats.npulog.inspect import wall_clock_text
 
     capture = state.capture
@@ -168,29 +178,25 @@ def _capture_lines(state: CaptureState) -> Iterator[str]:
             yield f"  {title:<9} {printable(fact, 68)}"
     for device in state.devices:
         known = [device.name, device.kind, None if device.clock_hz is None else f"counter {device.clock_hz:,} Hz"]
-        text = ", ".join(part for part in known if part is not None) or "does not describe itself"
+        text = ", ".join(part for part in known if part is not None) or "no description"
         yield f"  {'device ' + str(device.device_id):<9} {printable(text, 66)}"
-    heads = ("files", "bytes", "blocks", "records", "lost")
-    yield f"  {'record':<{_NAME_WIDTH}}" + "".join(
-        f"{head:>{width}}" for head, width in zip(heads, _WIDTHS, strict=True)
-    )
+    yield _counts("record", ("files", "bytes", "blocks", "records", "lost"))
     for stream, files in _streams(state).items():
-        numbers: tuple[int | None, ...] = (
+        numbers = (
             len(files),
             sum(file.file.size_bytes for file in files),
             sum(file.block_count for file in files) if state.scanned else None,
             sum(file.total for file in files) if state.scanned or capture.manifest else None,
             sum(file.lost_count for file in files) if state.scanned else None,
         )
-        cells = ("-" if number is None else f"{number:,}" for number in numbers)
-        yield f"  {printable(stream, _NAME_WIDTH):<{_NAME_WIDTH}}" + "".join(
-            f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)
-        )
+        yield _counts(printable(stream, _NAME_WIDTH), ["-" if number is None else f"{number:,}" for number in numbers])
     if not state.scanned:
-        yield "  (--quick: records as the manifest counts them; no block was read)"
+        yield "  (--quick: record counts are from the manifest; blocks were not read)"
     if single:
         yield from _header_lines(state.files[0])
-    problems = _problems(state)
+    problems = [*state.problems]
+    for file in state.files:
+        problems += [f"{printable(file.file.relative_path)}: {problem}" for problem in file.problems]
     for problem in problems[:_SHOWN_PROBLEMS]:
         yield from textwrap.wrap(printable(problem), 78, initial_indent="  ! ", subsequent_indent="    ")
     if len(problems) > _SHOWN_PROBLEMS:
@@ -198,7 +204,7 @@ def _capture_lines(state: CaptureState) -> Iterator[str]:
 
 
 def _header_lines(state: FileState) -> Iterator[str]:
-    """What one file says of itself, and how its records are laid out."""
+    """The header of a file and the layout of its records."""
     header = state.header
     if header is None:
         return
@@ -206,38 +212,27 @@ def _header_lines(state: FileState) -> Iterator[str]:
     yield f"  format version {header.version}, writer {header.writer_id:016x}, clock {clock}"
     yield f"  slice {header.slice_index}, first record {header.first_sequence:,} of its stream"
     for schema in header.schemas:
-        yield f"  schema {schema.name}: tag {schema.tag}, {schema.size_bytes} bytes a record"
+        yield f"  schema {schema.name}: tag {schema.tag}, {schema.size_bytes} bytes per record"
         for field in schema.fields:
-            yield f"    {field.name:<26} {field.type:<10} {_shown(field.unit)}"
-
-
-def _shown(text: str) -> str:
-    from traceconv.base.errors import printable
-
-    return printable(text, 30)
+            yield f"    {field.name:<26} {field.type:<10} {printable(field.unit, 30)}"
 
 
 _NAME_WIDTH = 30
 _WIDTHS = (6, 14, 7, 13, 8)
 
 
+def _counts(name: str, cells: Iterable[str]) -> str:
+    return f"  {name:<{_NAME_WIDTH}}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
+
+
 def _verdict(state: CaptureState) -> str:
     if state.whole:
-        return "whole" if state.scanned else "no problem seen"
-    return "damaged" if state.usable else "nothing in it can be read"
-
-
-def _problems(state: CaptureState) -> list[str]:
-    from traceconv.base.errors import printable
-
-    found = list(state.problems)
-    for file in state.files:
-        found += [f"{printable(file.file.relative_path)}: {problem}" for problem in file.problems]
-    return found
+        return "intact" if state.scanned else "no problems found"
+    return "damaged" if state.usable else "nothing readable"
 
 
 def _streams(state: CaptureState) -> dict[str, list[FileState]]:
-    """The files by owner and record type."""
+    """Group the files by owner and record type."""
     streams: dict[str, list[FileState]] = {}
     for file in state.files:
         owner = "host" if file.file.device_id is None else f"device_{file.file.device_id}"
@@ -261,10 +256,7 @@ def _describe_capture(state: CaptureState) -> dict[str, Any]:
         "host_name": state.host_name,
         "start_epoch_ns": state.epoch_ns,
         "dur_ns": state.dur_ns,
-        "devices": [
-            {"device_id": one.device_id, "name": one.name, "kind": one.kind, "clock_hz": one.clock_hz}
-            for one in state.devices
-        ],
+        "devices": [asdict(device) for device in state.devices],
         "files": [_describe_file(file) for file in state.files],
         "missing": list(capture.missing),
         "problems": state.problems,
@@ -273,22 +265,21 @@ def _describe_capture(state: CaptureState) -> dict[str, Any]:
 
 def _describe_file(state: FileState) -> dict[str, Any]:
     header = state.header
+    about = header and {
+        "version": header.version,
+        "writer_id": f"{header.writer_id:016x}",
+        "clock": header.clock,
+        "clock_hz": header.clock_hz,
+        "first_sequence": header.first_sequence,
+        "slice_index": header.slice_index,
+        "schemas": [schema.to_wire() for schema in header.schemas],
+    }
     return {
         "path": state.file.relative_path,
         "record": state.record,
         "device_id": state.file.device_id,
         "size_bytes": state.file.size_bytes,
-        "header": None
-        if header is None
-        else {
-            "version": header.version,
-            "writer_id": f"{header.writer_id:016x}",
-            "clock": header.clock,
-            "clock_hz": header.clock_hz,
-            "first_sequence": header.first_sequence,
-            "slice_index": header.slice_index,
-            "schemas": [schema.to_wire() for schema in header.schemas],
-        },
+        "header": about,
         "block_count": state.block_count if state.scanned else None,
         "record_count": state.record_count if state.scanned else None,
         "lost_count": state.lost_count if state.scanned else None,
@@ -321,11 +312,10 @@ def _describe_store(path: Path) -> dict[str, Any]:
 
 
 def _store_lines(store: dict[str, Any]) -> Iterator[str]:
-    from traceconv.base.errors import printable
     from traceconv.formats.npulog.inspect import wall_clock_text
 
     yield f"{printable(store['path'], 60)}: a store, {store['size_bytes']:,} bytes"
-    yield f"  schema version {store['schema_version']}, made by {printable(str(store['writer']), 40)}"
+    yield f"  schema version {store['schema_version']}, written by {printable(str(store['writer']), 40)}"
     for run in store["runs"]:
         state = "complete" if run["complete"] else "with losses (see import_log)"
         yield f"  run {run['run_id']}: {printable(str(run['label']), 50)}, {state}"

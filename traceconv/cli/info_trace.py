@@ -1,4 +1,4 @@
-"""What `traceconv info` says of trace files, and of output folders of vendors' tools."""
+"""Trace files, output folders of vendors' tools and JSON documents, as `traceconv info` shows them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from traceconv.base.errors import printable
+
 if TYPE_CHECKING:
     from traceconv.base.diagnostics import LogEntry
     from traceconv.formats.json_items.outline import Outline
@@ -14,26 +16,25 @@ if TYPE_CHECKING:
     from traceconv.pipeline.inspect import TraceState
 
 _SHOWN = 20
-#: Nanoseconds since 1970 in which recordings lie: from 2001 to 2096.
+#: Plausible times in nanoseconds since 1970: from 2001 to 2096.
 _EPOCH_RANGE = (10**18, 4 * 10**18)
 
 
 def trace_lines(state: TraceState) -> Iterator[str]:
-    """A trace file, in lines of 80 columns."""
-    from traceconv.base.errors import printable
+    """Describe a trace file in lines of 80 columns."""
     from traceconv.formats.registry import format_of
 
     yield printable(state.path.name, 80)
-    packed = "" if state.container == "plain" else f", {state.container}"
-    verdict = "whole" if state.closed else "intact, but left open"
+    container = "" if state.container == "plain" else f", {state.container}"
+    verdict = "intact" if state.closed else "intact, but not closed"
     if not state.scanned:
-        verdict = "no problem seen"
+        verdict = "no problems found"
     if not state.whole:
         verdict = "damaged"
     known = format_of(state.reader)
     title = known.title if known is not None else state.reader
-    yield f"  {title}, {state.size_bytes:,} bytes{packed}: {verdict}"
-    yield from _fact("writer", printable(state.writer, 68) if state.writer else "not known; its events become ranges")
+    yield f"  {title}, {state.size_bytes:,} bytes{container}: {verdict}"
+    yield from _fact("writer", printable(state.writer, 68) if state.writer else "unknown; its events become ranges")
     if state.first_ns is not None and state.last_ns is not None:
         yield from _fact("time", _times(state.first_ns, state.last_ns))
     if state.process_count:
@@ -45,14 +46,12 @@ def trace_lines(state: TraceState) -> Iterator[str]:
     )
     yield from _fact("events", f"{state.event_count:,}" + (f": {kinds}" if kinds else ""))
     if not state.scanned:
-        yield "  (--quick: the first events only; the rest was not read)"
-    yield from _said(state.log)
+        yield "  (--quick: only the first events were read)"
+    yield from _log_lines(state.log)
 
 
 def folder_lines(folder: VendorFolder) -> Iterator[str]:
-    """An output folder of msprof or torch_npu, in lines of 80 columns."""
-    from traceconv.base.errors import printable
-
+    """Describe an output folder of msprof or torch_npu in lines of 80 columns."""
     yield printable(folder.path.name or str(folder.path), 80)
     yield "  an output folder of msprof or torch_npu"
     parts = (("timeline", folder.timelines), ("table", folder.tables), ("facts", folder.facts))
@@ -61,11 +60,11 @@ def folder_lines(folder: VendorFolder) -> Iterator[str]:
             yield f"  {title:<9} {printable(folder.name_of(file), 48):<48}{_size(file):>14,} bytes"
     for file, why in folder.left:
         text = f"{printable(folder.name_of(file), 100)}: {printable(why)}"
-        yield from _fact("left out", text)
+        yield from _fact("skipped", text)
 
 
 def describe_trace(state: TraceState) -> dict[str, Any]:
-    """The same, for --json."""
+    """Describe it for --json."""
     known = state.first_ns is not None and _EPOCH_RANGE[0] <= state.first_ns < _EPOCH_RANGE[1]
     return {
         "kind": "trace",
@@ -100,15 +99,13 @@ def describe_trace(state: TraceState) -> dict[str, Any]:
 
 
 def document_lines(document: Outline) -> Iterator[str]:
-    """The outline of a JSON document that no reader knows, a line for each prefix."""
-    from traceconv.base.errors import printable
-
+    """Outline a JSON document that no reader knows, one line per prefix."""
     yield printable(document.path.name, 80)
-    packed = "" if document.container == "plain" else f", {document.container}"
-    verdict = "whole" if document.scanned else "no problem seen"
+    container = "" if document.container == "plain" else f", {document.container}"
+    verdict = "intact" if document.scanned else "no problems found"
     if document.stopped_at is not None:
-        verdict = f"damaged or cut off near byte {document.stopped_at:,}"
-    yield f"  a JSON document that no reader knows, {document.size_bytes:,} bytes{packed}: {verdict}"
+        verdict = f"damaged or truncated near byte {document.stopped_at:,}"
+    yield f"  a JSON document without a reader, {document.size_bytes:,} bytes{container}: {verdict}"
     yield f"  {'values':>10}  {'type':<9}prefix: samples"
     for prefix, one in document.prefixes.items():
         kinds = "mixed" if len(one.counts) > 1 else next(iter(one.counts))
@@ -117,12 +114,12 @@ def document_lines(document: Outline) -> Iterator[str]:
         text = f"{printable(prefix, 200) or '(the document)'}{dotted}" + (f": {samples}" if samples else "")
         yield f"  {one.counts.total():>10,}  {kinds:<9}{text}"
     if document.left_out:
-        yield f"  {document.left_out:>10,}  more, at other prefixes"
-    yield "  To read its items: ingest --rules FILE, with a section [items]"
+        yield f"  {document.left_out:>10,}  more at other prefixes"
+    yield "  To import its items, write a rule file with a section [items]: ingest --rules FILE"
 
 
 def describe_document(document: Outline) -> dict[str, Any]:
-    """The same, for --json."""
+    """Describe it for --json."""
     return {
         "kind": "json_document",
         "path": str(document.path),
@@ -141,7 +138,7 @@ def describe_document(document: Outline) -> dict[str, Any]:
 
 
 def describe_folder(folder: VendorFolder) -> dict[str, Any]:
-    """The same, for --json."""
+    """Describe it for --json."""
     return {
         "kind": "vendor_folder",
         "path": str(folder.path),
@@ -153,9 +150,7 @@ def describe_folder(folder: VendorFolder) -> dict[str, Any]:
 
 
 def unreadable_in(folder: VendorFolder) -> Iterator[str]:
-    """A line for each file of an output folder that can't be read."""
-    from traceconv.base.errors import printable
-
+    """Yield a line for each unreadable file of an output folder."""
     for file in (*folder.files, *folder.facts):
         try:
             file.open("rb").close()
@@ -165,7 +160,7 @@ def unreadable_in(folder: VendorFolder) -> Iterator[str]:
 
 def _fact(title: str, text: str) -> Iterator[str]:
     for line in textwrap.wrap(text, 78, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12):
-        yield line.replace("\xa0", " ")  # what was not to be broken
+        yield line.replace("\xa0", " ")  # spaces at which the line must not be broken
 
 
 def _times(first_ns: int, last_ns: int) -> str:
@@ -182,9 +177,8 @@ def _seconds(ns: int) -> str:
     return f"{sign}{whole // 10**9:,}.{whole % 10**9:09d} s"
 
 
-def _said(log: tuple[LogEntry, ...]) -> Iterator[str]:
+def _log_lines(log: tuple[LogEntry, ...]) -> Iterator[str]:
     from traceconv.base.diagnostics import Severity
-    from traceconv.base.errors import printable
 
     for entry in log[:_SHOWN]:
         place = "" if entry.byte_offset is None else f" at byte {entry.byte_offset:,}"

@@ -1,30 +1,19 @@
-"""The options that several commands have: the same name means the same on each."""
+"""Options that several commands share, so that a name means the same everywhere."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 import typer.core
 
 from traceconv.base.errors import UsageError, printable, suggestion
 
-DB = typer.Option(None, "--db", metavar="FILE", help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.")
-RUN = typer.Option(
-    None,
-    "--run",
-    metavar="N|LABEL|all",
-    help="The run to look at: by number or label, as rank=N or host=NAME; all of them. Default: the latest.",
-)
-ONE_RUN = typer.Option(
-    None, "--run", metavar="N|LABEL", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
-)
-OUTPUT = typer.Option(
-    None, "--output", "-o", metavar="FILE", help="Write to FILE, whole or not at all. Default: stdout."
-)
-
-#: Formats of rows; the names are those of `reports.render.TEXT_FORMATS` and what is drawn elsewhere.
+#: Formats of rows: those of `reports.render.TEXT_FORMATS`, the terminal's table and Parquet.
 FORMATS = ("table", "csv", "json", "ndjson", "markdown", "parquet")
+#: The formats of rows that don't come from a store.
+TEXT_ONLY = FORMATS[:-1]
 _BY_SUFFIX = {
     ".csv": "csv",
     ".json": "json",
@@ -34,48 +23,79 @@ _BY_SUFFIX = {
     ".parquet": "parquet",
 }
 
+
+def format_option(formats: tuple[str, ...]) -> Any:  # as typer.Option, which is a default of any type
+    """Declare --format for a command that writes rows in these formats."""
+    help_text = f"{', '.join(formats)}. Default: by the suffix of -o, else table."
+    return typer.Option(None, "--format", metavar="FORMAT", help=help_text)
+
+
+DB = typer.Option(None, "--db", metavar="FILE", help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.")
+RUN = typer.Option(
+    None, "--run", metavar="N|LABEL|all", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
+)
+ONE_RUN = typer.Option(
+    None, "--run", metavar="N|LABEL", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
+)
+OUTPUT = typer.Option(None, "--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout.")
+ORDER_BY = typer.Option(
+    None, "--order-by", metavar="COLUMN", help="Sort by a column: numbers descending, text ascending."
+)
+COLUMNS = typer.Option(
+    None, "--columns", metavar="A,B,…|all", help="Columns, in order. Default: the main ones for a table, else all."
+)
+FORMAT = format_option(FORMATS)
+TEXT_FORMAT = format_option(TEXT_ONLY)
+
+MODEL = typer.Argument(..., metavar="MODEL", help="An .onnx file, or the name of a model.", show_default=False)
+BATCH = typer.Option(None, "--batch", help="Batch size (first dimension of every input). Default: the model's.")
+DEVICE_SPEC = typer.Option(
+    None, "--device-spec", metavar="FILE.toml", help="Device description. Default: the reference NPU."
+)
+STREAMS = typer.Option(None, "--streams", help="Maximum number of compute streams. Default: the device's.")
+
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose whole numbers are ones that SQL, numpy and files can hold."""
+    """A command whose integers fit into 64 bits, as SQL, numpy and files need them."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its base has no public name
         for parameter in self.params:
             value = ctx.params.get(parameter.name or "")
             if isinstance(value, int) and not _SMALLEST <= value <= _LARGEST:
-                raise UsageError(
-                    f"{parameter.opts[0]} {printable(str(value), 40)}: whole numbers go from {_SMALLEST} to {_LARGEST}"
-                )
+                shown = printable(str(value), 40)
+                raise UsageError(f"{parameter.opts[0]} {shown}: must be from {_SMALLEST} to {_LARGEST}")
         return super().invoke(ctx)
 
 
 def store_path(db: Path | None) -> Path:
-    """The store that a command works on: what --db says, or the default."""
+    """Return the store that a command works on: --db, or the default."""
     from traceconv.store.database import default_store_path, named_store
 
     return named_store(db) if db is not None else default_store_path()
 
 
 def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...] = FORMATS) -> str:
-    """The format to write rows in: as asked, else by the file's name, else a table.
+    """Return the format to write rows in: `wanted`, else by the file's suffix, else a table.
 
-    Raises UsageError for one that is not there, and for Parquet without a file.
+    Raises UsageError for an unknown format, and for Parquet without a file.
     """
-    if wanted is None:
-        suffix = "" if output is None else output.name.lower().removesuffix(".gz")
-        chosen = _BY_SUFFIX.get(Path(suffix).suffix, "table")
-        chosen = chosen if chosen in formats else "table"
-    elif wanted in formats:
-        chosen = wanted
-    else:
-        near = suggestion(wanted, list(formats))
-        raise UsageError(f"there is no format '{printable(wanted)}'.{near} Choose one of: {', '.join(formats)}")
+    suffix = "" if output is None else Path(output.name.lower().removesuffix(".gz")).suffix
+    chosen = wanted or _BY_SUFFIX.get(suffix, "table")
+    if chosen not in formats:
+        near = suggestion(chosen, list(formats))
+        raise UsageError(f"unsupported format '{printable(chosen)}'.{near} Choose one of: {', '.join(formats)}")
     if chosen == "parquet":
         if output is None:
-            raise UsageError("Parquet is not for a terminal or a pipe; name a file: -o FILE.parquet")
+            raise UsageError("Parquet can't be written to stdout; name a file with -o FILE.parquet")
         try:
             str(output.absolute()).encode()
         except UnicodeEncodeError:
             raise UsageError(f"can't write {printable(str(output))}: DuckDB needs a name in UTF-8") from None
     return chosen
+
+
+def wanted_columns(columns: str) -> list[str]:
+    """The names in --columns."""
+    return [name.strip() for name in columns.split(",")]

@@ -41,6 +41,16 @@ def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> 
         show(table, file, row_limit=row_limit)
 
 
+def write_rows(table: Table, form: str, output: Path | None, *, row_limit: int | None = None) -> None:
+    """Write rows as a table for people, or in a text format."""
+    from traceconv.reports.render import TEXT_FORMATS
+
+    if form == "table":
+        write_table(table, output, row_limit=row_limit)
+    else:
+        write_text(TEXT_FORMATS[form](table), output)
+
+
 def write_text(chunks: Iterable[str], output: Path | None) -> None:
     """Writes a text format to a file or to standard output as it comes."""
     from traceconv.export.output import open_output

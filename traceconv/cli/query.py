@@ -1,4 +1,4 @@
-"""`traceconv query`: SQL on the store, which it can only read."""
+"""`traceconv query`: read-only SQL on the store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ from traceconv.cli import options
 
 
 def query(
-    sql: str = typer.Argument(..., metavar="SQL", help="One statement; - reads it from standard input."),
+    sql: str = typer.Argument(..., metavar="SQL", help="A single statement; - reads it from standard input."),
     db: Path | None = options.DB,
-    form: str | None = typer.Option(
-        None,
-        "--format",
-        metavar="FORMAT",
-        help=f"{', '.join(options.FORMATS)}. Default: by the name of -o, else table.",
-    ),
+    form: str | None = options.FORMAT,
     output: Path | None = options.OUTPUT,
 ) -> None:
-    """Ask the store in SQL.
+    """Query the store in SQL.
 
-    The store is only read, and no other file is. Tables and columns: traceconv schema. Reports are views and macros.
+    The statement can read the store, but no other file, and change nothing. Tables and columns: traceconv schema.
+    Reports are views and macros.
 
     \b
     Examples:
@@ -34,29 +30,24 @@ def query(
       traceconv query "SELECT name, dur_ns FROM task" -o tasks.parquet
       traceconv query - < question.sql
     """
-    from traceconv.cli.output import write_parquet_file, write_table, write_text
+    from traceconv.cli.output import write_parquet_file, write_rows
     from traceconv.export.output import partial_of
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.free_query import ask, check_statement
-    from traceconv.reports.render import TEXT_FORMATS
     from traceconv.store.database import lock_down
 
     chosen_format = options.row_format(form, output)
     text = _standard_input() if sql == "-" else sql
     if not text.strip():
-        raise UsageError("there is no SQL to run")
+        raise UsageError('empty SQL; pass a statement such as "FROM op_statistic"')
     with open_current_store(options.store_path(db)) as connection:
         partial = partial_of(Path(os.path.realpath(output))) if output and chosen_format == "parquet" else None
         lock_down(connection, partial)
         statement = check_statement(connection, text)
-        if chosen_format == "parquet" and output is not None:
+        if partial is not None and output is not None:
             write_parquet_file(connection, statement, [], output, partial)
-            return
-        table = ask(connection, statement)
-        if chosen_format == "table":
-            write_table(table, output, row_limit=None)
         else:
-            write_text(TEXT_FORMATS[chosen_format](table), output)
+            write_rows(ask(connection, statement), chosen_format, output)
 
 
 def _standard_input() -> str:

@@ -1,4 +1,4 @@
-"""`traceconv schema`: what the tables, views and reports of a store are, without needing one."""
+"""`traceconv schema`: the tables, views and reports of any store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from traceconv.base.errors import UsageError, printable, suggestion
 
 
 def schema(
-    name: str | None = typer.Argument(None, metavar="NAME", help="A table, view or report. Default: list them all."),
+    name: str | None = typer.Argument(None, metavar="NAME", help="A table, view or report. Default: list all."),
 ) -> None:
-    """Describe the tables, views and reports of a store, and their columns.
+    """Describe the tables, views and reports of a store.
 
     \b
     Examples:
@@ -34,17 +34,15 @@ def _described(name: str) -> Iterator[str]:
     from traceconv.store.documented_sql import SqlColumn
 
     wanted = name.replace("-", "_")
-    if wanted in tables():
-        table = tables()[wanted]
+    if table := tables().get(wanted):
         columns = [SqlColumn(c.name, sql_type(c), c.unit, c.doc) for c in table.columns]
         return description(table.name, "table", None, table.doc, columns)
-    if wanted in views():
-        view = views()[wanted]
+    if view := views().get(wanted):
         return description(view.name, "view", view.title, view.doc, view.columns)
-    if wanted in reports():
-        return report_description(reports()[wanted])
+    if report := reports().get(wanted):
+        return report_description(report)
     near = suggestion(wanted, [*tables(), *views(), *reports()])
-    raise UsageError(f"there is no table, view or report '{printable(name)}'.{near} All: traceconv schema")
+    raise UsageError(f"unknown table, view or report '{printable(name)}'.{near} List them with: traceconv schema")
 
 
 def _listing() -> Iterator[str]:
@@ -63,4 +61,4 @@ def _listing() -> Iterator[str]:
         for name, doc in entries.items():
             yield f"  {name:<{width}}  {doc}"
         yield ""
-    yield "Columns of one: traceconv schema NAME"
+    yield "For the columns: traceconv schema NAME"

@@ -1,4 +1,4 @@
-"""`traceconv verify`: a vendor's tables, computed again from the timeline beside them."""
+"""`traceconv verify`: a vendor's tables, recomputed from the timeline next to them."""
 
 from __future__ import annotations
 
@@ -8,62 +8,56 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from traceconv.base.errors import EXIT_DATA_LOSS, InputError, UsageError, printable
+from traceconv.base.errors import EXIT_DATA_LOSS, InputError, printable
 from traceconv.cli import options
 
 if TYPE_CHECKING:
     from traceconv.verification.run import Verdict
 
-HELP = """Compute a vendor's tables again, and say which cells don't agree.
-
-DIR is an output folder of msprof (mindstudio_profiler_output) or of torch_npu (ASCEND_PROFILER_OUTPUT), or a folder
-that holds some at any depth. Each CSV file is held against the timeline, and sums against the rows that they are made
-of, in exact arithmetic. Nothing is stored.
-
-stdout has a row for each cell that doesn't agree: its file, its row by the values that tell it from others, its column,
-the vendor's value and ours. stderr has a line for each file: how many cells were checked, how many differ, or why it
-can't be checked. Times are in µs, as in the files.
-
-A cell agrees when rounding explains what is left: that of what is printed, or that of the vendor's doubles when the
-same doubles come to the same digits; such cells are counted. With --exact it must be the same number.
-
-Exit code: 0 all cells agree, 3 some differ, or part of what they are checked against could not be read, 1 nothing
-could be checked.
-
-\b
-Examples:
-  traceconv verify ASCEND_PROFILER_OUTPUT/
-  traceconv verify mindstudio_profiler_output/ --exact
-  traceconv verify profiles/ --format csv -o differing.csv
-"""
-
-_FORMATS = tuple(name for name in options.FORMATS if name != "parquet")
 _COLUMNS = (
     ("folder", "The output folder."),
     ("file", "The file in it."),
-    ("row", "Which row: the values that tell it from others."),
-    ("column_name", "Which column; empty where the whole row is missing on one side."),
-    ("vendor_value", "What the file says."),
-    ("our_value", "What it must be."),
+    ("row", "The row, by the values that identify it."),
+    ("column_name", "The column; empty if the entire row is missing on one side."),
+    ("vendor_value", "Value in the file."),
+    ("our_value", "Recomputed value."),
     ("off_by", "vendor_value − our_value, or what is wrong."),
 )
-#: Losses that are shown one by one; ingest keeps all.
+#: Losses listed individually; ingest keeps all.
 _SHOWN_LOSSES = 10
 
 
 def verify(
-    path: Path = typer.Argument(..., metavar="DIR", help="An output folder, or one that holds some."),
-    exact: bool = typer.Option(False, "--exact", help="Only the same number agrees; rounding explains nothing."),
-    form: str | None = typer.Option(
-        None, "--format", metavar="FORMAT", help=f"{', '.join(_FORMATS)}. Default: by the name of -o, else table."
-    ),
+    path: Path = typer.Argument(..., metavar="DIR", help="An output folder, or a folder that contains some."),
+    exact: bool = typer.Option(False, "--exact", help="Require exact equality."),
+    form: str | None = options.TEXT_FORMAT,
     output: Path | None = options.OUTPUT,
 ) -> None:
-    if output is not None and output.name.lower().endswith(".parquet"):
-        raise UsageError(f"cells that differ are written as {', '.join(_FORMATS)}, not as Parquet; choose another name")
-    chosen = options.row_format(form, output, _FORMATS)
-    from traceconv.cli.output import say, write_table, write_text
-    from traceconv.reports.render import TEXT_FORMATS, Table
+    """Recompute a vendor's tables and report mismatches.
+
+    DIR is an output folder of msprof (mindstudio_profiler_output) or torch_npu (ASCEND_PROFILER_OUTPUT), or a folder
+    that contains some at any depth. Each CSV file is checked against the timeline, and totals against the rows that
+    they sum, in exact arithmetic. Nothing is stored.
+
+    Mismatching cells go to stdout, one per row: file, row (by the values that identify it), column, the vendor's value
+    and ours. A summary of each file goes to stderr: how many cells were checked, how many differ, or why the file can't
+    be checked. Times are in µs, as in the files.
+
+    A cell agrees if the difference is within rounding: that of the printed digits, or that of the vendor's
+    double-precision arithmetic if repeating it gives the same digits. Such cells are counted. --exact requires exact
+    equality.
+
+    Exit codes: 0 all cells agree; 3 some differ, or part of the input could not be read; 1 nothing could be checked.
+
+    \b
+    Examples:
+      traceconv verify ASCEND_PROFILER_OUTPUT/
+      traceconv verify mindstudio_profiler_output/ --exact
+      traceconv verify profiles/ --format csv -o differing.csv
+    """
+    chosen = options.row_format(form, output, options.TEXT_ONLY)
+    from traceconv.cli.output import say, write_rows
+    from traceconv.reports.render import Table
     from traceconv.store.documented_sql import SqlColumn
     from traceconv.verification.run import verify as verify_folders
 
@@ -74,16 +68,12 @@ def verify(
             say(line)
     if not any(verdict.cells for verdict in verdicts):
         raise InputError(f"{printable(str(path))}: nothing could be checked")
-    # A person's table of one folder needs no column that names it.
+    # A table of a single folder needs no column for its name.
     first = 1 if chosen in ("table", "markdown") and not several else 0
     columns = tuple(SqlColumn(name, "VARCHAR", "text", doc) for name, doc in _COLUMNS[first:])
     rows = [row[first:] for verdict in verdicts for row in _rows(verdict)]
-    table = Table(columns, [rows])
-    if chosen == "table":
-        if rows or output is not None:
-            write_table(table, output, row_limit=None)
-    else:
-        write_text(TEXT_FORMATS[chosen](table), output)
+    if rows or output is not None or chosen != "table":
+        write_rows(Table(columns, [rows]), chosen, output)
     if any(verdict.differing or verdict.losses for verdict in verdicts):
         raise typer.Exit(EXIT_DATA_LOSS)
 
@@ -95,32 +85,27 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
 
 
 def _summary(verdict: Verdict, *, several: bool) -> Iterator[str]:
-    """A line on each file, on each loss, and on all together."""
-    before = f"{printable(verdict.folder)}: " if several else ""
+    """A line for each file, each loss, and the total."""
+    prefix = f"{printable(verdict.folder)}: " if several else ""
     for tally in verdict.tallies:
-        name = before + printable(tally.file)
+        name = prefix + printable(tally.file)
         if tally.reason is not None:
             yield f"{name}: not checked: {printable(tally.reason)}"
             continue
         kept = len(tally.differences)
-        more = "" if kept == tally.differing else f" (the first {kept:,} are shown)"
-        doubles = f", {tally.by_doubles:,} of them only in the vendor's doubles" if tally.by_doubles else ""
-        yield f"{name}: {tally.cells:,} {_cells(tally.cells)}, {_differ(tally.differing)}{more}{doubles}"
+        more = "" if kept == tally.differing else f" (the first {kept:,} are listed)"
+        doubles = f", {tally.by_doubles:,} within double-precision rounding" if tally.by_doubles else ""
+        yield f"{name}: {_result(tally.cells, tally.differing)}{more}{doubles}"
     for name, why in verdict.left:
-        yield f"{before}{printable(name)}: not checked: {printable(why)}"
+        yield f"{prefix}{printable(name)}: not checked: {printable(why)}"
     for loss in verdict.losses[:_SHOWN_LOSSES]:
-        yield f"{before}not read: {printable(loss)}"
+        yield f"{prefix}failed: {printable(loss)}"
     if len(verdict.losses) > _SHOWN_LOSSES:
-        yield f"{before}… and {len(verdict.losses) - _SHOWN_LOSSES} more losses; traceconv ingest keeps them all"
+        yield f"{prefix}… and {len(verdict.losses) - _SHOWN_LOSSES} more losses; traceconv ingest stores them all"
     if verdict.cells:
-        yield f"{before or 'all together: '}{verdict.cells:,} {_cells(verdict.cells)}, {_differ(verdict.differing)}"
+        yield f"{prefix or 'total: '}{_result(verdict.cells, verdict.differing)}"
 
 
-def _cells(count: int) -> str:
-    return "cell" if count == 1 else "cells"
-
-
-def _differ(count: int) -> str:
-    if not count:
-        return "all agree"
-    return "1 differs" if count == 1 else f"{count:,} differ"
+def _result(cells: int, differing: int) -> str:
+    counted = "1 cell" if cells == 1 else f"{cells:,} cells"
+    return f"{counted}, " + ("all agree" if not differing else f"{differing:,} differ{'s' * (differing == 1)}")

@@ -1,4 +1,4 @@
-"""`traceconv why`: the bytes of the source that a row came from."""
+"""`traceconv why`: the source bytes of a row."""
 
 from __future__ import annotations
 
@@ -9,43 +9,42 @@ import typer
 
 from traceconv.cli import options
 
-HELP = """Show where a row came from: the bytes of its source, decoded, with file and place.
-
-TABLE and ID name the row by the table's own key: task, api, range and marker by id; op, step, flow, track, process,
-device, fusion, run and source by theirs; memory by block_id; slice and thread as their tables; a sample of counter
-by TRACK_ID@TS_NS.
-
-A row of a begin and an end shows both; a task of a vendor's folder also the records of the CSV files that completed
-it. Records of raw logs are decoded field by field and shown in hex; events of trace files are shown as their JSON
-text, in which nothing but line breaks is changed; rows of tables with the headings of their columns. Places in packed
-files count in the unpacked text. At most 8 KiB of a piece are shown. A row that was computed says what from.
-
-The source is read where it lay at ingest, relative to this folder or to the store's, or where --source says. It must
-be what it was then: size and checksum are compared.
-
-Exit code: 0 shown, 1 the source is gone or was changed, 2 there is no such row (the nearest are named).
-
-\b
-Examples:
-  traceconv why task 1099511627776
-  traceconv why op 3 --run 2
-  traceconv why counter 7@1700000000123456789 --json
-  traceconv why slice 1099511627777 --source /mnt/archive/trace.json.gz
-"""
-
 
 def why(
     table: str = typer.Argument(..., metavar="TABLE", help="Table of the row, such as task."),
-    row_id: str = typer.Argument(..., metavar="ID", help="Its number in the table's key; of counter TRACK_ID@TS_NS."),
-    run: str | None = typer.Option(
-        None, "--run", metavar="N|LABEL", help="The run of the row, by number or label. Default: the latest."
-    ),
+    row_id: str = typer.Argument(..., metavar="ID", help="ID in that table; for counter, use TRACK_ID@TS_NS."),
+    run: str | None = options.ONE_RUN,
     source: Path | None = typer.Option(
-        None, "--source", metavar="PATH", help="Where the run's source lies now, if it was moved."
+        None, "--source", metavar="PATH", help="Current path of the run's source, if it was moved."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object, with the row and all that was found."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object, with the row and its complete evidence."),
     db: Path | None = options.DB,
 ) -> None:
+    """Show the source bytes of a row.
+
+    They are shown decoded, with their file and byte offset.
+
+    TABLE and ID identify the row by the table's key: id for task, api, range and marker; block_id for memory;
+    TRACK_ID@TS_NS for counter; the id of slice and thread as in their tables; otherwise the table's own ID, such as
+    op_id or track_id.
+
+    A row made from a begin and an end event shows both; a task of a vendor's output folder also shows the CSV rows that
+    completed it. Records of raw logs are decoded and shown in hex; events of trace files are shown as JSON, reformatted
+    only; table rows with their column headings. Offsets in compressed files refer to the decompressed data. At most
+    8 KiB are shown per piece. Derived rows list their inputs.
+
+    The source is looked up at its path at ingest, relative to this folder or to the store, or at --source. It must be
+    unchanged since ingest: size and checksum are compared.
+
+    Exit codes: 0 shown; 1 the source is missing or has changed; 2 no such row (the nearest are listed).
+
+    \b
+    Examples:
+      traceconv why task 1099511627776
+      traceconv why op 3 --run 2
+      traceconv why counter 7@1700000000123456789 --json
+      traceconv why slice 1099511627777 --source /mnt/archive/trace.json.gz
+    """
     from traceconv.cli.output import print_lines, say
     from traceconv.cli.why_text import as_json as json_of
     from traceconv.cli.why_text import lines_of

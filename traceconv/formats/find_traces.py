@@ -104,7 +104,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin as a trace does"
             unusable.append((path, f"{printable(str(path))} {what}"))
         else:
-            others.append((path, "is no trace"))
+            others.append((path, "is not a trace"))
     return Found(tuple(traces), tuple(unusable), tuple(others))
 
 

@@ -29,7 +29,7 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"\xfd7zXZ\x00"), "is packed with xz; unpack it first (gzip and zstd are read as they are)"),
     (re.compile(rb"BZh[1-9]1AY&SY"), "is packed with bzip2; unpack it first (gzip and zstd are read as they are)"),
     (re.compile(rb".{257}ustar", re.DOTALL), "is a tar archive; unpack it first"),
-    (re.compile(rb".{8}DUCK", re.DOTALL), "is no trace but a DuckDB file; a store is named with --db"),
+    (re.compile(rb".{8}DUCK", re.DOTALL), "is not a trace but a DuckDB file; name a store with --db"),
 )
 #: The ends of files' names, and what they are.
 _BY_NAME = (

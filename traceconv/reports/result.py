@@ -135,10 +135,8 @@ class ReportRows:
             columns = find_columns(report, list(dict.fromkeys(shown)))
         places = [self._question.columns.index(column) for column in columns]
         with self._cursor() as cursor, reading():
-            origins = run_origins(cursor)
+            origins = run_origins(cursor, self._question.parameters.get("run"))
             rows = [row for batch in islice(answer(cursor, self._question), 1) for row in batch[: _SHOWN_ROWS + 1]]
-        if (run := self._question.parameters.get("run")) is not None:
-            origins = {run_id: start for run_id, start in origins.items() if run_id == run}
         kept: list[Row] = [[row[place] for place in places] for row in rows[:_SHOWN_ROWS]]
         cells = human_rows(Table(columns, (), origins), kept)
         return {heading(column): is_number(column) for column in columns}, cells, len(rows) > _SHOWN_ROWS

@@ -76,6 +76,16 @@ def find_report(name: str) -> Report:
     return report
 
 
+def given_parameters(report: Report, **values: int | None) -> dict[str, int]:
+    """Return the parameters that are not None. Raises UsageError for one that the report doesn't have."""
+    given = {name: value for name, value in values.items() if value is not None}
+    known = [parameter.name for parameter in report.parameters]
+    for name in given:
+        if name not in known:
+            raise UsageError(f"the report {report.name} has no {name} parameter; it has: {', '.join(known)}")
+    return given
+
+
 def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> RunChoice:
     """Return the run that `wanted` names: a number, a label, rank=N, host=NAME or `all`; the latest for None.
 
@@ -124,10 +134,10 @@ def recorded_groups(connection: duckdb.DuckDBPyConnection, run_id: int | None) -
     return frozenset(str(group) for batch in fetch(connection, sql, [run_id]) for (group,) in batch)
 
 
-def run_origins(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
-    """The start of each run, in ns, where it is known."""
-    rows = connection.execute("SELECT run_id, start_ns FROM run WHERE start_ns IS NOT NULL").fetchall()
-    return dict(rows)
+def run_origins(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> dict[int, int]:
+    """Return the start of a run in ns, of all runs if it is None, by run_id. Unknown starts are omitted."""
+    sql = "SELECT run_id, start_ns FROM run WHERE start_ns IS NOT NULL AND (?1 IS NULL OR run_id = ?1)"
+    return dict(connection.execute(sql, [run_id]).fetchall())
 
 
 def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> Iterator[Sequence[Row]]:

@@ -64,6 +64,14 @@ class OpEstimate:
         return self.input_bytes + self.weight_bytes + self.output_bytes + self.workspace_bytes
 
     @property
+    def flops_per_s(self) -> int:
+        return self.flops * 10**9 // self.dur_ns
+
+    @property
+    def bytes_per_s(self) -> int:
+        return self.memory_bytes * 10**9 // self.dur_ns
+
+    @property
     def arithmetic_intensity(self) -> float | None:
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
         return self.flops / moved if moved else None
