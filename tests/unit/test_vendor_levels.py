@@ -180,7 +180,7 @@ def test_steps_that_only_the_table_knows_are_made(level: int, with_timeline: boo
             "SELECT step_id, count(*), sum(dur_ns) FROM task WHERE kind IN ('compute', 'collective') "
             "GROUP BY ALL ORDER BY ALL"
         ).fetchall()
-        logged = "SELECT event_count FROM import_log WHERE message LIKE '%steps that only it knows%'"
+        logged = "SELECT event_count FROM import_log WHERE message LIKE '%steps that only this file has%'"
         assert store.execute(logged).fetchall() == [(4,)]
     rows = [[row for row in recording.rows if row.step == step] for step in (1, 2)]
     assert counted == [(step, len(own), sum(row.dur_ns for row in own)) for step, own in enumerate(rows, 1)]

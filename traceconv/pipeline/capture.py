@@ -50,18 +50,18 @@ class CaptureRecording:
         finally:
             normalizer.close()
         for device_id, streams in normalizer.unordered_streams.items():
-            overlaps = set_stream_waits(writer, run_id, device_id, streams)
+            overlaps = set_stream_waits(target, device_id, streams)
             if overlaps:
                 message = f"task: device {device_id}: begins before the task before it on its stream ends"
                 log.add(Code.OVERLAP, message, event_count=overlaps)
-        settle_table_waits(writer, run_id, normalizer.table_waits)
+        settle_table_waits(target, normalizer.table_waits)
         if (capture.manifest_problem or "").startswith("missing"):
             for device_id, stream_id, last_ns in normalizer.last_times:
                 after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"
                 log.add(Code.CUT_AT, f"device {device_id}, stream {stream_id}: the log ends at {last_ns} ns{after}")
         _check_books(capture, accounts, log, step_count)
         if capture.manifest is None or log.lossy:
-            unfinished = add_unfinished_steps(writer, run_id)
+            unfinished = add_unfinished_steps(target)
             if unfinished:
                 log.add(Code.UNFINISHED, "step: named by rows, but not by marks of the device", event_count=unfinished)
         complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceconv.store.writer import StoreWriter
+from traceconv.pipeline.run_sql import RunSql
 
 #: Keys in args: elements, their type. Ascend (HCCL), and PyTorch (NCCL).
 _KEYS = (("count", "data_type"), ("In msg nelems", "dtype"))
@@ -16,16 +16,15 @@ _ELEMENT_BYTES = {
 }
 
 
-def size_collectives(writer: StoreWriter, run_id: int) -> None:
+def size_collectives(target: RunSql) -> None:
     """Fills task.size_bytes of collectives from their args; a type that is not known leaves it NULL."""
     types = ", ".join(f"('{name}', {size})" for size, names in _ELEMENT_BYTES.items() for name in names)
     for count, kind in _KEYS:
-        writer.run_sql(
+        target.run_sql(
             "UPDATE task SET size_bytes = found.size_bytes FROM ("  # noqa: S608 - our own words
             "SELECT id, elements * width AS size_bytes FROM ("
             f"SELECT id, lower(args->>'{kind}') AS type, TRY_CAST(args->>'{count}' AS BIGINT) AS elements FROM task "
             "WHERE run_id = $run AND kind = 'collective' AND size_bytes IS NULL) AS c "
             f"JOIN (VALUES {types}) AS w(type, width) USING (type) WHERE elements BETWEEN 0 AND {2**58}"
-            ") AS found WHERE task.run_id = $run AND task.id = found.id",
-            {"run": run_id},
+            ") AS found WHERE task.run_id = $run AND task.id = found.id"
         )

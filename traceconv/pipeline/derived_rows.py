@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from traceconv.normalize.trace.classify import MemoryMarkers
+from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.trace_memory import insert_blocks
-from traceconv.store.writer import StoreWriter
 
 
 class DerivedRows:
@@ -28,7 +28,7 @@ class DerivedRows:
                 self._memory = memory if memory.name in distinct.to_pylist() else None
             yield batch
 
-    def insert(self, writer: StoreWriter, run_id: int) -> None:
+    def insert(self, target: RunSql) -> None:
         """Makes blocks of memory out of markers."""
         if self._memory is not None:
-            insert_blocks(writer, run_id, self._memory)
+            insert_blocks(target, self._memory)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from traceconv.store.writer import StoreWriter
+from traceconv.pipeline.run_sql import RunSql
 
 _RANK = re.compile(r"rank[ _:=-]*([0-9]{1,9})", re.IGNORECASE)
 
 
 def host_and_rank(
-    writer: StoreWriter, run_id: int, program: object, process_names: Collection[str | None]
+    target: RunSql, program: object, process_names: Collection[str | None]
 ) -> tuple[str | None, int | None]:
     """(host, rank) of a run of the transaction; None where its rows don't say it, or say more than one.
 
@@ -26,15 +26,13 @@ def host_and_rank(
         rank = int(match[1]) if match is not None else None
     if program != "DFTracer":
         return None, rank
-    found = writer.fetch(
+    found = target.fetch(
         "SELECT DISTINCT json_extract_string(args, '$.name') AS host FROM marker "
-        "WHERE run_id = $run AND name = 'HH' AND json_valid(args) LIMIT 2",
-        {"run": run_id},
+        "WHERE run_id = $run AND name = 'HH' AND json_valid(args) LIMIT 2"
     )
     if not found:
-        found = writer.fetch(
+        found = target.fetch(
             "SELECT DISTINCT json_extract_string(args, '$.hostname') AS host FROM api "
-            """WHERE run_id = $run AND args LIKE '%"hostname"%' AND json_valid(args) LIMIT 2""",
-            {"run": run_id},
+            """WHERE run_id = $run AND args LIKE '%"hostname"%' AND json_valid(args) LIMIT 2"""
         )
     return (found[0][0] if len(found) == 1 else None), rank

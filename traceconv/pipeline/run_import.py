@@ -15,6 +15,7 @@ from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.identity import Identity, RunNames
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.pipeline.result import IngestedRun, Observer
+from traceconv.pipeline.run_sql import RunSql
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
@@ -32,11 +33,9 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTarget:
+class RunTarget(RunSql):
     """Where the rows of one run go."""
 
-    writer: StoreWriter
-    run_id: int
     label: str
     observer: Observer
 

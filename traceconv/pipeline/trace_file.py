@@ -84,14 +84,14 @@ class TraceRecording:
             read = _Read(self, target, changed=str(changed))
         log, reader, run_columns = read.log, read.reader, read.run_columns
         if read.derived is not None:
-            read.derived.insert(target.writer, target.run_id)
+            read.derived.insert(target)
             if read.unclear_launches:
-                drop_unclear_launches(target.writer, target.run_id)
-            if settle_reduces(target.writer, target.run_id):
-                set_table_waits(target.writer, target.run_id)
+                drop_unclear_launches(target)
+            if settle_reduces(target):
+                set_table_waits(target)
             else:
-                settle_table_waits(target.writer, target.run_id, read.table_waits)
-            size_collectives(target.writer, target.run_id)
+                settle_table_waits(target, read.table_waits)
+            size_collectives(target)
         complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
         columns = {
             "options": reader.options(),
@@ -119,7 +119,7 @@ def _identity(target: RunTarget, read: _Read) -> Identity:
         read.run_columns.get("host"),  # type: ignore[arg-type]
         read.run_columns.get("group_label"),  # type: ignore[arg-type]
     )
-    host, rank = host_and_rank(target.writer, target.run_id, read.run_columns.get("writer"), read.process_names)
+    host, rank = host_and_rank(target, read.run_columns.get("writer"), read.process_names)
     return kept.over(of_keys(read.reader.keys)).over(Identity(rank, host))
 
 

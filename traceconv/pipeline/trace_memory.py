@@ -10,7 +10,7 @@ was not freed later, is one block more, without either time. The moments themsel
 from __future__ import annotations
 
 from traceconv.normalize.trace.classify import MemoryMarkers
-from traceconv.store.writer import StoreWriter
+from traceconv.pipeline.run_sql import RunSql
 
 #: The number of the host, for memory that is on no device.
 HOST_DEVICE = -1
@@ -93,11 +93,11 @@ WHERE m.device_id IS NOT NULL
 """
 
 
-def insert_blocks(writer: StoreWriter, run_id: int, markers: MemoryMarkers) -> None:
+def insert_blocks(target: RunSql, markers: MemoryMarkers) -> None:
     """Makes the blocks of a run of the transaction out of its markers."""
     keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
     paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
-    writer.run_sql(_MOMENTS, {"run": run_id, "name": markers.name, "host": HOST_DEVICE, "paths": paths})
-    writer.run_sql(_BLOCKS, {"run": run_id})
-    writer.run_sql(_DEVICES, {"run": run_id})
-    writer.run_sql("DROP TABLE temp.memory_moment")
+    target.run_sql(_MOMENTS, name=markers.name, host=HOST_DEVICE, paths=paths)
+    target.run_sql(_BLOCKS)
+    target.run_sql(_DEVICES)
+    target.run_sql("DROP TABLE temp.memory_moment")

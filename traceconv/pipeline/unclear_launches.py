@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from traceconv.store.writer import StoreWriter
+from traceconv.pipeline.run_sql import RunSql
 
 
-def drop_unclear_launches(writer: StoreWriter, run_id: int) -> None:
+def drop_unclear_launches(target: RunSql) -> None:
     """Drops the launch arrows of tasks whose correlation id calls of several processes have.
 
     Arrows have the same ids: what leads to such a task from its own process stays, if it has such a call.
     """
-    writer.run_sql(
+    target.run_sql(
         "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("
         "SELECT f.src_id, f.dst_id FROM flow AS f JOIN task AS t ON t.run_id = $run AND t.id = f.dst_id "
         "JOIN api AS a ON a.run_id = $run AND a.id = f.src_id AND a.correlation_id = t.correlation_id "
@@ -19,6 +19,5 @@ def drop_unclear_launches(writer: StoreWriter, run_id: int) -> None:
         "WHERE f.run_id = $run AND (t.submit_ns IS NULL OR c.process_id IS DISTINCT FROM k.process_id) "
         "AND t.correlation_id IN (SELECT b.correlation_id FROM api AS b "
         "JOIN track AS o ON o.run_id = $run AND o.track_id = b.track_id WHERE b.run_id = $run "
-        "GROUP BY b.correlation_id HAVING count(DISTINCT coalesce(o.process_id, -1)) > 1))",
-        {"run": run_id},
+        "GROUP BY b.correlation_id HAVING count(DISTINCT coalesce(o.process_id, -1)) > 1))"
     )

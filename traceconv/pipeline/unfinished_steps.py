@@ -1,8 +1,8 @@
-"""Steps that a recording which was cut off names, and whose marks it has not: rows without times."""
+"""Steps that a truncated recording names without their marks: rows without times."""
 
 from __future__ import annotations
 
-from traceconv.store.writer import StoreWriter
+from traceconv.pipeline.run_sql import RunSql
 
 _STEPS = """
 WITH named AS (
@@ -17,10 +17,8 @@ SELECT $run, step_id, device_id FROM missing WHERE device_id IS NOT NULL OR any_
 """
 
 
-def add_unfinished_steps(writer: StoreWriter, run_id: int) -> int:
-    """Adds those of a run, one a device whose tasks name them; how many."""
-    values = {"run": run_id}
-    [(before,)] = writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)
-    writer.run_sql(f"INSERT INTO step (run_id, step_id, device_id) {_STEPS}", values)
-    [(after,)] = writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)
-    return int(after) - int(before)
+def add_unfinished_steps(target: RunSql) -> int:
+    """Add a step for each device whose tasks name it; returns their number."""
+    before = target.number("SELECT count(*) FROM step WHERE run_id = $run")
+    target.run_sql(f"INSERT INTO step (run_id, step_id, device_id) {_STEPS}")
+    return target.number("SELECT count(*) FROM step WHERE run_id = $run") - before

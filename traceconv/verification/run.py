@@ -24,6 +24,7 @@ from traceconv.normalize.vendor_csv.typed import Odd, typed
 from traceconv.pipeline.discover import vendor_folders
 from traceconv.pipeline.result import Observer, SilentObserver
 from traceconv.pipeline.run_import import import_run
+from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder.folder import FolderRecording
 from traceconv.pipeline.vendor_folder.task_sql import TASK_COLUMNS, match_tasks
@@ -217,7 +218,7 @@ class _FolderCheck:
         task_time has complete tasks: a row may span a slice of the timeline that is a numbered part of its task.
         """
         self.writer.stage("vendor_task", rows.typed(), TASK_COLUMNS)
-        match_tasks(self.writer, self.run_id)
+        match_tasks(RunSql(self.writer, self.run_id))
         last = len(self.folder.timelines) + 1 << ORDINAL_BITS
         whole = rows.layout.kind.kind == "task_time"
         found = {

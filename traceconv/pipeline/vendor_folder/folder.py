@@ -27,7 +27,6 @@ from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
-from traceconv.store.writer import StoreWriter
 
 _EDGE_BYTES = 64 << 10
 _FACT_BYTES = 1 << 20
@@ -77,26 +76,26 @@ class FolderRecording:
 
     def read(self, target: RunTarget) -> RunContent:
         """Stores its events. Raises InputError when it contains no usable events."""
-        folder, writer, run_id = self.folder, target.writer, target.run_id
+        folder = self.folder
         size_bytes = sum(file.stat().st_size for file in folder.files)  # they were all read for the digest
         target.observer.start(target.label, size_bytes, 2 if folder.timelines else 1)
         run = _Run()
         if folder.timelines:
             _timelines(folder, target, run, self.options)
-        settle_labelled_devices(writer, run_id)
+        settle_labelled_devices(target)
         _tables(folder, target, run, self.options)
         run.log.current = None
-        settle_one_device(writer, run_id)
-        settle_reduces(writer, run_id)
-        set_table_waits(writer, run_id)
-        size_collectives(writer, run_id)
+        settle_one_device(target)
+        settle_reduces(target)
+        set_table_waits(target)
+        size_collectives(target)
         facts = _facts(folder, run)
         for file, why in folder.left:
             run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
         run.accounts.check()
         if not any(account.records - account.lost for account in run.accounts.by_record.values()):
             raise no_usable_events(folder.path, run.log, "its tables are empty")
-        _bounds(writer, run_id, run)
+        _bounds(target, run)
         complete = not run.log.lossy and not any(entry.code is Code.NO_END for entry in run.log)
         columns = {
             "writer": run.writer_title,
@@ -144,7 +143,6 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
 
 
 def _tables(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOptions) -> None:
-    writer, run_id = target.writer, target.run_id
     files = sorted((_place(path), path) for path in folder.tables)
     coarse_bytes = 1
     for source_id, (_, path) in enumerate(files, len(folder.timelines) + 1):
@@ -157,12 +155,13 @@ def _tables(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOp
             message = f"{name}: {kind.doc}; traceconv verify checks what can be checked"
             run.log.add(Code.NOT_READ, message, source_id=source_id)
             continue
-        one = TableIngest(path, name, kind, source_id, run.log, run.accounts, writer, run_id)
+        account = run.accounts[f"{kind.kind} records"]
+        one = TableIngest(path, name, kind, source_id, run.log, account, target)
         one.read(options.limits, target.observer.advance, has_timeline=bool(folder.timelines))
         run.sources.append(Source(source_id, name, kind.kind, one.size_bytes, one.digest))
         run.blocks += [(source_id, *block) for block in one.blocks]
         coarse_bytes = max(coarse_bytes, one.coarse_bytes)
-    add_held_memory(writer, run_id, coarse_bytes)
+    add_held_memory(target, coarse_bytes)
 
 
 def _place(path: Path) -> int:
@@ -186,15 +185,14 @@ def _facts(folder: VendorFolder, run: _Run) -> dict[str, object]:
     return found
 
 
-def _bounds(writer: StoreWriter, run_id: int, run: _Run) -> None:
+def _bounds(target: RunTarget, run: _Run) -> None:
     """Widens the run's bounds by what came from tables."""
-    low, high = writer.fetch(
+    low, high = target.fetch(
         "SELECT min(ns), max(ns) FROM (SELECT min(start_ns) AS ns FROM task WHERE run_id = $run UNION ALL "
         "SELECT max(start_ns + coalesce(dur_ns, 0)) FROM task WHERE run_id = $run UNION ALL "
         "SELECT unnest([min(ts_ns), max(ts_ns)]) FROM counter WHERE run_id = $run UNION ALL "
         "SELECT unnest([min(alloc_ns), max(coalesce(free_ns, alloc_ns))]) FROM memory WHERE run_id = $run UNION ALL "
-        "SELECT unnest([min(coalesce(start_ns, fp_start_ns, end_ns)), max(end_ns)]) FROM step WHERE run_id = $run)",
-        {"run": run_id},
+        "SELECT unnest([min(coalesce(start_ns, fp_start_ns, end_ns)), max(end_ns)]) FROM step WHERE run_id = $run)"
     )[0]
     if low is not None:
         run.start_ns = low if run.start_ns is None else min(run.start_ns, low)

@@ -1,4 +1,4 @@
-"""One CSV file of a vendor's output folder → rows of the open transaction, with its books and its place in the file."""
+"""Store the records of one CSV file of a vendor's output folder, with their accounting and byte ranges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
+from traceconv.base.diagnostics import Account, Code, ImportLog
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.common.files import TextSource
 from traceconv.formats.common.limits import Limits
@@ -19,6 +19,7 @@ from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace.times import exact_number
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, counter_title, plain, spec
 from traceconv.normalize.vendor_csv.typed import Odd, series, typed
+from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.vendor_folder.table_sql import (
     FUSION_COLUMNS,
     MEMORY_COLUMNS,
@@ -29,120 +30,102 @@ from traceconv.pipeline.vendor_folder.table_sql import (
     add_steps,
 )
 from traceconv.pipeline.vendor_folder.task_sql import NEAR_NS, TASK_COLUMNS, attach, complete_tasks, match_tasks
-from traceconv.store.writer import StoreWriter
 
 _SERIES = re.compile(r"(.*?)\s*\(([^()]*)\)")
 _DEVICE = re.compile(r"(?:NPU\s*:?\s*)?(\d{1,9})", re.IGNORECASE)
 
 
 class FolderLog(ImportLog):
-    """Entries of the readers, which know one source, are those of the `current` one of the folder."""
+    """Entries of readers, which know one source, become entries of the folder's `current` source."""
 
     def __init__(self) -> None:
         super().__init__()
         self.current: int | None = None
 
-    def add(
-        self,
-        code: Code,
-        message: str,
-        *,
-        source_id: int | None = None,
-        byte_offset: int | None = None,
-        byte_count: int | None = None,
-        event_count: int | None = None,
-    ) -> None:
-        """As `ImportLog.add`; `source_id` is not asked for."""
-        super().add(
-            code,
-            message,
-            source_id=self.current,
-            byte_offset=byte_offset,
-            byte_count=byte_count,
-            event_count=event_count,
-        )
+    def add(self, code: Code, message: str, *, source_id: int | None = None, **where: int | None) -> None:
+        """As `ImportLog.add`, but `source_id` is ignored."""
+        super().add(code, message, source_id=self.current, **where)
 
 
 class TableIngest:
-    """Reads one file. After `read`, the rest is known."""
+    """Reads one file. `blocks`, `coarse_bytes`, `size_bytes` and `digest` are known after `read`."""
 
     def __init__(
-        self,
-        path: Path,
-        name: str,
-        kind: FileKind,
-        source_id: int,
-        log: FolderLog,
-        accounts: Accounts,
-        writer: StoreWriter,
-        run_id: int,
+        self, path: Path, name: str, kind: FileKind, source_id: int, log: FolderLog, account: Account, target: RunSql
     ) -> None:
-        """`name`: of the file inside of the folder, for people."""
+        """`name`: path of the file within the folder, for messages."""
         self._path = path
         self._name = name
         self._kind = kind
         self._first_id = source_id << ORDINAL_BITS
         self._log = log
-        self._account: Account = accounts[f"{kind.kind} records"]
-        self._writer = writer
-        self._run_id = run_id
+        self._account = account
+        self._target = target
         self._odd = Odd()
-        self._lacking: dict[str, int] = {}
         self.blocks: list[tuple[int, int, int, int]] = []
-        #: Of blocks of memory: how many bytes the last digit of the totals is worth.
+        #: Size of the last digit of memory totals.
         self.coarse_bytes = 1
         self.size_bytes = 0
         self.digest: str | None = None
 
     def read(self, limits: Limits, advance: Callable[[int], None], *, has_timeline: bool) -> None:
-        """All records of the file into the store."""
+        """Store all records of the file."""
         source = TextSource(self._path, self._log, limits, advance)
         records = CsvRecords(source.chunks(), self._log, self._account, self._name)
         header = records.open()
         layout = spec().layout(self._kind, header)
         if layout.missing:
-            message = f"{self._name}: no column for {', '.join(layout.missing)}: the file is not used"
-            self._log.add(Code.NO_COLUMN if header else Code.NOT_READ, message)
+            code = Code.NO_COLUMN if header else Code.NOT_READ
+            self._add(code, f"no column for {', '.join(layout.missing)}: the file is not used")
         else:
-            self._take(layout, records, has_timeline)
+            self._store(layout, records, has_timeline)
         self.size_bytes = source.size_bytes
         self.digest = f"{source.crc:08x}"
-        self._say_odd()
+        for name, count in self._odd.unreadable.items():
+            self._add(Code.BAD_NUMBER, f"unreadable cells of {name}: NULL", count)
+        if self._odd.negative:
+            self._add(Code.NEGATIVE_DURATION, "durations below 0: NULL", self._odd.negative)
+        for name, count in self._odd.rounded.items():
+            self._add(Code.FINE_TIME, f"{name} finer than a nanosecond", count)
 
-    def _take(self, layout: Layout, records: CsvRecords, has_timeline: bool) -> None:
+    def _store(self, layout: Layout, records: CsvRecords, has_timeline: bool) -> None:
         becomes = self._kind.becomes
         if becomes == "task":
-            self._writer.stage(
-                "vendor_task",
-                _only(self._typed(layout, records, ("name|task_type", "start_ns")), TASK_COLUMNS),
-                TASK_COLUMNS,
-            )
+            self._stage("vendor_task", TASK_COLUMNS, self._typed(layout, records, ("name|task_type", "start_ns")))
             self._tasks(layout, has_timeline)
         elif becomes == "attach":
-            count = self._writer.stage(
-                "vendor_task", _only(self._typed(layout, records, ("name",)), TASK_COLUMNS), TASK_COLUMNS
-            )
-            found, alone = attach(self._writer, self._run_id, self._kind.kind)
-            self._account.paired += found
-            self._account.used += alone
-            self._account.records += count
+            self._stage("vendor_task", TASK_COLUMNS, self._typed(layout, records, ("name",)))
+            paired, alone = attach(self._target, self._kind.kind)
+            self._count(paired=paired, used=alone)
             if alone:
-                message = f"{self._name}: records of tasks that are not there, or of which several could be meant"
-                self._log.add(Code.COMPLETED, message, event_count=alone)
+                self._add(Code.COMPLETED, "records whose task is missing or ambiguous", alone)
         elif becomes == "counter":
             self._counters(layout, records)
         elif becomes == "step":
             self._steps(layout, records, has_timeline=has_timeline)
         elif becomes == "fusion":
-            batches = self._typed(layout, records, ("name",))
-            count = self._writer.stage("vendor_fusion", _only(batches, FUSION_COLUMNS), FUSION_COLUMNS)
-            add_fusions(self._writer, self._run_id)
-            self._account.records += count
-            self._account.rows += count
+            self._count(rows=self._stage("vendor_fusion", FUSION_COLUMNS, self._typed(layout, records, ("name",))))
+            add_fusions(self._target)
         else:
             self._memory(layout, records)
 
-    # -- the file's records, typed --
+    def _add(self, code: Code, text: str, count: int | None = None, *, byte_offset: int | None = None) -> None:
+        """Log something about the file."""
+        self._log.add(code, f"{self._name}: {text}", event_count=count, byte_offset=byte_offset)
+
+    def _count(self, *, rows: int = 0, paired: int = 0, used: int = 0, lost: int = 0) -> None:
+        """Account for records."""
+        account = self._account
+        account.records += rows + paired + used + lost
+        account.rows += rows
+        account.paired += paired
+        account.used += used
+        account.lost += lost
+
+    def _stage(self, table: str, columns: dict[str, str], batches: Iterator[pa.RecordBatch]) -> int:
+        """Put the columns of a temporary table into it; returns the number of rows."""
+        known = (batch.select([name for name in batch.schema.names if name in columns]) for batch in batches)
+        return self._target.writer.stage(table, known, columns)
 
     def _noted(self, batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         first = self._first_id + batch.first_ordinal
@@ -150,7 +133,7 @@ class TableIngest:
         return np.arange(first, first + len(batch.rows), dtype=np.int64)
 
     def _typed(self, layout: Layout, records: CsvRecords, needed: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """Batches without the records that lack a needed value (`a|b`: either): those are lost, the log says where."""
+        """Batches without the records that lack a needed value (`a|b`: either), which are lost and logged."""
         for batch in records.batches():
             rows = typed(layout, batch.rows, self._noted(batch), self._odd)
             whole = np.ones(rows.num_rows, np.bool_)
@@ -159,76 +142,43 @@ class TableIngest:
                     [rows.column(one).is_valid().to_numpy(zero_copy_only=False) for one in name.split("|")]
                 )
             for place in np.flatnonzero(~whole).tolist():
-                self._account.records += 1
-                self._account.lost += 1
-                message = (
-                    f"{self._name}: line {batch.lines[place]}: no value that can be read for {' or '.join(needed)}"
-                )
-                self._log.add(Code.DAMAGED_EVENT, message, byte_offset=batch.offsets[place], event_count=1)
+                self._count(lost=1)
+                message = f"line {batch.lines[place]}: no readable value for {' or '.join(needed)}"
+                self._add(Code.DAMAGED_EVENT, message, 1, byte_offset=batch.offsets[place])
             yield rows if whole.all() else rows.filter(pa.array(whole))
 
-    def _say_odd(self) -> None:
-        for name, count in self._odd.unreadable.items():
-            self._log.add(Code.BAD_NUMBER, f"{self._name}: cells of {name} that can't be read: NULL", event_count=count)
-        if self._odd.negative:
-            message = f"{self._name}: durations below 0: NULL"
-            self._log.add(Code.NEGATIVE_DURATION, message, event_count=self._odd.negative)
-        for name, count in self._odd.rounded.items():
-            self._log.add(Code.FINE_TIME, f"{self._name}: {name} finer than a nanosecond", event_count=count)
-
-    # -- what they become --
-
     def _tasks(self, layout: Layout, has_timeline: bool) -> None:
-        found = match_tasks(self._writer, self._run_id)
+        found = match_tasks(self._target)
         matched = found.exact + found.near + found.by_number + found.spanning
         has_ops = "op_type" in layout.places
-        steps = complete_tasks(self._writer, self._run_id, self._kind.kind, layout.group, has_ops=has_ops)
-        self._account.records += matched + found.unclear + found.unmatched
-        self._account.paired += matched
-        self._account.lost += found.unclear
-        self._account.rows += found.unmatched
+        steps = complete_tasks(self._target, self._kind.kind, layout.group, has_ops=has_ops)
+        self._count(rows=found.unmatched, paired=matched, lost=found.unclear)
         if found.unclear:
-            message = f"{self._name}: records that could belong to several tasks, which differ: not used"
-            self._log.add(Code.UNCLEAR_RECORD, message, event_count=found.unclear)
+            self._add(Code.UNCLEAR_RECORD, "records that match several different tasks: not used", found.unclear)
         if steps:
-            message = f"{self._name}: steps that only it knows, from the first to the last of their tasks"
-            self._log.add(Code.COMPLETED, message, event_count=steps)
+            self._add(Code.COMPLETED, "steps that only this file has, from their first to their last task", steps)
         if not has_timeline and not matched:
             return
-        message = f"{self._name}: records that complete a task of the timeline"
-        self._log.add(Code.COMPLETED, message, event_count=matched)
-        if found.near:
-            message = f"of these, by a start less than {NEAR_NS} ns away, {found.apart_ns} ns at most"
-            self._log.add(Code.COMPLETED, f"{self._name}: {message}", event_count=found.near)
-        if found.by_number:
-            message = f"{self._name}: of these, by the number of the task under another name, or by all but the number"
-            self._log.add(Code.COMPLETED, message, event_count=found.by_number)
-        if found.spanning:
-            message = f"{self._name}: of these, by a task of their name and number that begins and ends inside of them"
-            self._log.add(Code.COMPLETED, message, event_count=found.spanning)
-        if found.in_order:
-            message = f"{self._name}: of these, records that are alike: with tasks that are alike, in order"
-            self._log.add(Code.COMPLETED, message, event_count=found.in_order)
-        if found.unmatched:
-            message = f"{self._name}: records that the timeline has no task for: tasks of their own"
-            self._log.add(Code.COMPLETED, message, event_count=found.unmatched)
+        self._add(Code.COMPLETED, "records that complete a task of the timeline", matched)
+        for count, text in (
+            (found.near, f"of these, by a start less than {NEAR_NS} ns away, {found.apart_ns} ns at most"),
+            (found.by_number, "of these, by the task's number under another name, or by everything but the number"),
+            (found.spanning, "of these, by a task of their name and number that begins and ends within them"),
+            (found.in_order, "of these, identical records matched with identical tasks in order"),
+            (found.unmatched, "records without a task in the timeline: new tasks"),
+        ):
+            if count:
+                self._add(Code.COMPLETED, text, count)
 
     def _steps(self, layout: Layout, records: CsvRecords, *, has_timeline: bool) -> None:
+        self._stage("vendor_step", STEP_COLUMNS, self._typed(layout, records, ("iteration", "end_ns")))
+        same, added = add_steps(self._target)
+        add_devices(self._target)
+        self._count(rows=added, paired=same)
         reduces = sum(1 for header, _ in layout.others if header.casefold().startswith("reduce start"))
-        batches = self._typed(layout, records, ("iteration", "end_ns"))
-        self._writer.stage("vendor_step", _only(batches, STEP_COLUMNS), STEP_COLUMNS)
-        same, fresh = add_steps(self._writer, self._run_id)
-        add_devices(self._writer, self._run_id)
-        self._account.records += same + fresh
-        self._account.paired += same
-        self._account.rows += fresh
         if reduces:
-            why = (
-                "collectives are tasks of the timeline"
-                if has_timeline
-                else "without a timeline no task is made of them"
-            )
-            self._log.add(Code.NOT_READ, f"{self._name}: {reduces} pairs of reduce columns: {why}")
+            why = "collectives are tasks of the timeline" if has_timeline else "they are not used without a timeline"
+            self._add(Code.NOT_READ, f"{reduces} pairs of reduce columns: {why}")
 
     def _memory(self, layout: Layout, records: CsvRecords) -> None:
         def batches() -> Iterator[pa.RecordBatch]:
@@ -238,34 +188,28 @@ class TableIngest:
                 place = rows.schema.get_field_index("device_id")
                 rows = rows.set_column(place, "device_id", own if own.null_count == 0 else devices)
                 place = rows.schema.get_field_index("size_bytes")
-                sizes = pc.abs_checked(rows.column("size_bytes"))  # a free alone may be written as less than nothing
+                sizes = pc.abs_checked(rows.column("size_bytes"))  # a free without its allocation may be negative
                 rows = rows.set_column(place, "size_bytes", sizes)
                 yield rows.append_column("pool", _pools(rows.column("name"), of_torch=of_torch))
 
         of_torch = any(plain(header) == "stream ptr" for header, _ in layout.others)
 
-        count = self._writer.stage("vendor_memory", _only(batches(), MEMORY_COLUMNS), MEMORY_COLUMNS)
-        add_memory(self._writer, self._run_id)
-        self.coarse_bytes = max(
-            (self._odd.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes")), default=1
-        )
-        self._account.records += count
-        self._account.rows += count
+        self._count(rows=self._stage("vendor_memory", MEMORY_COLUMNS, batches()))
+        add_memory(self._target)
+        self.coarse_bytes = max(self._odd.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes"))
         if layout.others:
             names = ", ".join(header for header, _ in layout.others)
-            self._log.add(Code.NOT_READ, f"{self._name}: columns that no table has a place for: {names}")
+            self._add(Code.NOT_READ, f"columns that no table has: {names}")
 
     def _counters(self, layout: Layout, records: CsvRecords) -> None:
-        """A track for each component (and device, and stream), a series for each column that is none of ours."""
+        """A track for each component, device and stream; a series for each column of the vendor's own."""
         tracks: dict[tuple[str, int | None, str | None], int] = {}
         units = {header: _SERIES.fullmatch(header) for header, _ in layout.others}
-        top = self._writer.fetch(
-            "SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run", {"run": self._run_id}
-        )[0][0]
+        top = self._target.number("SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run")
 
         def track_of(name: str | None, device: int | None, stream: str | None) -> int:
             key = (name or self._kind.kind, device, stream)
-            return tracks.setdefault(key, int(top) + len(tracks) + 1)
+            return tracks.setdefault(key, top + len(tracks) + 1)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in records.batches():
@@ -291,20 +235,16 @@ class TableIngest:
                             samples.append((track, title, moments[row], float(value), whole))
                             used[row] = True
                 for row, moment in enumerate(moments):
-                    self._account.records += 1
                     if moment is None:
-                        self._account.lost += 1
-                        message = f"{self._name}: line {batch.lines[row]}: no time"
-                        self._log.add(Code.NO_TIME, message, byte_offset=batch.offsets[row], event_count=1)
-                    elif used[row]:
-                        self._account.rows += 1
+                        self._count(lost=1)
+                        self._add(Code.NO_TIME, f"line {batch.lines[row]}: no time", 1, byte_offset=batch.offsets[row])
                     else:
-                        self._account.used += 1
+                        self._count(rows=used[row], used=not used[row])
                 if samples:
                     columns = ("track_id", "series", "ts_ns", "value", "value_int")
                     yield rows_from_tuples("counter", columns, samples)
 
-        self._writer.insert("counter", self._run_id, batches())
+        self._target.writer.insert("counter", self._target.run_id, batches())
         if tracks:
             unit = {match[2] if match else None for match in units.values()}
             one = next(iter(unit)) if len(unit) == 1 else None
@@ -313,8 +253,9 @@ class TableIngest:
                 for (name, device, stream), number in tracks.items()
             ]
             columns = ("track_id", "kind", "device_id", "name", "unit")
-            self._writer.insert("track", self._run_id, iter([rows_from_tuples("track", columns, rows)]))
-            add_devices(self._writer, self._run_id)
+            batch = rows_from_tuples("track", columns, rows)
+            self._target.writer.insert("track", self._target.run_id, iter([batch]))
+            add_devices(self._target)
 
 
 def _device(text: str | None) -> int | None:
@@ -323,13 +264,7 @@ def _device(text: str | None) -> int | None:
 
 
 def _pools(names: pa.Array, *, of_torch: bool) -> pa.Array:
-    """The allocator of each block: torch_npu lists its own (PTA) and that of CANN's graphs (GE), under cann:: names."""
+    """The allocator of each block: torch_npu lists its own (PTA), and that of CANN's graphs (GE) under cann:: names."""
     if not of_torch:
         return pa.nulls(len(names), pa.string())
     return pc.if_else(pc.fill_null(pc.starts_with(names, "cann::"), fill_value=False), "GE", "PTA")
-
-
-def _only(batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        names = [name for name in batch.schema.names if name in columns]
-        yield batch.select(names)

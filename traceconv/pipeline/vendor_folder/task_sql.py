@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from traceconv.pipeline.run_sql import RunSql
+from traceconv.pipeline.task_waits import stream_waits
 from traceconv.schema import table
-from traceconv.store.writer import StoreWriter
 
 #: Start times of one task in two files differ by less: microseconds since 1970 as a double are off by 0.25 µs at most.
 NEAR_NS = 1000
@@ -120,64 +121,59 @@ class Matched:
     unmatched: int
 
 
-def settle_labelled_devices(writer: StoreWriter, run_id: int) -> None:
+def settle_labelled_devices(target: RunSql) -> None:
     """The tasks of a process whose label says which NPU it is are of that device, and so are their tracks.
 
     `vendor_label` (process_id, device_id) is there afterwards.
     """
-    values: dict[str, object] = {"run": run_id}
-    writer.run_sql(
+    target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_label AS SELECT process_id, number::BIGINT AS device_id FROM ("
         "SELECT k.process_id, min(regexp_extract(m.args->>'labels', '^NPU (\\d{1,9})$', 1)) AS number FROM marker AS m "
         "JOIN track AS k USING (run_id, track_id) WHERE m.run_id = $run AND m.name = 'process_labels' "
-        "GROUP BY k.process_id HAVING count(DISTINCT m.args->>'labels') = 1) WHERE number <> ''",
-        values,
+        "GROUP BY k.process_id HAVING count(DISTINCT m.args->>'labels') = 1) WHERE number <> ''"
     )
-    writer.run_sql(
+    target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_device AS "
         "SELECT k.track_id, l.device_id FROM track AS k JOIN temp.vendor_label AS l USING (process_id) "
-        "WHERE k.run_id = $run AND k.kind = 'stream' AND k.device_id IS NULL",
-        values,
+        "WHERE k.run_id = $run AND k.kind = 'stream' AND k.device_id IS NULL"
     )
-    _spread_devices(writer, values)
+    _spread_devices(target)
 
 
-def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
+def match_tasks(target: RunSql) -> Matched:
     """Fills `vendor_match` (vendor_id, task_id) and `vendor_unclear` from `vendor_task` and the tasks of the run.
 
     A record without a name is named by its type, as such tasks are in timelines.
     """
-    run: dict[str, object] = {"run": run_id}
-    writer.run_sql(
+    target.run_sql(
         "UPDATE temp.vendor_task SET dur_ns = TRY(end_ns - start_ns) WHERE dur_ns IS NULL AND end_ns >= start_ns"
     )
-    writer.run_sql("UPDATE temp.vendor_task SET name = task_type WHERE name IS NULL")
-    _start_matching(writer)
-    writer.run_sql(
+    target.run_sql("UPDATE temp.vendor_task SET name = task_type WHERE name IS NULL")
+    _start_matching(target)
+    target.run_sql(
         "INSERT INTO temp.vendor_unclear SELECT v.id FROM temp.vendor_task AS v WHERE EXISTS (FROM ("  # noqa: S608
         "SELECT name, bucket, count(*) FILTER (ours) AS tasks, count(*) FILTER (NOT ours) AS records FROM ("
         f"SELECT name, start_ns // {NEAR_NS} AS bucket, true AS ours FROM task WHERE run_id = $run "
         f"UNION ALL SELECT name, start_ns // {NEAR_NS}, false FROM temp.vendor_task) GROUP BY name, bucket) AS many "
         f"WHERE tasks > 0 AND records > 0 AND greatest(tasks, records) > {_MAX_ALIKE} "
-        f"AND many.name = v.name AND many.bucket = v.start_ns // {NEAR_NS})",
-        run,
+        f"AND many.name = v.name AND many.bucket = v.start_ns // {NEAR_NS})"
     )
     around = "CROSS JOIN (VALUES (-1), (0), (1)) AS step(around)"
     near = (
         f"t.start_ns // {NEAR_NS} = v.start_ns // {NEAR_NS} + step.around "
         f"AND abs(TRY(t.start_ns - v.start_ns)) < {NEAR_NS} AND t.name = v.name"
     )
-    exact, exact_in_order = _add_matches(writer, run, "", "t.start_ns = v.start_ns AND t.name = v.name")
-    close, close_in_order = _add_matches(writer, run, around, near)
+    exact, exact_in_order = _add_matches(target, "", "t.start_ns = v.start_ns AND t.name = v.name")
+    close, close_in_order = _add_matches(target, around, near)
     number, number_in_order = _add_matches(
-        writer, run, "", "t.start_ns = v.start_ns AND t.source_task_id = v.source_task_id"
+        target, "", "t.start_ns = v.start_ns AND t.source_task_id = v.source_task_id"
     )
     same = "t.start_ns = v.start_ns AND t.name = v.name AND t.dur_ns = v.dur_ns"
-    renumbered, renumbered_in_order = _add_matches(writer, run, "", same, _SAME_STREAM)
+    renumbered, renumbered_in_order = _add_matches(target, "", same, _SAME_STREAM)
     number += renumbered
-    spanning = _add_spanning(writer, run)
-    writer.run_sql("DELETE FROM temp.vendor_unclear WHERE vendor_id IN (SELECT vendor_id FROM temp.vendor_match)")
-    apart, unclear, records = writer.fetch(
+    spanning = _add_spanning(target)
+    target.run_sql("DELETE FROM temp.vendor_unclear WHERE vendor_id IN (SELECT vendor_id FROM temp.vendor_match)")
+    apart, unclear, records = target.fetch(
         "SELECT coalesce((SELECT max(apart_ns) FROM temp.vendor_match), 0), "
         "(SELECT count(DISTINCT vendor_id) FROM temp.vendor_unclear), (SELECT count(*) FROM temp.vendor_task)"
     )[0]
@@ -186,30 +182,27 @@ def match_tasks(writer: StoreWriter, run_id: int) -> Matched:
     return Matched(exact, close, number, spanning, in_order, int(apart), int(unclear), int(unmatched))
 
 
-def _start_matching(writer: StoreWriter) -> None:
-    writer.run_sql("CREATE OR REPLACE TEMP TABLE vendor_match (vendor_id BIGINT, task_id BIGINT, apart_ns BIGINT)")
-    writer.run_sql("CREATE OR REPLACE TEMP TABLE vendor_unclear (vendor_id BIGINT)")
+def _start_matching(target: RunSql) -> None:
+    target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_match (vendor_id BIGINT, task_id BIGINT, apart_ns BIGINT)")
+    target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_unclear (vendor_id BIGINT)")
 
 
-def _add_matches(
-    writer: StoreWriter, run: dict[str, object], around: str, condition: str, place: str = _COMPATIBLE
-) -> tuple[int, int]:
+def _add_matches(target: RunSql, around: str, condition: str, place: str = _COMPATIBLE) -> tuple[int, int]:
     """Matches what is free and fits best, from both sides, until nothing does; (matches, those of them in order).
 
     The more of device, stream and number are known to be equal, the better; then the same duration; then the start.
     """
     equal = " + ".join(f"coalesce(t.{name} = v.{name}, false)::INTEGER" for name in _IDENTITY)
-    writer.run_sql(
+    target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_pair AS SELECT v.id AS vendor_id, t.id AS task_id, "  # noqa: S608 - ours
         f"abs(TRY(t.start_ns - v.start_ns)) AS apart_ns, {equal} AS equal, "
         "coalesce(abs(t.dur_ns - v.dur_ns) > 1, (t.dur_ns IS NULL) <> (v.dur_ns IS NULL)) AS differs "
         f"FROM temp.vendor_task AS v {around} JOIN task AS t ON {condition} AND {place} WHERE {_FREE} "
-        "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)",
-        run,
+        "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)"
     )
     found = in_order = 0
     for _ in range(_MAX_ROUNDS):
-        writer.run_sql(
+        target.run_sql(
             "CREATE OR REPLACE TEMP TABLE vendor_best AS SELECT *, "
             "count(*) OVER of_record AS tasks, count(*) OVER of_task AS records, "
             "row_number() OVER (PARTITION BY vendor_id ORDER BY task_id) AS place, "
@@ -219,32 +212,32 @@ def _add_matches(
             "AND rank() OVER (PARTITION BY task_id ORDER BY equal DESC, differs, apart_ns) = 1) "
             "WINDOW of_record AS (PARTITION BY vendor_id), of_task AS (PARTITION BY task_id)"
         )
-        writer.run_sql("DELETE FROM temp.vendor_best WHERE place <> turn OR (differs AND (tasks > 1 OR records > 1))")
-        count, alike = writer.fetch(
+        target.run_sql("DELETE FROM temp.vendor_best WHERE place <> turn OR (differs AND (tasks > 1 OR records > 1))")
+        count, alike = target.fetch(
             "SELECT count(*), count(*) FILTER (tasks > 1 OR records > 1) FROM temp.vendor_best"
         )[0]
         if not count:
             break
         found, in_order = found + count, in_order + alike
-        writer.run_sql("INSERT INTO temp.vendor_match SELECT vendor_id, task_id, apart_ns FROM temp.vendor_best")
-        writer.run_sql(
+        target.run_sql("INSERT INTO temp.vendor_match SELECT vendor_id, task_id, apart_ns FROM temp.vendor_best")
+        target.run_sql(
             "DELETE FROM temp.vendor_pair WHERE vendor_id IN (SELECT vendor_id FROM temp.vendor_best) "
             "OR task_id IN (SELECT task_id FROM temp.vendor_best)"
         )
-    writer.run_sql("INSERT INTO temp.vendor_unclear SELECT DISTINCT vendor_id FROM temp.vendor_pair")
+    target.run_sql("INSERT INTO temp.vendor_unclear SELECT DISTINCT vendor_id FROM temp.vendor_pair")
     return found, in_order
 
 
-def _add_spanning(writer: StoreWriter, run: dict[str, object]) -> int:
+def _add_spanning(target: RunSql) -> int:
     """Matches records with the first free task of their name, stream and number that lies inside of them."""
-    before = writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0]
+    before = target.number("SELECT count(*) FROM temp.vendor_match")
     same = "t.name = v.name AND t.stream_id = v.stream_id AND t.source_task_id = v.source_task_id"
     for on, of_record, of_task in (
         (f"{same} AND t.device_id = v.device_id", "true", "true"),
         (same, "v.device_id IS NULL", "true"),
         (same, "true", "t.device_id IS NULL"),
     ):
-        writer.run_sql(
+        target.run_sql(
             "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL "  # noqa: S608 - our own words
             f"FROM (FROM temp.vendor_task AS v WHERE {of_record} "
             "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
@@ -252,22 +245,20 @@ def _add_spanning(writer: StoreWriter, run: dict[str, object]) -> int:
             f"ASOF JOIN (FROM task AS t WHERE t.run_id = $run AND {of_task} "
             "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.task_id = t.id)) AS t "
             f"ON {on} AND t.start_ns >= v.start_ns WHERE t.start_ns + t.dur_ns <= v.start_ns + v.dur_ns "
-            "QUALIFY row_number() OVER (PARTITION BY t.id ORDER BY v.start_ns DESC, v.id) = 1",
-            run,
+            "QUALIFY row_number() OVER (PARTITION BY t.id ORDER BY v.start_ns DESC, v.id) = 1"
         )
-    return int(writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0]) - int(before)
+    return target.number("SELECT count(*) FROM temp.vendor_match") - before
 
 
-def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group: str | None, *, has_ops: bool) -> int:
+def complete_tasks(target: RunSql, file_key: str, metric_group: str | None, *, has_ops: bool) -> int:
     """What the records say goes into their tasks, and into new tasks for those that have none; returns steps made.
 
     file_key      key in args under which cells stand that no column holds
     metric_group  group of the counters
     has_ops       the records are of ops: they say type, shapes and so on
     """
-    values: dict[str, object] = {"run": run_id}
-    _add_tracks(writer, values)
-    writer.run_sql(
+    _add_tracks(target)
+    target.run_sql(
         "INSERT INTO task (run_id, id, track_id, device_id, stream_id, source_task_id, name, task_type, core_type, "  # noqa: S608
         f"kind, kind_source, start_ns, dur_ns, depth, self_ns) "
         f"SELECT $run, v.id, k.track_id, v.device_id, v.stream_id, v.source_task_id, v.name, v.task_type, "
@@ -275,46 +266,36 @@ def complete_tasks(writer: StoreWriter, run_id: int, file_key: str, metric_group
         "CASE WHEN v.task_type IS NULL THEN 'name' ELSE 'recorded' END, v.start_ns, v.dur_ns, 0, v.dur_ns "
         f"FROM (SELECT *, {_KIND} AS kind FROM temp.vendor_task AS v) AS v JOIN temp.vendor_track AS k "
         "ON k.stream_id IS NOT DISTINCT FROM v.stream_id AND k.device_id IS NOT DISTINCT FROM v.device_id "
-        f"AND k.name = {_TRACK} WHERE {_ALONE}",
-        values,
+        f"AND k.name = {_TRACK} WHERE {_ALONE}"
     )
-    writer.run_sql(
+    target.run_sql(
         f"INSERT INTO temp.vendor_match SELECT v.id, v.id, NULL FROM temp.vendor_task AS v WHERE {_ALONE}"  # noqa: S608
     )
     if has_ops:
-        _number_ops(writer, values)
-    _fill(writer, {**values, "key": file_key}, has_ops=has_ops)
-    steps = _add_steps(writer, values)
-    _add_counters(writer, {**values, "grp": metric_group})
-    _settle_devices(writer, values)
-    writer.run_sql(
-        "UPDATE task SET stream_wait_ns = found.wait_ns FROM ("
-        "SELECT id, CASE WHEN is_first THEN 0 ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("
-        "SELECT id, start_ns, lag(id) OVER before IS NULL AS is_first, lag(start_ns + dur_ns) OVER before AS before_ns "
-        "FROM task WHERE run_id = $run AND track_id IN (SELECT track_id FROM temp.vendor_track) "
-        "WINDOW before AS (PARTITION BY track_id ORDER BY start_ns, id)"
-        ")) AS found WHERE task.run_id = $run AND task.id = found.id",
-        values,
-    )
+        _number_ops(target)
+    _fill(target, file_key, has_ops=has_ops)
+    steps = _add_steps(target)
+    _add_counters(target, metric_group)
+    _settle_devices(target)
+    target.run_sql(stream_waits("run_id = $run AND track_id IN (SELECT track_id FROM temp.vendor_track)", "track_id"))
     return steps
 
 
-def attach(writer: StoreWriter, run_id: int, file_key: str) -> tuple[int, int]:
+def attach(target: RunSql, file_key: str) -> tuple[int, int]:
     """Puts the args of records into tasks with the same stream, number and name; (records found, records not)."""
-    _start_matching(writer)
-    writer.run_sql(
+    _start_matching(target)
+    target.run_sql(
         "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL FROM temp.vendor_task AS v "  # noqa: S608 - our own words
-        f"JOIN task AS t ON t.name = v.name AND t.source_task_id = v.source_task_id AND {_COMPATIBLE} {_ONE_TO_ONE}",
-        {"run": run_id},
+        f"JOIN task AS t ON t.name = v.name AND t.source_task_id = v.source_task_id AND {_COMPATIBLE} {_ONE_TO_ONE}"
     )
-    found = int(writer.fetch("SELECT count(*) FROM temp.vendor_match")[0][0])
-    _fill(writer, {"run": run_id, "key": file_key}, has_ops=False)
-    return found, int(writer.fetch("SELECT count(*) FROM temp.vendor_task")[0][0]) - found
+    found = target.number("SELECT count(*) FROM temp.vendor_match")
+    _fill(target, file_key, has_ops=False)
+    return found, target.number("SELECT count(*) FROM temp.vendor_task") - found
 
 
-def _add_tracks(writer: StoreWriter, values: dict[str, object]) -> None:
+def _add_tracks(target: RunSql) -> None:
     """`vendor_track`: the track of each stream on which there will be new tasks; made where there is none."""
-    writer.run_sql(
+    target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_track AS WITH wanted AS ("  # noqa: S608 - our own words
         f"SELECT DISTINCT device_id, stream_id, {_TRACK} AS name FROM (SELECT *, {_KIND} AS kind "
         f"FROM temp.vendor_task AS v) AS v WHERE {_ALONE}) "
@@ -322,72 +303,63 @@ def _add_tracks(writer: StoreWriter, values: dict[str, object]) -> None:
         "AND k.kind = 'stream' AND k.stream_id IS NOT DISTINCT FROM w.stream_id "
         "AND (w.stream_id IS NOT NULL OR k.name = w.name) "
         "AND (k.device_id IS NULL OR w.device_id IS NULL OR k.device_id = w.device_id)) AS track_id, "
-        "false AS made FROM wanted AS w",
-        values,
+        "false AS made FROM wanted AS w"
     )
-    writer.run_sql(
+    target.run_sql(
         "UPDATE temp.vendor_track SET made = true, track_id = fresh.track_id FROM ("
         "SELECT device_id, name, (SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run) "
         "+ row_number() OVER (ORDER BY device_id, stream_id, name) AS track_id FROM temp.vendor_track "
         "WHERE track_id IS NULL) AS fresh "
-        "WHERE vendor_track.device_id IS NOT DISTINCT FROM fresh.device_id AND vendor_track.name = fresh.name",
-        values,
+        "WHERE vendor_track.device_id IS NOT DISTINCT FROM fresh.device_id AND vendor_track.name = fresh.name"
     )
-    writer.run_sql(
+    target.run_sql(
         "INSERT INTO track (run_id, track_id, kind, device_id, stream_id, name) "
-        "SELECT $run, track_id, 'stream', device_id, stream_id, name FROM temp.vendor_track WHERE made",
-        values,
+        "SELECT $run, track_id, 'stream', device_id, stream_id, name FROM temp.vendor_track WHERE made"
     )
 
 
-def _number_ops(writer: StoreWriter, values: dict[str, object]) -> None:
+def _number_ops(target: RunSql) -> None:
     """Ops are told apart by all that is known of them; those that no row has any more are taken out.
 
     What the records don't say, as a type at a low level, is what the timeline's op had.
     """
     facts = ", ".join(_OP_FACTS)
     known = ", ".join(f"coalesce(v.{fact}, o.{fact}) AS {fact}" for fact in _OP_FACTS)
-    writer.run_sql("DROP TABLE IF EXISTS temp.vendor_op")
-    writer.run_sql(
-        f"CREATE TEMP TABLE vendor_op AS SELECT id AS vendor_id, (SELECT coalesce(max(op_id), 0) FROM op "  # noqa: S608
+    target.run_sql(
+        f"CREATE OR REPLACE TEMP TABLE vendor_op AS SELECT id AS vendor_id, (SELECT coalesce(max(op_id), 0) FROM op "  # noqa: S608
         f"WHERE run_id = $run) + dense_rank() OVER (ORDER BY {facts}, op_type_source) AS op_id, {facts}, "
         f"op_type_source FROM (SELECT v.id, {known}, "
         "CASE WHEN v.op_type IS NULL THEN o.op_type_source ELSE 'recorded' END AS op_type_source "
         "FROM temp.vendor_task AS v JOIN temp.vendor_match AS m ON m.vendor_id = v.id "
         "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id "
         "LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = t.op_id "
-        f"WHERE t.kind <> 'collective' AND {_KIND} = 'compute')",
-        values,
+        f"WHERE t.kind <> 'collective' AND {_KIND} = 'compute')"
     )
     # Ops that an earlier file of the same recording made are the same ops.
     same = " AND ".join(f"o.{fact} IS NOT DISTINCT FROM v.{fact}" for fact in (*_OP_FACTS, "op_type_source"))
-    writer.run_sql(
+    target.run_sql(
         "UPDATE temp.vendor_op AS v SET op_id = o.op_id FROM op AS o "  # noqa: S608
-        f"WHERE o.run_id = $run AND o.fusion_id IS NULL AND {same}",
-        values,
+        f"WHERE o.run_id = $run AND o.fusion_id IS NULL AND {same}"
     )
-    writer.run_sql(
+    target.run_sql(
         f"INSERT INTO op (run_id, op_id, {facts}, op_type_source) SELECT DISTINCT $run, op_id, "  # noqa: S608
         f"{facts}, op_type_source FROM temp.vendor_op AS v "
-        "WHERE NOT EXISTS (FROM op AS o WHERE o.run_id = $run AND o.op_id = v.op_id)",
-        values,
+        "WHERE NOT EXISTS (FROM op AS o WHERE o.run_id = $run AND o.op_id = v.op_id)"
     )
-    writer.run_sql(
+    target.run_sql(
         "UPDATE task SET op_id = v.op_id FROM temp.vendor_match AS m JOIN temp.vendor_op AS v USING (vendor_id) "
-        "WHERE task.run_id = $run AND task.id = m.task_id",
-        values,
+        "WHERE task.run_id = $run AND task.id = m.task_id"
     )
-    writer.run_sql(
+    target.run_sql(
         "DELETE FROM op WHERE run_id = $run AND fusion_id IS NULL AND NOT EXISTS ("
         "SELECT 1 FROM task AS t WHERE t.run_id = $run AND t.op_id = op.op_id) AND NOT EXISTS ("
         "SELECT 1 FROM api AS a WHERE a.run_id = $run AND a.op_id = op.op_id) AND NOT EXISTS ("
         "SELECT 1 FROM range AS r WHERE r.run_id = $run AND r.op_id = op.op_id) AND NOT EXISTS ("
-        "SELECT 1 FROM memory AS b WHERE b.run_id = $run AND b.op_id = op.op_id)",
-        values,
+        "SELECT 1 FROM memory AS b WHERE b.run_id = $run AND b.op_id = op.op_id)"
     )
 
 
-def _fill(writer: StoreWriter, values: dict[str, object], *, has_ops: bool) -> None:
+def _fill(target: RunSql, file_key: str, *, has_ops: bool) -> None:
     """The timeline's own values stay, but for the step, which it does not record, and where the records are of ops.
 
     A timeline may say AI_CORE for every core, and its rules tell kernels from other tasks by their names.
@@ -402,7 +374,7 @@ def _fill(writer: StoreWriter, values: dict[str, object], *, has_ops: bool) -> N
         if has_ops
         else ""
     )
-    writer.run_sql(
+    target.run_sql(
         f"UPDATE task SET {core}"  # noqa: S608
         "device_id = coalesce(task.device_id, v.device_id), "
         "source_task_id = coalesce(task.source_task_id, v.source_task_id), "
@@ -417,14 +389,14 @@ def _fill(writer: StoreWriter, values: dict[str, object], *, has_ops: bool) -> N
         "|| v.args || '}' END "
         "FROM temp.vendor_match AS m JOIN temp.vendor_task AS v ON v.id = m.vendor_id "
         "WHERE task.run_id = $run AND task.id = m.task_id",
-        values,
+        key=file_key,
     )
 
 
-def _add_steps(writer: StoreWriter, values: dict[str, object]) -> int:
+def _add_steps(target: RunSql) -> int:
     """Steps that only the records know: from the start of their first task to the end of their last."""
-    before = writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)[0][0]
-    writer.run_sql(
+    before = target.number("SELECT count(*) FROM step WHERE run_id = $run")
+    target.run_sql(
         "INSERT INTO step (run_id, step_id, device_id, iteration, step_source, start_ns, end_ns) "
         "SELECT $run, v.step_id, t.device_id, v.step_id, 'csv', min(t.start_ns), "
         "max(t.start_ns + coalesce(t.dur_ns, 0)) "
@@ -432,49 +404,43 @@ def _add_steps(writer: StoreWriter, values: dict[str, object]) -> int:
         "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id "
         "WHERE v.step_id IS NOT NULL AND NOT EXISTS (FROM step AS s WHERE s.run_id = $run "
         "AND s.step_id = v.step_id AND (s.device_id IS NULL OR t.device_id IS NULL OR s.device_id = t.device_id)) "
-        "GROUP BY v.step_id, t.device_id",
-        values,
+        "GROUP BY v.step_id, t.device_id"
     )
-    return int(writer.fetch("SELECT count(*) FROM step WHERE run_id = $run", values)[0][0]) - int(before)
+    return target.number("SELECT count(*) FROM step WHERE run_id = $run") - before
 
 
-def _add_counters(writer: StoreWriter, values: dict[str, object]) -> None:
+def _add_counters(target: RunSql, metric_group: str | None) -> None:
     counters = ", ".join(f"v.pmu_{name}" for name in _PMU)
-    writer.run_sql(
+    target.run_sql(
         f"INSERT INTO task_pmu (run_id, id, metric_group, vendor_values, {', '.join(_PMU)}) "  # noqa: S608
         f"SELECT $run, m.task_id, $grp, v.vendor_values, {counters} FROM temp.vendor_match AS m "
         f"JOIN temp.vendor_task AS v ON v.id = m.vendor_id WHERE (coalesce({counters}) IS NOT NULL "
         "OR v.vendor_values IS NOT NULL) "
         "AND NOT EXISTS (FROM task_pmu AS p WHERE p.run_id = $run AND p.id = m.task_id)",
-        values,
+        grp=metric_group,
     )
 
 
-def _settle_devices(writer: StoreWriter, values: dict[str, object]) -> None:
+def _settle_devices(target: RunSql) -> None:
     """A stream is of one device: where tasks of a track say which, the track and its other tasks are of it too."""
-    writer.run_sql("DROP TABLE IF EXISTS temp.vendor_device")
-    writer.run_sql(
-        "CREATE TEMP TABLE vendor_device AS SELECT track_id, min(device_id) AS device_id FROM task "
-        "WHERE run_id = $run AND device_id IS NOT NULL GROUP BY track_id HAVING count(DISTINCT device_id) = 1",
-        values,
+    target.run_sql(
+        "CREATE OR REPLACE TEMP TABLE vendor_device AS SELECT track_id, min(device_id) AS device_id FROM task "
+        "WHERE run_id = $run AND device_id IS NOT NULL GROUP BY track_id HAVING count(DISTINCT device_id) = 1"
     )
-    _spread_devices(writer, values)
+    _spread_devices(target)
 
 
-def _spread_devices(writer: StoreWriter, values: dict[str, object]) -> None:
-    writer.run_sql(
+def _spread_devices(target: RunSql) -> None:
+    target.run_sql(
         "UPDATE track SET device_id = d.device_id FROM temp.vendor_device AS d "
-        "WHERE track.run_id = $run AND track.track_id = d.track_id AND track.device_id IS NULL",
-        values,
+        "WHERE track.run_id = $run AND track.track_id = d.track_id AND track.device_id IS NULL"
     )
-    writer.run_sql(
+    target.run_sql(
         "UPDATE task SET device_id = d.device_id FROM temp.vendor_device AS d "
-        "WHERE task.run_id = $run AND task.track_id = d.track_id AND task.device_id IS NULL",
-        values,
+        "WHERE task.run_id = $run AND task.track_id = d.track_id AND task.device_id IS NULL"
     )
-    writer.run_sql(
+    target.run_sql(
         "INSERT INTO device (run_id, device_id, kind) SELECT DISTINCT $run, device_id, 'NPU' "
         "FROM temp.vendor_device AS d "
-        "WHERE NOT EXISTS (FROM device AS k WHERE k.run_id = $run AND k.device_id = d.device_id)",
-        values,
+        "WHERE NOT EXISTS (FROM device AS k WHERE k.run_id = $run AND k.device_id = d.device_id)"
     )
