@@ -5,9 +5,9 @@
     -- needs = ["task", "op"]
     -- order = ["run_id", "total_ns DESC"]
     -- [parameters]
-    -- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+    -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
     -- [columns]
-    -- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
+    -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
     SELECT …
 
 Whatever speaks of such a query (comments in the store, --help, reference pages, checks) takes it from here.

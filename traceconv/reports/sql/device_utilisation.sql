@@ -1,39 +1,39 @@
--- title = "How busy the devices are"
--- doc = "Which part of the time does each device work, and with what? One row for each device; busy is the union of its tasks' intervals, so that what runs side by side counts once."
+-- title = "Utilisation of devices"
+-- doc = "How much of the time is each device busy, and with what? One row per device; busy is the union of the tasks' intervals, so concurrent tasks count once."
 -- needs = ["task"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks."
 -- order = ["run_id", "device_id"]
 -- measure = "busy_ns"
 -- shown = ["device_id", "window_ns", "busy_ns", "utilisation_percent", "compute_ns", "copy_ns", "collective_ns", "exposed_collective_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "The device." }
--- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync): those that all times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Such tasks whose end is not in the source; they are in no other column." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the first of them started." }
--- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the last of them ended." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
+-- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync); all times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Tasks of these kinds without an end in the source; not counted in other columns." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start of the first of these tasks." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "End of the last of these tasks." }
 -- window_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
--- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one task ran: the union of their intervals." }
+-- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one task ran (union of their intervals)." }
 -- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns." }
--- utilisation_percent = { type = "DOUBLE", unit = "percent", doc = "100 busy_ns / window_ns; NULL when the window is empty." }
--- compute_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one task of kind compute ran." }
--- compute_percent = { type = "DOUBLE", unit = "percent", doc = "100 compute_ns / window_ns; NULL when the window is empty." }
--- copy_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one copy ran." }
--- collective_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one collective ran." }
--- exposed_collective_ns = { type = "BIGINT", unit = "ns", doc = "Time in which a collective ran and nothing was computed beside it." }
--- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations: more than busy_ns where tasks ran side by side, or one inside the other." }
+-- utilisation_percent = { type = "DOUBLE", unit = "percent", doc = "100 busy_ns / window_ns; NULL if the window is empty." }
+-- compute_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one task of kind compute ran." }
+-- compute_percent = { type = "DOUBLE", unit = "percent", doc = "100 compute_ns / window_ns; NULL if the window is empty." }
+-- copy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one copy ran." }
+-- collective_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one collective ran." }
+-- exposed_collective_ns = { type = "BIGINT", unit = "ns", doc = "Time during which a collective ran without any compute task (exposed communication)." }
+-- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations; more than busy_ns if tasks overlapped." }
 WITH timed AS (
   SELECT t.run_id, t.device_id, t.kind, t.start_ns AS from_ns, t.start_ns + t.dur_ns AS to_ns, t.dur_ns
   FROM task AS t
   WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
 ), reached AS (
-  -- How far what started before reaches, of each kind: the rest of an interval is what it adds to their union
-  -- (greatest passes over NULL, which stands where nothing started before).
+  -- The latest end of the earlier tasks of each kind: the part of an interval after it is its share of the union
+  -- (greatest ignores NULL, which means that no task started earlier).
   SELECT run_id, device_id, kind, from_ns, to_ns,
          max(to_ns) OVER before AS any_ns,
          max(CASE WHEN kind = 'compute' THEN to_ns END) OVER before AS compute_to_ns,

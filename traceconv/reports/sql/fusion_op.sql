@@ -1,29 +1,29 @@
 -- title = "Fused operators"
--- doc = "What was fused, out of what, and how much memory does each fused op need? One row for each fused op and device that ran it."
+-- doc = "Which ops were fused, and how much memory does each fused op need? One row per fused op and device that ran it."
 -- needs = ["fusion"]
--- when_empty = "Record a model that has ops to fuse, such as a convolution with its activation (traceconv record MODEL -o DIR)."
+-- when_empty = "Record a model with ops to fuse, such as a convolution with an activation (traceconv record MODEL -o DIR)."
 -- when_single = "A model of a single operator has nothing to fuse."
 -- order = ["run_id", "device_id", "model_id", "op_id"]
 -- measure = "total_bytes"
 -- shown = ["device_id", "fusion_op", "original_ops", "total_bytes"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only ops that this device ran; all when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only ops that this device ran; NULL: all devices." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- op_id = { type = "BIGINT", unit = "id", doc = "The fused op (op.op_id)." }
--- fusion_id = { type = "BIGINT", unit = "id", doc = "Number of the fusion (fusion.fusion_id)." }
--- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that ran the op; NULL when no task of it is in the store." }
--- model_name = { type = "VARCHAR", unit = "text", msprof = "Model Name", doc = "Model that the op belongs to; NULL when not known." }
--- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Number of that model; NULL when not known." }
--- fusion_op = { type = "VARCHAR", unit = "text", msprof = "Fusion Op", doc = "Name of the fused op; NULL when not known." }
--- original_count = { type = "BIGINT", unit = "count", doc = "Ops of the model that went into it." }
--- original_ops = { type = "VARCHAR", unit = "text", msprof = "Original Ops", doc = "Names of these ops in their order, joined by ';'." }
--- input_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Input(KB)", msprof_as = "kb", doc = "Bytes of its inputs that are not weights; NULL when not known." }
--- output_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Output(KB)", msprof_as = "kb", doc = "Bytes of its outputs; NULL when not known." }
--- weight_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Weight(KB)", msprof_as = "kb", doc = "Bytes of its weights; NULL when not known." }
--- workspace_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Workspace(KB)", msprof_as = "kb", doc = "Bytes of scratch memory while it runs; NULL when not known." }
--- total_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Total(KB)", msprof_as = "kb", doc = "Sum of the four; NULL when one of them is." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "Fused op (op.op_id)." }
+-- fusion_id = { type = "BIGINT", unit = "id", doc = "Fusion (fusion.fusion_id)." }
+-- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that ran the op; NULL if it has no task in the store." }
+-- model_name = { type = "VARCHAR", unit = "text", msprof = "Model Name", doc = "Model of the op; NULL if unknown." }
+-- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model ID; NULL if unknown." }
+-- fusion_op = { type = "VARCHAR", unit = "text", msprof = "Fusion Op", doc = "Name of the fused op; NULL if unknown." }
+-- original_count = { type = "BIGINT", unit = "count", doc = "Number of original ops in it." }
+-- original_ops = { type = "VARCHAR", unit = "text", msprof = "Original Ops", doc = "Names of these ops in order, joined by ';'." }
+-- input_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Input(KB)", msprof_as = "kb", doc = "Input bytes, without weights; NULL if unknown." }
+-- output_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Output(KB)", msprof_as = "kb", doc = "Output bytes; NULL if unknown." }
+-- weight_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Weight(KB)", msprof_as = "kb", doc = "Weight bytes; NULL if unknown." }
+-- workspace_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Workspace(KB)", msprof_as = "kb", doc = "Scratch memory needed during execution; NULL if unknown." }
+-- total_bytes = { type = "BIGINT", unit = "byte", msprof = "Memory Total(KB)", msprof_as = "kb", doc = "Sum of the four; NULL if one of them is NULL." }
 WITH fused AS (
   SELECT f.run_id, f.fusion_id, f.op_id, count(*) AS original_count,
          string_agg(f.original_name, ';' ORDER BY f.original_index) AS original_ops

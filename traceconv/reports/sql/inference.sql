@@ -1,22 +1,22 @@
 -- title = "Inferences"
--- doc = "How long did each inference take? One row for each run of the model, from the call to its return."
+-- doc = "How long did each inference take? One row per inference, from the call to its return."
 -- needs = ["range"]
--- when_empty = "Record inferences: traceconv record MODEL -o DIR logs one for each run of the model, and Furiosa's traces hold them too."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
 -- order = ["run_id", "start_ns", "id"]
 -- measure = "dur_ns"
 -- shown = ["trace_id", "span_id", "thread", "start_ns", "dur_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- step = { type = "BIGINT", doc = "Only the inference of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- step = { type = "BIGINT", doc = "Only the inference of this step (step.step_id); NULL: all inferences." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- id = { type = "BIGINT", unit = "id", doc = "The inference (range.id)." }
--- trace_id = { type = "VARCHAR", unit = "text", doc = "The inference as the source numbers it; NULL when it does not." }
--- span_id = { type = "VARCHAR", unit = "text", doc = "Its own range in it; NULL when the source has none." }
--- thread = { type = "VARCHAR", unit = "text", doc = "Thread that called, as the source names it." }
--- step_id = { type = "BIGINT", unit = "id", doc = "Step that it is (step.step_id); NULL for a warm-up, and where the source has no steps." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was called." }
--- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long it took; NULL when its end is not in the source." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- id = { type = "BIGINT", unit = "id", doc = "Inference (range.id)." }
+-- trace_id = { type = "VARCHAR", unit = "text", doc = "Inference ID in the source; NULL if none." }
+-- span_id = { type = "VARCHAR", unit = "text", doc = "Span ID of the inference; NULL if the source has none." }
+-- thread = { type = "VARCHAR", unit = "text", doc = "Calling thread, as named in the source." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL for a warm-up, and if the source has no steps." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Time of the call." }
+-- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 SELECT r.run_id, r.id, r.trace_id, r.span_id, t.tid_text AS thread, r.step_id, r.start_ns, r.dur_ns
 FROM "range" AS r
 LEFT JOIN track AS t ON t.run_id = r.run_id AND t.track_id = r.track_id

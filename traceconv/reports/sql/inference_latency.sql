@@ -1,25 +1,25 @@
--- title = "Latency of inferences"
--- doc = "How long do inferences take, and how much do they differ? One row for each run: count, extremes, mean, median and percentiles, over all its inferences, warm-ups too."
+-- title = "Inference latency"
+-- doc = "How long do inferences take, and how much does it vary? One row per run: count, minimum, maximum, mean, median and percentiles of all its inferences, including warm-ups."
 -- needs = ["range"]
--- when_empty = "Record inferences: traceconv record MODEL -o DIR logs one for each run of the model, and Furiosa's traces hold them too."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
 -- order = ["run_id"]
 -- measure = "mean_ns"
 -- shown = ["count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- count = { type = "BIGINT", unit = "count", doc = "Inferences that ended: those that the times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Inferences whose end is not in the source; they are in no other column." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- count = { type = "BIGINT", unit = "count", doc = "Inferences that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Inferences without an end in the source; not counted in other columns." }
 -- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest latency." }
 -- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest latency." }
--- mean_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the latencies / count, rounded to the nearest integer, a half to the even one." }
--- median_ns = { type = "BIGINT", unit = "ns", doc = "The 50th percentile, made as the others are." }
--- p90_ns = { type = "BIGINT", unit = "ns", doc = "The 90th percentile: of the n latencies in order, the place 90 (n − 1) / 100 counted from 0, interpolated in a straight line between its two neighbours, rounded as mean_ns is; integers all the way." }
--- p95_ns = { type = "BIGINT", unit = "ns", doc = "The 95th percentile, made as p90_ns is." }
--- p97_ns = { type = "BIGINT", unit = "ns", doc = "The 97th percentile, made as p90_ns is." }
--- p99_ns = { type = "BIGINT", unit = "ns", doc = "The 99th percentile, made as p90_ns is." }
--- p99_9_ns = { type = "BIGINT", unit = "ns", doc = "The 99.9th percentile, made as p90_ns is." }
+-- mean_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the latencies / count, rounded to the nearest integer, half to even." }
+-- median_ns = { type = "BIGINT", unit = "ns", doc = "The 50th percentile, computed like p90_ns." }
+-- p90_ns = { type = "BIGINT", unit = "ns", doc = "The 90th percentile: of the n sorted latencies, the value at index 90 (n − 1) / 100, from 0, interpolated linearly between the two adjacent ones and rounded like mean_ns, in integer arithmetic." }
+-- p95_ns = { type = "BIGINT", unit = "ns", doc = "The 95th percentile, computed like p90_ns." }
+-- p97_ns = { type = "BIGINT", unit = "ns", doc = "The 97th percentile, computed like p90_ns." }
+-- p99_ns = { type = "BIGINT", unit = "ns", doc = "The 99th percentile, computed like p90_ns." }
+-- p99_9_ns = { type = "BIGINT", unit = "ns", doc = "The 99.9th percentile, computed like p90_ns." }
 WITH latency AS (
   SELECT r.run_id, count(*) AS started, count(r.dur_ns) AS ended, sum(r.dur_ns) AS total,
          list(r.dur_ns::HUGEINT ORDER BY r.dur_ns) FILTER (WHERE r.dur_ns IS NOT NULL) AS sorted
@@ -32,7 +32,7 @@ WITH latency AS (
   FROM latency AS l
   CROSS JOIN (VALUES (NULL), (500), (900), (950), (970), (990), (999)) AS p(thousandths)
 ), fraction AS (
-  -- The percentiles in thousandths, and the mean as one more fraction: all are rounded at one place below.
+  -- The percentiles in thousandths, and the mean as another fraction: all are rounded in one place below.
   SELECT run_id, started, ended, sorted[1] AS shortest, sorted[ended] AS longest, thousandths,
          CASE WHEN thousandths IS NULL THEN total
               ELSE sorted[lower_place] * 1000

@@ -1,27 +1,27 @@
--- title = "What was in memory at the peak"
--- doc = "Which blocks were in use when a device used the most memory, the largest first? One row for each block; the peak is that of all pools together."
+-- title = "Memory content at the peak"
+-- doc = "Which blocks were in use when a device used the most memory? One row per block, the largest first; the peak is that of all pools together."
 -- needs = ["memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log allocations and frees."
 -- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
 -- measure = "size_bytes"
 -- shown = ["device_id", "tensor_name", "op_name", "purpose", "pool", "size_bytes", "share_percent"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
--- block_id = { type = "BIGINT", unit = "id", doc = "The block (memory.block_id)." }
--- tensor_name = { type = "VARCHAR", unit = "text", doc = "Tensor that lived in it; NULL when not known, or for scratch memory." }
--- op_id = { type = "BIGINT", unit = "id", doc = "Op that it was allocated for; NULL for weights and inputs." }
--- op_name = { type = "VARCHAR", unit = "text", doc = "Name of that op." }
--- purpose = { type = "VARCHAR", unit = "text", doc = "What it was for: weight, input, output, activation or workspace; NULL when not known." }
--- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL when not known." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
+-- block_id = { type = "BIGINT", unit = "id", doc = "Block (memory.block_id)." }
+-- tensor_name = { type = "VARCHAR", unit = "text", doc = "Tensor stored in it; NULL for scratch memory and if unknown." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "Op that it was allocated for; NULL for weights and inputs, and if unknown." }
+-- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; NULL if none." }
+-- purpose = { type = "VARCHAR", unit = "text", doc = "What it was used for: weight, input, output, activation or workspace; NULL if unknown." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL if unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Size." }
--- share_percent = { type = "DOUBLE", unit = "percent", doc = "100 size_bytes / all bytes in use then; NULL when that is 0." }
--- alloc_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was allocated; NULL when that was before the recording." }
--- free_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was freed; NULL when it was not, or not in the recording." }
--- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the peak was." }
+-- share_percent = { type = "DOUBLE", unit = "percent", doc = "100 size_bytes / all bytes in use at that time; NULL if that is 0." }
+-- alloc_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Allocation time; NULL if it was before the recording." }
+-- free_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Free time; NULL if it was not freed during the recording." }
+-- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Time of the peak." }
 WITH usage AS (
   SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes
   FROM memory_usage AS u

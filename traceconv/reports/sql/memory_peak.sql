@@ -1,27 +1,27 @@
--- title = "Peaks of memory"
--- doc = "How much memory was used and reserved at most, when, for which op, and what was in it? One row for each device (pool NULL) and one for each of its pools, where the source names pools. A peak of use far below what is reserved points to fragmentation."
+-- title = "Memory peaks"
+-- doc = "What was the peak of used and reserved memory, when, for which op, and what was in it? One row per device (pool NULL), and one per pool if the source names pools. A used peak far below the reserved memory indicates fragmentation."
 -- needs = ["memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): allocations and frees are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log allocations and frees."
 -- order = ["run_id", "device_id", "level", "pool"]
 -- measure = "peak_used_bytes"
 -- shown = ["device_id", "level", "pool", "peak_used_bytes", "peak_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools together; pool: one of them." }
--- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and for blocks whose pool is not known." }
--- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in blocks at a time." }
--- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
--- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that the allocator held then; NULL where the source has no segments." }
--- fragmentation_bytes = { type = "BIGINT", unit = "byte", doc = "reserved_bytes − peak_used_bytes: what was held and not used then; NULL when one is." }
--- peak_reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Most bytes in segments at a time; NULL where the source has none." }
--- peak_reserved_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was first so." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and for blocks of unknown pools." }
+-- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Peak bytes in blocks." }
+-- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "First time of this peak." }
+-- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes reserved by the allocator at that time; NULL if the source has no segments." }
+-- fragmentation_bytes = { type = "BIGINT", unit = "byte", doc = "reserved_bytes − peak_used_bytes: reserved but unused at that time; NULL if one is NULL." }
+-- peak_reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Peak bytes in segments; NULL if the source has none." }
+-- peak_reserved_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "First time of this peak." }
 -- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_ns." }
--- peak_op = { type = "VARCHAR", unit = "text", doc = "Op for which the last block before the peak was allocated; NULL when it was for none." }
--- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use then, as tensor (op) = bytes, joined by '; '; all of them: traceconv report memory-live." }
+-- peak_op = { type = "VARCHAR", unit = "text", doc = "Op of the last block allocated before the peak; NULL if it has none." }
+-- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use at that time, as tensor (op) = bytes, joined by '; '. For all blocks, see traceconv report memory-live." }
 WITH usage AS (
   SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes
   FROM memory_usage AS u
@@ -29,7 +29,7 @@ WITH usage AS (
 ), most AS (
   SELECT u.run_id, u.device_id, u.level, u.pool, max(u.used_bytes) AS used, max(u.reserved_bytes) AS reserved
   FROM usage AS u
-  -- Where no pool is known, a row of all blocks without one would be the device's once more.
+  -- Without known pools, a row of all blocks without a pool would repeat the device's row.
   WHERE u.level = 'device' OR EXISTS (
     SELECT 1 FROM usage AS n
     WHERE n.run_id = u.run_id AND n.device_id IS NOT DISTINCT FROM u.device_id AND n.pool IS NOT NULL

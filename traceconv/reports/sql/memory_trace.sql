@@ -1,26 +1,26 @@
--- title = "Memory, op by op"
--- doc = "How much memory was used and reserved when each op was executed? One row for each execution, at its launch: its outputs and its scratch memory are allocated then, and not yet freed."
+-- title = "Memory use at each op"
+-- doc = "How much memory was used and reserved when each op was executed? One row per execution, at its launch, when its outputs and scratch memory are allocated."
 -- needs = ["task", "memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): tasks, allocations and frees are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log tasks, allocations and frees."
 -- order = ["run_id", "device_id", "at_ns", "id"]
 -- measure = "used_bytes"
 -- shown = ["device_id", "op_name", "op_type", "at_ns", "used_bytes", "reserved_bytes", "used_change_bytes"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- id = { type = "BIGINT", unit = "id", doc = "The task (task.id)." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device that it ran on." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executed (op.op_id)." }
--- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; of the task where the op's is not known." }
--- op_type = { type = "VARCHAR", unit = "text", doc = "Type of the op; NULL when not known." }
--- step_id = { type = "BIGINT", unit = "id", doc = "Step that it belongs to (step.step_id); NULL outside steps." }
--- at_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it was launched; when it started, where the launch is not known." }
--- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks on its device then; NULL before the first allocation." }
--- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that the allocator held from the device then; NULL where the source has no segments." }
--- used_change_bytes = { type = "BIGINT", unit = "byte", doc = "used_bytes less that of the execution before it on the device; NULL for the first." }
+-- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; of the task if the op is unknown." }
+-- op_type = { type = "VARCHAR", unit = "text", doc = "Op type; NULL if unknown." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
+-- at_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Launch time; the start time if the launch is unknown." }
+-- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks on its device at that time; NULL before the first allocation." }
+-- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes reserved by the allocator at that time; NULL if the source has no segments." }
+-- used_change_bytes = { type = "BIGINT", unit = "byte", doc = "used_bytes minus that of the previous execution on the device; NULL for the first." }
 WITH executed AS (
   SELECT t.run_id, t.id, t.device_id, t.op_id, t.name, t.step_id, coalesce(t.submit_ns, t.start_ns) AS at_ns
   FROM task AS t
@@ -34,7 +34,7 @@ WITH executed AS (
   SELECT e.run_id, e.id, e.device_id, e.op_id, e.name, e.step_id, e.at_ns, u.used_bytes, u.reserved_bytes
   FROM executed AS e
   ASOF LEFT JOIN usage AS u ON u.run_id = e.run_id AND u.device_id = e.device_id AND u.ts_ns <= e.at_ns
-  -- Without a memory log of its device a task has no place here.
+  -- Tasks of devices without a memory log are excluded.
   WHERE EXISTS (SELECT 1 FROM memory AS m WHERE m.run_id = e.run_id AND m.device_id = e.device_id)
 ), compared AS (
   SELECT *, lag(used_bytes) OVER (PARTITION BY run_id, device_id ORDER BY at_ns, id) AS before_bytes

@@ -1,33 +1,33 @@
 -- title = "Executions on the NPU"
--- doc = "Of each execution on a processing element: how long was it, how much of that did operators run, and how much is left, which is input, output and waiting? One row for each execution."
+-- doc = "How long did each execution on a processing element take, how long did its operators run, and how much was input, output and waiting? One row per execution."
 -- needs = ["range", "task"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): each inference has one execution or more; Furiosa's traces hold them too."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its executions; Furiosa's traces have them too."
 -- order = ["run_id", "start_ns", "pe_index", "id"]
 -- measure = "npu_total_ns"
 -- shown = ["trace_id", "span_id", "pe_index", "execution_index", "npu_total_ns", "npu_run_ns", "npu_io_wait_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- step = { type = "BIGINT", doc = "Only executions of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- step = { type = "BIGINT", doc = "Only executions of this step (step.step_id); NULL: all executions." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- id = { type = "BIGINT", unit = "id", doc = "The execution (range.id)." }
--- trace_id = { type = "VARCHAR", unit = "text", doc = "Inference that it is part of, as the source numbers it; NULL when there is none." }
--- span_id = { type = "VARCHAR", unit = "text", doc = "Its own number; NULL when the source has none." }
--- pe_index = { type = "BIGINT", unit = "index", doc = "Processing element that it ran on; NULL when not known." }
--- execution_index = { type = "BIGINT", unit = "index", doc = "Its place among the executions of the inference, from 0; NULL when not known." }
--- step_id = { type = "BIGINT", unit = "id", doc = "Step that it belongs to (step.step_id); NULL outside steps." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it began." }
--- npu_total_ns = { type = "BIGINT", unit = "ns", doc = "How long it took; NULL when its end is not in the source." }
--- npu_run_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its operators; loads and stores are left out." }
--- npu_io_wait_ns = { type = "BIGINT", unit = "ns", doc = "npu_total_ns − npu_run_ns: negative where operators overlap by more than the rest; NULL when npu_total_ns is." }
--- operator_count = { type = "BIGINT", unit = "count", doc = "Operators that npu_run_ns is the sum of." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- id = { type = "BIGINT", unit = "id", doc = "Execution (range.id)." }
+-- trace_id = { type = "VARCHAR", unit = "text", doc = "Inference ID in the source; NULL if none." }
+-- span_id = { type = "VARCHAR", unit = "text", doc = "Span ID; NULL if the source has none." }
+-- pe_index = { type = "BIGINT", unit = "index", doc = "Processing element; NULL if unknown." }
+-- execution_index = { type = "BIGINT", unit = "index", doc = "Index among the executions of the inference, from 0; NULL if unknown." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time." }
+-- npu_total_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
+-- npu_run_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its operators, without loads and stores." }
+-- npu_io_wait_ns = { type = "BIGINT", unit = "ns", doc = "npu_total_ns − npu_run_ns; negative if operators overlap by more than the rest; NULL if npu_total_ns is NULL." }
+-- operator_count = { type = "BIGINT", unit = "count", doc = "Number of operators in npu_run_ns." }
 WITH execution AS (
   SELECT r.run_id, r.id, r.trace_id, r.span_id, r.parent_span_id, r.correlation_id, r.track_id, r.pe_index,
          r.item_index, r.step_id, r.start_ns, r.dur_ns
   FROM "range" AS r
   WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
 ), numbered AS (
-  -- Where the source numbers its executions, tasks have that number.
+  -- If the source numbers its executions, tasks have that number.
   SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
   FROM task AS t
   JOIN execution AS e ON e.run_id = t.run_id AND e.correlation_id = t.execution_id
@@ -41,7 +41,7 @@ WITH execution AS (
   WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run)
     AND t.run_id IN (SELECT e.run_id FROM execution AS e WHERE e.correlation_id IS NULL)
 ), named AS (
-  -- Where ranges and tasks tell whose they are, as in Furiosa's files, that is what counts …
+  -- If ranges and tasks name their execution, as in Furiosa's files, use that …
   SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
   FROM unnumbered_task AS t
   JOIN execution AS e ON e.run_id = t.run_id AND e.span_id = t.parent_span_id
@@ -49,7 +49,7 @@ WITH execution AS (
   WHERE e.correlation_id IS NULL
   GROUP BY t.run_id, e.id
 ), latest AS (
-  -- … and where they don't, as in its exported tables, the execution that was the last to begin on that element.
+  -- … otherwise, as in its exported tables, the execution that started last on that element.
   SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
   FROM (SELECT * FROM unnumbered_task WHERE parent_span_id IS NULL) AS t
   ASOF JOIN (SELECT * FROM execution WHERE correlation_id IS NULL) AS e

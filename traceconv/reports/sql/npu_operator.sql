@@ -1,23 +1,23 @@
--- title = "Operators of the NPU on average"
--- doc = "Which operators take the longest on average? One row for each kind of operator; loads, stores and executions are left out."
+-- title = "Average times of NPU operators"
+-- doc = "Which operators take the longest on average? One row per operator type, without loads, stores and executions."
 -- needs = ["task"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks."
 -- order = ["run_id", "average_elapsed_ns DESC", "name"]
 -- measure = "average_elapsed_ns"
 -- shown = ["name", "average_elapsed_ns", "count"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device (processing element); all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device (processing element); NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- name = { type = "VARCHAR", unit = "text", doc = "Type of the operators; of tasks without one, the name." }
--- average_elapsed_ns = { type = "DECIMAL(25,6)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to six decimals; NULL when none ended." }
--- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Op type; for tasks without one, their name." }
+-- average_elapsed_ns = { type = "DECIMAL(25,6)", unit = "ns", doc = "total_ns / count, rounded half up to six decimals; NULL if none ended." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations." }
 WITH by_op AS (
-  -- Grouped by op first: numbers are grouped faster than text, and the join sees one row an op and name.
+  -- Group by op first: numbers are grouped faster than text, and the join gets one row per op and name.
   SELECT t.run_id, t.op_id, t.name, count(*) AS started, count(t.dur_ns) AS ended,
          sum(t.dur_ns) AS total
   FROM task AS t

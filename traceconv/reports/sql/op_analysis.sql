@@ -1,46 +1,46 @@
--- title = "Operators with their work"
--- doc = "What does each op do for the time that it takes: how many operations and bytes, at what rate, and how near to the device's peak? One row for each op and device, by its own time, falling."
+-- title = "Work by op"
+-- doc = "How many operations and bytes does each op execute and move, at what rate, and how close to the device's peak? One row per op and device, by descending self time."
 -- needs = ["task", "op"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "self_ns DESC", "op_id"]
 -- measure = "self_ns"
 -- shown = ["op_name", "op_type", "count", "self_ns", "cumulative_percent", "total_flops", "flops_per_s", "memory_bytes", "bytes_per_s", "input_shapes", "output_shapes"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device that the op ran on." }
--- op_id = { type = "BIGINT", unit = "id", doc = "The op (op.op_id)." }
--- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; NULL when not known." }
--- op_type = { type = "VARCHAR", unit = "text", doc = "Type of the op, such as Conv2D; NULL when not known." }
--- phase = { type = "VARCHAR", unit = "enum", doc = "forward, backward or refresh: part of a step that it belongs to; NULL when not known." }
--- scope_path = { type = "VARCHAR", unit = "text", doc = "Module path of the op; NULL when there is none." }
--- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
--- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of its tasks, less those of tasks that these enclose." }
--- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all ops of the same run and device; NULL when that is 0." }
--- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "self_ns of this op and of all before it, from the largest self_ns on, of the same run and device." }
--- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all ops of the same run and device; NULL when that is 0." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device of the op." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "Op (op.op_id)." }
+-- op_name = { type = "VARCHAR", unit = "text", doc = "Op name; NULL if unknown." }
+-- op_type = { type = "VARCHAR", unit = "text", doc = "Op type, such as Conv2D; NULL if unknown." }
+-- phase = { type = "VARCHAR", unit = "enum", doc = "Part of the training step: forward, backward or refresh (parameter update); NULL if unknown." }
+-- scope_path = { type = "VARCHAR", unit = "text", doc = "Module path of the op; NULL if none." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of its tasks, minus those of nested tasks." }
+-- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all ops of the run and device; NULL if that is 0." }
+-- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "Cumulative self_ns over the ops of the run and device, by descending self_ns." }
+-- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all ops of the run and device; NULL if that is 0." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its tasks." }
--- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL when none ended." }
--- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL when none ended." }
--- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution, 2 for each multiply-accumulate; NULL when not known." }
--- total_flops = { type = "BIGINT", unit = "flop", doc = "flops · count; NULL when flops is." }
--- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "What was achieved: total_flops / total_ns, in operations a second, rounded down; NULL when one is not known, or no time passed." }
--- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / the most that the device can do (device.peak_flops); NULL when one is not known." }
--- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL when one of these is not known." }
--- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: memory_bytes · count / total_ns, in bytes a second, rounded down; NULL when one is not known, or no time passed." }
--- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / the most between the device's memory and its cores (device.peak_bytes_per_s); more than 100 where caches served; NULL when one is not known." }
--- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: flops / memory_bytes; NULL when one is not known, or no bytes are moved." }
--- weight_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of its parameters: weights and other constants; NULL when not known." }
--- workspace_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of scratch memory while it runs; NULL when not known." }
--- input_shapes = { type = "VARCHAR", unit = "text", doc = "Shapes of the inputs: extents joined by ',', inputs by ';'; NULL when not known." }
--- input_dtypes = { type = "VARCHAR", unit = "text", doc = "Data types of the inputs, joined by ';'; NULL when not known." }
--- output_shapes = { type = "VARCHAR", unit = "text", doc = "Shapes of the outputs: extents joined by ',', outputs by ';'; NULL when not known." }
--- output_dtypes = { type = "VARCHAR", unit = "text", doc = "Data types of the outputs, joined by ';'; NULL when not known." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
+-- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution; a multiply-accumulate counts as 2; NULL if unknown." }
+-- total_flops = { type = "BIGINT", unit = "flop", doc = "flops · count; NULL if flops is NULL." }
+-- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "Achieved operations per second: total_flops / total_ns, rounded down; NULL if one is unknown or no time passed." }
+-- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / device.peak_flops; NULL if one is unknown." }
+-- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL if one of these is unknown." }
+-- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: memory_bytes · count / total_ns, in bytes per second, rounded down; NULL if one is unknown or no time passed." }
+-- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / device.peak_bytes_per_s; above 100 if caches were hit; NULL if one is unknown." }
+-- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: flops / memory_bytes; NULL if one is unknown or no bytes are moved." }
+-- weight_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of weights and other constants; NULL if unknown." }
+-- workspace_bytes = { type = "BIGINT", unit = "byte", doc = "Scratch memory needed during execution; NULL if unknown." }
+-- input_shapes = { type = "VARCHAR", unit = "text", doc = "Input shapes: dimensions joined by ',', inputs by ';'; NULL if unknown." }
+-- input_dtypes = { type = "VARCHAR", unit = "text", doc = "Input data types, joined by ';'; NULL if unknown." }
+-- output_shapes = { type = "VARCHAR", unit = "text", doc = "Output shapes: dimensions joined by ',', outputs by ';'; NULL if unknown." }
+-- output_dtypes = { type = "VARCHAR", unit = "text", doc = "Output data types, joined by ';'; NULL if unknown." }
 WITH by_op AS (
   SELECT t.run_id, t.device_id, t.op_id, count(*) AS started, count(t.dur_ns) AS ended, sum(t.dur_ns) AS total,
          sum(CASE WHEN t.dur_ns IS NOT NULL THEN coalesce(t.self_ns, t.dur_ns) END) AS own,
@@ -55,7 +55,7 @@ WITH by_op AS (
   FROM by_op AS b
   LEFT JOIN op_work AS w ON w.run_id = b.run_id AND w.op_id = b.op_id
 ), ranked AS (
-  -- A step of its own: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
+  -- A separate CTE: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
   SELECT *, sum(own) OVER (PARTITION BY run_id, device_id) AS device_own,
          sum(own) OVER (
            PARTITION BY run_id, device_id ORDER BY own DESC, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW

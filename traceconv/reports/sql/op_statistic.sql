@@ -1,29 +1,29 @@
 -- title = "Operators by type"
--- doc = "Which types of operators take a device's time? One row for each type and kind of core, over the tasks with an op."
+-- doc = "Which types of operators take a device's time? One row per type and core type, over the tasks with an op."
 -- needs = ["task", "op"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "total_ns DESC", "op_type", "core_type"]
 -- measure = "total_ns"
 -- shown = ["device_id", "op_type", "core_type", "count", "total_ns", "avg_ns", "max_ns", "ratio_percent"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that the operators ran on." }
--- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Type of the operators, such as Conv2D; NULL when not known." }
--- op_type_source = { type = "VARCHAR", unit = "enum", doc = "How the type is known: recorded, or name (taken from the name of one of the ops, or of all); NULL without a type." }
--- core_type = { type = "VARCHAR", unit = "text", msprof = "Core Type", doc = "Kind of core that they ran on; NULL when not known." }
--- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended: those that the times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device of the operators." }
+-- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Op type, such as Conv2D; NULL if unknown." }
+-- op_type_source = { type = "VARCHAR", unit = "enum", doc = "Origin of op_type: recorded (given by the source) or name (derived from the name of at least one of the ops); NULL without a type." }
+-- core_type = { type = "VARCHAR", unit = "text", msprof = "Core Type", doc = "Core type; NULL if unknown." }
+-- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", msprof = "Total Time(us)", msprof_as = "us", doc = "Sum of their durations." }
--- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "us", doc = "Shortest duration; NULL when none ended." }
--- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "us", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "us", doc = "Longest duration; NULL when none ended." }
--- ratio_percent = { type = "DOUBLE", unit = "percent", msprof = "Ratio(%)", msprof_as = "ratio", doc = "100 total_ns / the sum of total_ns over all rows of the same run and device; NULL when that is 0." }
+-- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "us", doc = "Shortest duration; NULL if none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "us", doc = "Longest duration; NULL if none ended." }
+-- ratio_percent = { type = "DOUBLE", unit = "percent", msprof = "Ratio(%)", msprof_as = "ratio", doc = "100 total_ns / the sum of total_ns over all rows of the run and device; NULL if that is 0." }
 WITH by_op AS (
-  -- Grouped by op first: numbers are grouped faster than text, and the join sees one row an op.
+  -- Group by op first: numbers are grouped faster than text, and the join gets one row per op.
   SELECT t.run_id, t.device_id, t.op_id, t.core_type, count(*) AS started, count(t.dur_ns) AS ended,
          sum(t.dur_ns) AS total, min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
   FROM task AS t
@@ -37,7 +37,7 @@ WITH by_op AS (
   LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   GROUP BY b.run_id, b.device_id, o.op_type, b.core_type
 ), of_device AS (
-  -- A step of its own: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
+  -- A separate CTE: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
   SELECT *, sum(total) OVER (PARTITION BY run_id, device_id) AS device_total
   FROM by_type
 )

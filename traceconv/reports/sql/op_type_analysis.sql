@@ -1,37 +1,37 @@
--- title = "Types of operators with their work"
--- doc = "What do the ops of each type do for the time that they take: operations, bytes and rates? One row for each type and device, by its own time, falling."
+-- title = "Work by op type"
+-- doc = "How many operations and bytes do the ops of each type execute and move, and at what rates? One row per type and device, by descending self time."
 -- needs = ["task", "op"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks and ops are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "self_ns DESC", "op_type"]
 -- measure = "self_ns"
 -- shown = ["op_type", "op_count", "count", "self_ns", "cumulative_percent", "avg_ns", "total_flops", "flops_per_s", "total_bytes", "bytes_per_s"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device that the ops ran on." }
--- op_type = { type = "VARCHAR", unit = "text", doc = "Type of the ops, such as Conv2D; NULL when not known." }
--- op_type_source = { type = "VARCHAR", unit = "enum", doc = "How the type is known: recorded, or name (taken from the name of one of the ops, or of all); NULL without a type." }
--- op_count = { type = "BIGINT", unit = "count", doc = "Ops of the type." }
--- count = { type = "BIGINT", unit = "count", doc = "Executions that ended: those that the times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions whose end is not in the source; they are in no other column." }
--- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of their tasks, less those of tasks that these enclose." }
--- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all types of the same run and device; NULL when that is 0." }
--- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "self_ns of this type and of all before it, from the largest self_ns on, of the same run and device." }
--- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all types of the same run and device; NULL when that is 0." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device of the ops." }
+-- op_type = { type = "VARCHAR", unit = "text", doc = "Op type, such as Conv2D; NULL if unknown." }
+-- op_type_source = { type = "VARCHAR", unit = "enum", doc = "Origin of op_type: recorded (given by the source) or name (derived from the name of at least one of the ops); NULL without a type." }
+-- op_count = { type = "BIGINT", unit = "count", doc = "Number of ops of the type." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of their tasks, minus those of nested tasks." }
+-- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all types of the run and device; NULL if that is 0." }
+-- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "Cumulative self_ns over the types of the run and device, by descending self_ns." }
+-- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all types of the run and device; NULL if that is 0." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of their tasks." }
--- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL when none ended." }
--- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL when none ended." }
--- total_flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of all executions; NULL when those of one op are not known." }
--- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "What was achieved: total_flops / total_ns, in operations a second, rounded down; NULL when one is not known, or no time passed." }
--- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / the most that the device can do (device.peak_flops); NULL when one is not known." }
--- total_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that all executions read and write: inputs, weights and outputs; NULL when those of one op are not known." }
--- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: total_bytes / total_ns, in bytes a second, rounded down; NULL when one is not known, or no time passed." }
--- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / the most between the device's memory and its cores (device.peak_bytes_per_s); more than 100 where caches served; NULL when one is not known." }
--- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: total_flops / total_bytes; NULL when one is not known, or no bytes are moved." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
+-- total_flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of all executions; NULL if those of one op are unknown." }
+-- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "Achieved operations per second: total_flops / total_ns, rounded down; NULL if one is unknown or no time passed." }
+-- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / device.peak_flops; NULL if one is unknown." }
+-- total_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that all executions read and write: inputs, weights and outputs; NULL if those of one op are unknown." }
+-- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: total_bytes / total_ns, in bytes per second, rounded down; NULL if one is unknown or no time passed." }
+-- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / device.peak_bytes_per_s; above 100 if caches were hit; NULL if one is unknown." }
+-- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: total_flops / total_bytes; NULL if one is unknown or no bytes are moved." }
 WITH by_op AS (
   SELECT t.run_id, t.device_id, t.op_id, count(*) AS started, count(t.dur_ns) AS ended, sum(t.dur_ns) AS total,
          sum(CASE WHEN t.dur_ns IS NOT NULL THEN coalesce(t.self_ns, t.dur_ns) END) AS own,
@@ -52,7 +52,7 @@ WITH by_op AS (
   LEFT JOIN op_work AS w ON w.run_id = b.run_id AND w.op_id = b.op_id
   GROUP BY b.run_id, b.device_id, o.op_type
 ), ranked AS (
-  -- A step of its own: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
+  -- A separate CTE: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
   SELECT *, sum(own) OVER (PARTITION BY run_id, device_id) AS device_own,
          sum(own) OVER (
            PARTITION BY run_id, device_id ORDER BY own DESC, op_type ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW

@@ -1,25 +1,25 @@
 -- title = "Ranges by name"
--- doc = "Which operators of a framework, modules, annotations take the host's time, and what of it is their own? One row for each kind, category and name, over all threads; total_ns includes what lies inside a range, self_ns does not. What ran on a device: traceconv report op-statistic."
+-- doc = "Which framework operators, modules and annotations take the host's time, and how much is self time? One row per kind, category and name, over all threads; total_ns includes children of a range, self_ns does not. For device time, see traceconv report op-statistic."
 -- needs = ["range"]
--- when_empty = "Ranges are what a framework or a program marks: operators of PyTorch, record_function, NVTX, the marks of traceconv.profile."
+-- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
 -- order = ["run_id", "self_ns DESC", "kind", "category", "name"]
 -- measure = "self_ns"
 -- shown = ["kind", "name", "count", "self_ns", "total_ns", "avg_ns", "max_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- step = { type = "BIGINT", doc = "Only ranges of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- step = { type = "BIGINT", doc = "Only ranges of this step (step.step_id); NULL: all ranges." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- kind = { type = "VARCHAR", unit = "enum", doc = "What the range is: annotation, module, host_op, inference, execution, external_op; NULL when not known." }
--- category = { type = "VARCHAR", unit = "text", doc = "Category as the source gives it, such as cpu_op; NULL when there is none." }
--- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; NULL when not known." }
--- count = { type = "BIGINT", unit = "count", doc = "Ranges that ended: those that the times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Ranges whose end is not in the source; they are in no other column." }
--- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations; one inside another of the same name counts as well." }
--- self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations less those of the ranges and calls directly inside of them, on the same track." }
--- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL when none ended." }
--- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, exactly, rounded half up to 0.001 ns; NULL when none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL when none ended." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution or external_op; NULL if unknown." }
+-- category = { type = "VARCHAR", unit = "text", doc = "Category in the source, such as cpu_op; NULL if none." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; NULL if unknown." }
+-- count = { type = "BIGINT", unit = "count", doc = "Ranges that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Ranges without an end in the source; not counted in other columns." }
+-- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations, including nested ranges of the same name." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations minus those of their direct children (ranges and calls) on the same track." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
 WITH by_name AS (
   SELECT r.run_id, r.kind, r.category, r.name, count(*) AS started, count(r.dur_ns) AS ended,
          coalesce(sum(r.dur_ns), 0) AS total, coalesce(sum(r.self_ns), 0) AS own,

@@ -1,34 +1,34 @@
 -- title = "Iterations"
--- doc = "How long does each iteration take, and what of it is forward, backward, refresh and waiting for data? One row for each step; an inference has no backward part, and its fields are NULL."
+-- doc = "How long does each iteration take, and how much of it is forward, backward, refresh and waiting for data? One row per step; for an inference the columns of the backward part are NULL."
 -- needs = ["step"]
--- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N): their bounds are logged."
+-- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N) to log its steps."
 -- when_single = "A model of a single operator has no iterations, and so no step trace."
 -- order = ["run_id", "device_id", "model_id", "iteration", "step_id"]
 -- measure = "iteration_time_ns"
 -- shown = ["device_id", "model_id", "iteration", "start_ns", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); all when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- step_id = { type = "BIGINT", unit = "id", doc = "The step (step.step_id)." }
--- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that it ran on." }
--- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration of the model, as the source numbers it." }
--- step_source = { type = "VARCHAR", unit = "enum", doc = "How the step was found: record (marks of the device's log), slice (the vendor's own slice of an iteration), csv (a table of the vendor's), annotation (a range of the program whose name numbers it)." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When it started; NULL when not recorded." }
--- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "When forward propagation started; NULL when not recorded." }
--- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "When backward propagation ended; NULL for inference." }
--- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Iteration End(us)", msprof_as = "us", doc = "When it ended; NULL when not in the source." }
--- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; end_ns − start_ns where the source says nothing of forward and backward; NULL when one of the two is." }
--- fp_to_bp_ns = { type = "BIGINT", unit = "ns", msprof = "FP to BP Time(us)", msprof_as = "us", doc = "bp_end_ns − fp_start_ns; NULL when one is." }
--- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL when one is." }
--- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the step before it of the same model and device; negative when they overlap; NULL for the first." }
--- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model that it ran; NULL when not known." }
--- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Starts of the step's collectives, as the vendor marks them where it does, in the order of their starts; NULL when there are none." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id)." }
+-- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
+-- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration number in the source; NULL if unknown." }
+-- step_source = { type = "VARCHAR", unit = "enum", doc = "Origin of the step: record (marks in the device log), slice (a vendor's slice of an iteration), csv (a vendor's table) or annotation (a numbered range of the program)." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time; NULL if unknown." }
+-- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "Start of forward propagation; NULL if unknown." }
+-- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "End of backward propagation; NULL for inference or if unknown." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Iteration End(us)", msprof_as = "us", doc = "End time; NULL if it is not in the source." }
+-- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; end_ns − start_ns if the source has no forward and backward times; NULL if one of the two is NULL." }
+-- fp_to_bp_ns = { type = "BIGINT", unit = "ns", msprof = "FP to BP Time(us)", msprof_as = "us", doc = "bp_end_ns − fp_start_ns; NULL if one is NULL." }
+-- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL if one is NULL." }
+-- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the previous step of the model and device; negative if they overlap; NULL for the first." }
+-- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model; NULL if unknown." }
+-- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Start times of the step's collectives, from the vendor's marks if there are any, in ascending order; NULL if none." }
 -- reduce_dur_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Duration(us)", msprof_as = "us", doc = "Durations of the same collectives, in the same order." }
--- get_next_start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When its batch of data began to come to the device; NULL when not recorded." }
--- get_next_ns = { type = "BIGINT", unit = "ns", doc = "How long its batch took to be on the device; NULL when not recorded." }
+-- get_next_start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start of the transfer of its data batch to the device; NULL if unknown." }
+-- get_next_ns = { type = "BIGINT", unit = "ns", doc = "Transfer time of its data batch to the device; NULL if unknown." }
 WITH ordered AS (
   SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.step_source, s.start_ns, s.fp_start_ns, s.bp_end_ns,
          s.end_ns, s.get_next_start_ns, s.get_next_end_ns, lag(s.end_ns) OVER (
@@ -38,7 +38,7 @@ WITH ordered AS (
   FROM step AS s
   WHERE (run IS NULL OR s.run_id = run) AND (device IS NULL OR s.device_id = device)
 ), marked AS (
-  -- A vendor's own marks of reduces; the collectives that ran are tasks all the same.
+  -- A vendor's marks of reduces; the collectives themselves are tasks as well.
   SELECT r.run_id, r.step_id, r.id, r.start_ns, r.dur_ns
   FROM "range" AS r
   WHERE r.kind = 'reduce' AND r.step_id IS NOT NULL AND (run IS NULL OR r.run_id = run)

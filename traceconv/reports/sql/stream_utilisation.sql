@@ -1,28 +1,28 @@
--- title = "How busy each stream is, and what it waits for"
--- doc = "How long does each stream of a device work, and why does it rest in between: was the next task launched too late, or did it take its time to start? One row for each stream. Tasks side by side on one stream count once."
+-- title = "Utilisation and waits of streams"
+-- doc = "How long is each stream of a device busy, and why is it idle: was the next task launched too late, or did it start late? One row per stream; overlapping tasks on a stream count once."
 -- needs = ["task"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR): its tasks are logged."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks."
 -- order = ["run_id", "device_id", "stream_id"]
 -- measure = "busy_ns"
 -- shown = ["device_id", "stream_id", "task_count", "busy_ns", "idle_ns", "host_wait_ns", "start_wait_ns", "other_wait_ns"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; all when NULL." }
--- device = { type = "BIGINT", doc = "Only this device; all when NULL." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); all, also those outside steps, when NULL." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device that the stream is of." }
--- stream_id = { type = "BIGINT", unit = "id", doc = "The stream; NULL for tasks whose stream is not known." }
--- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync): those that all times are of." }
--- unfinished_count = { type = "BIGINT", unit = "count", doc = "Such tasks whose end is not in the source; they are in no other column." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the first of them started." }
--- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the last of them ended." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device of the stream." }
+-- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL for tasks of unknown streams." }
+-- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync); all times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Tasks of these kinds without an end in the source; not counted in other columns." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start of the first of these tasks." }
+-- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "End of the last of these tasks." }
 -- window_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
--- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time in which at least one task ran: the union of their intervals." }
--- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns: the gaps between tasks; the sum of the three that follow." }
--- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task whose launch began only when all before it had ended: the host came too late." }
--- start_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps of less than 30 µs before other tasks: what it takes to start one (HTA's kernel_wait, with its default)." }
--- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before a task that was launched in time, such as waits for another stream." }
+-- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one task ran (union of their intervals)." }
+-- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns: the gaps between tasks, divided into the following three columns." }
+-- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task that was launched after all previous tasks had ended: the stream waited for the host." }
+-- start_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps below 30 µs before tasks launched in time: their start delay (HTA's kernel_wait with its default)." }
+-- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before tasks launched in time, such as waits for another stream." }
 WITH timed AS (
   SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns AS from_ns, t.start_ns + t.dur_ns AS to_ns
   FROM task AS t
@@ -36,7 +36,7 @@ WITH timed AS (
   FROM timed
   WHERE to_ns IS NOT NULL
 ), gap AS (
-  -- 64 bits can't hold a gap only where they can't hold the window: then nothing is said of either.
+  -- A gap exceeds 64 bits only if the window does: then both are NULL.
   SELECT *, greatest(0, TRY(from_ns - before_ns)) AS gap_ns
   FROM reached
 ), ended AS (

@@ -1,24 +1,24 @@
--- title = "From launch to start, with how sure that is"
--- doc = "Each task whose launch is known, with the call that launched it: how long after the call's begin and end it started, and whether the error of the clocks leaves that certain."
+-- title = "Launch delay of each task"
+-- doc = "Each task with a known launch, and the call that launched it: the time from the start and end of the call to the start of the task, and whether it exceeds the clock error."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- id = { type = "BIGINT", unit = "id", doc = "The task (task.id)." }
--- api_id = { type = "BIGINT", unit = "id", doc = "The call that launched it (api.id): the one with its correlation_id that began at submit_ns." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device that the task ran on." }
--- stream_id = { type = "BIGINT", unit = "id", doc = "Stream that it ran on." }
--- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync: waits and events, which some profilers tie to their calls too." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
+-- api_id = { type = "BIGINT", unit = "id", doc = "Call that launched it (api.id): the one with its correlation_id that started at submit_ns." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }
+-- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
+-- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the task." }
--- submit_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the call began, by the host's clock." }
--- call_ns = { type = "BIGINT", unit = "ns", doc = "How long the call took; NULL when its end is not in the source." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the task started, by the device's clock, aligned with the host's." }
--- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long the task ran; NULL when its end is not in the source." }
--- delay_ns = { type = "BIGINT", unit = "ns", doc = "start_ns less submit_ns." }
--- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus the end of the call; negative when the task started before its call returned; NULL when that end is not known." }
--- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Bound of the error of the device's times against the host's; NULL when not known." }
--- certain = { type = "BOOLEAN", unit = "flag", doc = "Whether delay_ns is more than the clocks can be wrong by; NULL when that is not known." }
+-- submit_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time of the call, by the host clock." }
+-- call_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the call; NULL if its end is not in the source." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time of the task, by the device clock, aligned with the host clock." }
+-- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the task; NULL if its end is not in the source." }
+-- delay_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus submit_ns." }
+-- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus the end of the call; negative if the task started before the call returned; NULL if that end is unknown." }
+-- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error bound of device timestamps on the host clock; NULL if unknown." }
+-- certain = { type = "BOOLEAN", unit = "flag", doc = "Whether delay_ns exceeds the clock error; NULL if the error is unknown." }
 WITH launch AS (
-  -- Calls of several layers may have one id and begin in the same moment: one of them speaks for all.
+  -- Calls of several layers may have the same ID and start: one of them is used.
   SELECT run_id, correlation_id, start_ns, min(id) AS api_id, min_by(dur_ns, id) AS dur_ns
   FROM api
   WHERE correlation_id IS NOT NULL

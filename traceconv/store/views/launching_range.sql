@@ -1,29 +1,29 @@
--- title = "Which range each task was launched in"
--- doc = "Each task whose launch is known, with the range that launched it: the innermost operator of the framework (kind host_op) around the call, or that from which an arrow leads to the task; where there is none, the innermost other range, but no function of the program: that is the frame. Summed over its tasks, it is a range's own time on the device."
+-- title = "Launching range of each task"
+-- doc = "Each task with a known launch, and the range that launched it: the innermost framework operator (kind host_op) that encloses the call or is linked to the task by a flow; otherwise the innermost other range, except functions of the program, which are in frame_id. The sum over its tasks is a range's device self time."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- id = { type = "BIGINT", unit = "id", doc = "The task (task.id)." }
--- api_id = { type = "BIGINT", unit = "id", doc = "The call that launched it (api.id); NULL when only an arrow tells." }
--- range_id = { type = "BIGINT", unit = "id", doc = "The range (range.id); NULL when there is none." }
--- range_kind = { type = "VARCHAR", unit = "enum", doc = "What the range is (range.kind)." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
+-- api_id = { type = "BIGINT", unit = "id", doc = "Call that launched it (api.id); NULL if the range was found by a flow." }
+-- range_id = { type = "BIGINT", unit = "id", doc = "Range (range.id); NULL if none." }
+-- range_kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range (range.kind)." }
 -- range_name = { type = "VARCHAR", unit = "text", doc = "Name of the range, such as aten::mm." }
--- frame_id = { type = "BIGINT", unit = "id", doc = "Innermost function of the program around it (range.id, of kind frame or module); NULL when there is none." }
--- frame_name = { type = "VARCHAR", unit = "text", doc = "Name of that function." }
--- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it is around the call that launched the task), graph (around the launch of a graph that the task is part of), arrow (an arrow of the source leads from it to the task)." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device that the task ran on." }
--- stream_id = { type = "BIGINT", unit = "id", doc = "Stream that it ran on." }
--- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync: waits and events, which some profilers tie to their calls too." }
+-- frame_id = { type = "BIGINT", unit = "id", doc = "Innermost enclosing function of the program (range.id, of kind frame or module); NULL if none." }
+-- frame_name = { type = "VARCHAR", unit = "text", doc = "Name of the enclosing function; NULL if none." }
+-- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it encloses the launching call), graph (it encloses the launch of the task's graph) or arrow (a flow of the source leads from it to the task)." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }
+-- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
+-- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the task." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "When the task started." }
--- dur_ns = { type = "BIGINT", unit = "ns", doc = "How long it ran; NULL when its end is not in the source." }
+-- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time of the task." }
+-- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 WITH RECURSIVE call AS (
   SELECT d.run_id, d.id, d.api_id, a.parent_id,
          regexp_matches(coalesce(a.name, ''), '^(cuda|cu|hip)GraphLaunch') AS of_graph
   FROM launch_delay AS d
   JOIN api AS a ON a.run_id = d.run_id AND a.id = d.api_id
 ), arrow AS (
-  -- torch_npu queues its work: the call is another thread's, and an arrow leads from the operator to the task.
+  -- torch_npu queues its work: the call is on another thread, and a flow leads from the operator to the task.
   SELECT f.run_id, f.dst_id AS id, min(r.id) AS range_id
   FROM flow AS f
   JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
@@ -52,7 +52,7 @@ WITH RECURSIVE call AS (
   JOIN above AS u ON u.run_id = c.run_id AND u.id = c.next_id
   WHERE c.op_id IS NULL OR c.frame_id IS NULL
 ), around AS (
-  -- What was found stays, so that the largest is the only one.
+  -- Found ranges are kept, so that the largest is the only one.
   SELECT c.run_id, c.from_id, max(c.op_id) AS op_id, max(c.other_id) AS other_id, max(c.frame_id) AS frame_id
   FROM climb AS c
   GROUP BY c.run_id, c.from_id

@@ -1,14 +1,14 @@
 -- title = "Memory in use over time"
--- doc = "Used and reserved bytes after each moment at which they change, of each device and of each of its pools. Of what happens in one nanosecond, only the end is seen."
+-- doc = "Used and reserved bytes of each device and each of its pools, after each change. Changes with the same timestamp give one row."
 -- order = ["run_id", "device_id", "level", "pool", "ts_ns"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device whose memory it is." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools of the device together; pool: one of them." }
--- pool = { type = "VARCHAR", unit = "text", doc = "Pool of the allocator; NULL for all of them, and where it is not known." }
--- ts_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "From when on; what was allocated before the recording counts from the first moment that is known." }
--- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks; NULL when they are more than 64 bits hold." }
--- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator holds from the device; NULL where the source has none." }
+-- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and if unknown." }
+-- ts_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Time of the change; blocks allocated before the recording count from the first known time." }
+-- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks; NULL if they exceed 64 bits." }
+-- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator has reserved from the device; NULL if the source has none." }
 WITH first AS (
   SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(m.free_ns)), min(r.start_ns), 0) AS first_ns,
          bool_or(m.kind = 'segment') AS has_segments

@@ -1,13 +1,13 @@
--- title = "The work of each op"
--- doc = "Operations and bytes of one execution of each op, from its columns, or from the footprint that a static profile of MegEngine has in the args of its tasks."
+-- title = "Work of each op"
+-- doc = "Operations and bytes of one execution of each op, from its columns or from the footprint in the task args of MegEngine's static profiles."
 -- order = ["run_id", "op_id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run that the row belongs to." }
--- op_id = { type = "BIGINT", unit = "id", doc = "The op (op.op_id)." }
--- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution, 2 for each multiply-accumulate; NULL when not known." }
--- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL when one of these is not known." }
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- op_id = { type = "BIGINT", unit = "id", doc = "Op (op.op_id)." }
+-- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution; a multiply-accumulate counts as 2; NULL if unknown." }
+-- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL if one of these is unknown." }
 WITH footprint AS (
-  -- Tasks that share an op have the same footprint; where they do not, it is not known.
+  -- Tasks of an op have the same footprint; otherwise it is unknown.
   SELECT t.run_id, t.op_id,
          min(TRY_CAST(t.args->>'computation' AS BIGINT)) AS least_flops,
          max(TRY_CAST(t.args->>'computation' AS BIGINT)) AS most_flops,
