@@ -1,8 +1,7 @@
-"""The two clocks: the host's, which emulation does not move, and the device's counter, which drifts.
+"""The two clocks: the host's, which stands still during emulation, and the device's counter, which drifts.
 
-`docs/explanation/clock.md` says why there are two and what holds between them. Everything is integer
-arithmetic; a tick that stands for a time is the floor of it, a time that stands for a tick its first
-nanosecond.
+`docs/explanation/clock.md` explains them. All arithmetic is in integers: a time is rounded down to its tick, and a tick
+is converted to its first nanosecond.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _PER_BILLION = 1_000_000_000
 class DeviceClock:
     """The device's counter: `offset_ticks` at `origin_ns` of the host clock, and `drift_ppb` faster than `clock_hz`.
 
-    Once, at tick `jump_at`, it leaps ahead by `jump_ticks`. The device's own time goes on evenly: in `ticks_at`,
-    `ticks_after` and `ns_at` a tick is one of that time; `reading` is what the counter shows at it.
+    Once, at tick `jump_at`, it jumps ahead by `jump_ticks`. All other methods count ticks
+    evenly, without the jump; `reading` converts such a tick to what the counter shows.
     """
 
     origin_ns: int
@@ -39,27 +38,27 @@ class DeviceClock:
         return self.clock_hz * (_PER_BILLION + self.drift_ppb)
 
     def reading(self, ticks: int) -> int:
-        """What the counter shows at a tick."""
+        """Return what the counter shows at a tick."""
         return ticks + self.jump_ticks if ticks >= self.jump_at else ticks
 
     def ticks_at(self, host_ns: int) -> int:
-        """The tick at a time of the host clock."""
+        """Return the tick at a time of the host clock."""
         return self.offset_ticks + (host_ns - self.origin_ns) * self._rate // 10**18
 
     def ticks_after(self, host_ns: int) -> int:
-        """First tick that is not before a time of the host clock."""
+        """Return the first tick not before a time of the host clock."""
         return self.offset_ticks + ceil_div((host_ns - self.origin_ns) * self._rate, 10**18)
 
     def ns_at(self, ticks: int) -> int:
-        """First nanosecond of the host clock that belongs to a tick."""
+        """Return the first nanosecond of a tick on the host clock."""
         return self.origin_ns + ceil_div((ticks - self.offset_ticks) * 10**18, self._rate)
 
 
 class LiveClock:
-    """Monotonic time less the time that emulation took; while emulation runs, nobody can read it.
+    """Monotonic time minus the time that emulation took; it can't be read while emulation runs.
 
-    The clock is read several times an op, so that a reading takes no lock: it counts when the sum of all stops is
-    the same object after it as before, since then no stop began or ended meanwhile.
+    The clock is read several times per op, so reading takes no lock: a reading is valid if the sum of all stops is the
+    same object before and after it, since then no stop began or ended meanwhile.
     """
 
     __slots__ = ("_lock", "_stopped_ns", "_total_ns")
@@ -71,7 +70,7 @@ class LiveClock:
         self._stopped_ns: int | None = 0
 
     def now(self, _monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
-        """Host clock in ns."""
+        """Return the host clock in ns."""
         while True:
             stopped_ns = self._stopped_ns
             if stopped_ns is not None:
@@ -87,7 +86,7 @@ class LiveClock:
         self._stopped_ns = self._total_ns
 
     def readings(self) -> tuple[int, int, int]:
-        """Three readings one directly after another: something can be read at the second, between the others."""
+        """Return three readings in direct succession: an event at the second is between the others."""
         while True:
             stopped_ns = self._stopped_ns
             if stopped_ns is not None:
@@ -99,7 +98,7 @@ class LiveClock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stops the clock for all threads: what is done inside takes no time."""
+        """Stop the clock for all threads within a block."""
         with self._lock:
             self._stopped_ns = None
             began = time.monotonic_ns()
@@ -111,9 +110,7 @@ class LiveClock:
 
 
 class LiveThread:
-    """A host thread whose time is real."""
-
-    modelled = False
+    """A host thread in real time."""
 
     def __init__(self, thread_id: int, name: str, clock: LiveClock) -> None:
         self.thread_id = thread_id
@@ -122,18 +119,16 @@ class LiveThread:
         self.readings = clock.readings
 
     def spend(self, ns: int) -> None:
-        """Work takes the time that it takes."""
+        """Do nothing: work takes its real time."""
 
     def wait_until(self, host_ns: int) -> None:
-        """Sleeps until the host clock is there."""
+        """Sleep until a time of the host clock."""
         while (left := host_ns - self.now()) > 0:
             time.sleep(left / _PER_BILLION)
 
 
 class ModelledThread:
-    """A host thread whose time is a model: every piece of work costs its price and a seeded jitter."""
-
-    modelled = True
+    """A host thread in modelled time: each piece of work costs its price and a seeded jitter."""
 
     def __init__(self, thread_id: int, name: str, start_ns: int, seed: int) -> None:
         self.thread_id = thread_id
@@ -142,24 +137,23 @@ class ModelledThread:
         self._random = Random(seed)
 
     def now(self) -> int:
-        """Host clock in ns, as this thread sees it."""
+        """Return the host clock in ns, as this thread sees it."""
         return self._now
 
     def spend(self, ns: int) -> None:
-        """Moves on by `ns`, more by up to a quarter."""
+        """Advance by `ns`, plus up to a quarter."""
         self._now += ns + self._random.below(ns // 4 + 1)
 
     def wait_until(self, host_ns: int) -> None:
-        """Moves on to a time, unless it is past."""
+        """Advance to a time, unless it is past."""
         self._now = max(self._now, host_ns)
 
 
-#: A host thread, whichever way its time goes.
 HostThread = LiveThread | ModelledThread
 
 
 class Random:
-    """splitmix64 (Steele, Lea, Flood 2014): the same integers from a seed on every machine, in every version."""
+    """splitmix64 (Steele, Lea, Flood 2014): the same integers for a seed on every machine, in every version."""
 
     _MASK = (1 << 64) - 1
 
@@ -175,5 +169,5 @@ class Random:
         return mixed ^ (mixed >> 31)
 
     def below(self, limit: int) -> int:
-        """A whole number from 0 to limit − 1."""
+        """Return an integer from 0 to limit − 1."""
         return self.bits64() % limit

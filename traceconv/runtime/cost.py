@@ -1,36 +1,37 @@
-"""What an op costs on the device: cycles of every pipe from shapes, in integers, by one set of equations.
+"""The cost of an op on the device: integer cycles of every pipe, from shapes, by one set of equations.
 
-`docs/explanation/cost-model.md` has the equations with their reasons; names here are the same. All
-divisions round up, and each pipe's cycles are a part of the core's, so that by construction
-ratios stay within 0..1, no pipe works longer than the op, and no transfer is faster than its memory.
+`docs/explanation/cost-model.md` explains the equations, with the same names. All divisions round up, and each pipe's
+cycles are part of the core's. So ratios stay within 0..1, no pipe works longer than the op, and no transfer is faster
+than its memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
+from itertools import product
 from operator import attrgetter
 
 from traceconv.runtime.spec import DeviceSpec
 
-#: Sizes of an output tile that the tiler tries, in rows and in columns.
+#: Candidate sizes of an output tile, for rows and for columns.
 _CUBE_TILES = (16, 32, 64, 128, 256)
-#: Elements of a vector tile that the tiler tries.
+#: Candidate sizes of a vector tile, in elements.
 _VECTOR_TILES = (1_024, 2_048, 4_096, 8_192, 16_384)
-#: Cycles of one 16 × 16 fractal with 32 bytes of K, by bytes an element: fp32 takes four times fp16 in all.
+#: Bytes per element → cycles of one 16 × 16 fractal with 32 bytes of K: fp32 takes four times fp16 in total.
 _FRACTAL_CYCLES = {1: 1, 2: 1, 4: 2, 8: 8}
-#: Elements of K after which the cube's scalar unit issues the next round of instructions.
+#: Elements of K per round of instructions that the cube's scalar unit issues.
 _K_ROUND = 64
-_CUBE_SCALAR_CYCLES = (24, 6)  # a tile, a round of K
-_VECTOR_SCALAR_CYCLES = 20  # a tile
-_FETCHES = (64, 16, 4)  # instruction fetches: a block, a tile, a round of K
-_COLD_MISSES = 24  # instruction fetches of a block that miss
+_CUBE_SCALAR_CYCLES = (24, 6)  # per tile, per round of K
+_VECTOR_SCALAR_CYCLES = 20  # per tile
+_FETCHES = (64, 16, 4)  # instruction fetches: per block, per tile, per round of K
+_COLD_MISSES = 24  # instruction cache misses per block
 _HANDOVER_CYCLES = 200  # between cube and vector cores in a mixed op
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixWork:
-    """`groups` products of (m × k)·(k × n). `reuse`: how often a value of the left side is used by neighbours
-    (the overlap of a convolution's windows), so that it is read that much less often.
+    """`groups` products of (m × k)·(k × n). `reuse`: how many neighbouring windows of a convolution share a value of
+    the left side, which is read that much less often.
     """
 
     groups: int
@@ -43,8 +44,8 @@ class MatrixWork:
 
 @dataclass(frozen=True, slots=True)
 class InstructionMix:
-    """What the cycles of a register are spent on: elements of the kind `lanes` (fp32, fp16, int32 or misc), but for
-    `misc_cycles`, such as casts; in `pair_cycles` of them a second operand is read.
+    """How the cycles per register are spent: on elements of the kind `lanes` (fp32, fp16, int32 or misc), except for
+    `misc_cycles`, such as casts. In `pair_cycles` of them a second operand is read.
     """
 
     lanes: str = "fp32"
@@ -57,10 +58,9 @@ FP32_ONLY = InstructionMix()
 
 @dataclass(frozen=True, slots=True)
 class VectorWork:
-    """`count` elements are worked on, each for `cycles` cycles a register; bytes in and out, all together.
+    """Work on `count` elements, for `cycles` cycles per register, with total bytes in and out.
 
-    `cached_bytes` of the input are in L2 already, and device memory needn't give them. `mix`, of what instructions the
-    cycles are made, matters to the counters alone.
+    `cached_bytes` of the input are already in L2. `mix` only matters to the counters.
     """
 
     count: int
@@ -75,7 +75,7 @@ class VectorWork:
 
 @dataclass(frozen=True, slots=True)
 class Pmu:
-    """Counters of PipeUtilization, summed over blocks; 0 where a kind of core has no part in the op."""
+    """Counters of PipeUtilization, summed over blocks; 0 for kinds of cores that the op does not use."""
 
     aic_total_cycles: int = 0
     aic_mac_cycles: int = 0
@@ -94,22 +94,18 @@ class Pmu:
     aiv_icache_request_count: int = 0
 
     def values(self) -> tuple[int, ...]:
-        """The counters, in the order of the record's fields."""
-        counters: tuple[int, ...] = _COUNTERS(self)
-        return counters
+        """Return the counters, in the order of the record's fields."""
+        return astuple(self)
 
     def merged(self, other: Pmu) -> Pmu:
-        """Both together: of a mixed op, the cube's part and the vector's."""
+        """Return the sum of the cube's and the vector's part of a mixed op."""
         return Pmu(*map(sum, zip(self.values(), other.values(), strict=True)))
-
-
-_COUNTERS = attrgetter(*(field.name for field in fields(Pmu)))
 
 
 @dataclass(frozen=True, slots=True)
 class CubePart:
-    """How a matrix op was tiled: `tiles` of m₀ × n₀, each `mac_cycles` long on the cube, and the bytes that device
-    memory gives and takes.
+    """The tiling of a matrix op: `tiles` of m₀ × n₀, each `mac_cycles` long on the cube, and the bytes that are read
+    from and written to device memory.
     """
 
     work: MatrixWork
@@ -125,7 +121,7 @@ class CubePart:
 
 @dataclass(frozen=True, slots=True)
 class VectorPart:
-    """How a vector op was tiled: `tiles` of `tile` elements, each `step_cycles` long, `vec_cycles` of them in the
+    """The tiling of a vector op: `tiles` of `tile` elements, each `step_cycles` long, of which `vec_cycles` are in the
     vector unit.
     """
 
@@ -140,7 +136,7 @@ class VectorPart:
 class Cost:
     """Cycles from the first block's start to the last one's end, cores used, counters, scratch memory.
 
-    `cube` and `vector` say how it was tiled, where these cores have a part in it: `counters.py` counts from them.
+    `counters.py` computes more counters from the tilings `cube` and `vector`, if these cores are used.
     """
 
     cycles: int
@@ -153,12 +149,12 @@ class Cost:
 
 
 def ceil_div(value: int, by: int) -> int:
-    """`value / by`, rounded up, exactly."""
+    """Return `value / by`, rounded up exactly."""
     return -(-value // by)
 
 
 def memory_cycles(spec: DeviceSpec, size_bytes: int) -> int:
-    """Least cycles in which device memory can move `size_bytes`."""
+    """Return the fewest cycles in which device memory can move `size_bytes`."""
     per_s = spec.hbm_bytes_per_s * spec.hbm_efficiency_percent
     return ceil_div(size_bytes * spec.core_clock_hz * 100, per_s)
 
@@ -166,20 +162,16 @@ def memory_cycles(spec: DeviceSpec, size_bytes: int) -> int:
 def matrix_cost(
     spec: DeviceSpec, work: MatrixWork, out_elem_bytes: int, unique_bytes: int, written_bytes: int = 0
 ) -> Cost:
-    """Cost on the cube cores, with the fastest tiling.
+    """Return the cost on the cube cores, with the fastest tiling.
 
-    `unique_bytes`: all that is read and written, once; `written_bytes`: those of them that are written.
+    `unique_bytes`: everything read or written, counted once; `written_bytes`: the part that is written.
     """
-    best: Cost | None = None
-    for m0 in reversed(_CUBE_TILES):
-        for n0 in reversed(_CUBE_TILES):
-            if m0 * n0 * 4 > spec.l0c_bytes:
-                continue
-            cost = _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes, written_bytes)
-            if best is None or cost.cycles < best.cycles:
-                best = cost
-    assert best is not None
-    return best
+    tilings = (
+        _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes, written_bytes)
+        for m0, n0 in product(reversed(_CUBE_TILES), repeat=2)
+        if m0 * n0 * 4 <= spec.l0c_bytes
+    )
+    return min(tilings, key=attrgetter("cycles"))
 
 
 def _tiled_matrix(
@@ -205,7 +197,7 @@ def _tiled_matrix(
     fixpipe = ceil_div(m0 * n0 * out_elem_bytes, spec.fixpipe_bytes_per_cycle)
     scalar = _CUBE_SCALAR_CYCLES[0] + _CUBE_SCALAR_CYCLES[1] * rounds
     step = max(mac, mte1, mte2, fixpipe, scalar)
-    # Pipes overlap but for the way in of the first round of K and the way out of the last tile.
+    # Pipes overlap except for loading the first round of K and storing the last tile.
     first_bytes = min(k_bytes, _K_ROUND * work.elem_bytes)
     fill = (
         ceil_div((m0 + n0) * first_bytes, spec.mte1_bytes_per_cycle)
@@ -213,37 +205,35 @@ def _tiled_matrix(
         + fixpipe
     )
 
-    busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
-    full = tiles % blocks or blocks
-    cycles = max(busiest, memory_cycles(spec, unique_bytes))
-    stall = cycles - busiest
-    requests = blocks * _FETCHES[0] + tiles * (_FETCHES[1] + _FETCHES[2] * rounds)
+    cycles, total_cycles = _run_tiles(tiles, blocks, step, fill, memory_cycles(spec, unique_bytes))
     pmu = Pmu(
-        aic_total_cycles=full * busiest + (blocks - full) * rest + blocks * stall,
+        aic_total_cycles=total_cycles,
         aic_mac_cycles=tiles * mac,
         aic_scalar_cycles=tiles * scalar,
         aic_mte1_cycles=tiles * mte1,
         aic_mte2_cycles=tiles * mte2,
         aic_fixpipe_cycles=tiles * fixpipe,
         aic_icache_miss_count=blocks * _COLD_MISSES,
-        aic_icache_request_count=requests,
+        aic_icache_request_count=blocks * _FETCHES[0] + tiles * (_FETCHES[1] + _FETCHES[2] * rounds),
     )
-    read_bytes = unique_bytes - written_bytes
-    part = CubePart(work, m0, n0, k_fractals, tiles, mac, out_elem_bytes, read_bytes, written_bytes)
+    part = CubePart(work, m0, n0, k_fractals, tiles, mac, out_elem_bytes, unique_bytes - written_bytes, written_bytes)
     return Cost(cycles, blocks, 0, blocks * m0 * n0 * 4, pmu, cube=part)
 
 
 def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
-    """Cost on the vector cores, with the fastest tiling."""
-    best: Cost | None = None
-    for tile in reversed(_VECTOR_TILES):
-        if tile * work.elem_bytes * 3 > spec.ub_bytes:
-            continue
-        cost = _tiled_vector(spec, work, tile)
-        if best is None or cost.cycles < best.cycles:
-            best = cost
-    assert best is not None
-    return best
+    """Return the cost on the vector cores, with the fastest tiling."""
+    tiles = (tile for tile in reversed(_VECTOR_TILES) if tile * work.elem_bytes * 3 <= spec.ub_bytes)
+    return min((_tiled_vector(spec, work, tile) for tile in tiles), key=attrgetter("cycles"))
+
+
+def _run_tiles(tiles: int, blocks: int, step: int, fill: int, least: int) -> tuple[int, int]:
+    """Return the cycles of the busiest core, no fewer than `least`, and those of all cores, when `blocks` cores share
+    `tiles` that take `step` cycles each, and `fill` once.
+    """
+    busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
+    full = tiles % blocks or blocks
+    cycles = max(busiest, least)
+    return cycles, full * busiest + (blocks - full) * rest + blocks * (cycles - busiest)
 
 
 def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
@@ -257,16 +247,13 @@ def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
     mte2 = ceil_div(ceil_div(tile * work.in_bytes, count) * slow, min(spec.vector_mte2_bytes_per_cycle, share))
     mte3 = ceil_div(ceil_div(tile * work.out_bytes, count), min(spec.mte3_bytes_per_cycle, share))
     step = max(vec, mte2, mte3, _VECTOR_SCALAR_CYCLES)
-    # A quarter of a tile goes in before the vector unit starts, and out after it ends.
+    # A quarter of a tile is loaded before the vector unit starts, and stored after it ends.
     fill = ceil_div(mte2 + mte3, 4)
 
-    busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
-    full = tiles % blocks or blocks
     moved_bytes = work.in_bytes - work.cached_bytes + work.out_bytes
-    cycles = max(busiest, memory_cycles(spec, moved_bytes))
-    stall = cycles - busiest
+    cycles, total_cycles = _run_tiles(tiles, blocks, step, fill, memory_cycles(spec, moved_bytes))
     pmu = Pmu(
-        aiv_total_cycles=full * busiest + (blocks - full) * rest + blocks * stall,
+        aiv_total_cycles=total_cycles,
         aiv_vec_cycles=tiles * vec,
         aiv_scalar_cycles=tiles * _VECTOR_SCALAR_CYCLES,
         aiv_mte2_cycles=tiles * mte2,
@@ -278,10 +265,9 @@ def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
 
 
 def mixed_cost(cube: Cost, vector: Cost) -> Cost:
-    """Cube and vector cores side by side, tile by tile: the slower of them, and one handover.
+    """Return the cost of cube and vector cores working in parallel, tile by tile: the slower one's, and a handover.
 
-    What the cube makes stays in L2: it writes nothing to device memory, and the vector part's own operands are
-    not read by it.
+    The cube's results stay in L2: it writes nothing to device memory, and does not read the vector part's operands.
     """
     assert cube.pmu is not None and vector.pmu is not None
     assert cube.cube is not None and vector.vector is not None
@@ -299,18 +285,18 @@ def mixed_cost(cube: Cost, vector: Cost) -> Cost:
 
 
 def cpu_cost(spec: DeviceSpec, element_count: int, unique_bytes: int) -> Cost:
-    """Cost on the AI CPU, which has no counters."""
+    """Return the cost on the AI CPU, which has no counters."""
     blocks = min(spec.cpu_cores, max(1, ceil_div(element_count, 4_096)))
     work = spec.cpu_start_cycles + ceil_div(element_count, blocks) * spec.cpu_cycles_per_element
     return Cost(max(work, memory_cycles(spec, unique_bytes)), blocks, 0, 0, None)
 
 
 def task_ticks(spec: DeviceSpec, cost: Cost) -> int:
-    """Duration of a task in ticks of the device's counter: the op's cycles and the overhead of starting it."""
+    """Return a task's duration in ticks of the device's counter: the op's cycles, and the overhead of starting it."""
     return ceil_div((cost.cycles + spec.task_overhead_cycles) * spec.clock_hz, spec.core_clock_hz)
 
 
 def copy_ticks(spec: DeviceSpec, size_bytes: int) -> int:
-    """Duration of a copy between host and device, in ticks."""
+    """Return the duration of a copy between host and device, in ticks."""
     ns = spec.sdma_latency_ns + ceil_div(size_bytes * 1_000_000_000, spec.host_bytes_per_s)
     return ceil_div(ns * spec.clock_hz, 1_000_000_000)

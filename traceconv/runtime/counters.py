@@ -8,7 +8,7 @@ duration: no memory is read faster than its pipe moves bytes, no unit works long
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict
 
 from traceconv.runtime.cost import Cost, CubePart, Pmu, VectorPart, ceil_div
 from traceconv.runtime.spec import DeviceSpec
@@ -57,7 +57,7 @@ def values(spec: DeviceSpec, cost: Cost, group: str) -> tuple[int, ...]:
     A counter of a kind of core that the op does not use is 0. KeyError for a group that is not in `RECORDS`.
     """
     pmu = cost.pmu or Pmu()
-    counts: Counts = {field.name: value for field, value in zip(fields(Pmu), pmu.values(), strict=True)}
+    counts: Counts = asdict(pmu)
     of_cube, of_vector = _GROUPS.get(group, (None, None))
     if of_cube is not None and cost.cube is not None:
         counts |= of_cube(spec, cost.cube)

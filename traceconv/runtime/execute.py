@@ -1,4 +1,4 @@
-"""The device's arithmetic: every op of a program run through its kernel, in order, in little memory."""
+"""The device's arithmetic: runs every op of a program through its kernel, freeing tensors early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traceconv.runtime.lower import Program
 
 
 class Executor:
-    """Kernels of a program. Making one compiles them all: what can't be run is refused here."""
+    """The kernels of a program, all compiled at once. Raises ModelError for a program that can't be run."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -25,7 +25,7 @@ class Executor:
         self._last_use = program.last_uses()
 
     def run(self, inputs: Mapping[str, Array], fetch: Collection[str] = ()) -> dict[str, Array]:
-        """The model's outputs, and the tensors named in `fetch`, by name; other tensors go when last used."""
+        """Return the model's outputs and the tensors named in `fetch`, by name."""
         program, graph = self._program, self._program.graph
         values: dict[str, Array] = dict(inputs)
         wanted = {name: program.root(name) for name in [*graph.outputs, *fetch]}
@@ -44,13 +44,13 @@ class Executor:
     def _compile(self, compiler: KernelCompiler, nodes: Sequence[Node], outputs: Sequence[str]) -> Kernel:
         graph = self._program.graph
         kernel = compiler.compile(nodes, outputs, graph.tensors, graph.constants, graph.dynamic)
-        for made in kernel.signature:
-            planned = graph.tensors[made.name]
-            shape = planned.shape if made.shape is None or made.name in graph.dynamic else made.shape
-            if (shape, made.elem_type) != (planned.shape, planned.elem_type):
-                dtype = DTYPES[made.elem_type][0]
+        for output in kernel.signature:
+            planned = graph.tensors[output.name]
+            shape = planned.shape if output.shape is None or output.name in graph.dynamic else output.shape
+            if (shape, output.elem_type) != (planned.shape, planned.elem_type):
+                dtype = DTYPES[output.elem_type][0]
                 raise ModelError(
-                    f"{graph.name}: '{printable(made.name, 80)}' is {planned.dtype} {list(planned.shape)} by ONNX "
+                    f"{graph.name}: '{printable(output.name, 80)}' is {planned.dtype} {list(planned.shape)} by ONNX "
                     f"and {dtype} {list(shape)} by onnxruntime"
                 )
         return kernel
@@ -61,8 +61,8 @@ class Executor:
         for name, value in zip(kernel.outputs, kernel.run(feeds), strict=True):
             if name not in graph.dynamic and value.shape != graph.tensors[name].shape:
                 raise ModelError(
-                    f"{kernel.what}: '{printable(name, 80)}' came out as {list(value.shape)}, "
-                    f"but {list(graph.tensors[name].shape)} was planned"
+                    f"{kernel.description}: '{printable(name, 80)}' has shape {list(value.shape)}, "
+                    f"not {list(graph.tensors[name].shape)} as planned"
                 )
             values[name] = value
 

@@ -1,4 +1,4 @@
-"""A loaded model as values: tensors whose shapes are all known, nodes in order, constants in memory."""
+"""A loaded model: tensors of known shape, nodes in order, constants in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-#: An array of any element type that a tensor may have.
+from traceconv.base.errors import printable
+
+#: An array of any element type.
 Array = NDArray[np.generic]
 
-#: Element types that the device computes with: ONNX number -> (name in the log, bytes).
+#: Element types of the device: ONNX number → (name in the log, bytes).
 DTYPES: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("FLOAT", 4),
     TensorProto.FLOAT16: ("FLOAT16", 2),
@@ -35,7 +37,7 @@ FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Name, shape and element type (the ONNX number, a key of `DTYPES`) of a value."""
+    """A value of the model; `elem_type` is a key of `DTYPES`."""
 
     name: str
     shape: tuple[int, ...]
@@ -63,13 +65,13 @@ class Tensor:
         return np.dtype(helper.tensor_dtype_to_np_dtype(self.elem_type))
 
     def value_info(self, name: str | None = None, *, any_shape: bool = False) -> onnx.ValueInfoProto:
-        """The tensor as ONNX declares it, under another name when one is given; `any_shape` leaves only the rank."""
+        """Return the ONNX declaration, under another name if given; `any_shape` keeps only the rank."""
         shape = [None] * len(self.shape) if any_shape else self.shape
         return helper.make_tensor_value_info(name or self.name, self.elem_type, shape)
 
 
 def outer_names(body: onnx.GraphProto) -> list[str]:
-    """Tensors that a subgraph (a branch, the body of a loop) reads from the graph around it, each once."""
+    """Return the tensors that a subgraph (a branch, the body of a loop) reads from the graph around it, each once."""
     inside = {entry.name for entry in body.input} | {entry.name for entry in body.initializer}
     found: dict[str, None] = {}
     for proto in body.node:
@@ -81,7 +83,7 @@ def outer_names(body: onnx.GraphProto) -> list[str]:
 
 
 def subgraphs(proto: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs that a node holds as attributes: If, Loop and Scan have some."""
+    """Return the graphs among a node's attributes: If, Loop and Scan have some."""
     found = []
     for attribute in proto.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -93,9 +95,9 @@ def subgraphs(proto: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator of the model. `name` is unique in the graph; an input or output left out is ''.
+    """One operator of the model. `name` is unique in the graph; an omitted input or output is ''.
 
-    `inputs` are those of the ONNX node, and behind them what its subgraphs read from outside (`captures`).
+    `inputs` are those of the ONNX node, followed by what its subgraphs read from outside (`captures`).
     """
 
     name: str
@@ -107,7 +109,7 @@ class Node:
     captures: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Read many times by the passes; reading them from protobuf each time took most of the time on big graphs.
+        # The passes read these many times, which is slow from protobuf.
         proto = self.proto
         own = tuple(proto.input)
         outer = dict.fromkeys(name for part in subgraphs(proto) for name in outer_names(part))
@@ -120,11 +122,11 @@ class Node:
 
     @property
     def has_subgraph(self) -> bool:
-        """Whether it is control flow: it runs whole, as one op."""
+        """Whether it is control flow, which runs as one op."""
         return bool(subgraphs(self.proto))
 
     def rewired(self, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> Node:
-        """The same operator on other tensors."""
+        """Return the same operator on other tensors."""
         proto = onnx.NodeProto()
         proto.CopyFrom(self.proto)
         if inputs is not None:
@@ -133,37 +135,35 @@ class Node:
             proto.output[:] = outputs
         return Node(self.name, proto)
 
+    def _attribute(self, name: str) -> onnx.AttributeProto | None:
+        return next((attribute for attribute in self.proto.attribute if attribute.name == name), None)
+
     def ints(self, name: str, default: Sequence[int]) -> list[int]:
-        """Attribute `name` as a list of integers."""
-        for attribute in self.proto.attribute:
-            if attribute.name == name:
-                return list(attribute.ints)
-        return list(default)
+        """Return attribute `name` as a list of integers."""
+        attribute = self._attribute(name)
+        return list(default if attribute is None else attribute.ints)
 
     def int(self, name: str, default: int) -> int:
-        """Attribute `name` as an integer."""
-        for attribute in self.proto.attribute:
-            if attribute.name == name:
-                return int(attribute.i)
-        return default
+        """Return attribute `name` as an integer."""
+        attribute = self._attribute(name)
+        return default if attribute is None else int(attribute.i)
 
     def float(self, name: str, default: float) -> float:
-        """Attribute `name` as a float."""
-        for attribute in self.proto.attribute:
-            if attribute.name == name:
-                return float(attribute.f)
-        return default
+        """Return attribute `name` as a float."""
+        attribute = self._attribute(name)
+        return default if attribute is None else float(attribute.f)
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
     """A model that can be lowered: every node runs on the device, every shape is known.
 
-    `nodes` are in an order in which they can run. `constants` holds weights and whatever was computed
-    from weights and shapes alone. `opsets` maps a domain to its version. `folded` names the model's ops
-    that were computed at load. Shapes of the tensors in `dynamic` depend on values: those given here are what
-    `sample`, inputs of the model, leads to; other inputs may give others. `sample_seed`: what they were made
-    from, None for inputs that were given.
+    opsets       domain → version
+    nodes        in an order in which they can run
+    constants    weights, and whatever depends on weights and shapes alone
+    folded       names of the model's ops that were computed at load
+    dynamic      tensors whose shapes depend on values; those in `tensors` are for the inputs `sample`
+    sample_seed  seed of `sample`; None for inputs from the caller
     """
 
     name: str
@@ -180,7 +180,7 @@ class Graph:
     sample_seed: int | None = None
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Tensor -> nodes that read it, each once, in order."""
+        """Return tensor → nodes that read it, each once, in order."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
@@ -189,7 +189,7 @@ class Graph:
         return found
 
     def producers(self) -> dict[str, Node]:
-        """Tensor -> node that makes it."""
+        """Return tensor → node that produces it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     def opset_imports(self) -> list[onnx.OperatorSetIdProto]:
@@ -197,9 +197,7 @@ class Graph:
 
 
 def describe(node: Node, opsets: Mapping[str, int]) -> str:
-    """`op Conv (node 'n1', opset 9)`: how errors name a node."""
-    from traceconv.base.errors import printable
-
+    """Return how errors name a node: `op Conv (node 'n1', opset 9)`."""
     domain = node.domain
     version = opsets.get(domain if domain != "ai.onnx" else "", 0)
     place = f"opset {version}" if domain in ("", "ai.onnx") else f"{printable(domain)} {version or '(no opset)'}"

@@ -22,7 +22,7 @@ from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.launch import op_work
 from traceconv.runtime.load import NOT_FOLDED
 from traceconv.runtime.session import CompiledModel, compile_model
-from traceconv.runtime.spec import DeviceSpec, load_spec, reference_npu
+from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.zoo import FoundModel
 
 #: A shape, whose values are random and copied to the device for each run; or an array, which is a constant.
@@ -94,7 +94,7 @@ def profile_op(
     """
     if not 1 <= repeat <= _MAX_REPEAT:
         raise UsageError(f"repeat = {repeat}: must be from 1 to {_MAX_REPEAT:,}")
-    spec = reference_npu() if device_spec is None else load_spec(Path(device_spec))
+    spec = spec_of(None if device_spec is None else Path(device_spec))
     schema, version = _schema(op_type, opset)
     model = _model(schema, version, inputs, dict(attributes or {}), dtypes, output_count)
     if not model.graph.input and op_type not in NOT_FOLDED:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.session import MODEL_ID, Session, compile_model
-from traceconv.runtime.spec import DeviceSpec, load_spec, reference_npu
+from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.truth import TRUTH, DeviceTruth, write_truth
 
@@ -114,7 +114,7 @@ def record(options: RecordOptions, progress: Progress = lambda done, total: None
     can't be. Whatever ends it early, what was logged so far stays, without a manifest.
     """
     _check(options)
-    spec = _spec(options)
+    spec = spec_of(options.device_spec, options.streams)
     given = None if options.input_path is None else read_arrays(options.input_path)
     if options.train is not None:
         return _record_training(options, options.train, spec, given, progress)
@@ -230,11 +230,6 @@ def _check(options: RecordOptions) -> None:
         raise UsageError(
             f"--aic-metrics '{printable(options.aic_metrics)}': no such group.{near} All: {', '.join(counters.RECORDS)}"
         )
-
-
-def _spec(options: RecordOptions) -> DeviceSpec:
-    spec = reference_npu() if options.device_spec is None else load_spec(options.device_spec)
-    return spec if options.streams is None else replace(spec, compute_stream_count=options.streams)
 
 
 def _seats(

@@ -1,4 +1,4 @@
-"""The device as data: every constant of the reference NPU, or of another one, read from TOML."""
+"""The device as data: the constants of the reference NPU, or of another device described in TOML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import tomli
 
@@ -16,52 +16,55 @@ from traceconv.base.errors import InputError, printable, suggestion
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """Constants of a device; units are in the names, meanings in `reference_npu.toml`."""
+    """Constants of a device; units are in the names, meanings in `reference_npu.toml`.
+
+    A pair is the least and greatest allowed value; 1 and 2^40 for fields without one.
+    """
 
     kind: str
     name: str
-    memory_bytes: int
-    compute_stream_count: int
-    clock_hz: int
-    drift_ppb: int
-    jump_ticks: int
-    jump_after_ns: int
-    core_clock_hz: int
-    launch_latency_ns: int
-    dispatch_gap_ticks: int
-    task_overhead_cycles: int
-    completion_latency_ns: int
-    hbm_bytes_per_s: int
-    hbm_efficiency_percent: int
+    memory_bytes: Annotated[int, (1, 1 << 50)]
+    compute_stream_count: Annotated[int, (1, 64)]
+    clock_hz: Annotated[int, (1_000, 1 << 36)]
+    drift_ppb: Annotated[int, (-100_000_000, 100_000_000)]
+    jump_ticks: Annotated[int, (0, 1 << 40)]
+    jump_after_ns: Annotated[int, (0, 1 << 50)]
+    core_clock_hz: Annotated[int, (1_000_000, 1 << 36)]
+    launch_latency_ns: Annotated[int, (0, 1_000_000_000)]
+    dispatch_gap_ticks: Annotated[int, (0, 1_000_000_000)]
+    task_overhead_cycles: Annotated[int, (0, 1_000_000_000)]
+    completion_latency_ns: Annotated[int, (0, 1_000_000_000)]
+    hbm_bytes_per_s: Annotated[int, (1_000_000, 1 << 50)]
+    hbm_efficiency_percent: Annotated[int, (1, 100)]
     l2_bytes_per_cycle: int
-    cube_cores: int
+    cube_cores: Annotated[int, (1, 65_535)]
     mac_fractal: int
-    l0c_bytes: int
+    l0c_bytes: Annotated[int, (16 * 16 * 4, 1 << 40)]
     mte1_bytes_per_cycle: int
     cube_mte2_bytes_per_cycle: int
     fixpipe_bytes_per_cycle: int
-    vector_cores: int
+    vector_cores: Annotated[int, (1, 65_535)]
     register_bytes: int
-    ub_bytes: int
+    ub_bytes: Annotated[int, (1_024 * 8 * 3, 1 << 40)]
     vector_mte2_bytes_per_cycle: int
     mte3_bytes_per_cycle: int
     scatter_factor: int
-    cpu_cores: int
-    cpu_start_cycles: int
-    cpu_cycles_per_element: int
-    sdma_latency_ns: int
-    host_bytes_per_s: int
-    link_latency_ns: int
-    link_bytes_per_s: int
+    cpu_cores: Annotated[int, (1, 65_535)]
+    cpu_start_cycles: Annotated[int, (0, 1_000_000_000)]
+    cpu_cycles_per_element: Annotated[int, (0, 1_000_000)]
+    sdma_latency_ns: Annotated[int, (0, 1_000_000_000)]
+    host_bytes_per_s: Annotated[int, (1_000_000, 1 << 50)]
+    link_latency_ns: Annotated[int, (0, 1_000_000_000)]
+    link_bytes_per_s: Annotated[int, (1_000_000, 1 << 50)]
 
     @property
     def peak_flops(self) -> int:
-        """Floating-point operations a second of all cubes with fp16, the type that they are made for."""
+        """Floating-point operations per second of all cubes with fp16, their native type."""
         macs = self.mac_fractal * self.mac_fractal * 16
         return 2 * macs * self.cube_cores * self.core_clock_hz
 
 
-#: Field of DeviceSpec for a key that stands in more than one section, or is too short to stand alone.
+#: Field of DeviceSpec for a key that is in several sections, or ambiguous without its section.
 _RENAMED = {
     ("cube", "core_count"): "cube_cores",
     ("vector", "core_count"): "vector_cores",
@@ -75,48 +78,27 @@ _RENAMED = {
     ("links", "bytes_per_s"): "link_bytes_per_s",
 }
 _TEXTS = ("kind", "name")
-#: Least and most of a value, where it is not 1 to 2^40. What is below the least has no meaning in the cost model.
-_LIMITS: dict[str, tuple[int, int]] = {
-    "memory_bytes": (1, 1 << 50),
-    "compute_stream_count": (1, 64),
-    "drift_ppb": (-100_000_000, 100_000_000),
-    "jump_ticks": (0, 1 << 40),
-    "jump_after_ns": (0, 1 << 50),
-    "launch_latency_ns": (0, 1_000_000_000),
-    "dispatch_gap_ticks": (0, 1_000_000_000),
-    "task_overhead_cycles": (0, 1_000_000_000),
-    "completion_latency_ns": (0, 1_000_000_000),
-    "hbm_bytes_per_s": (1_000_000, 1 << 50),
-    "host_bytes_per_s": (1_000_000, 1 << 50),
-    "clock_hz": (1_000, 1 << 36),
-    "core_clock_hz": (1_000_000, 1 << 36),
-    "hbm_efficiency_percent": (1, 100),
-    "cube_cores": (1, 65_535),
-    "vector_cores": (1, 65_535),
-    "cpu_cores": (1, 65_535),
-    "l0c_bytes": (16 * 16 * 4, 1 << 40),
-    "ub_bytes": (1_024 * 8 * 3, 1 << 40),
-    "cpu_start_cycles": (0, 1_000_000_000),
-    "cpu_cycles_per_element": (0, 1_000_000),
-    "sdma_latency_ns": (0, 1_000_000_000),
-    "link_latency_ns": (0, 1_000_000_000),
-    "link_bytes_per_s": (1_000_000, 1 << 50),
-}
-#: Extents of a fractal that divide every tile that the tiler tries.
+_FIELD_TYPES = get_type_hints(DeviceSpec, include_extras=True)
+#: Extents of a fractal that divide every tile size of the cost model.
 _FRACTALS = (1, 2, 4, 8, 16)
 
 
 @cache
 def reference_npu() -> DeviceSpec:
-    """The device that `traceconv record` runs models on when it is given no other."""
+    """Return the default device."""
     return DeviceSpec(**{field: value for _, _, field, value in _entries(_reference_toml())})
 
 
-def load_spec(path: Path) -> DeviceSpec:
-    """A device described in a TOML file; what the file leaves out is as in the reference NPU, but for the name.
+def spec_of(path: Path | None, streams: int | None = None) -> DeviceSpec:
+    """Return the device described in a TOML file, or the reference NPU, with at most `streams` compute streams."""
+    spec = reference_npu() if path is None else load_spec(path)
+    return spec if streams is None else replace(spec, compute_stream_count=streams)
 
-    Raises InputError, in one line that names the place, for a file that can't be read, for a section or a key
-    that there is not, and for a value that a device can't have.
+
+def load_spec(path: Path) -> DeviceSpec:
+    """Return the device described in a TOML file; except for the name, missing keys are as in the reference NPU.
+
+    Raises InputError for an unreadable file, an unknown section or key, and an invalid value.
     """
     shown = printable(str(path))
     try:
@@ -147,7 +129,7 @@ def _reference_toml() -> dict[str, dict[str, Any]]:
 
 
 def _entries(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, Any]]:
-    """(section, key, field of DeviceSpec, value) of every entry."""
+    """Yield (section, key, field of DeviceSpec, value) of every entry."""
     for section, entries in sections.items():
         for key, value in entries.items():
             yield section, key, _RENAMED.get((section, key), key), value
@@ -157,23 +139,23 @@ def _check_keys(sections: Mapping[str, Any], shown: str) -> None:
     known = _reference_toml()
     for section, entries in sections.items():
         if section not in known:
-            near = suggestion(section, list(known)) or f" There are: {', '.join(known)}."
+            near = suggestion(section, list(known)) or f" Sections: {', '.join(known)}."
             raise InputError(f"{shown}: a device has no section [{printable(section, 60)}].{near}")
         if not isinstance(entries, dict):
             raise InputError(f"{shown}: {section} must be a section: [{section}]")
         for key in entries:
             if key not in known[section]:
-                near = suggestion(key, list(known[section])) or f" There are: {', '.join(known[section])}."
+                near = suggestion(key, list(known[section])) or f" Keys: {', '.join(known[section])}."
                 raise InputError(f"{shown}: [{section}] has no key '{printable(key, 60)}'.{near}")
 
 
 def _check_value(where: str, field: str, value: object) -> None:
     if field in _TEXTS:
         if not isinstance(value, str) or not value or len(value) > 200:
-            raise InputError(f"{where}: must be a text of 1 to 200 characters")
+            raise InputError(f"{where}: must be a string of 1 to 200 characters")
         return
-    low, high = _LIMITS.get(field, (1, 1 << 40))
+    low, high = next(iter(getattr(_FIELD_TYPES[field], "__metadata__", ())), (1, 1 << 40))
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InputError(f"{where} = {printable(repr(value), 60)}: must be a whole number from {low} to {high}")
+        raise InputError(f"{where} = {printable(repr(value), 60)}: must be an integer from {low} to {high}")
     if field == "mac_fractal" and value not in _FRACTALS:
         raise InputError(f"{where} = {value}: must be one of {', '.join(map(str, _FRACTALS))}")

@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from traceconv.runtime.live import CURRENT_SPAN, PROCESS, SessionLog, Stream
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.recorder import LoadedModel
 from traceconv.runtime.session import CompiledModel, RunOptions, compile_model
-from traceconv.runtime.spec import load_spec, reference_npu
+from traceconv.runtime.spec import spec_of
 from traceconv.runtime.zoo import FoundModel
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ class Session:
             raise UsageError(f"streams {streams}: must be from 1 to 64")
         if isinstance(fetch, str):
             raise UsageError("fetch must be a list of tensor names")
-        spec = reference_npu() if device_spec is None else load_spec(Path(device_spec))
-        spec = spec if streams is None else replace(spec, compute_stream_count=streams)
+        spec = spec_of(None if device_spec is None else Path(device_spec), streams)
         found: str | FoundModel = os.fspath(model) if isinstance(model, (str, os.PathLike)) else found_model(model)
         compiled = compile_model(found, batch, inputs=inputs, seed=seed, spec=spec)
         self._begin(compiled, tuple(fetch), RunOptions(compute=compute))
