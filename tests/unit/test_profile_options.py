@@ -33,9 +33,9 @@ def test_ascends_words_mean_what_arguments_mean(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"level": 3}, "level 3: must be 1"),
-        ({"level": "two"}, "must be a whole number"),
+        ({"level": "two"}, "must be an integer"),
         ({"sample_rate": -1}, "sample_rate -1"),
-        ({"sample_rate": True}, "sample_rate must be a whole number"),
+        ({"sample_rate": True}, "sample_rate .True.: must be an integer"),
         ({"resource": "hosts"}, "Did you mean 'host'"),
         ({"resource": 5}, "resource must be a name"),
         ({"resource": "pmu"}, "add npu"),
@@ -47,7 +47,7 @@ def test_ascends_words_mean_what_arguments_mean(tmp_path: Path) -> None:
         ({"output": "x.json", "formats": ["raw"]}, "names a file"),
         ({"output": "x.json", "formats": ["chrome", "memory_flow.svg"]}, "names a file"),
         ({"task_trace": "maybe"}, "must be on or off"),
-        ({"fp_point": 5}, "fp_point must be a text"),
+        ({"fp_point": 5}, "fp_point must be a string"),
     ],
 )
 def test_a_wrong_option_is_one_line(given: dict[str, Any], message: str) -> None:

@@ -89,7 +89,7 @@ def test_deterministic_captures_are_the_same_bytes(tmp_path: Path) -> None:
     one, two, other = make("a", 5), make("b", 5), make("c", 6)
     assert one.name == two.name and files(one) == files(two)
     assert one.name != other.name and files(one) != files(other)
-    with pytest.raises(OutputError, match="is there already"):
+    with pytest.raises(OutputError, match="already exists"):
         make("a", 5)
 
 

@@ -1,9 +1,9 @@
-"""The host side of a device: three threads, the calls that they make, and when the clocks are compared.
+"""The host side of a device: three threads, their calls, and the comparisons of the clocks.
 
-The channel thread is the user's: it takes calls and hands work on. The worker thread launches. The device thread is
-the driver's: it is told what the device has done. With live clocks channel and worker are threads of the process,
-and what the driver does is read off the same clock. With modelled ones there are no threads: each has
-a time of its own, the same code runs in turn, and hand-overs carry the time across.
+The channel thread is the user's: it takes calls and hands work over. The worker thread launches. The device thread is
+the driver's: it learns what the device has done. With live clocks channel and worker are threads of the process, and
+the driver uses the same clock. With modelled clocks there are no threads: each has a time of its own, the same code
+runs in turn, and handing work over carries the time across.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from types import TracebackType
 
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, WHOLE_CALL, EventLog, pack_call
 
-#: What a call costs on the modelled host, in ns: (before, after) the part that the call is about.
+#: Cost of a call on the modelled host, in ns: (before, after) its body.
 _PRICES_NS: dict[str, tuple[int, int]] = {
     "aclInit": (60_000, 4_000),
     "aclFinalize": (30_000, 4_000),
@@ -45,22 +44,19 @@ _PRICE_NS = (500, 250)  # any other call
 _HANDOVER_NS = 800  # until the worker has what the channel hands it
 _ALLOC_NS = 140  # the allocator's work on one block
 _SYNC_PERIOD_NS = 1_000_000
-_SYNC_GOOD_NS = 1_000  # a reading is taken again, some times, when it took longer
+_SYNC_GOOD_NS = 1_000  # a reading that takes longer is repeated
 _SYNC_ATTEMPTS = 8
-_SYNC_READ_NS = (120, 400)  # reading the counter takes so long, and up to so much more
-_SYNC_LATE = 12  # one modelled reading in so many is interrupted
-_SYNC_LATE_NS = (20_000, 180_000)  # for so long, and up to so much more
-_SYNC_FIRST = 3  # but none of the first ones
+_SYNC_READ_NS = (120, 400)  # modelled time of reading the counter: least, and spread
+_SYNC_LATE = 12  # one of this many modelled readings is interrupted
+_SYNC_LATE_NS = (20_000, 180_000)  # length of the interruption: least, and spread
+_SYNC_FIRST = 3  # readings before any is interrupted
 
-#: Modelled work of the host on tensors: bytes that it reads and writes in a microsecond, by kind of work.
+#: Kind of modelled host work on tensors → bytes read and written per microsecond.
 _HOST_BYTES_PER_US = {"Quantize": 2_000, "Dequantize": 3_000, "Lower": 8_000, "Unlower": 8_000}
 
 
 class Host:
-    """The threads of one device, their calls and their comparisons with the device's clock.
-
-    `correlations` numbers the calls: one source for all hosts of a capture.
-    """
+    """The threads of one device. `correlations` numbers the calls: one source for all hosts of a capture."""
 
     def __init__(
         self,
@@ -75,33 +71,50 @@ class Host:
         self._clock = clock
         self.is_live = clock is not None
         numbers = correlations or itertools.count(1)
-        #: The odd number before that of a live call is that of a call in it; each comes in one step for all threads.
+        #: Live calls have even numbers: the odd one before belongs to a call inside. `map` is thread-safe.
         self.correlations = map((2).__mul__, numbers) if self.is_live else numbers
         self._dispatch_heads = _DispatchHeads(recorder, self.channel.thread_id)
-        #: False: the host goes on before the device is done. Only to measure the host alone.
+        #: False: the host does not wait for the device. Only for measuring the host alone.
         self.waits = True
         self._readings = 0
         self._sync_random = Random(seed)
-        self._sync_lock = threading.Lock()
         self._next_sync_ns = self.channel.now()
+        self._start()
+
+    def _start(self) -> None:
+        self._sync_lock = threading.Lock()
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        if clock is not None:
+        if self.is_live:
             self._thread = threading.Thread(target=self._work, name=self.worker.name, daemon=True)
             self._thread.start()
 
     # Calls
 
     def call(self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32) -> Call:
-        """A span of the log around a `with` block; its `correlation_id` goes to what it launches."""
+        """A call around a `with` block; tasks launched inside get its `correlation_id`."""
         if self._clock is not None and not self.recorder.store.calls_on:
-            return _UNLOGGED  # modelled time needs its price all the same
+            return _UNLOGGED  # modelled time needs the call's price anyway
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
 
+    @contextmanager
+    def calls(self, *names: tuple[str, str], step_id: int = NONE32) -> Iterator[None]:
+        """Nested calls (level, name) on the channel around a block, the outermost first."""
+        with ExitStack() as stack:
+            for level, name in names:
+                stack.enter_context(self.call(self.channel, level, name, step_id=step_id))
+            yield
+
+    def call_all(self, *names: str) -> None:
+        """Make calls of the ACL on the channel, one after another."""
+        for name in names:
+            with self.call(self.channel, "acl", name):
+                pass
+
     def dispatcher(self, step_id: int) -> Callable[[int, Callable[[], None]], None]:
-        """What hands the launch of an op over, as a call on the channel: of the op's index, and the work."""
+        """Return a function that hands over the launch of an op (index, work), as a call on the channel."""
         if self._thread is None:
             return partial(self._dispatch, step_id)
         put = self._queue.put
@@ -125,18 +138,18 @@ class Host:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """For emulation: no host clock goes on inside."""
+        """Stop the host clocks within a block, for emulation."""
         guard: AbstractContextManager[None] = nullcontext() if self._clock is None else self._clock.stopped()
         with guard:
             yield
 
     def price_alloc(self, thread: HostThread) -> int:
-        """The time of an allocation or a free on `thread`, once it is paid for."""
+        """Spend the price of an allocation or a free on `thread`; return the time."""
         thread.spend(_ALLOC_NS)
         return thread.now()
 
     def work_on(self, thread: HostThread, kind: str, size_bytes: int, work: Callable[[], None]) -> None:
-        """Work of the host on tensors: `work` itself where time is real, its price where it is modelled."""
+        """Work on tensors: do `work` in real time, or spend its price in modelled time."""
         if self._clock is None:
             thread.spend(1_000 + size_bytes * 1_000 // _HOST_BYTES_PER_US[kind])
         else:
@@ -145,7 +158,7 @@ class Host:
     # Worker
 
     def hand_over(self, work: Callable[[], None]) -> None:
-        """Has `work` done on the worker, after all that was handed over before."""
+        """Have the worker do `work`, after everything handed over before."""
         if self._thread is None:
             self.worker.wait_until(self.channel.now() + _HANDOVER_NS)
             work()
@@ -153,7 +166,7 @@ class Host:
             self._queue.put(work)
 
     def drain(self) -> None:
-        """Waits until the worker has done all its work; raises what went wrong there."""
+        """Wait until the worker is idle; raise the error that occurred there."""
         if self._thread is None:
             self.channel.wait_until(self.worker.now())
             return
@@ -165,14 +178,14 @@ class Host:
             raise failure
 
     def stop(self) -> None:
-        """Ends the worker."""
+        """End the worker."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
 
     def dismiss(self) -> None:
-        """Ends the worker some time: from whatever thread, and without waiting."""
+        """End the worker without waiting, from any thread."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread = None
@@ -180,23 +193,23 @@ class Host:
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
             if self._failure is not None and work != self._idle.set:
-                continue  # the channel learns of it at the next drain
+                continue  # the next `drain` raises it
             try:
                 work()
-            except BaseException as failure:  # noqa: BLE001 - carried over to the channel, which raises it
+            except BaseException as failure:  # noqa: BLE001 - raised on the channel
                 self._failure = failure
 
     # Clocks
 
     def clocks_are_due(self, host_ns: int) -> bool:
-        """Whether `compare_clocks` has something to do at a time of the host clock."""
+        """Whether `compare_clocks` is due at a time of the host clock."""
         return host_ns >= self._next_sync_ns and self.recorder.store.on
 
     def compare_clocks(self, device: Device, thread: HostThread, *, now: bool = False) -> None:
-        """Reads both clocks when the period is over and logs the readings.
+        """Read both clocks when the period is over, and log the readings.
 
-        `now`: does so whether it is over or not, but no sooner than half a period after the last time: the
-        rate between two readings is only as good as the distance between them.
+        `now`: before the period is over too, but at least half a period after the last time, since readings that are
+        close together give a poor rate.
         """
         if isinstance(thread, ModelledThread):
             while self._next_sync_ns <= thread.now():
@@ -216,7 +229,7 @@ class Host:
             self._read_well(device, thread)
 
     def read_clocks(self, device: Device) -> None:
-        """Reads both clocks at once, and logs it: what is logged begins or ends here. For live clocks."""
+        """Read both live clocks at once and log the readings, where logging begins or ends."""
         if isinstance(self.channel, LiveThread):
             with self._sync_lock:
                 self._read_well(device, self.channel)
@@ -226,18 +239,15 @@ class Host:
         for _ in range(_SYNC_ATTEMPTS - 1):
             if best[2] - best[1] <= _SYNC_GOOD_NS:
                 break
-            # Something came between the readings: another thread, another process.
+            # Another thread or process interrupted the reading.
             best = min(best, _live_reading(device, thread), key=lambda reading: reading[2] - reading[1])
         self.recorder.sync(device.device_id, *best)
         self._next_sync_ns = best[2] + _SYNC_PERIOD_NS
 
     def after_fork(self) -> None:
-        """In the child of a fork, where no thread of this host runs: brings its worker back."""
-        if self._clock is not None and self._thread is not None:
-            self._sync_lock = threading.Lock()
-            self._queue, self._idle, self._failure = queue.SimpleQueue(), threading.Event(), None
-            self._thread = threading.Thread(target=self._work, name=self.worker.name, daemon=True)
-            self._thread.start()
+        """In the child of a fork: restart the worker."""
+        if self._thread is not None:
+            self._start()
 
     def _modelled_reading(self, device: Device, before: int, *, undisturbed: bool = False) -> None:
         base, spread = _SYNC_READ_NS
@@ -246,7 +256,7 @@ class Host:
         after = read + base + random.below(spread)
         self._readings += 1
         if random.below(_SYNC_LATE) == 0 and self._readings > _SYNC_FIRST and not undisturbed:
-            # Something came between: before the counter was read, or after.
+            # Interrupted before the counter was read, or after.
             late = _SYNC_LATE_NS[0] + random.below(_SYNC_LATE_NS[1])
             after += late
             read += late * random.below(2)
@@ -254,10 +264,7 @@ class Host:
         self._next_sync_ns = before + _SYNC_PERIOD_NS
 
     def wait_for_device(self, device: Device, thread: HostThread, host_ns: int, step_id: int) -> None:
-        """Waits on `thread` until the driver, which learns of it at `host_ns`, says that the device is done.
-
-        Clocks are compared on the way.
-        """
+        """Wait on `thread` until the driver learns at `host_ns` that the device is done; compare clocks meanwhile."""
         while True:
             self.compare_clocks(device, thread)
             if thread.now() >= host_ns or not self.waits:
@@ -271,13 +278,13 @@ class Host:
 
 
 def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
-    """(ticks, host before, host after)."""
+    """Return (ticks, host before, host after)."""
     before, read, after = thread.readings()
     return device.clock.reading(device.clock.ticks_at(read)), before, after
 
 
 class Call:
-    """One call of the log: begins and ends with its `with` block, on its thread's clock."""
+    """A call that begins and ends with its `with` block."""
 
     __slots__ = ("_add", "_after_ns", "_before_ns", "_head", "_step_id", "_thread", "correlation_id")
 
@@ -304,15 +311,13 @@ class Call:
         thread.spend(self._before_ns)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._thread.spend(self._after_ns)
         self._add(pack_call(self._thread.now(), 0, 0, self.correlation_id, self._head + CALL_ENDS, NONE32))
 
 
 class _DispatchHeads(dict[int, int]):
-    """Index of an op → the word of its dispatch on a thread that has its head and its shape."""
+    """Index of an op → head and shape of its dispatch on a thread, as one word."""
 
     def __init__(self, recorder: EventLog, thread_id: int) -> None:
         super().__init__()
@@ -326,7 +331,7 @@ class _DispatchHeads(dict[int, int]):
 
 
 class UnloggedCall(Call):
-    """A call that nobody logs."""
+    """A call that is not logged."""
 
     __slots__ = ()
 
@@ -336,23 +341,21 @@ class UnloggedCall(Call):
     def __enter__(self) -> Call:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
 
 _UNLOGGED = UnloggedCall()
 
 
-#: Threads of one device: the user's, the one that launches, the driver's.
+#: Threads of one device: the user's, the launching one, the driver's.
 THREADS = ("channel", "worker", "device")
 
 
 def live_host(
     recorder: EventLog, thread_ids: range, names: tuple[str, ...], clock: LiveClock, correlations: Iterator[int]
 ) -> Host:
-    """Host threads on real time; every host of a capture has the same clock."""
+    """Return host threads in real time; every host of a capture has the same clock."""
     channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))
     return Host(recorder, (channel, worker, driver), clock, 0, correlations)
 
@@ -360,7 +363,7 @@ def live_host(
 def modelled_host(
     recorder: EventLog, thread_ids: range, names: tuple[str, ...], start_ns: int, seed: int, correlations: Iterator[int]
 ) -> Host:
-    """Host threads on modelled time that begins at `start_ns`."""
+    """Return host threads in modelled time that begins at `start_ns`."""
     random = Random(seed)
     channel, worker, driver = (
         ModelledThread(id, name, start_ns, random.bits64()) for id, name in zip(thread_ids, names, strict=True)

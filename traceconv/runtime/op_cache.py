@@ -1,7 +1,7 @@
-"""What ops were found to take, on disk: one small file for each, which may go at any time.
+"""Op profiles cached on disk: one small file each, which may be deleted at any time.
 
-A file appears whole or not at all (it is written beside its name, and renamed), so that several processes may write at
-a time: who comes last wins, with the same content. What can't be read, or is not what was written, counts as not there.
+A file is written under a temporary name and renamed, so several processes may write at once: the last one wins, with
+the same content. A file that is unreadable or damaged counts as missing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from traceconv.base.errors import OutputError, printable
 
 _FOLDER = "op-profiles"
 _MAX_BYTES = 4 << 20
-#: What decides how long an op takes: when it changes, what was kept is of no use.
+#: The modules that determine how long an op takes: when one changes, cached profiles are invalid.
 _COST_MODULES = ("cost.py", "pricing.py", "ops.py", "lower.py", "launch.py", "device.py", "kernels.py", "load.py")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """How much is kept, and where; `folder` None: nothing is, since $TRACECONV_CACHE is empty."""
+    """The size of the cache; `folder` None: there is none, since $TRACECONV_CACHE is empty."""
 
     folder: Path | None
     entry_count: int
@@ -36,19 +36,19 @@ class CacheSize:
 
 
 def digest(data: bytes) -> str:
-    """A fingerprint of some bytes."""
+    """Return a fingerprint of some bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 @cache
 def cost_model_digest() -> str:
-    """A fingerprint of the code that makes an op's cost."""
+    """Return a fingerprint of the code that computes an op's cost."""
     folder = resources.files("traceconv.runtime")
     return digest(b"".join(folder.joinpath(name).read_bytes() for name in _COST_MODULES))
 
 
 def get(key: dict[str, object]) -> dict[str, Any] | None:
-    """What is kept under a key; None when nothing is, or it is damaged."""
+    """Return the value cached under a key; None if it is missing or damaged."""
     path = _path(key)
     if path is None:
         return None
@@ -65,7 +65,7 @@ def get(key: dict[str, object]) -> dict[str, Any] | None:
 
 
 def put(key: dict[str, object], value: dict[str, object]) -> None:
-    """Keeps a value under a key. A folder that can't be written keeps nothing, and is no error."""
+    """Cache a value under a key. Does nothing if the folder can't be written."""
     path = _path(key)
     if path is None:
         return
@@ -85,7 +85,7 @@ def put(key: dict[str, object], value: dict[str, object]) -> None:
 
 
 def size() -> CacheSize:
-    """How much is kept."""
+    """Return the size of the cache."""
     folder = _folder()
     sizes = []
     for path in _entries(folder, ".json"):
@@ -95,16 +95,18 @@ def size() -> CacheSize:
 
 
 def reset() -> int:
-    """Forgets all; returns how many entries there were. Raises OutputError when some can't be removed."""
+    """Empty the cache; return the number of entries. Raises OutputError when some can't be removed."""
     folder = _folder()
     removed = 0
     try:
         for path in _entries(folder, ".json", ".partial"):
-            with suppress(FileNotFoundError):  # another process was faster
+            with suppress(FileNotFoundError):  # another process removed it
                 path.unlink()
                 removed += path.suffix == ".json"
     except OSError as error:
-        raise OutputError(f"can't empty {printable(str(folder))}: {error.strerror or error}") from error
+        raise OutputError(
+            f"can't empty {printable(str(folder))}: {error.strerror or error}; remove it by hand"
+        ) from error
     return removed
 
 
@@ -126,7 +128,7 @@ def _path(key: dict[str, object]) -> Path | None:
 
 
 def _plain(value: dict[str, object]) -> dict[str, object]:
-    """As JSON gives it back."""
+    """Return a value as JSON restores it."""
     plain: dict[str, object] = json.loads(json.dumps(value))
     return plain
 

@@ -1,12 +1,12 @@
-"""One op, compiled and run alone on the reference NPU: how long it takes, and how much scratch memory it needs."""
+"""One op, compiled and run alone on the reference NPU: its latency and its scratch memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 import numpy as np
 import onnx
@@ -25,10 +25,10 @@ from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.zoo import FoundModel
 
-#: A shape, whose values are random and copied to the device for each run; or an array, which is a constant.
+#: A shape, for an input with random values that is copied to the device for each run; or an array, for a constant.
 OpInput: TypeAlias = "Sequence[int] | NDArray[Any]"
 
-#: Version of ONNX's operators where the op is in it; else the first later one that has it.
+#: Default version of ONNX's operators; for an op that it lacks, the first later one that has it.
 _OPSET = 17
 _MAX_REPEAT = 100_000
 _MAX_ELEMENTS = 1 << 31
@@ -41,12 +41,12 @@ _KEY_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class OpProfile:
-    """What came out. Shapes and types are written as in the log: extents joined by ',', tensors by ';'.
+    """A measured op. Shapes and types are written as in the log: extents separated by ',', tensors by ';'.
 
-    latencies_ns     one for each time that it ran: of its task on the device, from start to end
+    latencies_ns     durations of its task on the device, one per run
     workspace_bytes  scratch memory while it runs
-    core_type        kind of core that computed it; None for an op that is no work, such as Reshape: it takes 0 ns
-    cached           whether it was taken from the cache, and not run
+    core_type        kind of core that computed it; None for an op without work, such as Reshape, which takes 0 ns
+    cached           whether the result is from the cache
     """
 
     op_type: str
@@ -64,7 +64,7 @@ class OpProfile:
 
     @property
     def latencies_us(self) -> list[float]:
-        """The latencies in microseconds, as RAF's op profiler gives them: for people; latencies_ns is exact."""
+        """The latencies in microseconds, as RAF's op profiler reports them; latencies_ns is exact."""
         return [latency / 1000 for latency in self.latencies_ns]
 
 
@@ -80,17 +80,17 @@ def profile_op(
     device_spec: str | Path | None = None,
     cache: bool = True,
 ) -> OpProfile:
-    """Runs one ONNX op alone on the device `repeat` times.
+    """Run one ONNX op alone on the device `repeat` times.
 
     inputs        shapes, or arrays for inputs that are constants, such as the target of a Reshape
     attributes    of the op, by name
-    dtypes        of the inputs that are given as shapes: one for all, or one for each input
-    output_count  outputs that are made; None: as many as the op must have
-    opset         version of ONNX's operators; None: 17, or the first one after it that has the op
+    dtypes        of the inputs given as shapes: one for all, or one per input
+    output_count  number of outputs; None: as few as the op allows
+    opset         version of ONNX's operators; None: 17, or the first later one that has the op
     device_spec   TOML file that describes the device; None: the reference NPU
-    cache         whether what was profiled before is taken from disk, and what is profiled now is kept there
+    cache         whether to use and update the cache on disk
 
-    Raises UsageError for a call that makes no sense, ModelError for an op that does not exist or can't be run.
+    Raises UsageError for invalid arguments, ModelError for an op that does not exist or can't be run.
     """
     if not 1 <= repeat <= _MAX_REPEAT:
         raise UsageError(f"repeat = {repeat}: must be from 1 to {_MAX_REPEAT:,}")
@@ -110,7 +110,7 @@ def profile_op(
             return found
     profile = _run(compile_model(FoundModel(op_type, model), spec=spec), op_type, repeat)
     if cache:
-        op_cache.put(key, _as_json(profile))
+        op_cache.put(key, {name: value for name, value in asdict(profile).items() if name != "cached"})
     return profile
 
 
@@ -137,7 +137,7 @@ def _model(
     dtypes: str | Sequence[str],
     output_count: int | None,
 ) -> onnx.ModelProto:
-    """The model that is this op and nothing else."""
+    """Return a model with only this op."""
     name = schema.name
     if not schema.min_input <= len(inputs) <= schema.max_input:
         least, most = schema.min_input, schema.max_input
@@ -186,7 +186,7 @@ def _shape(name: str, given: Sequence[int]) -> list[int]:
 
 
 def _attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
-    """An attribute with the type that the op says it has: whole numbers will do for floats."""
+    """Return an attribute of the type that the op declares; integers are accepted for floats."""
     known = schema.attributes
     if name not in known:
         near = suggestion(name, list(known)) or f" It has: {', '.join(sorted(known)) or 'none'}."
@@ -211,7 +211,7 @@ def _attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
 
 
 def _run(model: CompiledModel, op_type: str, repeat: int) -> OpProfile:
-    """Computes it once, so that what can't be run is found, and has the device run it so many times."""
+    """Compute the op once, which finds errors, and run it on the device `repeat` times."""
     program, spec = model.program, model.spec
     model.executor.run(random_inputs(model, 0))
     device = Device(spec, DeviceClock(0, 0, spec.clock_hz, spec.drift_ppb))
@@ -224,19 +224,18 @@ def _run(model: CompiledModel, op_type: str, repeat: int) -> OpProfile:
             start, end = task.span
             ticks += end - start
         latencies.append(ticks * 1_000_000_000 // spec.clock_hz)
-    tensors = [*((tensor.shape, tensor.dtype) for op in program.ops for tensor in op.operands)]
-    made = [program.graph.tensors[name] for name in program.graph.outputs]
-    tensors = tensors or [
-        (program.graph.tensors[name].shape, program.graph.tensors[name].dtype) for name in program.graph.inputs
-    ]
+    graph = program.graph
+    operands = [tensor for op in program.ops for tensor in op.operands]
+    inputs = operands or [graph.tensors[name] for name in graph.inputs]
+    outputs = [graph.tensors[name] for name in graph.outputs]
     return OpProfile(
         op_type,
         spec.name,
         program.ops[0].core if program.ops else None,
-        ";".join(",".join(map(str, shape)) for shape, _ in tensors),
-        ";".join(dtype for _, dtype in tensors),
-        ";".join(",".join(map(str, tensor.shape)) for tensor in made),
-        ";".join(tensor.dtype for tensor in made),
+        ";".join(",".join(map(str, tensor.shape)) for tensor in inputs),
+        ";".join(tensor.dtype for tensor in inputs),
+        ";".join(",".join(map(str, tensor.shape)) for tensor in outputs),
+        ";".join(tensor.dtype for tensor in outputs),
         tuple(latencies),
         max((op.cost.workspace_bytes for op in program.ops), default=0),
         sum(op.flops for op in program.ops),
@@ -248,7 +247,7 @@ def _run(model: CompiledModel, op_type: str, repeat: int) -> OpProfile:
 
 
 def _key(model: onnx.ModelProto, spec: DeviceSpec) -> dict[str, object]:
-    """All that the outcome depends on: op, attributes, shapes, types, constants, the device, and how costs are made."""
+    """Return what the result depends on: op, attributes, shapes, types, constants, device and cost model."""
     graph = model.graph
     node = graph.node[0]
     return {
@@ -266,30 +265,22 @@ def _key(model: onnx.ModelProto, spec: DeviceSpec) -> dict[str, object]:
     }
 
 
-def _as_json(profile: OpProfile) -> dict[str, object]:
-    return {field.name: getattr(profile, field.name) for field in fields(profile) if field.name != "cached"}
-
-
-_TEXTS = ("op_type", "device_name", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
-_NUMBERS = ("workspace_bytes", "flops", "memory_bytes")
+_TYPES = {name: kind for name, kind in get_type_hints(OpProfile).items() if name not in ("cached", "latencies_ns")}
 
 
 def _from_cache(key: dict[str, object], repeat: int) -> OpProfile | None:
-    """The profile that is kept under a key, if it is sound and has as many latencies."""
+    """Return the cached profile, if it is valid and has enough latencies."""
     value = op_cache.get(key)
     if value is None:
         return None
-    latencies, core = value.get("latencies_ns"), value.get("core_type")
-    sound = (
+    latencies = value.pop("latencies_ns", None)
+    valid = (
         isinstance(latencies, list)
         and len(latencies) >= repeat
         and all(type(one) is int and one >= 0 for one in latencies)
-        and all(isinstance(value.get(name), str) for name in _TEXTS)
-        and all(type(value.get(name)) is int for name in _NUMBERS)
-        and (core is None or isinstance(core, str))
-        and value.keys() == {"latencies_ns", "core_type", *_TEXTS, *_NUMBERS}
+        and value.keys() == _TYPES.keys()
+        and all(
+            type(value[name]).__name__.replace("NoneType", "None") in str(_TYPES[name]).split(" | ") for name in value
+        )
     )
-    if not sound:
-        return None
-    assert isinstance(latencies, list)
-    return OpProfile(**{**value, "latencies_ns": tuple(latencies[:repeat])}, cached=True)
+    return OpProfile(**value, latencies_ns=tuple(latencies[:repeat]), cached=True) if valid else None

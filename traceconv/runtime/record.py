@@ -1,4 +1,4 @@
-"""`traceconv record` without the command line: one model, run so many times, into one capture folder."""
+"""`traceconv record` without the command line: one model, run several times, into one capture folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from traceconv._version import __version__
 from traceconv.base.errors import OutputError, UsageError, printable, suggestion
@@ -29,7 +30,7 @@ from traceconv.runtime.truth import TRUTH, DeviceTruth, write_truth
 
 _WRITER = f"traceconv {__version__} reference NPU"
 _MAX_DEVICES = 64
-#: Records wait for no longer than this, or until there are so many, so that a killed process leaves the rest.
+#: Records are written after this time or, in modelled time, this many: a killed process leaves a useful log.
 _FLUSH_NS = 200_000_000
 _FLUSH_RECORDS = 256
 
@@ -40,15 +41,15 @@ Inputs = dict[str, Array]
 class RecordOptions:
     """What to run and how. `model`: a path, or a name of `zoo.model_names()`.
 
-    input_path    an .npz file, or None for random inputs
-    aic_metrics   which group of counters the device keeps, one of `counters.RECORDS`
-    devices       how many run the model at a time, each for itself
+    input_path    an .npz file; None: random inputs
+    aic_metrics   the group of hardware counters, one of `counters.RECORDS`
+    devices       number of devices that run the model, each independently
     device_spec   a TOML file that describes them; None: the reference NPU
-    streams       most compute streams in use; None: as the device has
-    prefetch      whether the inputs of a run are copied while the one before it computes; None: yes, not in training
-    fetch         tensors whose values the host reads in the midst of each run
-    truth         whether what really happened is written beside the manifest
-    train         how to train the model, of which each iteration then is a step; None: it is run as it is
+    streams       maximum number of compute streams; None: as many as the device has
+    prefetch      whether the inputs of a run are copied while the previous run computes; None: yes, except in training
+    fetch         tensors whose values the host reads during each run
+    truth         whether the ground truth is written next to the manifest
+    train         how to train the model, with a step per iteration; None: inference
     """
 
     model: str
@@ -71,9 +72,9 @@ class RecordOptions:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A finished capture: its folder, the model's name, ops of one iteration, the last outputs of device 0 by name.
+    """A finished capture: its folder, the model's name, ops per iteration, the last outputs of device 0 by name.
 
-    Of a training: the loss of each step, warm-up left out, and what was learned, by name.
+    After training: the loss of each step except warm-up, and the learned weights by name.
     """
 
     folder: Path
@@ -84,8 +85,7 @@ class Recorded:
     weights: Mapping[str, Array] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(NamedTuple):
     """A device and its host threads, before there is anything to run."""
 
     host: Host
@@ -94,24 +94,14 @@ class Seat:
     truth: DeviceTruth | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
-    """One device at work: its host threads, its model, its inputs."""
-
-    host: Host
-    session: Session
-    inputs: Inputs
-    truth: DeviceTruth | None
-
-
 Progress = Callable[[int, int], None]
 
 
 def record(options: RecordOptions, progress: Progress = lambda done, total: None) -> Recorded:
-    """Runs a model on the reference NPU and logs it; `progress` is told runs done and runs in all.
+    """Run a model on the reference NPU and log it; `progress` gets the number of finished runs, and of all.
 
-    Raises ModelError, InputError and UsageError before anything is written, OutputError when the folder
-    can't be. Whatever ends it early, what was logged so far stays, without a manifest.
+    Raises ModelError, InputError and UsageError before anything is written, OutputError when the folder can't be
+    written. If it fails later, what was logged so far remains, without a manifest.
     """
     _check(options)
     spec = spec_of(options.device_spec, options.streams)
@@ -124,29 +114,32 @@ def record(options: RecordOptions, progress: Progress = lambda done, total: None
         inputs = [random_inputs(model, options.seed + device) for device in range(options.devices)]
     else:
         inputs = [fitting_inputs(model, given)] * options.devices
-    # Some ops find fault with their inputs only when they run: better now than in the middle of a capture.
+    # Some ops reject inputs only when they run: better now than in the middle of a capture.
     for values in inputs if given is None else inputs[:1]:
         model.executor.run(values)
     ids = CaptureIds()
     with _capture(options, model.name, model.spec, ids) as (recorder, seats):
-        lanes = []
-        for seat, values in zip(seats, inputs, strict=True):
-            session = Session(
-                model, seat.host, seat.device, ids=ids, seed=seat.trace_seed, fetch=options.fetch, truth=seat.truth
-            )
-            lanes.append(_Lane(seat.host, session, values, seat.truth))
+        works = []
+        for (host, device, seed, truth), values in zip(seats, inputs, strict=True):
+            session = Session(model, host, device, ids=ids, seed=seed, fetch=options.fetch, truth=truth)
+            works.append(_work(options, session, values))
         recorder.model(model.spec, model.program, MODEL_ID)
-        outputs = _run(options, lanes, recorder, progress)
+        if options.deterministic:
+            rounds = (values[0] for values in zip_longest(*works))
+            outputs = _follow(options, rounds, recorder, seats[0].host, progress)
+        else:
+            with _in_threads(works[1:]):
+                outputs = _follow(options, works[0], recorder, seats[0].host, progress)
     return Recorded(recorder.folder, model.name, len(model.program.ops), outputs)
 
 
 def _record_training(
     options: RecordOptions, train: TrainOptions, spec: DeviceSpec, given: Inputs | None, progress: Progress
 ) -> Recorded:
-    """The same for a model that is trained, a step an iteration."""
-    from traceconv.runtime.training.capture import Course, course_of
+    """Record the training of a model, with a step per iteration."""
+    from traceconv.runtime.training.capture import course_of
 
-    course: Course = course_of(
+    course = course_of(
         options.model,
         train,
         batch=options.batch,
@@ -157,17 +150,16 @@ def _record_training(
         prefetch=bool(options.prefetch),
     )
     plan, ids = course.plan, CaptureIds()
-    total = options.warmup + options.iterations
     with _capture(options, plan.program.graph.name, spec, ids) as (recorder, seats):
         recorder.model(spec, plan.program, MODEL_ID)
         steps = course.steps(
-            [(seat.host, seat.device, seat.trace_seed, seat.truth) for seat in seats],
+            seats,
             ids,
             warmup=options.warmup,
             steps=options.iterations,
             side_by_side=not options.deterministic,
         )
-        _follow(options, steps, total, recorder, seats[0].host, progress)
+        _follow(options, steps, recorder, seats[0].host, progress)
     op_count = sum(not op.is_collective for op in plan.program.ops)
     return Recorded(recorder.folder, plan.program.graph.name, op_count, {}, tuple(course.losses), course.learned)
 
@@ -176,11 +168,11 @@ def _record_training(
 def _capture(
     options: RecordOptions, model_name: str, spec: DeviceSpec, ids: CaptureIds
 ) -> Iterator[tuple[Recorder, list[Seat]]]:
-    """A capture around what is done inside: whole when that ends well, cut off where it was when it does not."""
+    """A capture around a block: complete if that succeeds, truncated if not."""
     identity = modelled_identity(options.seed) if options.deterministic else real_identity(options.output_dir)
     folder = options.output_dir / identity.folder_name
     if folder.exists():
-        raise OutputError(f"{printable(str(folder))} is there already: give another folder, or remove it")
+        raise OutputError(f"{printable(str(folder))} already exists: choose another folder, or remove it")
     recorder = Recorder(
         folder,
         writer_id=identity.writer_id,
@@ -189,25 +181,19 @@ def _capture(
     )
     seats: list[Seat] = []
     try:
-        for seat in _seats(options, model_name, spec, recorder, identity, ids):
-            seats.append(seat)
+        seats.extend(_seats(options, model_name, spec, recorder, identity, ids))
         yield recorder, seats
         if options.truth:
             write_truth(folder / TRUTH, [seat.truth for seat in seats if seat.truth is not None])
         recorder.close(_manifest(options, model_name))
     except BaseException:
-        _leave(recorder)
+        with contextlib.suppress(OutputError):  # the original error is being raised, and may be the same
+            recorder.flush()
+        recorder.abandon()
         raise
     finally:
         for seat in seats:
             seat.host.stop()
-
-
-def _leave(recorder: Recorder) -> None:
-    """Keeps what is logged so far, without a manifest: a capture that was cut off."""
-    with contextlib.suppress(OutputError):  # what ended the recording is told, and may be this very thing
-        recorder.flush()
-    recorder.abandon()
 
 
 def _check(options: RecordOptions) -> None:
@@ -224,18 +210,18 @@ def _check(options: RecordOptions) -> None:
     if options.train is not None:
         options.train.check()
         if options.fetch:
-            raise UsageError("--fetch: the host reads nothing in the midst of a training step")
+            raise UsageError("--fetch: not supported in training; leave it out")
     if options.aic_metrics not in counters.RECORDS:
         near = suggestion(options.aic_metrics, list(counters.RECORDS))
         raise UsageError(
-            f"--aic-metrics '{printable(options.aic_metrics)}': no such group.{near} All: {', '.join(counters.RECORDS)}"
+            f"--aic-metrics '{printable(options.aic_metrics)}': unknown group.{near} All: {', '.join(counters.RECORDS)}"
         )
 
 
 def _seats(
     options: RecordOptions, model_name: str, spec: DeviceSpec, recorder: Recorder, identity: Identity, ids: CaptureIds
 ) -> Iterator[Seat]:
-    """A device after another, each with threads and a clock of its own; the host's clock is one."""
+    """Yield the devices, each with threads and a clock of its own; the host clock is shared."""
     clock = LiveClock()
     for device_id in range(options.devices):
         first = identity.process_id + device_id * len(THREADS)
@@ -263,30 +249,11 @@ def _seats(
         yield Seat(host, device, trace_seed, DeviceTruth(device) if options.truth else None)
 
 
-def _run(options: RecordOptions, lanes: list[_Lane], recorder: Recorder, progress: Progress) -> Inputs:
-    """Runs all lanes: in turn where time is modelled, side by side where it is real. Outputs of the first."""
-    works = [_work(options, lane) for lane in lanes]
-    total = options.warmup + options.iterations
-    helpers = contextlib.ExitStack()
-    if options.deterministic:
-        rounds: Iterator[Inputs | None] = (values[0] for values in zip_longest(*works))
-    else:
-        helpers.enter_context(_side_by_side(works[1:]))
-        rounds = works[0]
-    with helpers:
-        return _follow(options, rounds, total, recorder, lanes[0].host, progress)
-
-
 def _follow(
-    options: RecordOptions,
-    rounds: Iterator[Inputs | None],
-    total: int,
-    recorder: Recorder,
-    host: Host,
-    progress: Progress,
+    options: RecordOptions, rounds: Iterator[Inputs | None], recorder: Recorder, host: Host, progress: Progress
 ) -> Inputs:
-    """Goes through the rounds, of which the first sets up; tells of them and writes on the way. The last outputs."""
-    outputs: Inputs = {}
+    """Go through the rounds, of which the first sets up, writing records meanwhile; return the last outputs."""
+    total, outputs = options.warmup + options.iterations, Inputs()
     flushed = time.monotonic_ns()
     for done, values in enumerate(rounds):
         outputs = values or outputs
@@ -302,12 +269,10 @@ def _follow(
     return outputs
 
 
-def _work(options: RecordOptions, lane: _Lane) -> Iterator[Inputs]:
-    """One device's work: yields once it is set up, and after each run its outputs."""
-    session, inputs = lane.session, lane.inputs
+def _work(options: RecordOptions, session: Session, inputs: Inputs) -> Iterator[Inputs]:
+    """Run one device: yield once it is set up, and the outputs of each run."""
     total = options.warmup + options.iterations
-
-    # A model of a single operator has no iterations: its runs are in no step.
+    # A model with a single operator has no iterations: its runs belong to no step.
     has_steps = not session.model.program.is_single_operator
 
     def run(number: int) -> Inputs:
@@ -326,8 +291,8 @@ def _work(options: RecordOptions, lane: _Lane) -> Iterator[Inputs]:
 
 
 @contextlib.contextmanager
-def _side_by_side(works: list[Iterator[Inputs]]) -> Iterator[None]:
-    """Does each of `works` in a thread of its own; what goes wrong there is raised at the end."""
+def _in_threads(works: list[Iterator[Inputs]]) -> Iterator[None]:
+    """Do each of `works` in a thread of its own during a block; raise the first error at the end."""
     ended = threading.Event()
     failures: list[BaseException] = []
 
@@ -336,7 +301,7 @@ def _side_by_side(works: list[Iterator[Inputs]]) -> Iterator[None]:
             for _ in work:
                 if ended.is_set():
                     return
-        except BaseException as failure:  # noqa: BLE001 - carried over to the main thread, which raises it
+        except BaseException as failure:  # noqa: BLE001 - raised on the main thread
             failures.append(failure)
 
     threads = [threading.Thread(target=drive, args=(work,), name="channel", daemon=True) for work in works]
@@ -355,10 +320,8 @@ def _side_by_side(works: list[Iterator[Inputs]]) -> Iterator[None]:
 
 
 def _options(options: RecordOptions) -> dict[str, object]:
-    """The options as the log keeps them: no path of the machine."""
-    train = options.train
-    learning = {} if train is None else {"train": train.described()}
-    return learning | {
+    """Return the options as logged, without paths."""
+    return ({} if options.train is None else {"train": options.train.described()}) | {
         "batch": options.batch,
         "deterministic": options.deterministic,
         "device_spec": "reference" if options.device_spec is None else "file",

@@ -1,10 +1,9 @@
-"""A model on the reference NPU: loaded once, run many times, each run logged as a device would log it."""
+"""A model on the reference NPU: loaded once, run many times, with each run logged as a device would log it."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +28,7 @@ from traceconv.runtime.truth import DeviceTruth
 from traceconv.runtime.zoo import FoundModel, find_model
 
 MODEL_ID = 1
-#: Weights go to the device in pieces of this size.
+#: Weights are copied to the device in pieces of this size.
 _WEIGHT_CHUNK_BYTES = 64 << 20
 
 
@@ -37,11 +36,11 @@ _WEIGHT_CHUNK_BYTES = 64 << 20
 class RunOptions:
     """How runs are marked and sampled.
 
-    fp_op, bp_op  index of the op at whose start the forward part of a step begins, and of the one at whose end its
-                  backward part ends; None: as found
-    group         runs of one group are one step; None: each is one
-    sample_rate   memory in use is sampled every so many ops; 0: by device time
-    compute       whether kernels are computed; without, outputs are all zeros
+    fp_op, bp_op  index of the op that begins the forward part of a step, and of the one that ends its backward part;
+                  None: as found
+    group         runs of one group form one step; None: each run is a step
+    sample_rate   memory in use is sampled after this many ops; 0: by device time
+    compute       whether kernels are computed; otherwise outputs are all zeros
     """
 
     fp_op: int | None = None
@@ -53,7 +52,7 @@ class RunOptions:
 
 @dataclass(slots=True)
 class _Step:
-    """A step of several runs that is not over: its marks so far, in ticks."""
+    """An unfinished step of several runs: its marks so far, in ticks."""
 
     group: int
     step_id: int
@@ -62,7 +61,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """A model that is known to run: lowered for a device, with its kernels."""
+    """A model that can be run: lowered for a device, with its kernels."""
 
     program: Program
     executor: Executor
@@ -81,11 +80,13 @@ def compile_model(
     seed: int = 0,
     spec: DeviceSpec | None = None,
 ) -> CompiledModel:
-    """Loads, checks, fuses, lowers and compiles a model: a path, a name of `zoo.model_names()`, or one in memory.
+    """Compile a model: a path, a name of `zoo.model_names()`, or one in memory.
 
-    Dimensions that the model leaves open are those of `inputs`; shapes that depend on values are those that
-    `inputs` lead to, or random inputs from `seed`. `spec`: the device, None for the reference NPU.
-    Raises ModelError for a model that can't be run; nothing has been written then.
+    inputs  settle the dimensions that the model leaves open, and shapes that depend on values; None: random inputs
+            from `seed` settle the latter
+    spec    the device; None: the reference NPU
+
+    Raises ModelError for a model that can't be run.
     """
     found = find_model(model) if isinstance(model, str) else model
     device = spec or reference_npu()
@@ -96,11 +97,11 @@ def compile_model(
 class Session:
     """A compiled model on one device. Use it as a context manager, or call `open` and `close`.
 
-    fetch    tensors that the host reads as soon as they are made, which stalls it in the midst of each run
-    parent   the number of the range in which a run is called; None: the last one of `record`
+    fetch    tensors that the host reads as soon as they are produced, which stalls it in each run
+    parent   returns the number of the range around a run; None: the latest one of `record`
     modules  whether the modules of the model are logged as ranges, on the channel and on the worker
 
-    `options` can be changed between runs.
+    `options` may be changed between runs.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Session:
         self._event_store = host.recorder.store
         self._fetch = tuple(fetch)
         self._plan = schedule(model.program, model.spec, self._fetch)
-        #: What the allocator did and no log knows; without live clocks, or with the truth, it is told at once.
+        #: Memory events not logged yet; with modelled clocks or the truth they are logged at once.
         self._memory_events: list[MemoryEvent] = []
         log = self._memory_events.append if host.is_live and truth is None else self._log_memory
         self._memory = Allocator(model.spec.memory_bytes, log, self._ids.blocks, self._memory_is_logged)
@@ -151,23 +152,17 @@ class Session:
     # Life
 
     def open(self) -> None:
-        """Sets up the device and puts the weights there."""
+        """Set up the device and copy the weights to it."""
         host, thread, device = self._host, self._host.channel, self._device
         host.recorder.device(self.model.spec, device.device_id, self._plan.stream_names)
         host.compare_clocks(device, thread)
-        with host.call(thread, "acl", "aclInit"):
-            pass
-        with host.call(thread, "acl", "aclrtSetDevice"):
-            pass
-        for _ in self._plan.stream_names:
-            with host.call(thread, "acl", "aclrtCreateStream"):
-                pass
+        host.call_all("aclInit", "aclrtSetDevice", *("aclrtCreateStream" for _ in self._plan.stream_names))
         self._sample_frequency(device.clock.ticks_after(thread.now()))
-        with host.call(thread, "acl", "aclmdlLoadFromFile"), host.call(thread, "model", "ModelLoad"):
+        with host.calls(("acl", "aclmdlLoadFromFile"), ("model", "ModelLoad")):
             self._load_weights(thread)
 
     def close(self) -> None:
-        """Takes the model off the device and compares the clocks a last time."""
+        """Unload the model and compare the clocks a last time."""
         host, thread = self._host, self._host.channel
         with host.call(thread, "acl", "aclmdlUnload"):
             for block in self._weights:
@@ -176,13 +171,8 @@ class Session:
             self._weights.clear()
             self._memory.release(host.price_alloc(thread))
             self._log_rest()
-        for _ in self._plan.stream_names:
-            with host.call(thread, "acl", "aclrtDestroyStream"):
-                pass
-        with host.call(thread, "acl", "aclrtResetDevice"):
-            pass
-        with host.call(thread, "acl", "aclFinalize"):
-            pass
+        destroyed = ("aclrtDestroyStream" for _ in self._plan.stream_names)
+        host.call_all(*destroyed, "aclrtResetDevice", "aclFinalize")
         host.compare_clocks(self._device, thread, now=True)
 
     def _load_weights(self, thread: HostThread) -> None:
@@ -192,11 +182,9 @@ class Session:
             host.compare_clocks(self._device, thread)
             size = graph.tensors[name].size_bytes
             total += size
-            self._weights.append(
-                self._memory.alloc(
-                    size, pool="weight", purpose="weight", tensor=name, op=None, now_ns=host.price_alloc(thread)
-                )
-            )
+            now_ns = host.price_alloc(thread)
+            block = self._memory.alloc(size, pool="weight", purpose="weight", tensor=name, op=None, now_ns=now_ns)
+            self._weights.append(block)
         loading = Run(None, {}, NONE32, 0, [])
         for done in range(0, total, _WEIGHT_CHUNK_BYTES):
             self._launcher.weights(min(_WEIGHT_CHUNK_BYTES, total - done), loading)
@@ -206,11 +194,11 @@ class Session:
         return self._event_store.memory_on or self._truth is not None
 
     def _log_rest(self) -> None:
-        """Logs what was only noted so far, for speed; no run goes on or ends without it."""
+        """Log what was only collected so far, for speed. Called before a run continues or ends."""
         self._launcher.log_done()
         events = self._memory_events[:]
         if events:
-            del self._memory_events[: len(events)]  # the worker may add to the end meanwhile
+            del self._memory_events[: len(events)]  # the worker may append meanwhile
             self._host.recorder.memory(events, self._device.device_id)
 
     def _log_memory(self, event: MemoryEvent) -> None:
@@ -224,16 +212,14 @@ class Session:
         return self._plan.stream_names
 
     def held_memory(self, now_ns: int) -> list[MemoryEvent]:
-        """All that is allocated on the device, as if it were at `now_ns`."""
+        """Return everything that is allocated on the device, as allocations at `now_ns`."""
         return list(self._memory.held(now_ns))
 
     # Runs
 
-    @contextmanager
-    def record(self, name: str, args: str = "") -> Iterator[None]:
-        """A labelled range of the log around whatever is run inside."""
-        with self._ranges.label(name, args):
-            yield
+    def record(self, name: str, args: str = "") -> AbstractContextManager[int]:
+        """A labelled range of the log around a block of runs."""
+        return self._ranges.label(name, args)
 
     def run(
         self,
@@ -243,18 +229,17 @@ class Session:
         then: Mapping[str, Array] | None = None,
         then_step: bool = True,
     ) -> dict[str, Array]:
-        """Outputs by name, as onnxruntime gives them for the model, and the tensors of `fetch`.
+        """Return the outputs by name, as onnxruntime computes them, and the tensors of `fetch`.
 
         step   whether the run counts as an iteration; a warm-up does not
-        then   inputs of the next run, if they are known already: they are copied to the device while this one
-               computes. The next call must be with the same object, and `then_step` says what its `step` will be;
-               there must be a next call before `close`.
+        then   inputs of the next run, if they are already known: they are copied to the device while this run computes.
+               The next call must come before `close`, and pass the same object and `then_step` as its `step`.
 
         Raises InputError for inputs that the model does not take.
         """
         announced = self._next
         if announced is not None and (announced.given is not inputs or (announced.step_id != NONE32) != step):
-            raise InputError(f"{self.model.name}: other inputs were announced for this run")
+            raise InputError(f"{self.model.name}: other inputs were announced for this run; pass those given as `then`")
         self._launcher.sample_rate = self.options.sample_rate
         run = announced or self._prepare(inputs, step)
         self._next = None
@@ -288,8 +273,8 @@ class Session:
         return {name: np.zeros(tensors[name].shape, tensors[name].numpy_dtype) for name in names}
 
     def _recover(self, run: Run) -> None:
-        """After a run that failed: the device is done with what it was given, and has its memory back."""
-        with contextlib.suppress(TraceconvError):  # what went wrong is being raised
+        """After a failed run: let the device finish its tasks, and free their memory."""
+        with suppress(TraceconvError):  # the original error is being raised
             self._host.drain()
         with self._host.stopped():
             self._device.run_all()
@@ -299,7 +284,7 @@ class Session:
         tasks = [task for execution in run.executions for task in execution.tasks]
         starts = [task.start for task in tasks if task.start is not None]
         if run.step_id != NONE32 and starts:
-            self._put_marks(run.step_id, {"start": min(starts)})  # its tasks name the step, which has no end
+            self._put_marks(run.step_id, {"start": min(starts)})  # a step without an end, for its tasks
         self._log_rest()
 
     def _prepare(self, inputs: Mapping[str, Array], step: bool) -> Run:
@@ -322,30 +307,21 @@ class Session:
         return self._step.step_id
 
     def _hand_inputs(self, run: Run, *, ahead: bool = False) -> None:
-        """Has the worker bring the inputs into the device's form, and to the device.
-
-        `ahead`: the run before this one is still under way.
-        """
-        host, thread, program = self._host, self._host.channel, self.model.program
+        """Have the worker convert the inputs and copy them to the device. `ahead`: during the previous run."""
+        host, program = self._host, self.model.program
         run.handed = True
         host.hand_over(partial(setattr, run, "ahead", ahead))
         for index, op in enumerate(program.host_before):
             host.hand_over(partial(self._on_host, run, host.worker, op, index, run.inputs))
         for name in program.uploads:
-            with (
-                host.call(thread, "acl", "aclrtMemcpyAsync", step_id=run.step_id),
-                host.call(thread, "model", "InputCopy", step_id=run.step_id),
-            ):
+            with host.calls(("acl", "aclrtMemcpyAsync"), ("model", "InputCopy"), step_id=run.step_id):
                 host.hand_over(partial(self._launcher.load, name, run))
         host.hand_over(partial(self._launcher.loaded, run))
         host.hand_over(partial(setattr, run, "ahead", False))
 
     def _hand_ops(self, run: Run) -> None:
-        host, thread, program = self._host, self._host.channel, self.model.program
-        with (
-            host.call(thread, "acl", "aclmdlExecuteAsync", step_id=run.step_id),
-            host.call(thread, "model", "ModelExecute", step_id=run.step_id),
-        ):
+        host, program = self._host, self.model.program
+        with host.calls(("acl", "aclmdlExecuteAsync"), ("model", "ModelExecute"), step_id=run.step_id):
             modules = Modules(self._ranges, host, run) if self._modules and host.recorder.store.ranges_on else None
             dispatch, launch = host.dispatcher(run.step_id), self._launcher.op
             for op in program.ops:
@@ -353,7 +329,7 @@ class Session:
                     self._read_values(op.index, run)
                 work = partial(launch, op, run)
                 first = None if modules is None else modules.enter(self._scopes[op.index])
-                index = NONE32 if op.is_collective else op.index  # collectives are no ops of a model
+                index = NONE32 if op.is_collective else op.index  # collectives are not ops of the model
                 dispatch(index, work if first is None else partial(one_by_one, first, work))
             last = None if modules is None else modules.enter(())
             if last is not None:
@@ -361,7 +337,7 @@ class Session:
             self._read_values(len(program.ops), run)
 
     def _read_values(self, index: int, run: Run) -> None:
-        """Stalls the channel where what comes next depends on a value: the device must be done, and say it."""
+        """Stall the channel until the device returns the values that the next op depends on."""
         copy = self._plan.host_reads.get(index)
         if copy is None:
             return
@@ -371,22 +347,16 @@ class Session:
         run.executions.append(Execution(next(self._ids.executions), run.execution.index + 1))
 
     def _hand_copies(self, call: str, name: str, run: Run, copy: Copy, task_name: str) -> None:
-        host, thread = self._host, self._host.channel
-        with (
-            host.call(thread, "acl", call, step_id=run.step_id),
-            host.call(thread, "model", name, step_id=run.step_id),
-        ):
+        host = self._host
+        with host.calls(("acl", call), ("model", name), step_id=run.step_id):
             host.hand_over(partial(self._launcher.fetch, copy, run, task_name))
 
     def _synchronize(
         self, stream_id: int, step_id: int, emulate: Callable[[], dict[str, Array]] = dict
     ) -> dict[str, Array]:
-        """Waits for a stream; what the device did until then is worked out here, in no time."""
+        """Wait for a stream. The device's work until then is emulated here, while the clocks are stopped."""
         host, device, thread = self._host, self._device, self._host.channel
-        with (
-            host.call(thread, "acl", "aclrtSynchronizeStream", step_id=step_id),
-            host.call(thread, "runtime", "StreamSynchronize", step_id=step_id),
-        ):
+        with host.calls(("acl", "aclrtSynchronizeStream"), ("runtime", "StreamSynchronize"), step_id=step_id):
             host.drain()
             last = device.last.get(stream_id)
             with host.stopped():
@@ -411,7 +381,7 @@ class Session:
         return values
 
     def _on_host(self, run: Run, thread: HostThread, op: HostOp, index: int, known: Mapping[str, Array]) -> None:
-        """The host's own work on a tensor."""
+        """Do the host's work on a tensor."""
         size = op.source.size_bytes + op.result.size_bytes
         with self._ranges.external_op(run, thread, op.kind, index):
             self._host.work_on(thread, op.kind, size, partial(_rewrite, op, known))
@@ -422,14 +392,14 @@ class Session:
         self._launcher.sample("AI Core Freq", "MHz", ticks, self._device.spec.core_clock_hz // 10**6)
 
     def _mark_step(self, run: Run) -> None:
-        """The step, from its first task that was not made ahead to its last."""
+        """Log the marks of a step, from its first task that was not launched ahead to its last."""
         device, launcher, options = self._device, self._launcher, self.options
         spans = [execution.span for execution in run.executions if execution.tasks]
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
         marks = {"start": begin, "end": end}
         if run.op_tasks:
-            first = min([task.span[0] for task in run.op_tasks]) if options.fp_op is None else None
-            marks["fp_start"] = run.op_tasks[options.fp_op or 0].span[0] if first is None else first
+            forward = run.op_tasks if options.fp_op is None else [run.op_tasks[options.fp_op]]
+            marks["fp_start"] = min([task.span[0] for task in forward])
             if options.bp_op is not None:
                 marks["bp_end"] = run.op_tasks[options.bp_op].span[1]
         self._put_marks(run.step_id, marks)
@@ -439,7 +409,7 @@ class Session:
         launcher.sample("HBM Bandwidth", "MB/s", end, bytes_per_s // 10**6)
 
     def _put_marks(self, step_id: int, marks: dict[str, int]) -> None:
-        """Logs the marks (ticks) of a run that is a step, or adds them to those of the step that it is a part of."""
+        """Log the marks (ticks) of a run that is a step, or add them to those of the step that it is part of."""
         step = self._step
         if step is None or step.step_id != step_id:
             self._iterations += 1
@@ -450,7 +420,7 @@ class Session:
             step.marks[mark] = min(known, ticks) if mark in ("start", "fp_start") else max(known, ticks)
 
     def end_step(self) -> None:
-        """Logs the step of several runs that is open, if there is one."""
+        """Log the open step of several runs, if there is one."""
         step, self._step = self._step, None
         if step is not None and step.marks:
             self._iterations += 1
@@ -465,7 +435,7 @@ class Session:
 
 
 def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
-    """What the host's work on a tensor costs: all of it is read, and a new one written."""
+    """Do the work of the host on a tensor: read it, and write a new one."""
     source = known.get(op.source.name)
     if source is None:
         source = np.zeros(op.source.shape, op.source.numpy_dtype)
@@ -473,7 +443,7 @@ def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
 
 
 def check_inputs(model: CompiledModel, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """`inputs` as the model takes them. Raises InputError for a missing, unknown or misshapen one."""
+    """Return `inputs` as contiguous arrays. Raises InputError for a missing, unknown or unsuitable one."""
     graph = model.program.graph
     unknown = sorted(set(inputs) - set(graph.inputs))
     if unknown:
@@ -487,8 +457,8 @@ def check_inputs(model: CompiledModel, inputs: Mapping[str, Array]) -> dict[str,
             raise InputError(f"{model.name} needs an input '{printable(name, 60)}' of shape {list(tensor.shape)}")
         if tuple(value.shape) != tensor.shape or value.dtype != tensor.numpy_dtype:
             raise InputError(
-                f"input '{printable(name, 60)}' of {model.name} is {tensor.numpy_dtype} {list(tensor.shape)}, "
-                f"but what was given is {value.dtype} {list(value.shape)}"
+                f"input '{printable(name, 60)}' of {model.name} must be {tensor.numpy_dtype} {list(tensor.shape)}, "
+                f"not {value.dtype} {list(value.shape)}"
             )
         checked[name] = np.ascontiguousarray(value).reshape(tensor.shape)
     return checked

@@ -1,7 +1,7 @@
-"""What is known of a model before it runs: the cost of each op, the time of each kind of core, the memory it will take.
+"""What is known of a model before it runs: the cost of each op, the time of each kind of core, the memory needed.
 
-Nothing is executed. Times are those of the cost model, an op alone on the device; memory is what the device's own
-allocator does when it is led through the plan of a run (`memory_plan`), so that a recorded run needs just as much.
+Nothing is executed. Times are those of the cost model, for each op alone on the device. Memory is what the device's
+allocator does when it follows the plan of a run (`memory_plan`), so a recorded run needs exactly as much.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from traceconv.runtime.cost import ceil_div, task_ticks
 from traceconv.runtime.fusion import fuse
+from traceconv.runtime.graph import Tensor
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import DeviceOp, Program, lower
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
@@ -18,19 +19,19 @@ from traceconv.runtime.schedule import Schedule, schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.zoo import FoundModel, find_model
 
-#: Runs after which memory is as it will be in all that follow.
+#: After this many runs, the memory of further runs is the same.
 _PLANNED_RUNS = 3
 _ENDLESS_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class OpEstimate:
-    """An op on paper. Bytes are those of its tensors; `memory_bytes` is all that it touches, scratch memory too.
+    """The estimate of an op. Bytes are those of its tensors; `memory_bytes` includes scratch memory.
 
-    dur_ns                what it takes alone on the device, rounded up to the next tick of its counter
-    flops                 2 for each multiply-accumulate
+    dur_ns                its duration alone on the device, rounded up to a tick of the device's counter
+    flops                 2 per multiply-accumulate
     param_count           elements of its weights
-    arithmetic_intensity  flops for each byte of input, weight and output; None where there are no bytes
+    arithmetic_intensity  flops per byte of input, weight and output; None without such bytes
     """
 
     op_index: int
@@ -79,12 +80,12 @@ class OpEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Memory of the device while a model runs again and again.
+    """Memory of the device while a model runs repeatedly.
 
-    peak_tensor_bytes    most bytes of tensors and scratch memory that are needed at a time, by their own sizes
+    peak_tensor_bytes    peak of the sizes of tensors and scratch memory
     peak_used_bytes      the same in the allocator's blocks, which are rounded up
-    peak_reserved_bytes  most bytes that the allocator holds from the device: with fragmentation
-    peak_op              index of the op at whose launch peak_used_bytes is reached first; None: none, or an input
+    peak_reserved_bytes  peak of what the allocator reserves from the device, with fragmentation
+    peak_op              index of the op whose launch first reaches peak_used_bytes; None: none, or an input
     """
 
     weight_bytes: int
@@ -112,7 +113,7 @@ class StaticProfile:
 
     @property
     def total_ns(self) -> int:
-        """One op after another."""
+        """Time of all ops, one after another."""
         return sum(op.dur_ns for op in self.ops)
 
     @property
@@ -121,18 +122,17 @@ class StaticProfile:
 
     @property
     def fits(self) -> bool:
-        """Whether the device has as much memory."""
+        """Whether the device has enough memory."""
         return self.memory.peak_reserved_bytes <= self.device.memory_bytes
 
 
 def static_profile(
     model: str | FoundModel, batch: int | None = None, *, spec: DeviceSpec | None = None, prefetch: bool = True
 ) -> StaticProfile:
-    """Profiles a model (a path, a name of `zoo.model_names()`, or one in memory) without running it.
+    """Profile a model (a path, a name of `zoo.model_names()`, or one in memory) without running it.
 
-    Of tensors whose shapes depend on values, the shapes are those that random inputs lead to. `prefetch`: as in
-    `record`, the inputs of a run are copied while the one before computes, and need room beside them. Raises
-    ModelError for a model that can't be lowered.
+    Shapes that depend on values are those for random inputs. `prefetch`: as in `record`, the inputs of a run are copied
+    while the previous run computes, which needs memory for both. Raises ModelError for a model that can't be lowered.
     """
     found = find_model(model) if isinstance(model, str) else model
     device = spec or reference_npu()
@@ -182,94 +182,84 @@ def _estimate(op: DeviceOp, plan: Schedule, spec: DeviceSpec) -> OpEstimate:
 
 
 def task_ns(spec: DeviceSpec, op: DeviceOp) -> int:
-    """Duration of an op that is alone on the device, in ns of its counter's nominal rate, rounded up."""
+    """Return the duration of an op alone on the device, in ns at its counter's nominal rate, rounded up."""
     return ceil_div(max(1, task_ticks(spec, op.cost)) * 1_000_000_000, spec.clock_hz)
 
 
-class _Peaks:
-    """What the allocator says, reduced to its most."""
-
-    def __init__(self) -> None:
-        self.used = self.reserved = self.tensors = self.most_tensors = 0
-        self.op: int | None = None
-
-    def note(self, event: MemoryEvent) -> None:
-        self.reserved = max(self.reserved, event.reserved_bytes)
-        if event.used_bytes > self.used:
-            self.used, self.op = event.used_bytes, event.op_index
-
-    def hold(self, size_bytes: int) -> None:
-        self.tensors += size_bytes
-        self.most_tensors = max(self.most_tensors, self.tensors)
-
-
 def memory_plan(program: Program, plan: Schedule, *, prefetch: bool = True) -> MemoryPlan:
-    """Leads the allocator through the plan of some runs, as a session would, and takes the peaks."""
-    peaks = _Peaks()
-    memory = Allocator(_ENDLESS_BYTES, peaks.note)
+    """Return the memory needed by runs: as a session would, let the allocator follow the plan of some runs."""
+    memory = _PlannedMemory(program, plan)
     tensors = program.graph.tensors
     weights = [tensors[name].size_bytes for name in (*program.graph.constants, *program.state)]
     for size in weights:
-        memory.alloc(size, pool="weight", purpose="weight", tensor=None, op=None, now_ns=0)
-        peaks.hold(size)
-    runs = [_PlannedRun(program, plan, memory, peaks) for _ in range(_PLANNED_RUNS)]
-    for run, following in zip(runs, [*runs[1:], None], strict=True):
-        run.load_inputs()
-        run.launch_ops()
-        if prefetch and following is not None:
-            following.load_inputs()
-        run.finish()
-    return MemoryPlan(sum(weights), peaks.most_tensors, peaks.used, peaks.reserved, peaks.op)
+        memory.alloc(size, "weight", None)
+    following: _Held = {}
+    for number in range(_PLANNED_RUNS):
+        held = following or memory.load_inputs()
+        memory.launch_ops(held)
+        following = memory.load_inputs() if prefetch and number + 1 < _PLANNED_RUNS else {}
+        memory.free_all(held)
+    return MemoryPlan(sum(weights), memory.most_tensor_bytes, memory.used, memory.reserved, memory.peak_op)
 
 
-class _PlannedRun:
-    """One run of the model as far as memory goes: what `launch.py` allocates and frees, in the same order."""
+#: Tensor → its block, and its own size.
+_Held = dict[str, tuple[Block, int]]
 
-    def __init__(self, program: Program, plan: Schedule, memory: Allocator, peaks: _Peaks) -> None:
-        self._program, self._plan, self._memory, self._peaks = program, plan, memory, peaks
-        self._held: dict[str, tuple[Block, int]] = {}
-        self._loaded = False
 
-    def load_inputs(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
+class _PlannedMemory:
+    """The memory of planned runs and its peaks: allocates and frees in the same order as `launch.py`."""
+
+    def __init__(self, program: Program, plan: Schedule) -> None:
+        self._program, self._plan = program, plan
+        self._allocator = Allocator(_ENDLESS_BYTES, self._note)
+        self.used = self.reserved = self.tensor_bytes = self.most_tensor_bytes = 0
+        self.peak_op: int | None = None
+
+    def _note(self, event: MemoryEvent) -> None:
+        self.reserved = max(self.reserved, event.reserved_bytes)
+        if event.used_bytes > self.used:
+            self.used, self.peak_op = event.used_bytes, event.op_index
+
+    def alloc(self, size_bytes: int, pool: str, op: int | None) -> tuple[Block, int]:
+        """Return a block and the size that was asked for."""
+        self.tensor_bytes += size_bytes
+        self.most_tensor_bytes = max(self.most_tensor_bytes, self.tensor_bytes)
+        block = self._allocator.alloc(size_bytes, pool=pool, purpose="activation", tensor=None, op=op, now_ns=0)
+        return block, size_bytes
+
+    def _free(self, block: Block, size_bytes: int) -> None:
+        self.tensor_bytes -= size_bytes
+        self._allocator.free(block, 0)
+
+    def free_all(self, held: _Held) -> None:
+        for block, size in held.values():
+            self._free(block, size)
+
+    def _hold(self, held: _Held, tensor: Tensor, pool: str, op: int | None) -> None:
+        root = self._program.root(tensor.name)
+        if root not in held:
+            held[root] = self.alloc(tensor.size_bytes, pool, op)
+
+    def load_inputs(self) -> _Held:
+        held: _Held = {}
         for name in self._program.uploads:
-            self._alloc(self._program.root(name), self._program.graph.tensors[name].size_bytes, "input", None)
+            self._hold(held, self._program.graph.tensors[name], "input", None)
+        return held
 
-    def launch_ops(self) -> None:
+    def launch_ops(self, held: _Held) -> None:
         for op in self._program.ops:
             place = self._plan.placements[op.index]
             pool = f"stream {place.stream}"
             for tensor in op.writes:
-                self._alloc(self._program.root(tensor.name), tensor.size_bytes, pool, op.index)
-            size = op.cost.workspace_bytes
-            if size:
-                scratch = self._block(size, pool, op.index)
-                self._release(scratch, size)
+                self._hold(held, tensor, pool, op.index)
+            if op.cost.workspace_bytes:
+                self._free(*self.alloc(op.cost.workspace_bytes, pool, op.index))
             for name in place.frees:
-                self._release(*self._held.pop(name))
-
-    def finish(self) -> None:
-        for block, size in self._held.values():
-            self._release(block, size)
-        self._held.clear()
-
-    def _alloc(self, root: str, size_bytes: int, pool: str, op: int | None) -> None:
-        if root not in self._held:
-            self._held[root] = (self._block(size_bytes, pool, op), size_bytes)
-
-    def _block(self, size_bytes: int, pool: str, op: int | None) -> Block:
-        self._peaks.hold(size_bytes)
-        return self._memory.alloc(size_bytes, pool=pool, purpose="activation", tensor=None, op=op, now_ns=0)
-
-    def _release(self, block: Block, size_bytes: int) -> None:
-        self._peaks.hold(-size_bytes)
-        self._memory.free(block, 0)
+                self._free(*held.pop(name))
 
 
 def by_core(ops: Sequence[OpEstimate]) -> dict[str, tuple[int, int, int]]:
-    """Of each kind of core: ops, ns one after another, flops; the longest first."""
+    """Return kind of core → (ops, ns one after another, flops), the longest first."""
     found: dict[str, tuple[int, int, int]] = {}
     for op in ops:
         count, total, flops = found.get(op.core_type, (0, 0, 0))
