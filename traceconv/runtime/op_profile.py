@@ -279,8 +279,6 @@ def _from_cache(key: dict[str, object], repeat: int) -> OpProfile | None:
         and len(latencies) >= repeat
         and all(type(one) is int and one >= 0 for one in latencies)
         and value.keys() == _TYPES.keys()
-        and all(
-            type(value[name]).__name__.replace("NoneType", "None") in str(_TYPES[name]).split(" | ") for name in value
-        )
+        and all(isinstance(value[name], kind) for name, kind in _TYPES.items())
     )
     return OpProfile(**value, latencies_ns=tuple(latencies[:repeat]), cached=True) if valid else None
