@@ -41,6 +41,11 @@ class MatrixWork:
     elem_bytes: int
     reuse: int = 1
 
+    @property
+    def flops(self) -> int:
+        """2 per multiply-accumulate."""
+        return 2 * self.groups * self.m * self.n * self.k
+
 
 @dataclass(frozen=True, slots=True)
 class InstructionMix:

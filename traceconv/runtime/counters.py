@@ -1,8 +1,8 @@
-"""What the device counts of an op, by metric group: from the tiles of the cost model, in integers.
+"""The hardware counters of an op by metric group, as integers from the tiles of the cost model.
 
-Each group is one record type of the log, and its counters come from the same tiles, cycles and bytes as the op's
-duration: no memory is read faster than its pipe moves bytes, no unit works longer than it is busy.
-`docs/explanation/cost-model.md` has the equations; names here are the same.
+Each group is one record type. Its counters follow from the same tiles, cycles and bytes as the op's duration: no memory
+is read faster than its pipe moves bytes, and no unit works longer than it is busy.
+`docs/explanation/cost-model.md` explains the equations, with the same names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from traceconv.runtime.cost import Cost, CubePart, Pmu, VectorPart, ceil_div
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
 
-#: What is recorded when nobody asks for another group.
+#: The group that is recorded by default.
 DEFAULT_GROUP = "PipeUtilization"
 
-#: Metric group → the record type that holds its counters.
+#: Metric group → the record type of its counters.
 RECORDS = {
     "PipeUtilization": "pmu_pipe_utilization",
     "ArithmeticUtilization": "pmu_arithmetic_utilization",
@@ -31,33 +31,29 @@ RECORDS = {
 #: Bytes of K in a fractal, and of an element of L0C.
 _FRACTAL_K_BYTES = 32
 _L0C_ELEM_BYTES = 4
-#: Bytes of a line of L2, whose two read channels take lines in turn.
+#: Bytes per line of L2, whose two read channels alternate.
 _L2_LINE_BYTES = 128
-#: Bytes that the scalar unit reads from and writes to the unified buffer for a tile: its description, and a flag.
+#: Bytes that the scalar unit reads from and writes to the unified buffer per tile: a description, and a flag.
 _SCALAR_UB_BYTES = (16, 8)
 #: The unified buffer's groups of banks, and its banks.
 _BANK_GROUPS = 8
 _BANKS = 64
-#: Which counter the cycles of a matrix op belong to, by bytes an element.
+#: Bytes per element → the counter of a matrix op's cycles.
 _MAC_COUNTERS = {1: "int8", 2: "fp16", 4: "fp32", 8: "fp32"}
-#: Bytes of a register that one operation of a kind takes.
+#: Bytes of a register that one operation uses.
 _LANE_BYTES = {"fp32": 4, "fp16": 2, "int32": 4, "misc": 8}
 
 Counts = dict[str, int]
 
 
 def names(group: str) -> tuple[str, ...]:
-    """The counters of a group, in the order of its record's fields."""
+    """Return the counters of a group, in the order of its record's fields."""
     return tuple(field.name for field in record(RECORDS[group]).fields[3:])
 
 
 def values(spec: DeviceSpec, cost: Cost, group: str) -> tuple[int, ...]:
-    """What a group counts of an op that cost so much, in the order of its record's fields.
-
-    A counter of a kind of core that the op does not use is 0. KeyError for a group that is not in `RECORDS`.
-    """
-    pmu = cost.pmu or Pmu()
-    counts: Counts = asdict(pmu)
+    """Return the counters of an op, in the order of the group's record fields; 0 for cores that it does not use."""
+    counts: Counts = asdict(cost.pmu or Pmu())
     of_cube, of_vector = _GROUPS.get(group, (None, None))
     if of_cube is not None and cost.cube is not None:
         counts |= of_cube(spec, cost.cube)
@@ -70,7 +66,7 @@ def values(spec: DeviceSpec, cost: Cost, group: str) -> tuple[int, ...]:
 
 
 def _fractals(spec: DeviceSpec, part: CubePart) -> tuple[int, int]:
-    """Fractals of all output tiles, and how often the multiply-accumulate unit works on one."""
+    """Return the fractals of all output tiles, and the steps of the multiply-accumulate unit on them."""
     edge = spec.mac_fractal
     outputs = part.tiles * (part.m0 // edge) * (part.n0 // edge)
     return outputs, outputs * part.k_fractals
@@ -87,7 +83,7 @@ def _cube_arithmetic(spec: DeviceSpec, part: CubePart) -> Counts:
 
 
 def _cube_traffic(part: CubePart) -> tuple[int, int, int, int]:
-    """Bytes that the cubes read from L2 and write to it, and those of them that come from and go to device memory."""
+    """Return the bytes that the cubes read from and write to L2, and those from and to device memory."""
     k_bytes = part.k_fractals * _FRACTAL_K_BYTES
     read = part.tiles * (ceil_div(part.m0 * k_bytes, part.work.reuse) + part.n0 * k_bytes)
     written = part.tiles * part.m0 * part.n0 * part.out_elem_bytes
@@ -116,7 +112,7 @@ def _cube_l0(spec: DeviceSpec, part: CubePart) -> Counts:
         "aic_l0a_write_bytes": part.m0 * tile_k_bytes,
         "aic_l0b_read_bytes": steps * operand_bytes,
         "aic_l0b_write_bytes": part.n0 * tile_k_bytes,
-        # The first step of K has nothing to add to.
+        # The first step of K does not read a sum.
         "aic_l0c_read_cube_bytes": max(0, steps - outputs) * sum_bytes,
         "aic_l0c_write_cube_bytes": steps * sum_bytes,
     }
@@ -124,7 +120,7 @@ def _cube_l0(spec: DeviceSpec, part: CubePart) -> Counts:
 
 def _cube_l2(spec: DeviceSpec, part: CubePart) -> Counts:
     read, _, main_read, main_written = _cube_traffic(part)
-    # A tile is written row by row: a row that is shorter than a line is a write of its own.
+    # A tile is written row by row, even if a row is shorter than a line.
     writes = part.tiles * part.m0 * ceil_div(part.n0 * part.out_elem_bytes, _L2_LINE_BYTES)
     return _l2_counts("aic", ceil_div(read, _L2_LINE_BYTES), main_read, writes, main_written)
 
@@ -144,17 +140,17 @@ def _vector_arithmetic(spec: DeviceSpec, part: VectorPart) -> Counts:
 
 
 def _registers(spec: DeviceSpec, part: VectorPart) -> int:
-    """Registers that a tile fills."""
+    """Return the number of registers that a tile fills."""
     return ceil_div(part.tile * part.work.elem_bytes, spec.register_bytes)
 
 
 def _pair_cycles(spec: DeviceSpec, part: VectorPart) -> int:
-    """Cycles of a tile in which two operands are read."""
+    """Return the cycles per tile in which two operands are read."""
     return _registers(spec, part) * min(part.work.mix.pair_cycles, part.work.cycles)
 
 
 def _vector_traffic(part: VectorPart) -> tuple[int, int, int, int]:
-    """Bytes that transfers bring into the unified buffers and out, and those from and to device memory."""
+    """Return the bytes transferred into and out of the unified buffers, and those from and to device memory."""
     work, count = part.work, max(1, part.work.count)
     read = part.tiles * ceil_div(part.tile * work.in_bytes, count)
     written = part.tiles * ceil_div(part.tile * work.out_bytes, count)
@@ -162,7 +158,7 @@ def _vector_traffic(part: VectorPart) -> tuple[int, int, int, int]:
 
 
 def _l2_reads(spec: DeviceSpec, part: VectorPart) -> int:
-    """Bytes that L2 gives for what is read: of scattered data, whole pieces for the part that is wanted."""
+    """Return the bytes read from L2: scattered data is read in complete pieces."""
     return _vector_traffic(part)[0] * (spec.scatter_factor if part.work.scattered else 1)
 
 
@@ -191,7 +187,7 @@ def _vector_ub(spec: DeviceSpec, part: VectorPart) -> Counts:
 def _vector_conflicts(spec: DeviceSpec, part: VectorPart) -> Counts:
     vec = part.tiles * part.vec_cycles
     read, written, _, _ = _vector_traffic(part)
-    # A transfer takes the buffer for one cycle a register's width; the vector unit works in vec of step cycles.
+    # A transfer uses the buffer for one cycle per register width; the vector unit works in vec of step cycles.
     meetings = (read + written) * part.vec_cycles // (spec.register_bytes * part.step_cycles)
     return {
         "aiv_vec_bankgroup_cflt_cycles": part.tiles * _pair_cycles(spec, part) // _BANK_GROUPS,
@@ -207,7 +203,7 @@ def _vector_l2(spec: DeviceSpec, part: VectorPart) -> Counts:
 
 
 def _l2_counts(core: str, reads: int, main_read: int, writes: int, main_written: int) -> Counts:
-    """Hits and misses of so many reads and writes: a miss for each line that comes from or goes to device memory."""
+    """Return hits and misses of reads and writes, with a miss per line from or to device memory."""
     read_misses = ceil_div(main_read, _L2_LINE_BYTES)
     write_misses = ceil_div(main_written, _L2_LINE_BYTES)
     counts = {

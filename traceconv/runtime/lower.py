@@ -1,4 +1,4 @@
-"""Groups → device ops: which core, how many blocks, what it costs, and all that the log says of it."""
+"""Groups of nodes → device ops: core, blocks, cost, and everything else that the log records of them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,10 @@ from traceconv.runtime.graph import Graph, Node, Tensor
 from traceconv.runtime.pricing import price
 from traceconv.runtime.spec import DeviceSpec
 
-#: Ops whose tensors of rank 4 are images.
+#: Ops whose rank-4 tensors are images.
 IMAGE_OPS = frozenset(
-    {
-        "Conv",
-        "ConvInteger",
-        "ConvTranspose",
-        "QLinearConv",
-        "MaxPool",
-        "AveragePool",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "LpPool",
-    }
+    {"Conv", "ConvInteger", "ConvTranspose", "QLinearConv"}
+    | {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool"}
     | {"BatchNormalization", "InstanceNormalization", "LRN", "Resize", "Upsample"}
 )
 _HOST_KINDS = frozenset({"host-quantize", "host-dequantize"})
@@ -31,15 +22,15 @@ _HOST_KINDS = frozenset({"host-quantize", "host-dequantize"})
 
 @dataclass(frozen=True, slots=True)
 class DeviceOp:
-    """An op as the device runs it: one task for each execution.
+    """An op as the device runs it: one task per execution.
 
-    `reads` are tensors that other ops or the user make, `weights` constants, `writes` what leaves the op.
-    `core` is a value of the task record's `task_type`; "HCCL" is a collective, which is no op in the log.
-    `fusion_id` is None for an op that is in the model as it is. `dynamic`: shapes depend on values; they, and the
-    cost, are those of the inputs at load.
-
-    Of a training step: `phase` (forward, backward, refresh); `updates`, tensors that stay on the device and are
-    changed in place; `after`, indices of ops that must be done before it, whatever it reads.
+    core       a value of the task record's `task_type`; "HCCL" for a collective, which is no op in the log
+    reads      tensors made by other ops or the user; `weights` are constants, `writes` are the results
+    fusion_id  None for an op that is a single node of the model
+    dynamic    whether shapes depend on values; they, and the cost, are those for the inputs at load
+    phase      part of a training step: forward, backward, refresh
+    updates    tensors that stay on the device and are changed in place
+    after      indices of ops that must finish before it, besides those whose results it reads
     """
 
     index: int
@@ -63,26 +54,26 @@ class DeviceOp:
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is an exchange with other devices."""
+        """Whether it exchanges data with other devices."""
         return self.core == "HCCL"
 
     @property
     def scope_path(self) -> str | None:
-        """Module path, for models whose node names are paths, as exporters write them."""
+        """Module path, if the model's node names are paths, as written by exporters."""
         path = self.nodes[0].name.strip("/").rpartition("/")[0]
         return path or None
 
     @property
     def hf32_eligible(self) -> bool:
-        """Whether the cube could compute it with shortened fp32 operands."""
+        """Whether the cube could compute it with truncated fp32 operands."""
         return self.core in ("AI_CORE", "MIX_AIC") and all(t.dtype == "FLOAT" for t in self.writes)
 
     def describe_operands(self) -> tuple[str, str, str]:
-        """Shapes, dtypes and formats of all inputs, weights too, as the log writes them."""
+        """Return shapes, dtypes and formats of all inputs and weights, as logged."""
         return self._described(self.operands)
 
     def describe_results(self) -> tuple[str, str, str]:
-        """Shapes, dtypes and formats of all outputs, and of what is changed in place."""
+        """Return shapes, dtypes and formats of all outputs and updates, as logged."""
         return self._described((*self.writes, *self.updates))
 
     def _described(self, tensors: Sequence[Tensor]) -> tuple[str, str, str]:
@@ -93,10 +84,10 @@ class DeviceOp:
 
 @dataclass(frozen=True, slots=True)
 class HostOp:
-    """Work of the host on an input before it is copied to the device, or on an output after it came back.
+    """Work of the host on an input before it is copied to the device, or on an output after it was copied back.
 
-    `kind`: Quantize (float to the integers that the device takes), Lower (into the device's layout), Unlower
-    (out of it), Dequantize. `nodes` are the model's; Lower and Unlower have none, and change no value.
+    `kind`: Quantize (floats to the device's integers), Lower (to the device's layout), Unlower (from it), Dequantize.
+    `nodes` are those of the model; Lower and Unlower have none, and keep all values.
     """
 
     kind: str
@@ -108,11 +99,12 @@ class HostOp:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A model ready to run: ops in order; `roots` maps a tensor to the one whose bytes it shares.
+    """A model ready to run, with its ops in order.
 
-    `host_before` and `host_after` are what the host does in a run. `uploads` are the tensors that are copied to
-    the device, one for each input of the model; `downloads` those that are copied back, one for each output.
-    `state`: tensors beside the constants that stay on the device from run to run, and that ops change.
+    roots      tensor → the tensor whose bytes it shares
+    uploads    tensors that are copied to the device, one per input of the model
+    downloads  tensors that are copied back, one per output
+    state      tensors that stay on the device from run to run and are changed by ops
     """
 
     graph: Graph
@@ -125,16 +117,16 @@ class Program:
     state: tuple[str, ...] = ()
 
     def root(self, name: str) -> str:
-        """The tensor that owns the bytes of `name`: itself, unless it is a view."""
+        """Return the tensor that owns the bytes of `name`: itself, unless it is a view."""
         return self.roots.get(name, name)
 
     @property
     def is_single_operator(self) -> bool:
-        """Whether the model is one op, so that its runs are no iterations of anything."""
+        """Whether the model is one op, so that its runs are no iterations."""
         return sum(len(op.nodes) for op in self.ops) <= 1
 
     def last_uses(self) -> dict[int, list[str]]:
-        """Op index → tensors (that own their bytes) that no later op reads."""
+        """Return op index → tensors (that own their bytes) that no later op reads."""
         last: dict[str, int] = {}
         for op in self.ops:
             for tensor in (*op.reads, *op.writes):
@@ -146,7 +138,7 @@ class Program:
 
 
 def lower(fused: FusedGraph, spec: DeviceSpec) -> Program:
-    """Makes the device ops of a fused graph."""
+    """Lower a fused graph to device ops."""
     roots: dict[str, str] = {}
     for group in fused.groups:
         for view in group.views:
@@ -156,24 +148,20 @@ def lower(fused: FusedGraph, spec: DeviceSpec) -> Program:
             roots[name] = roots[roots[name]]
     ops: list[DeviceOp] = []
     host: list[Group] = []
-    names: set[str] = set()
     fusions = 0
     leaving = _read_outside(fused)
     for group in fused.groups:
         if group.kind in _HOST_KINDS:
             host.append(group)
             continue
-        op = _lower(fused.graph, group, len(ops), leaving, spec, fusions if len(group.originals) > 1 else None)
-        if op.name in names:
-            raise AssertionError(f"two ops are called {op.name}")  # node names are unique, so this can't be
-        names.add(op.name)
+        ops.append(_lower(fused.graph, group, len(ops), leaving, spec, fusions if len(group.originals) > 1 else None))
         fusions += len(group.originals) > 1
-        ops.append(op)
+    assert len({op.name for op in ops}) == len(ops)  # node names are unique
     return _with_host(fused.graph, tuple(ops), roots, host)
 
 
 def _with_host(graph: Graph, ops: tuple[DeviceOp, ...], roots: Mapping[str, str], groups: Sequence[Group]) -> Program:
-    """The program, with what the host does before and after: per input Quantize, Lower; per output the reverse."""
+    """Return the program with the host's work: per input Quantize and Lower, per output the reverse."""
     by_input = {group.sink.inputs[0]: group for group in groups if group.kind == "host-quantize"}
     by_output = {group.sink.outputs[0]: group for group in groups if group.kind == "host-dequantize"}
     before: list[HostOp] = []
@@ -199,7 +187,7 @@ def _with_host(graph: Graph, ops: tuple[DeviceOp, ...], roots: Mapping[str, str]
 
 
 def _read_outside(fused: FusedGraph) -> set[str]:
-    """Tensors that are read by another group, seen through a view, or are outputs of the model."""
+    """Return the tensors that are read by another group or a view, or are outputs of the model."""
     found = set(fused.graph.outputs)
     for group in fused.groups:
         made = {name for node in group.nodes for name in node.outputs}

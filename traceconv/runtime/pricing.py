@@ -1,4 +1,4 @@
-"""What a group of nodes is on the device: its type, its core, its operations, and the work that `cost.py` prices."""
+"""What a group of nodes is on the device: its op type, core and flops, and the work that `cost.py` prices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traceconv.runtime.graph import FLOATS, Graph, Node, Tensor, subgraphs
 from traceconv.runtime.ops import FIXPIPE_ACTIVATIONS, INTEGER_MATRIX, KINDS, OpKind, OpTraits, traits_of
 from traceconv.runtime.spec import DeviceSpec
 
-#: Kinds of lanes that the vector unit computes in, and the types that are computed in them.
+#: Kinds of lanes of the vector unit, and the types computed in them.
 _LANES = (
     ("fp32", frozenset({"FLOAT", "DOUBLE"})),
     ("fp16", frozenset({"FLOAT16", "BFLOAT16"})),
@@ -35,7 +35,7 @@ _SCATTERED = frozenset({"Transpose", "Gather", "GatherElements", "DepthToSpace",
 def price(
     graph: Graph, group: Group, operands: Sequence[Tensor], writes: Sequence[Tensor], spec: DeviceSpec
 ) -> tuple[str, str, Cost, int]:
-    """(op type, core, cost, flops) of a group."""
+    """Return (op type, core, cost, flops) of a group."""
     unique_bytes = sum(t.size_bytes for t in operands) + sum(t.size_bytes for t in writes)
     first = group.nodes[0]
     if group.kind == "quantized":
@@ -53,9 +53,9 @@ def price(
 
 
 def _scalar_work(node: Node, operands: Sequence[Tensor], writes: Sequence[Tensor]) -> int:
-    """Elements that the AI CPU goes through: all that go in and out, and the constants inside a subgraph.
+    """Return the elements that the AI CPU processes: all inputs and outputs, and the constants inside a subgraph.
 
-    A recurrent op goes through its weights at each step; how often a loop runs is not known before it does.
+    A recurrent op reads its weights at each step. The number of iterations of a loop is unknown in advance.
     """
     elements = sum(t.count for t in [*operands, *writes])
     if node.op_type in ("LSTM", "GRU", "RNN"):
@@ -73,36 +73,28 @@ def _constants_inside(body: onnx.GraphProto) -> int:
 def _price_quantized(
     graph: Graph, group: Group, operands: Sequence[Tensor], writes: Sequence[Tensor], spec: DeviceSpec
 ) -> tuple[str, str, Cost, int]:
-    """An integer op: conversions cost nothing on the way into the cores and, with an activation, out of them."""
+    """Price an integer op: conversions into the cores and, with an activation, out of them are free."""
     node = next(node for node in group.nodes if node.op_type not in ("QuantizeLinear", "DequantizeLinear"))
     traits, out = traits_of(node), writes[-1]
     in_bytes, out_bytes = (sum(t.size_bytes for t in tensors) for tensors in (operands, writes))
     size = max((t.elem_bytes for t in operands if t.elem_type not in FLOATS), default=out.elem_bytes)
     if traits.kind is OpKind.MATRIX:
         op_type, work = _matrix_work(graph, node)
-        work = replace(work, elem_bytes=min(size, 2))  # a bias of 32 bits is added by fixpipe
+        work = replace(work, elem_bytes=min(size, 2))  # fixpipe adds a 32-bit bias
         cost = matrix_cost(spec, work, out.elem_bytes, in_bytes + out_bytes, out_bytes)
-        flops = 2 * work.groups * work.m * work.n * work.k
-        return f"Quant{op_type}", "AI_CORE", replace(cost, workspace_bytes=0), flops
+        return f"Quant{op_type}", "AI_CORE", replace(cost, workspace_bytes=0), work.flops
     count = _worked_on(graph, node, traits)
     if traits.kind is OpKind.SCALAR:
         return traits.device_type, "AI_CPU", cpu_cost(spec, count, in_bytes + out_bytes), count
-    work_v = VectorWork(
-        count,
-        traits.vector_cycles,
-        size,
-        in_bytes,
-        out_bytes,
-        node.op_type in _SCATTERED,
-        mix=_instructions(graph, [node]),
-    )
-    return f"Quant{traits.device_type}", "AI_VECTOR_CORE", vector_cost(spec, work_v), traits.flops * count
+    scattered, mix = node.op_type in _SCATTERED, _instructions(graph, [node])
+    on_vector = VectorWork(count, traits.vector_cycles, size, in_bytes, out_bytes, scattered, mix=mix)
+    return f"Quant{traits.device_type}", "AI_VECTOR_CORE", vector_cost(spec, on_vector), traits.flops * count
 
 
 def _price_attention(
     graph: Graph, group: Group, out: Tensor, unique_bytes: int, spec: DeviceSpec
 ) -> tuple[str, str, Cost, int]:
-    """Both products as one, tile by tile of the scores: k is that of the first and the columns of the second."""
+    """Price both products as one, tile by tile of the scores: k is the first one's, plus the second one's columns."""
     first, last = group.nodes[0], group.nodes[-1]
     between = group.nodes[1:-1]
     scores, product = (_matrix_work(graph, node)[1] for node in (first, last))
@@ -123,7 +115,7 @@ def _price_attention(
         mix=_instructions(graph, between),
     )
     cube = matrix_cost(spec, work, out.elem_bytes, unique_bytes, out.size_bytes)
-    flops = 2 * work.groups * work.m * work.n * work.k + count * (traits.flops + sum(one.flops for one in scaling))
+    flops = work.flops + count * (traits.flops + sum(one.flops for one in scaling))
     return traits.device_type, "MIX_AIC", mixed_cost(cube, vector_cost(spec, vector)), flops
 
 
@@ -155,7 +147,7 @@ def _price_vector(
 
 
 def _worked_on(graph: Graph, node: Node, traits: OpTraits) -> int:
-    """Elements that an op of the vector unit works on."""
+    """Return the number of elements that an op of the vector unit works on."""
     out = graph.tensors[next(name for name in node.outputs if name)].count
     if traits.kind is OpKind.WINDOW:
         window = node.ints("kernel_shape", [node.int("size", 1)])
@@ -166,7 +158,7 @@ def _worked_on(graph: Graph, node: Node, traits: OpTraits) -> int:
 
 
 def _instructions(graph: Graph, nodes: Sequence[Node]) -> InstructionMix:
-    """What the vector unit's instructions are: by the types of all operands and results, floats before integers."""
+    """Return the vector unit's instructions, by the types of all operands and results, floats before integers."""
     types, casts, pairs = set(), 0, 0
     for node in nodes:
         operands = [graph.tensors[name] for name in node.inputs if name]
@@ -192,32 +184,28 @@ def _price_matrix(
 ) -> tuple[str, str, Cost, int]:
     matrix, *epilogue = group.nodes
     op_type, work = _matrix_work(graph, matrix)
-    flops = 2 * work.groups * work.m * work.n * work.k
     cube = matrix_cost(spec, work, out.elem_bytes, unique_bytes, out.size_bytes)
     on_vector = [node for node in epilogue if not _fixpipe_does(graph, node)]
-    flops += sum(traits_of(node).flops * out.count for node in epilogue)
+    flops = work.flops + sum(traits_of(node).flops * out.count for node in epilogue)
     if not on_vector:
         return op_type, "AI_CORE", replace(cube, workspace_bytes=0), flops
     made = {name for node in group.nodes for name in node.outputs}
     extra = {name for node in on_vector for name in node.inputs if name and name not in made}
-    vector = vector_cost(
-        spec,
-        VectorWork(
-            out.count,
-            sum(traits_of(node).vector_cycles for node in on_vector),
-            out.elem_bytes,
-            # What the cube made comes by way of L2, and the rest of the operands from device memory.
-            out.size_bytes + sum(graph.tensors[name].size_bytes for name in extra),
-            out.size_bytes,
-            cached_bytes=out.size_bytes,
-            mix=_instructions(graph, on_vector),
-        ),
+    vector = VectorWork(
+        out.count,
+        sum(traits_of(node).vector_cycles for node in on_vector),
+        out.elem_bytes,
+        # The cube's result comes from L2, the other operands from device memory.
+        out.size_bytes + sum(graph.tensors[name].size_bytes for name in extra),
+        out.size_bytes,
+        cached_bytes=out.size_bytes,
+        mix=_instructions(graph, on_vector),
     )
-    return op_type, "MIX_AIC", mixed_cost(cube, vector), flops
+    return op_type, "MIX_AIC", mixed_cost(cube, vector_cost(spec, vector)), flops
 
 
 def _fixpipe_does(graph: Graph, node: Node) -> bool:
-    """Whether a node after a matrix op costs nothing: a bias per column, or an activation that fixpipe has."""
+    """Whether a node after a matrix op is free: a bias per column, or an activation of fixpipe."""
     if node.op_type in FIXPIPE_ACTIVATIONS:
         return True
     constants = [graph.tensors[name] for name in node.inputs if name in graph.constants]
@@ -228,7 +216,7 @@ def _fixpipe_does(graph: Graph, node: Node) -> bool:
 
 
 def _matrix_work(graph: Graph, node: Node) -> tuple[str, MatrixWork]:
-    """The matrix product that a Conv, ConvTranspose, Gemm or MatMul is."""
+    """Return a Conv, ConvTranspose, Gemm or MatMul as op type and matrix product."""
     place = INTEGER_MATRIX.get(node.op_type, 1)
     a, b = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[place]]
     out = graph.tensors[node.outputs[0]]

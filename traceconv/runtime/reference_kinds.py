@@ -1,7 +1,7 @@
-"""Small networks of the other kinds: a decoder, a detector, an LSTM, 8-bit integers, 16-bit floats.
+"""Small networks of other kinds: a decoder, a detector, an LSTM, 8-bit integers, 16-bit floats.
 
-Each has what its kind brings to a runtime: masks and norms written out in small ops, boxes whose number
-depends on what is seen, recurrence, Quantize and Dequantize between ops, half precision.
+Each exercises a runtime in its own way: masks and norms composed of small ops, a data-dependent number of boxes,
+recurrence, Quantize and Dequantize between ops, half precision.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from traceconv.runtime.reference_models import Builder, mini_transformer
 
 
 def mini_half() -> onnx.ModelProto:
-    """The transformer encoder in 16-bit floats."""
+    """Return the transformer encoder in 16-bit floats."""
     model = mini_transformer(layers=1)
     model.graph.name = "mini_half"
     for weight in model.graph.initializer:
@@ -28,7 +28,7 @@ def mini_half() -> onnx.ModelProto:
 
 
 def mini_lstm(steps: int = 20, width: int = 24, hidden: int = 32) -> onnx.ModelProto:
-    """A bidirectional LSTM over steps × 1 × width, then a dense layer for each step."""
+    """Return a bidirectional LSTM over steps × 1 × width, followed by a dense layer per step."""
     b = Builder()
     size = 1 / math.sqrt(hidden)
     w = b.weight("lstm.w", (2, 4 * hidden, width), size)
@@ -46,67 +46,55 @@ def mini_lstm(steps: int = 20, width: int = 24, hidden: int = 32) -> onnx.ModelP
 def mini_decoder(
     tokens: int = 32, memory: int = 16, width: int = 48, heads: int = 4, words: int = 96
 ) -> onnx.ModelProto:
-    """A decoder block over token ids: causal attention, attention to `memory`, GELU by tanh, norms in small ops."""
+    """Return a decoder block over token ids: causal and cross attention, GELU by tanh, norms in small ops."""
     b = Builder()
     head = width // heads
-    scale = b.constant("scale", np.array(1 / math.sqrt(head), np.float32))
+    scale = b.number("scale", 1 / math.sqrt(head))
     split = b.constant("split_heads", np.array([0, -1, heads, head], np.int64))
     join = b.constant("join_heads", np.array([0, -1, width], np.int64))
-    numbers = {
-        name: b.constant(name, np.array(value, np.float32))
-        for name, value in {
-            "eps": 1e-5, "two": 2.0, "three": 3.0, "cubic": 0.044715,
-            "root": math.sqrt(2 / math.pi), "one": 1.0, "half": 0.5,
-        }.items()
-    }  # fmt: skip
+    eps, two, three = b.number("eps", 1e-5), b.number("two", 2.0), b.number("three", 3.0)
+    cubic = b.number("cubic", 0.044715)
+    root, one, half = b.number("root", math.sqrt(2 / math.pi)), b.number("one", 1.0), b.number("half", 0.5)
     mask = np.triu(np.full((tokens, tokens), -1e4, np.float32), 1)
     causal = b.constant("causal_mask", mask.reshape(1, 1, tokens, tokens))
 
     def norm(scope: str, x: str) -> str:
         centred = b.node("Sub", scope, [x, b.node("ReduceMean", scope, [x], axes=[-1], keepdims=1)])
-        square = b.node("Pow", scope, [centred, numbers["two"]])
-        variance = b.node("ReduceMean", scope, [square], axes=[-1], keepdims=1)
-        root = b.node("Sqrt", scope, [b.node("Add", scope, [variance, numbers["eps"]])])
-        scaled = b.node(
-            "Mul", scope, [b.node("Div", scope, [centred, root]), b.weight(f"{scope}.g", (width,), 0.2, 1.0)]
-        )
+        variance = b.node("ReduceMean", scope, [b.node("Pow", scope, [centred, two])], axes=[-1], keepdims=1)
+        deviation = b.node("Sqrt", scope, [b.node("Add", scope, [variance, eps])])
+        scaled = b.node("Div", scope, [centred, deviation])
+        scaled = b.node("Mul", scope, [scaled, b.weight(f"{scope}.g", (width,), 0.2, 1.0)])
         return b.node("Add", scope, [scaled, b.weight(f"{scope}.b", (width,), 0.1)])
 
-    def dense(scope: str, x: str, n_in: int, n_out: int) -> str:
-        x = b.node("MatMul", scope, [x, b.weight(f"{scope}.weight", (n_in, n_out), math.sqrt(3.0 / n_in))])
-        return b.node("Add", scope, [x, b.weight(f"{scope}.bias", (n_out,), 0.1)])
-
     def attend(scope: str, x: str, other: str, mask_name: str | None) -> str:
-        def heads_first(name: str, source: str, order: list[int]) -> str:
-            parts = b.node("Reshape", f"{scope}/{name}", [dense(f"{scope}/{name}", source, width, width), split])
-            return b.node("Transpose", f"{scope}/{name}", [parts], perm=order)
+        def project(name: str, source: str, order: list[int]) -> str:
+            return b.heads_first(name, b.dense(name, source, width, width), split, order)
 
-        q = heads_first("q", x, [0, 2, 1, 3])
-        k = heads_first("k", other, [0, 2, 3, 1])
-        v = heads_first("v", other, [0, 2, 1, 3])
+        q = project(f"{scope}/q", x, [0, 2, 1, 3])
+        k = project(f"{scope}/k", other, [0, 2, 3, 1])
+        v = project(f"{scope}/v", other, [0, 2, 1, 3])
         scores = b.node("Mul", scope, [b.node("MatMul", f"{scope}/scores", [q, k]), scale])
         if mask_name is not None:
             scores = b.node("Add", scope, [scores, mask_name])
         y = b.node("MatMul", f"{scope}/context", [b.node("Softmax", scope, [scores], axis=-1), v])
         y = b.node("Reshape", scope, [b.node("Transpose", scope, [y], perm=[0, 2, 1, 3]), join])
-        return dense(f"{scope}/out", y, width, width)
+        return b.dense(f"{scope}/out", y, width, width)
 
     def gelu(scope: str, x: str) -> str:
-        cubic = b.node("Mul", scope, [b.node("Pow", scope, [x, numbers["three"]]), numbers["cubic"]])
-        inner = b.node("Mul", scope, [b.node("Add", scope, [x, cubic]), numbers["root"]])
-        gate = b.node("Add", scope, [b.node("Tanh", scope, [inner]), numbers["one"]])
-        return b.node("Mul", scope, [b.node("Mul", scope, [x, numbers["half"]]), gate])
+        bent = b.node("Mul", scope, [b.node("Pow", scope, [x, three]), cubic])
+        inner = b.node("Mul", scope, [b.node("Add", scope, [x, bent]), root])
+        gate = b.node("Add", scope, [b.node("Tanh", scope, [inner]), one])
+        return b.node("Mul", scope, [b.node("Mul", scope, [x, half]), gate])
 
     x = b.node("Gather", "embed", [b.weight("words", (words, width), 1.0), "ids"], axis=0)
     x = b.node("Add", "embed", [x, b.weight("positions", (1, tokens, width), 0.2)])
     y = norm("self_norm", x)
     x = b.node("Add", "self_residual", [attend("self", y, y, causal), x])
     x = b.node("Add", "cross_residual", [attend("cross", norm("cross_norm", x), "memory", None), x])
-    y = gelu("ffn/gelu", dense("ffn/up", norm("ffn_norm", x), width, 4 * width))
-    x = b.node("Add", "ffn_residual", [dense("ffn/down", y, 4 * width, width), x])
+    y = gelu("ffn/gelu", b.dense("ffn/up", norm("ffn_norm", x), width, 4 * width))
+    x = b.node("Add", "ffn_residual", [b.dense("ffn/down", y, 4 * width, width), x])
     x = b.node("MatMul", "logits", [norm("final_norm", x), b.weight("logits.weight", (width, words), 0.2)])
-    b.node("Identity", "output", [x])
-    b.nodes[-1].output[0] = "logits"
+    b.node("Identity", "output", [x], output="logits")
     return b.graph(
         "mini_decoder",
         {"ids": (TensorProto.INT64, [1, tokens]), "memory": (TensorProto.FLOAT, [1, memory, width])},
@@ -115,9 +103,9 @@ def mini_decoder(
 
 
 def mini_detector(classes: int = 3) -> onnx.ModelProto:
-    """A one-stage detector: convolutions with SiLU, a head for boxes and scores, suppression of what overlaps.
+    """Return a one-stage detector: convolutions with SiLU, a head for boxes and scores, non-maximum suppression.
 
-    How many boxes come out depends on the image.
+    The number of boxes depends on the image.
     """
     b = Builder()
 
@@ -130,7 +118,7 @@ def mini_detector(classes: int = 3) -> onnx.ModelProto:
     x = conv("stem", "image", 3, 12, 3, 2)
     x = conv("stage1", x, 12, 24, 3, 2)
     x = conv("stage2", x, 24, 24, 3, 2)
-    # Per cell: centre, width and height, then a score for each class.
+    # Per cell: centre, width and height, then a score per class.
     head = conv("head", x, 24, 4 + classes, 1, 1, act=False)
     cells = 8 * 8
     flat = b.node("Reshape", "decode", [head, b.constant("flat", np.array([1, 4 + classes, cells], np.int64))])
@@ -141,9 +129,7 @@ def mini_detector(classes: int = 3) -> onnx.ModelProto:
     grid = np.stack(np.meshgrid(np.arange(8), np.arange(8))).reshape(1, 2, cells).astype(np.float32) * 8 + 4
     offset = b.node("Tanh", "decode", [split.output[0]])
     centre = b.node("Add", "decode", [offset, b.constant("grid", grid)])
-    size = b.node(
-        "Mul", "decode", [b.node("Sigmoid", "decode/size", ["sizes_raw"]), b.constant("most", np.array(24, np.float32))]
-    )
+    size = b.node("Mul", "decode", [b.node("Sigmoid", "decode/size", ["sizes_raw"]), b.number("most", 24)])
     boxes = b.node("Concat", "decode", [centre, size], axis=1)
     boxes = b.node("Transpose", "decode", [boxes], perm=[0, 2, 1])
     scores = b.node("Sigmoid", "decode/scores", ["scores_raw"])
@@ -156,8 +142,7 @@ def mini_detector(classes: int = 3) -> onnx.ModelProto:
     which = b.node("Gather", "select", [chosen, b.constant("box_column", np.array(2, np.int64))], axis=1)
     found = b.node("Gather", "select", [boxes, which], axis=1)
     for source, name in ((chosen, "selected"), (found, "boxes")):
-        b.node("Identity", f"output/{name}", [source])
-        b.nodes[-1].output[0] = name
+        b.node("Identity", f"output/{name}", [source], output=name)
     return b.graph(
         "mini_detector",
         {"image": (TensorProto.FLOAT, [1, 3, 64, 64])},
@@ -166,30 +151,28 @@ def mini_detector(classes: int = 3) -> onnx.ModelProto:
 
 
 def mini_quantized() -> onnx.ModelProto:
-    """A residual network in 8-bit integers, as a quantiser writes it: Quantize and Dequantize around every op."""
+    """Return a residual network in 8-bit integers as quantisers write it: Quantize and Dequantize around every op."""
     b = Builder()
 
-    def step(scope: str, x: str, scale: float, zero: int) -> str:
-        """x as integers, and as floats again."""
+    def step(scope: str, x: str, scale: float, zero: int, output: str | None = None) -> str:
+        """Convert x to integers, and back to floats."""
         pair = [
-            b.constant(f"{scope}.scale{len(b.weights)}", np.array(scale, np.float32)),
+            b.number(f"{scope}.scale{len(b.weights)}", scale),
             b.constant(f"{scope}.zero{len(b.weights)}", np.array(zero, np.uint8)),
         ]
-        return b.node("DequantizeLinear", scope, [b.node("QuantizeLinear", scope, [x, *pair]), *pair])
+        return b.node("DequantizeLinear", scope, [b.node("QuantizeLinear", scope, [x, *pair]), *pair], output=output)
 
     def weight(scope: str, shape: tuple[int, ...], size: float) -> str:
-        """Integer weights with a scale for each output channel."""
-        b.weight(f"{scope}.float", shape, size)
-        values = numpy_helper.to_array(b.weights.pop())
+        """Return integer weights with a scale per output channel."""
+        values = b.values(shape, size)
         scales = np.abs(values).reshape(shape[0], -1).max(axis=1) / np.float32(127)
         whole = np.round(values / scales.reshape((-1,) + (1,) * (len(shape) - 1))).astype(np.int8)
-        names = [b.constant(f"{scope}.weight", whole), b.constant(f"{scope}.scale", scales.astype(np.float32))]
-        return b.node(
-            "DequantizeLinear",
-            f"{scope}/weight",
-            [*names, b.constant(f"{scope}.zero", np.zeros(shape[0], np.int8))],
-            axis=0,
-        )
+        names = [
+            b.constant(f"{scope}.weight", whole),
+            b.constant(f"{scope}.scale", scales.astype(np.float32)),
+            b.constant(f"{scope}.zero", np.zeros(shape[0], np.int8)),
+        ]
+        return b.node("DequantizeLinear", f"{scope}/weight", names, axis=0)
 
     def conv(scope: str, x: str, c_in: int, c_out: int, stride: int, *, relu: bool) -> str:
         w = weight(scope, (c_out, c_in, 3, 3), math.sqrt(6.0 / (c_in * 9)))
@@ -206,16 +189,13 @@ def mini_quantized() -> onnx.ModelProto:
     x = step("block", y, 0.06, 0)
     x = step("pool", b.node("GlobalAveragePool", "pool", [x]), 0.03, 0)
     x = step("flat", b.node("Flatten", "flat", [x]), 0.03, 0)
-    b.weight("fc.float", (16, 10), math.sqrt(3.0 / 16))
-    dense = numpy_helper.to_array(b.weights.pop())
     names = [
-        b.constant("fc.weight", np.round(dense * 127).astype(np.int8)),
-        b.constant("fc.scale", np.array(1 / 127, np.float32)),
+        b.constant("fc.weight", np.round(b.values((16, 10), math.sqrt(3.0 / 16)) * 127).astype(np.int8)),
+        b.number("fc.scale", 1 / 127),
         b.constant("fc.zero", np.array(0, np.int8)),
     ]
     x = b.node("MatMul", "fc", [x, b.node("DequantizeLinear", "fc/weight", names)])
-    step("output", x, 0.03, 128)
-    b.nodes[-1].output[0] = "output"
+    step("output", x, 0.03, 128, "output")
     return b.graph(
         "mini_quantized",
         {"input": (TensorProto.FLOAT, [1, 3, 32, 32])},

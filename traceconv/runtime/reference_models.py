@@ -1,8 +1,8 @@
-"""Two small networks made with `onnx.helper`: the same graph everywhere, with weights that vary.
+"""Two small networks built with `onnx.helper`, identical on every machine.
 
-Their structure is that of the real thing (residual blocks with batch normalisation; attention and
-a feed-forward network with GELU), small enough for samples and tests. Weights come from a counter
-hashed by integer arithmetic, so that no version of numpy can change them.
+They have the structure of real networks (residual blocks with batch normalisation; attention and a feed-forward network
+with GELU), but are small enough for samples and tests. Weights are integer hashes of a counter, so they do not depend
+on the version of numpy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IR_VERSION = 8
 
 
 class Builder:
-    """Collects nodes and weights of one graph; `scope` is the module path that node names begin with."""
+    """Collects nodes and weights of one graph; `scope` is the module path at the start of a node's name."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -27,18 +27,32 @@ class Builder:
         self._count = 0
         self._names: dict[str, int] = {}
 
-    def weight(self, name: str, shape: tuple[int, ...], scale: float, center: float = 0.0) -> str:
+    def values(self, shape: tuple[int, ...], scale: float, center: float = 0.0) -> NDArray[np.float32]:
+        """Return values that depend on the number of weights so far."""
         values = _uniform(len(self.weights), math.prod(shape)).reshape(shape) * scale + center
-        self.weights.append(numpy_helper.from_array(values.astype(np.float32), name))
-        return name
+        return values.astype(np.float32)
+
+    def weight(self, name: str, shape: tuple[int, ...], scale: float, center: float = 0.0) -> str:
+        return self.constant(name, self.values(shape, scale, center))
 
     def constant(self, name: str, values: NDArray[np.generic]) -> str:
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
-    def node(self, op_type: str, scope: str, inputs: list[str], **attributes: int | float | str | list[int]) -> str:
+    def number(self, name: str, value: float) -> str:
+        return self.constant(name, np.array(value, np.float32))
+
+    def node(
+        self,
+        op_type: str,
+        scope: str,
+        inputs: list[str],
+        *,
+        output: str | None = None,
+        **attributes: int | float | str | list[int],
+    ) -> str:
         self._count += 1
-        output = f"t{self._count}"
+        output = output or f"t{self._count}"
         name = f"/{scope}/{op_type}"
         repeated = self._names[name] = self._names.get(name, -1) + 1
         node = helper.make_node(op_type, inputs, [output], name=f"{name}_{repeated}" if repeated else name)
@@ -46,10 +60,18 @@ class Builder:
         self.nodes.append(node)
         return output
 
+    def dense(self, scope: str, x: str, n_in: int, n_out: int) -> str:
+        x = self.node("MatMul", scope, [x, self.weight(f"{scope}.weight", (n_in, n_out), math.sqrt(3.0 / n_in))])
+        return self.node("Add", scope, [x, self.weight(f"{scope}.bias", (n_out,), 0.1)])
+
+    def heads_first(self, scope: str, x: str, split: str, order: list[int]) -> str:
+        """Split the last axis into attention heads, and permute the axes."""
+        return self.node("Transpose", scope, [self.node("Reshape", scope, [x, split])], perm=order)
+
     def graph(
         self, name: str, inputs: dict[str, tuple[int, list[int]]], outputs: dict[str, tuple[int, list[int | str]]]
     ) -> onnx.ModelProto:
-        """The model; inputs and outputs are given as (element type, shape)."""
+        """Return the model; inputs and outputs are (element type, shape)."""
         graph = helper.make_graph(
             self.nodes,
             name,
@@ -63,7 +85,7 @@ class Builder:
         return model
 
     def model(self, name: str, inputs: dict[str, list[int]], result: str, shape: list[int]) -> onnx.ModelProto:
-        self.nodes.append(helper.make_node("Identity", [result], ["output"], name="/output/Identity"))
+        self.node("Identity", "output", [result], output="output")
         return self.graph(
             name,
             {key: (TensorProto.FLOAT, extents) for key, extents in inputs.items()},
@@ -72,7 +94,7 @@ class Builder:
 
 
 def _uniform(stream: int, count: int) -> NDArray[np.float64]:
-    """`count` numbers in [-1, 1): the splitmix64 finaliser over a counter (Steele, Lea, Flood 2014)."""
+    """Return `count` numbers in [-1, 1): the splitmix64 finaliser over a counter (Steele, Lea, Flood 2014)."""
     state = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 32)
     state *= np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -83,7 +105,7 @@ def _uniform(stream: int, count: int) -> NDArray[np.float64]:
 
 
 def mini_resnet() -> onnx.ModelProto:
-    """A residual network: stem, four blocks in two stages, pooled, one dense layer; input 1×3×64×64."""
+    """Return a residual network: stem, four blocks in two stages, pooling, a dense layer; input 1×3×64×64."""
     b = Builder()
 
     def conv(scope: str, x: str, c_in: int, c_out: int, k: int, stride: int, relu: bool) -> str:
@@ -121,48 +143,41 @@ def mini_resnet() -> onnx.ModelProto:
 
 
 def mini_transformer(layers: int = 2, tokens: int = 64, width: int = 64, heads: int = 4) -> onnx.ModelProto:
-    """Pre-norm transformer encoder blocks with GELU written out with Erf; input 1×tokens×width."""
+    """Return pre-norm transformer encoder blocks, with GELU composed of Erf; input 1×tokens×width."""
     b = Builder()
     head = width // heads
     split = b.constant("split_heads", np.array([0, tokens, heads, head], np.int64))
     join = b.constant("join_heads", np.array([0, tokens, width], np.int64))
-    scale = b.constant("scale", np.array(math.sqrt(head), np.float32))
-    root2 = b.constant("root2", np.array(math.sqrt(2.0), np.float32))
-    one = b.constant("one", np.array(1.0, np.float32))
-    half = b.constant("half", np.array(0.5, np.float32))
+    scale = b.number("scale", math.sqrt(head))
+    root2, one, half = b.number("root2", math.sqrt(2.0)), b.number("one", 1.0), b.number("half", 0.5)
 
     def norm(scope: str, x: str) -> str:
         pair = [b.weight(f"{scope}.weight", (width,), 0.25, 1.0), b.weight(f"{scope}.bias", (width,), 0.1)]
         return b.node("LayerNormalization", scope, [x, *pair], axis=-1, epsilon=1e-5)
 
-    def dense(scope: str, x: str, n_in: int, n_out: int) -> str:
-        w = b.weight(f"{scope}.weight", (n_in, n_out), math.sqrt(3.0 / n_in))
-        x = b.node("MatMul", scope, [x, w])
-        return b.node("Add", scope, [x, b.weight(f"{scope}.bias", (n_out,), 0.1)])
-
-    def heads_first(scope: str, x: str, order: list[int]) -> str:
-        return b.node("Transpose", scope, [b.node("Reshape", scope, [x, split])], perm=order)
+    def project(scope: str, x: str, order: list[int]) -> str:
+        return b.heads_first(scope, b.dense(scope, x, width, width), split, order)
 
     x = "input"
     for layer in range(layers):
         s = f"layer{layer}"
         y = norm(f"{s}/attention_norm", x)
-        q = heads_first(f"{s}/attention/q", dense(f"{s}/attention/q", y, width, width), [0, 2, 1, 3])
-        k = heads_first(f"{s}/attention/k", dense(f"{s}/attention/k", y, width, width), [0, 2, 3, 1])
-        v = heads_first(f"{s}/attention/v", dense(f"{s}/attention/v", y, width, width), [0, 2, 1, 3])
+        q = project(f"{s}/attention/q", y, [0, 2, 1, 3])
+        k = project(f"{s}/attention/k", y, [0, 2, 3, 1])
+        v = project(f"{s}/attention/v", y, [0, 2, 1, 3])
         scores = b.node("Div", f"{s}/attention", [b.node("MatMul", f"{s}/attention/scores", [q, k]), scale])
         weights = b.node("Softmax", f"{s}/attention", [scores], axis=-1)
         y = b.node("MatMul", f"{s}/attention/context", [weights, v])
         y = b.node("Transpose", f"{s}/attention", [y], perm=[0, 2, 1, 3])
         y = b.node("Reshape", f"{s}/attention", [y, join])
-        y = dense(f"{s}/attention/out", y, width, width)
+        y = b.dense(f"{s}/attention/out", y, width, width)
         x = b.node("Add", f"{s}/attention_residual", [y, x])
         y = norm(f"{s}/ffn_norm", x)
-        y = dense(f"{s}/ffn/up", y, width, 4 * width)
+        y = b.dense(f"{s}/ffn/up", y, width, 4 * width)
         g = b.node("Erf", f"{s}/ffn/gelu", [b.node("Div", f"{s}/ffn/gelu", [y, root2])])
         g = b.node("Add", f"{s}/ffn/gelu", [g, one])
         g = b.node("Mul", f"{s}/ffn/gelu", [b.node("Mul", f"{s}/ffn/gelu", [y, g]), half])
-        y = dense(f"{s}/ffn/down", g, 4 * width, width)
+        y = b.dense(f"{s}/ffn/down", g, 4 * width, width)
         x = b.node("Add", f"{s}/ffn_residual", [y, x])
     x = norm("final_norm", x)
     return b.model("mini_transformer", {"input": [1, tokens, width]}, x, [1, tokens, width])
