@@ -1,11 +1,11 @@
-"""The device's time: streams of tasks that share cores and bandwidth, as an exact simulation in whole ticks.
+"""The device's time: an exact simulation, in integer ticks, of streams of tasks that share cores and bandwidth.
 
-A stream runs its tasks one after another. Tasks of several streams run side by side, and where they together
-ask for more of something (device memory, L2, cores, the link to the host) than there is, each gets its
-share of it and takes that much longer. `docs/explanation/cost-model.md` has the rules.
+A stream runs its tasks one after another. Tasks of several streams run concurrently. If together they need more of a
+resource (device memory, L2, cores, the link to the host) than exists, each gets a share and takes that much longer.
+`docs/explanation/cost-model.md` has the rules.
 
-How long a task takes depends on what comes after it, so nothing is known when it is submitted: `run_until`
-moves the device's time on, no further than the host has waited. What is submitted later arrives later.
+A task's duration depends on later tasks too, so it is unknown when the task is submitted: `run_until` advances the
+device's time, no further than the host has waited.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.cost import ceil_div
 from traceconv.runtime.spec import DeviceSpec
 
-#: What tasks share.
+#: Resources that tasks share.
 RESOURCES = ("hbm", "l2", "cube", "vector", "cpu", "link_in", "link_out")
 HBM, L2, CUBE, VECTOR, CPU, LINK_IN, LINK_OUT = range(len(RESOURCES))
 
-#: Duration of recording an event, and of going on after one.
+#: Duration of recording an event, and of continuing after one.
 EVENT_TICKS = 2
-#: Bandwidths are whole numbers of bytes in this many ticks.
+#: Bandwidths are integer numbers of bytes in this many ticks.
 BANDWIDTH_TICKS = 1 << 16
-#: The speed of a task that gets all it asks for.
+#: The speed of a task that gets all that it needs.
 _FULL = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How long a task takes alone, and (resource, amount) of what it needs meanwhile.
+    """A task's duration when alone, and the (resource, amount) that it needs meanwhile.
 
-    Amounts are bytes in `BANDWIDTH_TICKS` of hbm and l2, cores, and 1 of a link.
+    Amounts are bytes in `BANDWIDTH_TICKS` for hbm and l2, numbers of cores, and 1 for a link.
     """
 
     ticks: int
@@ -47,9 +47,9 @@ EVENT = Work(EVENT_TICKS)
 
 @dataclass(slots=True, eq=False)
 class Meeting:
-    """A collective of several devices: its tasks move data from when the last of them has started.
+    """A collective of several devices: its tasks move data once all `expected` ones have started.
 
-    `expected`: how many there are; `latest_ns`: host clock when the latest so far started.
+    `latest_ns`: host clock at the latest start so far.
     """
 
     expected: int
@@ -57,25 +57,25 @@ class Meeting:
     latest_ns: int = 0
 
     def arrive(self, host_ns: int) -> None:
-        """One of the tasks has started."""
+        """Note the start of one of the tasks."""
         self.arrived += 1
         self.latest_ns = max(self.latest_ns, host_ns)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all are there."""
+        """Whether all tasks have started."""
         return self.arrived >= self.expected
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A task on a stream; `start` and `end`, in ticks, are None until the device is there.
+    """A task on a stream; `start` and `end`, in ticks, are None until the device gets there.
 
-    arrival   tick at which the device has it
-    previous  the task before it on its stream
-    event     the event that it waits for, for a wait
-    done      is told when the device has done it; `note`: what that wants to know, in whatever form
-    meeting   the tasks of other devices that it waits for, for a collective; `begin`: tick since which it moves data
+    arrival   tick at which the device receives it
+    previous  the previous task on its stream, until the task is done
+    event     the event that a wait waits for
+    done      called when the device has finished it; `note` is for its use
+    meeting   where a collective waits for the tasks of other devices; `begin`: tick at which it begins to move data
     """
 
     task_id: int
@@ -94,14 +94,14 @@ class Task:
 
     @property
     def span(self) -> tuple[int, int]:
-        """(start, end) of a task that is done."""
+        """(start, end) of a finished task."""
         assert self.start is not None and self.end is not None
         return self.start, self.end
 
 
 @dataclass(slots=True)
 class _Running:
-    """A task under way: what is left of it, in ticks · `_FULL`, and how fast that becomes less."""
+    """A running task: its remaining work, in ticks · `_FULL`, and its speed."""
 
     task: Task
     left: int
@@ -109,20 +109,20 @@ class _Running:
 
 
 def capacities(spec: DeviceSpec) -> tuple[int, ...]:
-    """How much there is of each of `RESOURCES`."""
+    """Return the capacity of each of `RESOURCES`."""
     hbm = spec.hbm_bytes_per_s * spec.hbm_efficiency_percent * BANDWIDTH_TICKS // (100 * spec.clock_hz)
     l2 = spec.l2_bytes_per_cycle * spec.core_clock_hz * BANDWIDTH_TICKS // spec.clock_hz
     return hbm, l2, spec.cube_cores, spec.vector_cores, spec.cpu_cores, 1, 1
 
 
 def bandwidth(size_bytes: int, ticks: int) -> int:
-    """Amount of hbm or l2 that moving so many bytes in so many ticks needs, evenly."""
+    """Return the amount of hbm or l2 needed to move bytes evenly within some ticks."""
     return ceil_div(size_bytes * BANDWIDTH_TICKS, max(1, ticks))
 
 
 @dataclass(slots=True)
 class Device:
-    """A device. Tasks are submitted by one thread at a time, and never while its time moves on."""
+    """A device. Only one thread at a time may submit tasks, and not while time advances."""
 
     spec: DeviceSpec
     clock: DeviceClock
@@ -148,10 +148,11 @@ class Device:
         meeting: Meeting | None = None,
         done: Callable[[Task], None] | None = None,
     ) -> Task:
-        """A task that the host hands over at `host_ns`: it starts once it is there and the stream is free.
+        """Submit a task at `host_ns`. It starts once it has arrived and the stream is free.
 
-        `event`: holds the stream until that task is done, then goes on to its own work. `meeting`: the same until
-        all its tasks have started, on other devices; `run_together` moves them on. `done` is told when it ends.
+        event    a task that must finish before this one does its own work
+        meeting  the tasks on other devices that must start before it does; `run_together` advances them
+        done     called when it ends
         """
         self._count += 1
         arrival = max(self.now, self.clock.ticks_after(host_ns + self.spec.launch_latency_ns))
@@ -162,25 +163,25 @@ class Device:
         return task
 
     def done_ns(self, task: Task) -> int:
-        """Host clock at which the host sees that a task is done; the device's time moves on until then."""
+        """Advance to the end of a task; return the host clock at which the host notices it."""
         self.run_until(task)
         return self.clock.ns_at(task.span[1]) + self.spec.completion_latency_ns
 
     def run_until(self, task: Task) -> None:
-        """Moves the device's time on to the end of a task, no further."""
+        """Advance to the end of a task, no further."""
         while task.end is None:
             if not self.step():
-                raise AssertionError(f"task {task.task_id} waits for ever")
+                raise AssertionError(f"task {task.task_id} is deadlocked")
 
     def run_all(self) -> None:
-        """Moves on until all that was submitted is done."""
+        """Advance until everything that was submitted is done."""
         while self.step():
             pass
 
-    # One moment to the next
+    # Simulation steps
 
     def next_moment(self) -> int | None:
-        """Tick of the next start or end of a task; None when there is none, or it depends on other devices."""
+        """Return the tick of the next start or end of a task; None if there is none, or other devices determine it."""
         for running in self._running.values():
             task = running.task
             if task.meeting is not None and task.begin is None and task.meeting.is_complete:
@@ -190,7 +191,7 @@ class Device:
         return max(self.now, min(moments)) if moments else None
 
     def step(self) -> bool:
-        """Moves on to the next moment at which a task ends or starts; False when there is none."""
+        """Advance to the next start or end of a task; return False if there is none."""
         moment = self.next_moment()
         if moment is None:
             return False
@@ -214,17 +215,17 @@ class Device:
         return task.arrival if free is None else max(task.arrival, free + self.spec.dispatch_gap_ticks)
 
     def _is_held(self, task: Task) -> bool:
-        """Whether a task that has started waits: for an event, or for those that it meets."""
+        """Whether a started task waits for an event or a meeting."""
         if task.meeting is not None:
             return task.begin is None or task.begin > self.now
         return task.event is not None and task.event.end is None
 
     def _changes(self, running: _Running) -> int | None:
-        """When it ends, or begins to move data, if nothing changes before; None while it is held by another."""
+        """Return when it ends or begins to move data, if nothing changes before; None while it is held."""
         return running.task.begin if self._is_held(running.task) else self._ends(running)
 
     def _ends(self, running: _Running) -> int | None:
-        """When it ends if nothing changes before; None for one that is held."""
+        """Return when it ends, if nothing changes before; None while it is held."""
         return None if self._is_held(running.task) else self.now + ceil_div(running.left, running.speed)
 
     def _advance(self, ticks: int) -> None:
@@ -244,11 +245,11 @@ class Device:
         self._free_at[task.stream_id] = self.now
         if task.done is not None:
             task.done(task)
-        # What came before it is over too: without this each task would keep all those before it alive.
+        # Otherwise each task would keep all earlier ones alive.
         task.done = task.previous = None
 
     def _share(self) -> None:
-        """Gives each running task its speed: the least share that it gets of anything it asks for."""
+        """Set the speed of each running task: the smallest share that it gets of any resource."""
         if len(self._running) == 1:
             for alone in self._running.values():
                 alone.speed = _FULL
@@ -272,9 +273,9 @@ class Device:
 
 
 def run_together(waits: Sequence[tuple[Device, Task]]) -> None:
-    """Moves devices on, whichever is first by the host clock, until each has done its task and none goes further.
+    """Advance devices, always the earliest by the host clock, until each has finished its task, and no further.
 
-    So a collective finds its devices at one time, though each has a clock of its own.
+    So the devices of a collective are at the same time, though each has a clock of its own.
     """
     while True:
         due = []
@@ -287,4 +288,4 @@ def run_together(waits: Sequence[tuple[Device, Task]]) -> None:
         waits[min(due)[1]][0].step()
     stuck = [task.task_id for _, task in waits if task.end is None]
     if stuck:
-        raise AssertionError(f"tasks {stuck} wait for ever")
+        raise AssertionError(f"tasks {stuck} are deadlocked")

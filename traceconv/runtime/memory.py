@@ -1,4 +1,4 @@
-"""The device's memory: segments from the device, blocks out of them by best fit, freed blocks kept for reuse."""
+"""The device's memory: segments reserved from the device, with blocks allocated by best fit and reused."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from traceconv.runtime.cost import ceil_div
 _ALIGN_BYTES = 512
 _SEGMENT_BYTES = 2 << 20
 _BASE_ADDRESS = 0x1000_0000_0000
-#: Between segments, so that addresses out of bounds hit none.
+#: Between segments, so that addresses out of bounds are in none.
 _GAP_BYTES = 2 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A range of a segment; `previous` and `next` are its neighbours there. `block_id` is 0 while it is free."""
+    """A range of a segment, with its neighbours there. `block_id` is 0 while it is free."""
 
     pool: str
     address: int
@@ -32,7 +32,7 @@ class Block:
 
 
 class MemoryEvent(NamedTuple):
-    """What the allocator did: `event` alloc or free, `kind` block or segment; totals are those after it."""
+    """An alloc or free (`event`) of a block or segment (`kind`), with the totals after it."""
 
     host_ns: int
     event: str
@@ -52,10 +52,10 @@ _new_tuple = tuple.__new__
 
 
 class Allocator:
-    """Arena allocator over the memory of one device. Every change is told to `log`.
+    """Arena allocator over the memory of one device. Passes every change to `log`.
 
     ids     numbers blocks and segments: one source for all devices of a capture
-    wanted  whether `log` is to be told now; None: always
+    wanted  returns whether changes are logged at present; None: always
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Allocator:
     def alloc(
         self, size_bytes: int, *, pool: str, purpose: str, tensor: str | None, op: int | None, now_ns: int
     ) -> Block:
-        """A block of at least `size_bytes`, the smallest free one that fits, else out of a new segment.
+        """Return the smallest free block of at least `size_bytes`, or one in a new segment.
 
         Raises ModelError when the device has no more memory.
         """
         size = max(1, ceil_div(size_bytes, _ALIGN_BYTES)) * _ALIGN_BYTES
         fitting = [block for block in self._free.setdefault(pool, []) if block.size_bytes >= size]
         if fitting:
-            block = fitting[0] if len(fitting) == 1 else min(fitting, key=lambda b: (b.size_bytes, b.address))
+            block = min(fitting, key=lambda b: (b.size_bytes, b.address))
             self._free[pool].remove(block)
         else:
             block = self._reserve(size, pool, now_ns)
@@ -95,30 +95,29 @@ class Allocator:
                 block.next.previous = rest
             block.next, block.size_bytes = rest, size
             self._free[pool].append(rest)
-        block.block_id = self._take_id()
+        block.block_id = next(self._ids)
         block.purpose, block.tensor = purpose, tensor
         self.used_bytes += size
-        self._tell(now_ns, "alloc", "block", block.block_id, block.address, size, pool, purpose, tensor, op)
+        self._log_event(now_ns, "alloc", "block", block.block_id, block, size, purpose, tensor, op)
         return block
 
     def free(self, block: Block, now_ns: int) -> None:
-        """Gives a block back; it joins free neighbours and waits for the next alloc of its pool."""
+        """Free a block: it merges with free neighbours and is available to its pool."""
         block_id, block.block_id = block.block_id, 0
         self.used_bytes -= block.size_bytes
-        self._tell(now_ns, "free", "block", block_id, block.address, block.size_bytes, block.pool)
+        self._log_event(now_ns, "free", "block", block_id, block, block.size_bytes)
         free = self._free[block.pool]
-        for neighbour in (block.previous, block.next):
-            if neighbour is not None and neighbour.block_id == 0:
-                free.remove(neighbour)
         if block.next is not None and block.next.block_id == 0:
+            free.remove(block.next)
             self._absorb(block, block.next)
         if block.previous is not None and block.previous.block_id == 0:
-            block, absorbed = block.previous, block
-            self._absorb(block, absorbed)
+            free.remove(block.previous)
+            self._absorb(block.previous, block)
+            block = block.previous
         free.append(block)
 
     def held(self, now_ns: int) -> Iterator[MemoryEvent]:
-        """All that is allocated now, as if it were at `now_ns`: for a log that begins in the midst of things."""
+        """Yield everything that is allocated, as allocations at `now_ns`: for a log that begins now."""
         used = reserved = 0
         for segment_id, first, size in self._segments:
             reserved += size
@@ -137,12 +136,11 @@ class Allocator:
                 block = block.next
 
     def release(self, now_ns: int) -> None:
-        """Returns every segment to the device; no block may be in use."""
-        if self.used_bytes:
-            raise AssertionError(f"{self.used_bytes} bytes are still in use")
+        """Return every segment to the device; no block may be in use."""
+        assert not self.used_bytes, f"{self.used_bytes} bytes are still in use"
         for segment_id, block, size in self._segments:
             self.reserved_bytes -= size
-            self._tell(now_ns, "free", "segment", segment_id, block.address, size, block.pool)
+            self._log_event(now_ns, "free", "segment", segment_id, block, size)
         self._segments.clear()
         self._free.clear()
 
@@ -156,9 +154,9 @@ class Allocator:
         block = Block(pool, self._next_address, total)
         self._next_address += total + _GAP_BYTES
         self.reserved_bytes += total
-        segment_id = self._take_id()
+        segment_id = next(self._ids)
         self._segments.append((segment_id, block, total))
-        self._tell(now_ns, "alloc", "segment", segment_id, block.address, total, pool)
+        self._log_event(now_ns, "alloc", "segment", segment_id, block, total)
         return block
 
     @staticmethod
@@ -168,24 +166,20 @@ class Allocator:
         if following.next is not None:
             following.next.previous = block
 
-    def _take_id(self) -> int:
-        return next(self._ids)
-
-    def _tell(
+    def _log_event(
         self,
         now_ns: int,
         event: str,
         kind: str,
-        block_id: int,
-        address: int,
+        number: int,
+        block: Block,
         size: int,
-        pool: str,
         purpose: str = "allocator",
         tensor: str | None = None,
         op: int | None = None,
     ) -> None:
         if self._wanted is None or self._wanted():
             used, reserved = self.used_bytes, self.reserved_bytes
-            # As MemoryEvent(…) does it, without a call in Python: this is done twice an op.
-            values = now_ns, event, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op
+            # As MemoryEvent(…), without a Python call: this happens twice per op.
+            values = now_ns, event, kind, number, block.address, size, used, reserved, block.pool, purpose, tensor, op
             self._log(_new_tuple(MemoryEvent, values))
