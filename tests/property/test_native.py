@@ -239,7 +239,7 @@ def test_samples_of_counters(events: list[dict[str, str] | str]) -> None:
     assert fast.events.tolist() == slow.events.tolist()
     assert list(fast.series) == list(slow.series)
     assert fast.values.tobytes() == slow.values.tobytes()
-    assert fast.wholes.to_pylist() == slow.wholes.to_pylist()
+    assert fast.integers.to_pylist() == slow.integers.to_pylist()
     assert fast.bad == slow.bad
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec import Raw
 
 from traceconv.events.trace import EventColumns, Extras, coded, join_columns
@@ -15,24 +14,20 @@ def plain(said: dict[str, Raw] | None) -> dict[str, bytes] | None:
 
 
 def test_what_goes_in_comes_out() -> None:
-    extras = Extras.made_of(SAID)
+    extras = Extras.of_events(SAID)
     assert extras is not None
     assert [plain(one) for one in extras] == [plain(one) for one in SAID]
-    assert [plain(extras[place]) for place in range(len(extras))] == [plain(one) for one in SAID]
-    assert [plain(one) for one in extras[1:3]] == [plain(one) for one in SAID[1:3]]
     assert extras.has_any().tolist() == [False, True, False, True]
     assert (extras.of("sf"), extras.of("cname"), extras.of("id2")) == ({1: b"7", 3: b"8"}, {1: b'"good"'}, {})
-    with pytest.raises(IndexError):
-        extras[4]
 
 
 def test_nothing_is_none() -> None:
-    assert Extras.made_of([None, {}]) is None
+    assert Extras.of_events([None, {}]) is None
 
 
 def test_batches_are_joined() -> None:
     def columns(said: list[dict[str, Raw] | None]) -> EventColumns:
-        return EventColumns(len(said), {"ph": coded(["X"] * len(said))}, {}, Extras.made_of(said))
+        return EventColumns(len(said), {"ph": coded(["X"] * len(said))}, {}, Extras.of_events(said))
 
     joined = join_columns([columns([None]), columns(SAID), columns([{"bind_id": Raw(b"1"), "sf": Raw(b"9")}])])
     assert joined.extra is not None

@@ -160,7 +160,7 @@ def test_an_export_of_ours_has_its_blocks_once(tmp_path: Path) -> None:
     [
         ('name = "[memory]"', "memory: size_bytes is missing"),
         ('nme = "x"', "memory: unknown key 'nme'. Did you mean 'name'"),
-        ("name = 1\nsize_bytes = 2", "memory: name takes a text"),
+        ("name = 1\nsize_bytes = 2", "memory: name must be a string"),
     ],
 )
 def test_rules_that_describe_no_markers_are_refused(text: str, message: str) -> None:

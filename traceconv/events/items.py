@@ -1,12 +1,12 @@
-"""Where a JSON document has its items, and the meaning of their keys: the `[items]` section of a rule file."""
+"""Items of a JSON document and the meaning of their keys: the `[items]` section of a rule file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Nanoseconds of each unit that a rule file may name.
+#: Nanoseconds per unit.
 UNITS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
-#: The key under which a document that was read by such a section names it, among the run's options.
+#: Key in the run's options that names the section a document was read with.
 ITEMS_KEY = "json_items"
 
 
@@ -15,9 +15,9 @@ class Items:
     """One section. Keys of an item may be nested: `time.begin`.
 
     prefix         in ijson's notation: `result.kernels.item`; `item` is each element of an array
-    unit           of start and end, and of the duration, unless it has a unit of its own
-    end, duration  one of the two
-    args           the keys that are kept in args; None: all that are not used otherwise
+    unit           of start and end, and of the duration unless that has its own
+    end, duration  exactly one of the two
+    args           the keys to keep in args; None: all that are not used otherwise
     """
 
     prefix: str

@@ -1,4 +1,4 @@
-"""The batch types that every reader yields: decoded events that still have their source's clock and ids."""
+"""Batches of decoded raw log events, with their source's clock and IDs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from traceconv.schema.dtypes import RecordArray
 
-#: An event's id is source_id × 2**ORDINAL_BITS + its ordinal in that source.
+#: An event's ID is source_id × 2**ORDINAL_BITS + its ordinal in that source.
 ORDINAL_BITS = 40
 
 
@@ -18,8 +18,8 @@ class EventBatch:
     """Events of one kind in the order of their source.
 
     kind       name of the record type, such as "api"
-    device_id  device whose log they are from; None for the host's
-    ids        int64, one an event; rising
+    device_id  device whose log they are from; None for the host
+    ids        int64, one per event; rising
     records    structured array with the fields of the record's schema; str fields are dictionary hashes
     """
 

@@ -1,4 +1,4 @@
-"""Events of trace JSON as they stand in the text: what the reader yields and the normaliser takes."""
+"""Batches of trace events, undecoded as far as possible: what readers yield and the normaliser takes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow as pa
 from msgspec import Raw
 from numpy.typing import NDArray
 
-#: A number or a name; None when the key is not there.
+#: A number or a name; None for a missing key.
 Label: TypeAlias = int | float | str | None
 
-#: In a column of durations as whole numbers: one that 64 bits can't hold.
+#: In an integer column of durations: one that exceeds 64 bits.
 TOO_LONG = -(2**63)
-#: The text of a value that is not there.
+#: The text of a missing value.
 ABSENT = Raw(b"")
 
 LABEL_FIELDS = ("name", "ph", "cat", "pid", "tid", "bp", "s", "scope")
@@ -28,7 +28,7 @@ _ELEMENTS = msgspec.json.Decoder(list[Raw])
 
 
 class Coded(Sequence[Any]):
-    """A column of which each distinct value is kept once.
+    """A column that stores each distinct value once.
 
     codes     int32: the place of each row's value in `distinct`
     distinct  values; some may be in no row
@@ -40,7 +40,7 @@ class Coded(Sequence[Any]):
         self.codes = codes
         self.distinct = distinct
         self._texts: pa.Array | None = None
-        self._none: NDArray[np.bool_] | None = None
+        self._none = np.zeros(0, np.bool_)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -60,24 +60,22 @@ class Coded(Sequence[Any]):
         return map(self.distinct.__getitem__, self.codes.tolist())
 
     def take(self, places: NDArray[np.intp]) -> Coded:
-        """The same column of some rows."""
+        """Return the column for some rows."""
         return Coded(self.codes[places], self.distinct)
 
     def counts(self) -> list[int]:
-        """How many rows each distinct value has."""
+        """Count the rows of each distinct value."""
         found: list[int] = np.bincount(self.codes, minlength=len(self.distinct)).tolist()
         return found
 
     def text(self, places: NDArray[np.intp]) -> pa.DictionaryArray:
-        """A text column of some rows."""
+        """Return a text column of some rows."""
         if self._texts is None:
-            # Texts of a dictionary are not null: Arrow could not put it together with others.
+            # Arrow can't combine dictionaries that contain NULL.
             self._texts = pa.array(["" if value is None else value for value in self.distinct], pa.string())
-            self._none = (
-                np.array([value is None for value in self.distinct], np.bool_) if None in self.distinct else None
-            )
+            self._none = np.array([value is None for value in self.distinct], np.bool_)
         codes, texts = self.codes[places], self._texts
-        null = None if self._none is None else self._none[codes]
+        null = self._none[codes] if self._none.any() else None
         if len(texts) > len(codes) // 4:  # many of them may be in other rows only
             used, places_in_used = np.unique(codes, return_inverse=True)
             codes, texts = places_in_used.astype(np.int32), texts.take(pa.array(used))
@@ -85,23 +83,22 @@ class Coded(Sequence[Any]):
 
 
 def coded(values: Sequence[Any], *, typed: bool = False) -> Coded:
-    """A column of hashable values, coded. `typed`: 1, 1.0 and true are three values, not one."""
+    """Return a coded column of hashable values. `typed`: 1, 1.0 and true are different values."""
     if isinstance(values, Coded):
         return values
     keys = list(zip(map(type, values), values, strict=True)) if typed else values
     known = {key: code for code, key in enumerate(dict.fromkeys(keys))}
     if len(keys) > 1:
         found = itemgetter(*keys)(known)  # twice as fast as any loop
-        codes = (
-            np.frombuffer(bytes(found), np.uint8).astype(np.int32) if len(known) <= 256 else np.array(found, np.int32)
-        )
+        few = len(known) <= 256
+        codes = np.frombuffer(bytes(found), np.uint8).astype(np.int32) if few else np.array(found, np.int32)
     else:
         codes = np.zeros(len(keys), np.int32)
     return Coded(codes, [key[1] for key in known] if typed else list(known))
 
 
 def join_coded(parts: Sequence[Coded]) -> Coded:
-    """The rows of all parts, one after another."""
+    """Concatenate coded columns."""
     known: dict[tuple[type, Any], int] = {}
     codes = []
     for part in parts:
@@ -110,10 +107,10 @@ def join_coded(parts: Sequence[Coded]) -> Coded:
     return Coded(np.concatenate(codes), [value for _, value in known])
 
 
-class Extras(Sequence["dict[str, Raw] | None"]):
-    """What keys that are no fields say: of each event the text of their values by key, or None.
+class Extras:
+    """The values of keys that are not fields, by event and key. Iterates over the events: key → JSON text, or None.
 
-    events  int64, rising: whose each value is
+    events  int64, rising: the event of each value
     codes   int32: the place of its key in `keys`
     texts   binary array: the values
     """
@@ -130,49 +127,30 @@ class Extras(Sequence["dict[str, Raw] | None"]):
         self.texts = texts
 
     @classmethod
-    def made_of(cls, said: Sequence[Mapping[str, Raw] | None]) -> Extras | None:
-        """The same of values event by event; None when there are none."""
-        each = [(event, key, text) for event, one in enumerate(said) if one for key, text in one.items()]
+    def of_events(cls, given: Sequence[Mapping[str, Raw] | None]) -> Extras | None:
+        """Return the same for values event by event; None if there are no values."""
+        each = [(event, key, text) for event, one in enumerate(given) if one for key, text in one.items()]
         if not each:
             return None
         events, keys, texts = zip(*each, strict=True)
         column = coded(keys)
-        return cls(len(said), np.array(events, np.int64), column.codes, column.distinct, binary_column(texts))
-
-    def __len__(self) -> int:
-        return self._event_count
-
-    @overload
-    def __getitem__(self, place: int) -> dict[str, Raw] | None: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[dict[str, Raw] | None]: ...
-
-    def __getitem__(self, place: int | slice) -> Any:
-        if isinstance(place, slice):
-            return [*self][place]
-        if not 0 <= place < self._event_count:
-            raise IndexError(place)
-        first, last = np.searchsorted(self.events, (place, place + 1)).tolist()
-        texts = self.texts.slice(first, last - first).to_pylist()
-        codes = self.codes[first:last].tolist()
-        return {self.keys[code]: Raw(text) for code, text in zip(codes, texts, strict=True)} or None
+        return cls(len(given), np.array(events, np.int64), column.codes, column.distinct, binary_column(texts))
 
     def __iter__(self) -> Iterator[dict[str, Raw] | None]:
         found: list[dict[str, Raw] | None] = [None] * self._event_count
         for event, code, text in zip(self.events.tolist(), self.codes.tolist(), self.texts.to_pylist(), strict=True):
-            said = found[event] = found[event] or {}
-            said[self.keys[code]] = Raw(text)
+            values = found[event] = found[event] or {}
+            values[self.keys[code]] = Raw(text)
         return iter(found)
 
     def has_any(self) -> NDArray[np.bool_]:
-        """Of each event whether there is something."""
+        """Return which events have any value."""
         found = np.zeros(self._event_count, np.bool_)
         found[self.events] = True
         return found
 
     def of(self, key: str) -> dict[int, bytes]:
-        """Event → what it says of a key."""
+        """Return the values of a key, by event."""
         if key not in self.keys:
             return {}
         own = np.flatnonzero(self.codes == self.keys.index(key))
@@ -180,17 +158,17 @@ class Extras(Sequence["dict[str, Raw] | None"]):
 
 
 class NamedTrack(NamedTuple):
-    """Stands in the place of a tid: a track that is no thread. `kind`: as in the table track; `key`: the source's."""
+    """Used instead of a tid: a track that is not a thread. `kind`: as in table track; `key`: the source's."""
 
     kind: str
     key: str
 
 
 class TrackName(NamedTuple):
-    """What a process (`tid` None), a thread or another track is called, and where it is shown.
+    """Name and sort order of a process (`tid` None), a thread or another track.
 
-    unit   of the values of a counter, whose `tid` is NamedTrack("counter", id of its events, "" for none)
-    scope  what the track lies in, where that is no process
+    unit   of a counter's values; its `tid` is NamedTrack("counter", ID of its events or "")
+    scope  what the track belongs to, if not to a process
     """
 
     pid: Label
@@ -203,13 +181,13 @@ class TrackName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventFlows:
-    """Arrows that slices and moments of a batch name themselves.
+    """Flows that events of a batch name themselves.
 
-    places    int64, rising: which events of the batch; one may name several arrows
-    keys      int64: ends with one key belong together
-    steps     int32: 0 start, 1 step, 2 end; 3 and 4 the same as 1 and 2 of arrows whose key is free again after an end
-    category  of the arrows
-    texts     the key as the source has it
+    places    int64, rising: events of the batch; one may name several flows
+    keys      int64: points with the same key belong together
+    steps     int32: 0 start, 1 step, 2 end; 3 and 4: like 1 and 2, for flows whose key is free again after an end
+    category  of the flows
+    texts     the keys as in the source
     """
 
     places: NDArray[np.int64]
@@ -223,11 +201,11 @@ class EventFlows:
 class EventColumns:
     """Events as columns of one length.
 
-    labels  field → its values, coded or plain; a field that is not there is None in all events
-    raw     field → binary array of the text of its values, empty where the event has no such key; likewise.
-            Times may be an int64 array instead: whole nanoseconds, null where there is none
-    extra   None when no event has keys beyond the fields
-    flows   None when no event names an arrow by other means than those of trace JSON
+    labels  field → its values, coded or plain; a missing field is None in all events
+    raw     field → binary array of the text of its values, empty for events without the field; fields may be missing.
+            Times may be an int64 array of nanoseconds instead, null for none
+    extra   None if no event has keys beyond the fields
+    flows   None if no event names a flow by other means than those of trace JSON
     """
 
     count: int
@@ -237,13 +215,13 @@ class EventColumns:
     flows: EventFlows | None = None
 
     def label(self, field: str) -> Coded:
-        """The values of a label field."""
+        """Return the values of a label field."""
         values = self.labels.get(field)
         return Coded(np.zeros(self.count, np.int32), [None]) if values is None else coded(values)
 
 
 def binary_column(values: Sequence[Any]) -> pa.Array:
-    """A binary array of bytes-like values."""
+    """Return a binary array of bytes-like values."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=ends[1:])
     return pa.Array.from_buffers(
@@ -252,7 +230,7 @@ def binary_column(values: Sequence[Any]) -> pa.Array:
 
 
 def join_columns(parts: Sequence[EventColumns]) -> EventColumns:
-    """The events of all parts, one after another."""
+    """Concatenate events."""
     if len(parts) == 1:
         return parts[0]
     count = sum(part.count for part in parts)
@@ -284,7 +262,7 @@ def _join_extras(parts: Sequence[EventColumns]) -> Extras | None:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the decompressed text with `count` events."""
+    """A range of the decompressed text with `count` events."""
 
     byte_offset: int
     text: bytes
@@ -293,10 +271,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class TraceBatch:
-    """Events in the order of the text; `segments` say where each one stands.
+    """Events in the order of the text; `segments` locate each of them.
 
-    byte_offset, byte_count  the stretch of the decompressed text that holds them all; None where there is no such
-    names                    of tracks, where the source has them elsewhere than in events
+    byte_offset, byte_count  the range of the decompressed text that contains them all; None if there is none
+    names                    of tracks, if the source has them elsewhere than in events
     """
 
     first_ordinal: int
@@ -307,9 +285,9 @@ class TraceBatch:
     names: tuple[TrackName, ...] = ()
 
     def place(self, index: int) -> tuple[int | None, int | None]:
-        """Offset and size in bytes of event `index`: found anew in the text, so meant for the odd ones only.
+        """Return offset and size in bytes of event `index`, or of the batch if events can't be located.
 
-        Those of the whole batch where single events have none.
+        This parses the text again: use it for few events only.
         """
         if not self.segments:
             return self.byte_offset, self.byte_count
@@ -321,28 +299,28 @@ class TraceBatch:
 
 
 class TraceSource(Protocol):
-    """What reads one file of events. After `batches` has come to its end, the rest is known.
+    """Reader of one file of events. Its other attributes are known after `batches` has ended.
 
-    blocks  (id of the first event, events, byte offset or None, bytes or None), in order
-    keys    what the file says beside its events: key → JSON text
+    blocks  (ID of the first event, events, byte offset or None, bytes or None), in order
+    keys    the file's keys next to its events: key → JSON text
     """
 
     blocks: list[tuple[int, int, int | None, int | None]]
 
     def batches(self) -> Iterator[TraceBatch]:
-        """All events, in the order of the file. Raises InputError when the file can't be read."""
+        """Yield all events, in the order of the file. Raises InputError if the file can't be read."""
 
     @property
     def found_events(self) -> bool:
-        """Whether the file has a place for events, even if there is none in it."""
+        """Whether the file has a place for events, even if it is empty."""
 
     @property
     def size_bytes(self) -> int:
-        """Size of the file, as far as it was read."""
+        """Bytes of the file that were read."""
 
     @property
     def digest(self) -> str | None:
-        """CRC-32 of the file; None when it was not read whole."""
+        """CRC-32 of the file; None if it was not read completely."""
 
     @property
     def container(self) -> str:
@@ -350,10 +328,10 @@ class TraceSource(Protocol):
 
     @property
     def keys(self) -> Mapping[str, bytes]:
-        """What the file says beside its events."""
+        """The file's keys next to its events."""
 
     def options(self) -> str | None:
-        """The same as one JSON object; None when there is nothing."""
+        """Return `keys` as one JSON object; None if there are none."""
 
 
 def _place(segment: Segment, index: int) -> tuple[int, int]:

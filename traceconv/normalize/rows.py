@@ -1,35 +1,40 @@
-"""Columns → Arrow batches of a table: types, order and NULLs as the table's schema says."""
+"""Columns → Arrow batches of a table, with the types and the order of the table's schema."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.base.int64 import Mask
 from traceconv.schema.arrow import arrow_schema
 
 
+@dataclass(frozen=True, slots=True)
 class Nullable:
     """Numbers with a mask of those that are NULL (None: none is)."""
 
-    __slots__ = ("null", "values")
+    values: NDArray[np.generic]
+    null: Mask | None
 
-    def __init__(self, values: NDArray[np.generic], null: NDArray[np.bool_] | None) -> None:
-        self.values = values
-        self.null = null
+    @property
+    def mask(self) -> Mask:
+        """The mask as an array."""
+        return np.zeros(len(self.values), np.bool_) if self.null is None else self.null
 
 
 ColumnData: TypeAlias = "pa.Array | NDArray[np.generic] | Nullable"
 
 
 def row_batch(table: str, columns: Mapping[str, ColumnData]) -> pa.RecordBatch:
-    """A batch of `table` with the given columns, in the schema's order. Columns not given are NULL in the store.
+    """Return a batch of `table` with the given columns, in the schema's order. Other columns are NULL in the store.
 
-    A text column may be plain where the schema has it coded: in all batches of a table, or in none.
-    Raises KeyError for a column that the table does not have.
+    A text column may be plain instead of dictionary-encoded: in all batches of a table, or in none.
+    Raises KeyError for unknown columns.
     """
     schema = arrow_schema(table)
     unknown = columns.keys() - set(schema.names)
@@ -45,7 +50,7 @@ def row_batch(table: str, columns: Mapping[str, ColumnData]) -> pa.RecordBatch:
 
 
 def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> pa.RecordBatch:
-    """A batch from Python tuples, for tables of a few rows."""
+    """Return a batch from Python tuples, for tables with few rows."""
     schema = arrow_schema(table)
     values = list(zip(*rows, strict=True)) or [()] * len(names)
     by_name = dict(zip(names, values, strict=True))

@@ -85,7 +85,7 @@ def _one_by_one(body: bytes, lines: bool) -> Decoded:
         len(labels),
         {field: coded([event.get(field) for event in labels], typed=True) for field in LABEL_FIELDS},
         {field: binary_column([event.get(field, ABSENT) for event in raws]) for field in RAW_FIELDS},
-        Extras.made_of(extras),
+        Extras.of_events(extras),
     )
     return Decoded(columns, tuple(repeated), non_objects, lines)
 

@@ -156,7 +156,7 @@ class Rows:
             raw["args"] = pa.Array.from_buffers(pa.binary(), count, parts, null_count=0).take(pa.array(order))
         if len(self.id.distinct) > 1:
             raw["id"] = pa.array(self.id.distinct, pa.binary()).take(pa.array(rows["id"][order]))
-        extra = Extras.made_of(_sparse(self.extra, place)) if self.extra else None
+        extra = Extras.of_events(_sparse(self.extra, place)) if self.extra else None
         columns = EventColumns(count, labels, raw, extra, self._flows(place))
         return TraceBatch(first_ordinal, byte_offset, byte_count, columns, (), names)
 

@@ -244,7 +244,7 @@ class TaskPass:
     ) -> Nullable:
         """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
         is_row = task_type == self._collective
-        is_row |= np.ones(len(ids), np.bool_) if op_ids.null is None else ~op_ids.null
+        is_row |= ~op_ids.mask
         rows = np.flatnonzero(is_row)
         wait, unknown = np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_)
         wait[rows], unknown[rows] = self.table_waits.take(ids[rows], start_ns[rows], end_ns[rows], endless[rows])

@@ -195,4 +195,4 @@ def _spill_memory_counters(context: RunContext, records: RecordArray, ns: Int64)
         rows["track_id"] = map_distinct(records["device_id"], track_of)
         rows["ts_ns"] = ns
         rows["value"] = value.values
-        context.counters.append(rows if value.null is None else rows[~value.null])
+        context.counters.append(rows[~value.mask])

@@ -84,7 +84,7 @@ def counters(events: EventBatch) -> None:
             samples.series.text(np.arange(len(event))),
             pa.array(events.ts.ns[event]),
             pa.array(samples.values),
-            samples.wholes,
+            samples.integers,
         )
     )
 

@@ -1,31 +1,31 @@
-"""What an event is by the words of its writer: rules in TOML, one file a writer, the first rule that fits counts.
+"""Classification of events by the rules of their writer: TOML files, one per writer; the first matching rule applies.
 
-A rule file has a `title`, a `priority` (files are tried in its order), `[detect]` (patterns of whole words by which the
-writer is known: keys around the events, categories, names of processes and threads, args of the first events), and
-`[[rule]]` tables. What no rule knows is a range of kind annotation.
+A rule file has a `title`, a `priority` (files are tried in this order), `[detect]` (patterns of complete words that
+identify the writer: keys next to the events, categories, names of processes and threads, args of the first events), and
+`[[rule]]` tables. An event that no rule matches is a range of kind annotation.
 
     [[rule]]
     doc = "Kernels"
-    categories = ["kernel"]                  # any of them, exactly; left out: any category
-    process = "GPU .*"                       # patterns of whole names; left out: any
+    categories = ["kernel"]                  # any of them, exactly; default: any category
+    process = "GPU .*"                       # patterns of complete names; default: any name
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
-    name = "…"                               # a group `name` is the name of the row: source_name keeps the event's own;
-                                             # "@collective" stands for the names of collectives' kernels
+    name = "…"                               # a group `name` is the name of the row, source_name the event's own name;
+                                             # "@collective" is the pattern for kernels of collectives
     table = "task"                           # task, api or range
-    set = { kind = "compute" }               # columns with one value
-    args = { stream_id = ["stream"] }        # columns from args: the first of these keys that is there
+    set = { kind = "compute" }               # columns with a constant value
+    args = { stream_id = ["stream"] }        # columns from args: the first of these keys that exists
     op = true                                # the task executes an op: its name, and its type (see op_types)
     step = true                              # a step, whose number is the group `step` of the name
-    moments = { end_ns = ["End", "@end"] }   # of a vendor's slice: what of a step its start, end and args are
+    moments = { end_ns = ["End", "@end"] }   # columns of a step, from the slice's args, its start or its end
     signature = "args_string"                # the key of its types: "inputs|outputs", as T<2x3xf32>,|T<2xf16>
 
-Where no arg says the type of an op, it is taken from the op's name: by the first of the file's `op_types`, patterns of
-whole names with a group `op_type`, that fits; else it is the name. `op.op_type_source` says which.
+If no arg contains the type of an op, it is taken from the op's name: by the first of the file's `op_types` (patterns of
+complete names with a group `op_type`) that matches, else the name itself. `op.op_type_source` tells which.
 
-A file with `[items]` (see `events.items.Items`) is for documents of JSON that are no traces, and reads those.
+A file with `[items]` (see `events.items.Items`) reads JSON documents that are not traces.
 
-A file may say as well how its writer marks allocations and frees: `[memory]`, with the fields of `MemoryMarkers`; and
-which arrows it draws from a call to the task that it launched: `launch_flows`, a list of categories.
+A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
+and which flows lead from a call to the task that it launched (`launch_flows`, a list of categories).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from traceconv.normalize.trace.steps import MOMENTS
 from traceconv.schema import table as table_schema
 
 TABLES = ("task", "api", "range")
-#: Words of more than these are reduced to those that patterns fit.
+#: More words than this are reduced to those that patterns match.
 _MANY_WORDS = 1 << 12
-#: Tracks and categories whose rules are remembered.
+#: Tracks and categories whose rules are cached.
 _MOST_CACHED = 1 << 15
 #: Columns that a rule may take from args for the op of a task.
 OP_COLUMNS = (
@@ -66,59 +66,47 @@ OP_COLUMNS = (
     "output_formats",
 )
 
-#: What a key of a rule file takes, in words, each with what tells whether a value is such.
-_TEXT, _WHOLE, _TRUTH = "a text", "a whole number of 64 bits", "true or false"
-_TEXTS, _TABLE, _LIST_OF_TABLES = "a list of texts", "a table", "a list of tables"
-_IS: dict[str, Callable[[Any], bool]] = {
+_TEXT, _INTEGER, _BOOLEAN = "a string", "a 64-bit integer", "true or false"
+_TEXTS, _TABLE, _TABLES = "a list of strings", "a table", "a list of tables"
+#: What a key of a rule file takes → the check of a value.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
     _TEXT: lambda value: isinstance(value, str),
-    _WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63,
-    _TRUTH: lambda value: isinstance(value, bool),
+    _INTEGER: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63,
+    _BOOLEAN: lambda value: isinstance(value, bool),
     _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
     _TABLE: lambda value: isinstance(value, dict),
-    _LIST_OF_TABLES: lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+    _TABLES: lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
 }
-_OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _WHOLE, "i64": _WHOLE, "bool": _TRUTH}
+_OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
 _FILE_KEYS = {
-    "title": _TEXT,
-    "priority": _WHOLE,
-    "detect": _TABLE,
-    "rule": _LIST_OF_TABLES,
-    "device_kind": _TEXT,
-    "flow_chains": _TRUTH,
-    "launch_flows": _TEXTS,
-    "memory": _TABLE,
-    "op_types": _TEXTS,
-    "items": _TABLE,
+    **dict.fromkeys(("title", "device_kind"), _TEXT),
+    **dict.fromkeys(("launch_flows", "op_types"), _TEXTS),
+    **dict.fromkeys(("detect", "memory", "items"), _TABLE),
+    "priority": _INTEGER,
+    "flow_chains": _BOOLEAN,
+    "rule": _TABLES,
 }
 _ITEM_KEYS = {one.name: _TEXTS if one.name == "args" else _TEXT for one in fields(Items)}
 _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
-    "doc": _TEXT,
+    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature"), _TEXT),
+    **dict.fromkeys(("set", "args", "moments"), _TABLE),
+    **dict.fromkeys(("op", "step"), _BOOLEAN),
     "categories": _TEXTS,
-    "process": _TEXT,
-    "thread": _TEXT,
-    "name": _TEXT,
-    "table": _TEXT,
-    "set": _TABLE,
-    "args": _TABLE,
-    "op": _TRUTH,
-    "step": _TRUTH,
-    "signature": _TEXT,
-    "moments": _TABLE,
 }
 _NOT_SETTABLE = frozenset(
     ("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "kind_source", "args")
 )
 
 
-class _NotAsTold(ValueError):
-    """Something in a rule file that is not as the module says; the message says what, and where."""
+class _RuleError(ValueError):
+    """An error in a rule file; the message says what is wrong, and where."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; None and empty: whatever it is."""
+    """One rule. None and empty: matches anything."""
 
     table: str
     categories: frozenset[str] | None = None
@@ -134,22 +122,21 @@ class Rule:
 
     @property
     def name_groups(self) -> frozenset[str]:
-        """Columns that the event's name says."""
+        """Columns taken from the event's name."""
         return frozenset(self.name.groupindex if self.name is not None else ()) - {"step"}
 
     @property
     def track_groups(self) -> frozenset[str]:
-        """Columns that the names of the process and the thread say; the model of a step is no column of its slice."""
+        """Columns taken from the names of process and thread. A step's model is not a column of its slice."""
         groups = {group for one in (self.process, self.thread) if one is not None for group in one.groupindex}
         return frozenset(groups - {"model_id"} if self.moments else groups)
 
-    def fits_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
-        """Whether the rule fits, but for the event's own name."""
-        known = self.categories is None or category in self.categories
-        return known and self.named(process, thread) is not None
+    def matches_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
+        """Whether the rule matches everything but the event's own name."""
+        return (self.categories is None or category in self.categories) and self.named(process, thread) is not None
 
     def named(self, process: str | None, thread: str | None) -> dict[str, str] | None:
-        """The columns that the names of the process and the thread say; None when they don't fit."""
+        """Return the columns from the names of process and thread; None if they don't match."""
         found: dict[str, str] = {}
         for pattern, text in ((self.process, process), (self.thread, thread)):
             if pattern is None:
@@ -163,11 +150,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMarkers:
-    """How a writer says that memory was allocated or freed: the name of its moments, and keys of their args.
+    """How a writer marks allocations and frees: the name of its instant events, and keys of their args.
 
-    size_bytes   bytes, below 0 when they are freed
-    device_type  0 is the host, which has no number, whatever stands under `device_id`
-    total_bytes  bytes that are allocated after it, on the device as a whole
+    size_bytes   bytes, negative for a free
+    device_type  0 is the host, which has no number, whatever `device_id` is
+    total_bytes  bytes allocated on the device afterwards
     """
 
     name: str
@@ -182,10 +169,10 @@ class MemoryMarkers:
 class RuleSet:
     """The rules for one writer.
 
-    flow_chains   ids of flows are not used again: all ends of an id are one chain, a second start too
+    flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
     launch_flows  categories of flows that lead from a call to the task that it launched
-    op_types      patterns of op names with a group `op_type`, for ops whose type nothing else says
-    items         where documents of JSON that are no traces have items; they are this writer's
+    op_types      patterns of op names with a group `op_type`, for ops without a type
+    items         where this writer's JSON documents, which are not traces, contain items
     """
 
     title: str
@@ -200,7 +187,7 @@ class RuleSet:
     items: Items | None = None
 
     def type_in(self, name: str) -> str:
-        """The type of an op, by its name."""
+        """Return the type of an op by its name."""
         for pattern in self.op_types:
             match = pattern.fullmatch(name)
             if match is not None and match["op_type"]:
@@ -208,7 +195,7 @@ class RuleSet:
         return name
 
     def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
-        """Whether a trace with these words is this writer's: `keys` around its events, `categories` …"""
+        """Whether a trace with these words is this writer's: `keys` next to its events, `categories` …"""
         return any(
             re.fullmatch(pattern, word)
             for what, patterns in self.detect.items()
@@ -217,25 +204,25 @@ class RuleSet:
         )
 
 
-#: What is used when no writer is known.
+#: For unknown writers.
 PLAIN = RuleSet("", 1000, {}, ())
 
 
 @cache
 def built_in() -> tuple[RuleSet, ...]:
-    """The rule files of the package, in order of priority."""
+    """Return the rule files of the package, in order of priority."""
     folder = resources.files("traceconv.normalize") / "rules"
     sets = [parse_rules(file.read_text("utf-8"), file.name) for file in folder.iterdir() if file.name.endswith(".toml")]
     return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
 
 
 def rules_of(words: Mapping[str, Iterable[str]], rule_sets: Iterable[RuleSet]) -> RuleSet:
-    """The first rules that know a trace with these words (see RuleSet.knows); PLAIN when none do."""
+    """Return the first rules that know a trace with these words (see RuleSet.knows), or PLAIN."""
     return next((rules for rules in rule_sets if rules.knows(words)), PLAIN)
 
 
 def read_rules(path: Path) -> RuleSet:
-    """The rules in a file of the user's. InputError when it can't be read, or breaks the rules for rules."""
+    """Read a user's rule file. InputError if it can't be read or contains errors."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -244,7 +231,7 @@ def read_rules(path: Path) -> RuleSet:
 
 
 def parse_rules(text: str, where: str) -> RuleSet:
-    """Rules from TOML. InputError, with the place, for anything that is not as the module says."""
+    """Parse rules. InputError, with the place, for anything that the module docs don't allow."""
     try:
         raw = tomli.loads(text)
         _check(raw, _FILE_KEYS, where, "title")
@@ -270,9 +257,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
             tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
             items,
         )
-    except tomli.TOMLDecodeError as error:
-        raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
-    except _NotAsTold as error:
+    except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
@@ -281,7 +266,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
 def _op_type(text: str, where: str) -> re.Pattern[str]:
     pattern = regular_expression(text)
     if "op_type" not in pattern.groupindex:
-        raise _NotAsTold(f"{where}: op_types need a group for the type: '(?P<op_type>[a-z]+)_[0-9]+'")
+        raise _RuleError(f"{where}: each of op_types needs a group for the type, such as '(?P<op_type>[a-z]+)_[0-9]+'")
     return pattern
 
 
@@ -294,14 +279,14 @@ def _items(entry: Mapping[str, Any], where: str) -> Items:
     _check(entry, _ITEM_KEYS, where, "prefix", "unit", "name", "start")
     for key in ("unit", "duration_unit"):
         if entry.get(key, "ns") not in UNITS:
-            raise _NotAsTold(f"{where}: {key} must be one of {', '.join(UNITS)}")
+            raise _RuleError(f"{where}: {key} must be one of {', '.join(UNITS)}")
     if ("end" in entry) == ("duration" in entry):
-        raise _NotAsTold(f"{where}: an item ends by one of the keys end and duration; give one of them")
+        raise _RuleError(f"{where}: an item needs either end or duration; set one of them")
     if "duration_unit" in entry and "duration" not in entry:
-        raise _NotAsTold(f"{where}: duration_unit needs a duration")
+        raise _RuleError(f"{where}: duration_unit needs duration; set it, or remove duration_unit")
     if _JSON_PATH.search(entry["prefix"]):
-        raise _NotAsTold(
-            f"{where}: prefix is written as result.kernels.item: keys with dots between, item for elements"
+        raise _RuleError(
+            f"{where}: prefix must be like result.kernels.item: keys separated by dots, item for array elements"
         )
     args = entry.get("args")
     return Items(**{**entry, "args": None if args is None else tuple(args)})
@@ -311,7 +296,7 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     _check(entry, _RULE_KEYS, where, "table")
     table = entry["table"]
     if table not in TABLES:
-        raise _NotAsTold(f"{where}: table must be one of {', '.join(TABLES)}")
+        raise _RuleError(f"{where}: table must be one of {', '.join(TABLES)}")
     columns = {column.name: _OF_COLUMN.get(column.type, "") for column in table_schema(table).columns}
     columns = {name: kind for name, kind in columns.items() if kind and name not in _NOT_SETTABLE}
     if entry.get("op"):
@@ -323,15 +308,15 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     if moments:
         named -= {"model_id"}
         if not entry.get("step"):
-            raise _NotAsTold(f"{where}: only a rule with step = true has moments")
+            raise _RuleError(f"{where}: moments needs step = true")
         _check(moments, dict.fromkeys(MOMENTS, _TEXTS), f"{where}: moments")
     if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
-        raise _NotAsTold(f"{where}: a step needs a name with its number: name = 'step (?P<step>\\d+)'")
+        raise _RuleError(f"{where}: step needs a name pattern with its number, such as name = 'step (?P<step>\\d+)'")
     values, args = entry.get("set", {}), entry.get("args", {})
     if "signature" in entry and not entry.get("op"):
-        raise _NotAsTold(f"{where}: only a rule with op = true has a signature")
+        raise _RuleError(f"{where}: signature needs op = true")
     for name in sorted({*values, *named, *args} - columns.keys()):
-        raise _NotAsTold(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
+        raise _RuleError(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
     _check(values, columns, f"{where}: set")
     _check(args, dict.fromkeys(columns, _TEXTS), f"{where}: args")
     return Rule(
@@ -350,57 +335,57 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
 
 
 def _check(entry: Mapping[str, Any], keys: Mapping[str, str], where: str, *needed: str) -> None:
-    """Whether `entry` has known keys only, each with what it takes, and those that are needed."""
+    """Check that `entry` has only known keys with valid values, and all that are needed."""
     for key in sorted(entry.keys() - keys.keys()):
-        raise _NotAsTold(f"{where}: unknown key {key!r}.{suggestion(key, sorted(keys))}")
+        raise _RuleError(f"{where}: unknown key {key!r}.{suggestion(key, sorted(keys))}")
     for key, value in entry.items():
-        if not _IS[keys[key]](value):
-            raise _NotAsTold(f"{where}: {key} takes {keys[key]}")
+        if not _CHECKS[keys[key]](value):
+            raise _RuleError(f"{where}: {key} must be {keys[key]}")
     for key in needed:
         if key not in entry:
-            raise _NotAsTold(f"{where}: {key} is missing")
+            raise _RuleError(f"{where}: {key} is missing")
 
 
 def telling(words: Iterable[str], what: str, rule_sets: Iterable[RuleSet]) -> set[str]:
-    """The words of a kind by which rule sets are chosen: all of them, or of many one for each pattern it fits."""
+    """Return the words of a kind that choose a rule set: all of them or, of many, one match for each pattern."""
     patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
     found: set[str] = set()
     for word in words:
         found.add(word)
         if len(found) > _MANY_WORDS:
-            fitting = (next((one for one in found if re.fullmatch(pattern, one)), None) for pattern in patterns)
-            found = {one for one in fitting if one is not None}
+            matching = (next((one for one in found if re.fullmatch(pattern, one)), None) for pattern in patterns)
+            found = {one for one in matching if one is not None}
     return found
 
 
 class Classifier:
-    """Finds the rule of each event; remembers what it found for a category on a track."""
+    """Finds the rule of each event, with a cache by track and category."""
 
     def __init__(self, rules: Sequence[Rule], names_of_track: Callable[[int], tuple[str | None, str | None]]) -> None:
         self._rules = rules
         self._names = names_of_track
-        self._fitting: dict[tuple[int, str | None], list[int]] = {}
+        self._matching: dict[tuple[int, str | None], list[int]] = {}
 
     def _candidates(self, track: int, category: str | None) -> list[int]:
         key = (track, category)
-        found = self._fitting.get(key)
+        found = self._matching.get(key)
         if found is None:
             process, thread = self._names(track)
             found = []
             for number, rule in enumerate(self._rules):
-                if rule.fits_track(category, process, thread):
+                if rule.matches_track(category, process, thread):
                     found.append(number)
                     if rule.name is None:
                         break
-            if len(self._fitting) == _MOST_CACHED:
-                self._fitting.clear()
-            self._fitting[key] = found
+            if len(self._matching) == _MOST_CACHED:
+                self._matching.clear()
+            self._matching[key] = found
         return found
 
     def codes(
         self, track: NDArray[np.int32], categories: pa.DictionaryArray, names: pa.DictionaryArray
     ) -> NDArray[np.int16]:
-        """The number of the rule for each event, −1 for none."""
+        """Return the number of each event's rule, −1 for none."""
         codes = np.full(len(track), -1, np.int16)
         if not self._rules or not len(track):
             return codes

@@ -1,4 +1,4 @@
-"""Columns that are filled a few rows at a time: by what rules set, names of tracks, and what args say."""
+"""Columns that are filled a few rows at a time: with constants of rules, names of tracks, and values in args."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.base.integers import parse_int64
-from traceconv.events.trace import coded
 from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable
 
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
-#: Types of the schema that are whole numbers.
+#: Integer types of the schema.
 NUMBER_TYPES = ("i64", "i32", "u64")
 
 #: Rows of a batch; None: all of them.
@@ -26,7 +25,7 @@ Rows = NDArray[np.intp] | None
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Whole numbers, one a row. `null`: rows without one."""
+    """Integers, one per row. `null`: rows without one."""
 
     values: NDArray[np.int64]
     null: NDArray[np.bool_]
@@ -34,58 +33,58 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values of any type in JSON, one a row: `codes` are places in `distinct`, -1 for none."""
+    """Values of any JSON type, one per row: `codes` are places in `distinct`, -1 for none."""
 
     codes: NDArray[np.int32]
     distinct: Sequence[object]
 
 
 class NumberColumn:
-    """A column of whole numbers; values of other types are read as such where that changes nothing, else NULL."""
+    """A column of integers. Values of other types are converted if that is exact, else NULL."""
 
     def __init__(self, count: int) -> None:
         self._values = np.zeros(count, np.int64)
         self._null = np.ones(count, np.bool_)
 
-    def put(self, rows: Rows, said: Numbers | Values) -> None:
-        """Fills some rows; those of which nothing is said stay as they are."""
-        if isinstance(said, Values):
-            said = numbers_of(said)
-        known = ~said.null
+    def put(self, rows: Rows, given: Numbers | Values) -> None:
+        """Fill some rows; rows without a value are left as they are."""
+        if isinstance(given, Values):
+            given = numbers_of(given)
+        known = ~given.null
         at = np.flatnonzero(known) if rows is None else rows[known]
-        self._values[at] = said.values[known]
+        self._values[at] = given.values[known]
         self._null[at] = False
 
     def column(self) -> ColumnData:
-        """The column."""
+        """Return the column."""
         return Nullable(self._values, self._null)
 
 
 class TextColumn:
-    """A column of texts; values of other types are spelled as JSON. `kind` bool: only true and false, else NULL."""
+    """A column of texts; values of other types become JSON text. `kind` bool: only true and false, else NULL."""
 
     def __init__(self, count: int, kind: str = "str") -> None:
         self._codes = np.full(count, -1, np.int32)
         self._known: dict[str | bool, int] = {}
         self._kind = kind
 
-    def put(self, rows: Rows, said: Numbers | Values) -> None:
-        """Fills some rows; those of which nothing is said stay as they are."""
-        assert isinstance(said, Values), "numbers are asked for by columns of numbers only"
-        new = np.full(len(said.distinct) + 1, -1, np.int32)
-        for place, value in enumerate(said.distinct):
-            spelled: str | bool | None = _text(value)
+    def put(self, rows: Rows, given: Numbers | Values) -> None:
+        """Fill some rows; rows without a value are left as they are."""
+        assert isinstance(given, Values), "only number columns take numbers"
+        new = np.full(len(given.distinct) + 1, -1, np.int32)
+        for place, value in enumerate(given.distinct):
+            stored: str | bool | None = _text(value)
             if self._kind == "bool":
-                spelled = value if isinstance(value, bool) else None
-            if spelled is not None:
-                new[place] = self._known.setdefault(spelled, len(self._known))
-        codes = new[said.codes]
+                stored = value if isinstance(value, bool) else None
+            if stored is not None:
+                new[place] = self._known.setdefault(stored, len(self._known))
+        codes = new[given.codes]
         known = codes >= 0
         at = np.flatnonzero(known) if rows is None else rows[known]
         self._codes[at] = codes[known]
 
     def column(self) -> ColumnData:
-        """The column."""
+        """Return the column."""
         null = self._codes < 0
         if self._kind == "bool":
             values = np.array([*self._known, False], np.bool_)
@@ -98,33 +97,25 @@ class TextColumn:
 
 
 def new_column(kind: str, count: int) -> NumberColumn | TextColumn:
-    """A column of a type of the schema, NULL in all rows."""
+    """Return a column of a schema type, NULL in all rows."""
     return NumberColumn(count) if kind in NUMBER_TYPES else TextColumn(count, kind)
 
 
 def same(value: object, count: int) -> Values:
-    """One value in each of `count` rows."""
+    """Return the same value for `count` rows."""
     return Values(np.zeros(count, np.int32), [value])
 
 
-def values_of(values: Sequence[object]) -> Values:
-    """Values as they are, a row each; None for none."""
-    spelled = [value if isinstance(value, (str, int, float, type(None))) else _text(value) for value in values]
-    column = coded(spelled, typed=True)
-    none = np.array([value is None for value in column.distinct], np.bool_)
-    return Values(np.where(none[column.codes], np.int32(-1), column.codes), column.distinct)
-
-
-def numbers_of(said: Values) -> Numbers:
-    """The whole numbers that values stand for; NULL for those that stand for none."""
-    numbers = [_number(value) for value in said.distinct]
+def numbers_of(given: Values) -> Numbers:
+    """Convert values to integers; NULL for those that are not integers."""
+    numbers = [_number(value) for value in given.distinct]
     values = np.array([*(number or 0 for number in numbers), 0], np.int64)
     null = np.array([*(number is None for number in numbers), True], np.bool_)
-    return Numbers(values[said.codes], null[said.codes])
+    return Numbers(values[given.codes], null[given.codes])
 
 
 def _number(value: object) -> int | None:
-    """A whole number, hexadecimal too."""
+    """Return an integer, also from hexadecimal text."""
     return parse_int64(int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else value)
 
 

@@ -1,10 +1,11 @@
-"""Args of counter events → samples: every number is a series, exact where it is whole."""
+"""Args of counter events → samples: every number is a series, with an exact value if it is an integer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isinf
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,129 +15,124 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.events.trace import Coded, coded
+from traceconv.base.int64 import Int64, Mask
+from traceconv.events.trace import Coded, binary_column, coded
 from traceconv.normalize.trace.binary import as_text, offsets_of
 from traceconv.normalize.trace.times import exact_number
 
-#: Powers of ten of all doubles, and of those that are too small for one.
+#: Powers of ten of all doubles, and of numbers that are too small for one.
 _MOST_EXPONENT = 400
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
-#: Numbers that are not whole, and those that are, of a spelling that most writers use.
+#: The usual text of numbers with a fraction, and of integers with a decimal point.
 _FRACTION = r"^-?(0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]$"
 _WHOLE = r"^-?(0|[1-9][0-9]{0,17})\.0{1,9}$"
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of events, in the order of the text.
+    """The samples of events, in the order of the source.
 
-    events  the event of each; series: what each is called
-    values  as numbers; wholes: exactly, NULL where it is no whole number of 64 bits
-    bad     of each value that is no number: its event
+    events  the event of each sample; series: its name
+    values  as floats; integers: exact values, NULL if not a 64-bit integer
+    bad     the event of each value that is not a number
     """
 
     events: NDArray[np.intp]
     series: Coded
     values: NDArray[np.float64]
-    wholes: pa.Array
+    integers: pa.Array
     bad: list[int]
 
 
+class _Members(NamedTuple):
+    """Members of args: event, series, plain integers (where `is_integer`), and the text of all other values."""
+
+    events: NDArray[np.int32]
+    series: Coded
+    is_integer: Mask
+    integers: Int64
+    texts: pa.Array
+
+
 def samples_of(args: pa.Array) -> Samples:
-    """The samples in the args of events, a binary column; of anything but an object there are none."""
-    found = _at_once(args) if native.AVAILABLE and not args.null_count else None
-    return found if found is not None else _one_by_one(args.to_pylist())
-
-
-def _at_once(args: pa.Array) -> Samples | None:
-    """By the compiled reader; None when some args are beyond it."""
-    found = native.series(offsets_of(args), args.buffers()[2] or b"")
-    if found is None:
-        return None
-    events, codes, keys, are_whole, wholes, ends, texts = found
-    try:
-        names = [key.decode() for key in keys]
-    except UnicodeDecodeError:
-        return None
-    whole = np.frombuffer(are_whole, np.int32) != 0
-    numbers = np.frombuffer(wholes, np.int64)
-    values, known = numbers.astype(np.float64), np.ones(len(numbers), np.bool_)
-    others = np.flatnonzero(~whole)
+    """Return the samples in the args of events, a binary column; args that are not an object contain none."""
+    found = _native_members(args) if native.AVAILABLE and not args.null_count else None
+    found = found or _decoded_members(args.to_pylist())
+    is_integer, integers = found.is_integer.copy(), found.integers.copy()
+    values, known = integers.astype(np.float64), np.ones(len(integers), np.bool_)
+    others = np.flatnonzero(~is_integer)
     if len(others):
-        read = _Others(pa.Array.from_buffers(pa.binary(), len(others), [None, pa.py_buffer(ends), pa.py_buffer(texts)]))
-        values[others], known[others] = read.values, read.known
-        numbers = numbers.copy()
-        numbers[others], whole[others] = read.wholes, read.are_whole
-    event = np.frombuffer(events, np.int32)
+        parsed = _ParsedTexts(found.texts)
+        values[others], known[others] = parsed.values, parsed.known
+        integers[others], is_integer[others] = parsed.integers, parsed.is_integer
     return Samples(
-        event[known].astype(np.intp),
-        Coded(np.frombuffer(codes, np.int32)[known], names),
+        found.events[known].astype(np.intp),
+        Coded(found.series.codes[known], found.series.distinct),
         values[known],
-        pa.array(numbers[known], mask=~whole[known]),
-        event[~known].tolist(),
+        pa.array(integers[known], mask=~is_integer[known]),
+        found.events[~known].tolist(),
     )
 
 
-class _Others:
-    """Values that are no plain whole numbers. `known`: those that are numbers."""
+def _native_members(args: pa.Array) -> _Members | None:
+    """Decode args with the C parser; None if it does not support some of them."""
+    found = native.series(offsets_of(args), args.buffers()[2] or b"")
+    if found is None:
+        return None
+    events, codes, keys, is_integer, integers, ends, texts = found
+    try:
+        series = Coded(np.frombuffer(codes, np.int32), [key.decode() for key in keys])
+    except UnicodeDecodeError:
+        return None
+    plain = np.frombuffer(is_integer, np.int32) != 0
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(texts)]
+    other_texts = pa.Array.from_buffers(pa.binary(), int(np.count_nonzero(~plain)), buffers)
+    return _Members(np.frombuffer(events, np.int32), series, plain, np.frombuffer(integers, np.int64), other_texts)
 
-    def __init__(self, values: pa.Array) -> None:
-        texts = as_text(values)
+
+def _decoded_members(args: Sequence[bytes | None]) -> _Members:
+    found: list[tuple[int, str, Raw]] = []
+    for event, text in enumerate(args):
+        try:
+            found += [(event, name, value) for name, value in _OBJECT.decode(text or b"{}").items()]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    events, names, texts = zip(*found, strict=True) if found else ((), (), ())
+    none = np.zeros(len(found), np.int64)
+    return _Members(np.array(events, np.int32), coded(names), none > 0, none, binary_column(texts))
+
+
+class _ParsedTexts:
+    """Values that are not plain integers. `known`: those that are numbers."""
+
+    def __init__(self, column: pa.Array) -> None:
+        texts = as_text(column)
         fraction, whole = (_match(texts, pattern) for pattern in (_FRACTION, _WHOLE))
-        self.known, self.are_whole = fraction | whole, whole
+        self.known, self.is_integer = fraction | whole, whole
         plain = pc.if_else(pa.array(self.known), texts, "0")
         self.values = plain.cast(pa.float64()).to_numpy().copy()
-        self.wholes = np.where(whole, pc.replace_substring_regex(plain, r"\..*", "").cast(pa.int64()).to_numpy(), 0)
+        self.integers = np.where(whole, pc.replace_substring_regex(plain, r"\..*", "").cast(pa.int64()).to_numpy(), 0)
         rest = np.flatnonzero(~self.known)
         if not len(rest):
             return
-        spelled = coded(values.take(pa.array(rest)).to_pylist())
-        numbers = [_number(text) for text in spelled.distinct]
+        distinct = coded(column.take(pa.array(rest)).to_pylist())
+        numbers = [_number(text) for text in distinct.distinct]
         exact = [None if number is None else number[1] for number in numbers]
-        self.known[rest] = np.array([number is not None for number in numbers])[spelled.codes]
-        self.values[rest] = np.array([0.0 if number is None else number[0] for number in numbers])[spelled.codes]
-        self.are_whole[rest] = np.array([one is not None for one in exact])[spelled.codes]
-        self.wholes[rest] = np.array([one or 0 for one in exact], np.int64)[spelled.codes]
+        self.known[rest] = np.array([number is not None for number in numbers])[distinct.codes]
+        self.values[rest] = np.array([0.0 if number is None else number[0] for number in numbers])[distinct.codes]
+        self.is_integer[rest] = np.array([one is not None for one in exact])[distinct.codes]
+        self.integers[rest] = np.array([one or 0 for one in exact], np.int64)[distinct.codes]
 
 
-def _match(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+def _match(texts: pa.Array, pattern: str) -> Mask:
+    found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
     return found
 
 
 def _number(text: bytes) -> tuple[float, int | None] | None:
-    """A value as a number, and exactly where it is a whole one of 64 bits; None when it is no number."""
+    """Return a value as a float, and exactly if it is a 64-bit integer; None if it is not a number."""
     value = exact_number(text.decode("utf-8", "replace"), _MOST_EXPONENT)
     if value is None or isinf(float(value)):
         return None
-    whole = int(value) if value == value.to_integral_value() else None
-    if whole is not None and not -(2**63) <= whole < 2**63:
-        whole = None
-    return float(value), whole
-
-
-def _one_by_one(args: Sequence[bytes | None]) -> Samples:
-    events: list[int] = []
-    names: list[str] = []
-    numbers: list[tuple[float, int | None]] = []
-    bad: list[int] = []
-    for event, text in enumerate(args):
-        try:
-            series = _OBJECT.decode(text) if text else {}
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-        for name, raw in series.items():
-            number = _number(bytes(raw))
-            if number is None:
-                bad.append(event)
-                continue
-            events.append(event)
-            names.append(name)
-            numbers.append(number)
-    return Samples(
-        np.array(events, np.intp),
-        coded(names),
-        np.array([value for value, _ in numbers], np.float64),
-        pa.array([whole for _, whole in numbers], pa.int64()),
-        bad,
-    )
+    exact = int(value) if value == value.to_integral_value() else None
+    return float(value), exact if exact is not None and -(2**63) <= exact < 2**63 else None

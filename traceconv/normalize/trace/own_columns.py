@@ -1,8 +1,8 @@
-"""What an event of our own exports holds in its args, and the columns of a table that are made of it."""
+"""The format of events in our own Chrome exports: what their args contain, and columns built from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -17,34 +17,33 @@ from traceconv.schema.model import Column
 
 #: `otherData.form` of the files that can be read back.
 FORM = 2
-#: What a viewer shows for an event whose name is not known; its args then have `"name":null`.
+#: Displayed name of an event whose name is NULL; its args then contain `"name":null`.
 NO_NAME = "(no name)"
-#: Columns of an op that its tasks show; they are read from the op itself.
+#: Columns of an op that its tasks display; they are read from the op itself.
 OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
 #: Tables whose rows are metadata events.
 ROW_TABLES = ("op", "fusion")
-#: The name of a metadata event that is a marker without a time.
+#: Name of the metadata event of a marker without a timestamp.
 TIMELESS = "marker"
 #: Tables whose rows are in `otherData`.
 HEADER_TABLES = ("run", "device", "process", "track")
-#: Column that `cat` shows of a row without a category; its args then have `"category":null`.
+#: Column that `cat` displays for a row without a category; its args then contain `"category":null`.
 SHOWN_CATEGORY = {"task": "task_type", "api": "level"}
 
 SLICES = ("range", "api", "task")
-LANES = (*SLICES, "marker", "step", "counter", "memory", "flow", *ROW_TABLES)
-#: Columns that have a place elsewhere in an event than its args.
-_PLACED = {
+EVENT_TABLES = (*SLICES, "marker", "step", "counter", "memory", "flow", *ROW_TABLES)
+#: Columns that are elsewhere in an event than in its args.
+_OUTSIDE: dict[str, set[str]] = {
     **{name: {"track_id", "name", "start_ns", "dur_ns", "category"} for name in SLICES},
     "marker": {"track_id", "ts_ns", "name", "category"},
     "step": {"device_id"},
     "memory": {"device_id", "alloc_ns"},
     "flow": {"src_ns", "dst_ns"},
-    "op": set[str](),
-    "fusion": set[str](),
+    **{name: set() for name in (*ROW_TABLES, *HEADER_TABLES)},
 }
-#: Columns that may be null in args, to say that what stands elsewhere is not the column's value.
+#: Columns that may be null in args, which means that the value elsewhere is only displayed.
 _NULLED = ("name", "category", "ts_ns", "src_ns")
-#: Columns that hold an id of task, api, range or marker.
+#: Columns that contain the ID of a task, API call, range or marker.
 REFERENCES = {"parent_id", "src_id", "dst_id"}
 _TYPES: dict[str, Any] = {
     "i32": int | str | None,
@@ -58,21 +57,20 @@ _TYPES: dict[str, Any] = {
 
 
 class NotAsWritten(Exception):
-    """The file says that it is an export of ours, and something in it is not as we write it."""
+    """The file claims to be our own export, but contains something that we do not write."""
 
 
-def _args_type(name: str, placed: frozenset[str] | set[str]) -> type[msgspec.Struct]:
+def _args_type(name: str, outside: Collection[str]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
     for column in table(name).columns:
-        if column.name in placed:
-            if column.name in _NULLED:
-                fields.append((column.name, None | UnsetType, UNSET))
-        else:
+        if column.name not in outside:
             fields.append((column.name, _TYPES[column.type], ABSENT if column.type == "json" else None))
-    taken = {one[0] for one in fields}
+        elif column.name in _NULLED:
+            fields.append((column.name, None | UnsetType, UNSET))
+    names = {one[0] for one in fields}
     if name == "flow":
         fields.append(("reversed", bool, False))
-    fields += [(one, str | None, None) for one in OP_MEMBERS if name in ("task", "api") and one not in taken]
+    fields += [(one, str | None, None) for one in OP_MEMBERS if name in ("task", "api") and one not in names]
     return msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, gc=False)
 
 
@@ -84,42 +82,38 @@ class _ThreadArgs(msgspec.Struct):
 
 
 THREAD = msgspec.json.Decoder(list[_ThreadArgs])
-DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name, _PLACED[name])]) for name in _PLACED}  # type: ignore[misc] # made above
-TIMELESS_ROW: Any = msgspec.json.Decoder(list[_args_type(TIMELESS, frozenset())])  # type: ignore[misc] # made above
+DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name, _OUTSIDE[name])]) for name in _OUTSIDE}  # type: ignore[misc] # defined above
+TIMELESS_ROW: Any = msgspec.json.Decoder(list[_args_type(TIMELESS, ())])  # type: ignore[misc] # defined above
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 NUMBER = msgspec.json.Decoder(int | float | str | None)
 
 
-def decoded(decoder: Any, texts: Sequence[bytes]) -> list[Any]:
-    found: list[Any] = decoder.decode(b"[" + b",".join(texts) + b"]")
+def decoded(decoder: Any, texts: Sequence[bytes | Raw]) -> list[Any]:
+    """Decode JSON objects. Raises NotAsWritten."""
+    try:
+        found: list[Any] = decoder.decode(b"[" + b",".join(texts) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAsWritten(str(error)) from error
     if len(found) != len(texts):
         raise NotAsWritten("an event without args")
     return found
 
 
-def lane_schema(name: str) -> pa.Schema:
-    plain = {
-        one.name: one.type.value_type if pa.types.is_dictionary(one.type) else one.type for one in arrow_schema(name)
-    }
-    return pa.schema([(one, kind) for one, kind in plain.items() if one != "run_id"])
-
-
-def arrays(name: str, rows: Sequence[Any], placed: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """All columns of a table but run_id: those that are placed, the others from args."""
-    return in_order(
-        name,
-        {
-            column.name: placed[column.name]
-            if column.name in placed
-            else _array(list(map(attrgetter(column.name), rows)), column)
-            for column in table(name).columns
-            if column.name != "run_id"
-        },
+def plain_schema(name: str) -> pa.Schema:
+    """Return the schema of a table without run_id and without dictionaries."""
+    fields = (field for field in arrow_schema(name) if field.name != "run_id")
+    return pa.schema(
+        [(one.name, one.type.value_type if pa.types.is_dictionary(one.type) else one.type) for one in fields]
     )
 
 
-def in_order(name: str, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-    return [columns[one] for one in lane_schema(name).names]
+def arrays(name: str, rows: Sequence[Any], outside: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """Return all columns of a table but run_id: those from `outside` of args, the others from the decoded args."""
+    return [
+        outside[column.name] if column.name in outside else _array(list(map(attrgetter(column.name), rows)), column)
+        for column in table(name).columns
+        if column.name != "run_id"
+    ]
 
 
 def _array(values: list[Any], column: Column) -> pa.Array:
@@ -133,7 +127,7 @@ def _array(values: list[Any], column: Column) -> pa.Array:
 
 
 def _text(value: Raw) -> str | None:
-    """JSON text as the column had it: what is no JSON by the letter stands in a string."""
+    """Return JSON text as the column had it; text that is not valid JSON was exported as a string."""
     text = bytes(value)
     if not text or text == b"null":
         return None
@@ -143,60 +137,27 @@ def _text(value: Raw) -> str | None:
 
 
 def ints(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column of integers, some of which may be text. Raises NotAsWritten."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         try:
-            return pa.array([None if value is None else whole(value) for value in values], kind)
+            return pa.array([None if value is None else integer(value) for value in values], kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise NotAsWritten(str(error)) from error
 
 
-def whole(value: object) -> int:
-    """A whole number, which is a string where doubles would not hold it."""
+def integer(value: object) -> int:
+    """Return an integer, which is exported as a string if a double can't represent it."""
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal() and value.isascii():
         return int(value)
     if type(value) is int:
         return value
-    raise NotAsWritten("text in the place of a whole number")
+    raise NotAsWritten("text instead of an integer")
 
 
 def _float(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type] # a number or text
     except (TypeError, ValueError) as error:
-        raise NotAsWritten("text in the place of a number") from error
-
-
-_CHECKS: Mapping[str, Callable[[Any], object]] = {"i32": whole, "i64": whole, "u64": whole, "f64": _float}
-
-
-def typed_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Rows of `otherData`, with values of the types of their columns."""
-    columns = [column for column in table(name).columns if column.name != "run_id"]
-    names = tuple(column.name for column in columns)
-    unknown = {key for row in rows for key in row} - {"run_id", *names}
-    if unknown:
-        raise NotAsWritten(f"{name} with columns that are not known")
-    found = []
-    for row in rows:
-        values: list[object] = []
-        for column in columns:
-            value = row.get(column.name)
-            if value is not None:
-                value = _checked(value, column)
-            values.append(value)
-        found.append(tuple(values))
-    return names, found
-
-
-def _checked(value: Any, column: Column) -> object:
-    if column.type in _CHECKS:
-        number = _CHECKS[column.type](value)
-        limits = {"i32": (-(2**31), 2**31), "i64": (-(2**63), 2**63), "u64": (0, 2**64)}.get(column.type)
-        if limits is not None and not limits[0] <= number < limits[1]:  # type: ignore[operator] # a whole number
-            raise NotAsWritten("a number that its column does not hold")
-        return number
-    if not isinstance(value, bool if column.type == "bool" else str):
-        raise NotAsWritten(f"{column.name} is of another type")
-    return value
+        raise NotAsWritten("text instead of a number") from error

@@ -1,4 +1,4 @@
-"""Slices put aside → rows of task, api and range, with the columns that the rules take from their args."""
+"""Spilled slices → rows of task, api and range, with the columns that rules define."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import differences
+from traceconv.base.int64 import Int64, Mask, differences
 from traceconv.base.integers import parse_int64
 from traceconv.base.prefetch import prefetch
 from traceconv.normalize.memory_budget import NumberedRows
@@ -23,7 +23,7 @@ from traceconv.normalize.trace.args import merged
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Rule, RuleSet
 from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Rows, Values, new_column, same
 from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
-from traceconv.normalize.trace.distinct import distinct_of, distinct_rows
+from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.launches import Launches
 from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, signature
@@ -32,15 +32,14 @@ from traceconv.normalize.trace.task_waits import TaskWaits
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
 
-Int64 = NDArray[np.int64]
-#: A step number of more digits fits no column: such a slice is no step.
+#: A step number with more digits does not fit its column: such a slice is not a step.
 _STEP_DIGITS = 18
 _DEFAULT = Rule("range", set={"kind": "annotation"})
 
 
 @dataclass(slots=True)
 class Op:
-    """What ops are told apart by: their name and `OP_COLUMNS`."""
+    """An op, identified by its name and `OP_COLUMNS`."""
 
     op_id: int
     name: str | None
@@ -54,34 +53,28 @@ class Op:
 
 
 class SliceRows:
-    """Makes rows of slices, table by table; `range` is to be asked for first, then `api`, then `task`."""
+    """Produces the rows of slices, table by table. Ask for `range` first, then `api`, then `task`."""
 
-    def __init__(
-        self,
-        first: FirstPass,
-        rules: RuleSet,
-        nested: Spool,
-        codes: Spool,
-    ) -> None:
+    def __init__(self, first: FirstPass, rules: RuleSet, nested: Spool, codes: Spool) -> None:
         self._first = first
         self._set = rules
         self._rules = [*rules.rules, _DEFAULT]
         self._tracks = first.tracks
         self._nested = nested
         self._codes = codes
-        self._fills = {name: _filled(name, self._rules) for name in TABLES}
+        self._fills = {name: _filled_columns(name, self._rules) for name in TABLES}
         self._steps = Steps()
         self.launches = Launches(first.tracks.process_id_of)
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
-        #: Of each device; None: of tasks whose device is not known.
+        #: By device; None: tasks whose device is unknown.
         self.table_waits: dict[int | None, TableWaits] = {}
         self._arg_readers: dict[int, ArgColumns] = {}
         self._signature_readers: dict[str, ArgColumns] = {}
 
     def close(self) -> None:
-        """Frees the disk space."""
+        """Free the disk space."""
         self.launches.close()
 
     def _rule_codes(self, first_row: int, count: int) -> NDArray[np.int16]:
@@ -89,7 +82,7 @@ class SliceRows:
         return np.where(codes < 0, len(self._rules) - 1, codes).astype(np.int16)
 
     def find_steps(self) -> None:
-        """Slices that are steps: others are given the step that they lie in."""
+        """Find the slices that are steps, which other slices are then assigned to."""
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
             return
@@ -103,7 +96,7 @@ class SliceRows:
         self._steps = Steps(marks, self._first.time_places)
 
     def _mark(self, batch: pa.RecordBatch, row: int, number: int) -> Mark | None:
-        """What a slice says of a step; None when its end or the number is not known."""
+        """Return the step that a slice marks; None if its end or its number is unknown."""
         rule = self._rules[number]
         match = rule.name.fullmatch(batch.column("name")[row].as_py() or "") if rule.name is not None else None
         place = batch.column("row")[row].as_py()
@@ -124,10 +117,10 @@ class SliceRows:
         process = self._tracks.process_id_of(track)
         return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.moments, args)
 
-    def correct_waits(self, shared: NDArray[np.bool_]) -> None:
-        """Makes the gaps of tasks anew, on tracks that they share with other slices. `shared`: by track_id."""
+    def correct_waits(self, shared: Mask) -> None:
+        """Recompute the gaps of tasks on tracks that they share with other slices. `shared`: by track_id."""
         with closing(TaskWaits()) as waits:
-            for tasks, _ in self._put_aside_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
+            for tasks, _ in self._spilled_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
                 batch = tasks.take(pa.array(np.flatnonzero(shared[tasks.column("track_id").to_numpy()])))
                 row, ids, track, start = (
                     batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
@@ -136,16 +129,16 @@ class SliceRows:
             waits.put(self._nested)
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
-        """The rows of one table."""
-        with closing(prefetch(self._put_aside_for(table))) as batches:
+        """Yield the rows of one table."""
+        with closing(prefetch(self._spilled_for(table))) as batches:
             for batch, codes in batches:
                 nested = self._nested.take(batch.column("row").to_numpy())
                 yield row_batch(table, self._columns(table, batch, codes, nested))
 
-    def _put_aside_for(
+    def _spilled_for(
         self, table: str, *columns: str
     ) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
-        """The slices of a table (only these columns; none: all), and the rule of each."""
+        """Yield the slices of a table (only these columns; none: all), and the rule of each."""
         own = np.array([rule.table == table for rule in self._rules], np.bool_)
         for first_row, count, read in self._first.slices.parts():
             codes = self._rule_codes(first_row, count)
@@ -179,21 +172,21 @@ class SliceRows:
         if table != "task":
             columns["thread_start_ns"] = batch.column("thread_start_ns")
             columns["thread_dur_ns"] = batch.column("thread_dur_ns")
-        said = self._said(table, batch, codes)
-        columns.update({name: column for name, column in said.items() if name not in OP_COLUMNS})
+        filled = self._rule_columns(table, batch, codes)
+        columns.update({name: column for name, column in filled.items() if name not in OP_COLUMNS})
         if table == "range":
             columns["step_id"], _ = self._steps_at(batch, start, tasks=False)
         elif table == "api":
             steps, _ = self._steps_at(batch, start, tasks=False)
             columns["step_id"] = steps
-            self._put_aside(said.get("correlation_id"), batch.column("track_id").to_numpy(), start, steps)
+            self._add_launches(filled.get("correlation_id"), batch.column("track_id").to_numpy(), start, steps)
         else:
-            self._task(columns, batch, codes, nested, said, start, count)
+            self._task(columns, batch, codes, nested, filled, start, count)
             columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
         return columns
 
     def _with_ends(self, batch: pa.RecordBatch, nested: RecordArray) -> pa.RecordBatch:
-        """What the ends of begins say goes into the rows of the begins."""
+        """Return the slices with what their end events add."""
         links = np.ascontiguousarray(nested["link"])
         paired = np.flatnonzero(links >= 0)
         found = self._first.ends.find(links[paired]) if len(paired) else []
@@ -215,14 +208,14 @@ class SliceRows:
         arrays[names.index("thread_dur_ns")] = durs
         return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
-    # -- columns that rules fill --
+    # -- columns that rules define --
 
-    def _said(self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16]) -> dict[str, ColumnData]:
-        """The columns that the rules of these rows take from words and args."""
+    def _rule_columns(self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16]) -> dict[str, ColumnData]:
+        """Return the columns that the rules of these rows take from names and args."""
         types = {column.name: column.type for column in table_schema(table).columns}
         types.update({name: "str" for name in OP_COLUMNS if table == "task"})
         count = batch.num_rows
-        # All batches of a table have the same columns, whichever rules they meet.
+        # All batches of a table have the same columns, whatever their rules.
         columns = {name: new_column(types[name], count) for name in self._fills[table]}
         if "name" in columns:
             names = _dictionary(batch.column("name"))
@@ -245,12 +238,12 @@ class SliceRows:
                 for column, values in self._signatures(rule.signature, batch.column("args"), own):
                     columns[column].put(own, values)
             if rule.args:
-                for column, said in self._arg_columns(number, types).read(batch.column("args"), own):
-                    columns[column].put(own, said)
+                for column, given in self._arg_columns(number, types).read(batch.column("args"), own):
+                    columns[column].put(own, given)
         return {name: column.column() for name, column in columns.items()}
 
     def _from_names(self, rule: Rule, tracks: NDArray[np.int32]) -> Iterator[tuple[str, Values]]:
-        """What the names of the tracks' processes and threads say, a value a row."""
+        """Yield the columns from the names of the tracks' processes and threads."""
         groups = rule.track_groups
         if not groups:
             return
@@ -261,7 +254,7 @@ class SliceRows:
             yield group, Values(codes.astype(np.int32), [one.get(group) for one in named])
 
     def _arg_columns(self, number: int, types: Mapping[str, str]) -> ArgColumns:
-        """What reads the args of a rule's events."""
+        """Return the reader of the args of a rule's events."""
         found = self._arg_readers.get(number)
         if found is None:
             fields = self._rules[number].args
@@ -270,7 +263,7 @@ class SliceRows:
         return found
 
     def _signatures(self, key: str, args: pa.Array, rows: Rows) -> Iterator[tuple[str, Values]]:
-        """Shapes and types of inputs and outputs."""
+        """Yield shapes and types of inputs and outputs."""
         reader = self._signature_readers.setdefault(key, ArgColumns({key: (key,)}, ()))
         for _, texts in reader.read(args, rows):
             assert isinstance(texts, Values)  # asked for as no number
@@ -278,18 +271,18 @@ class SliceRows:
             for column in SIGNATURE_COLUMNS:
                 yield column, Values(texts.codes, [one.get(column) for one in found])
 
-    def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, NDArray[np.bool_]]:
+    def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, Mask]:
         return self._steps.at(batch.column("track_id").to_numpy(), start, self._tracks.process_id_of, tasks=tasks)
 
     # -- tasks --
 
-    def _put_aside(
+    def _add_launches(
         self, correlation: ColumnData | None, tracks: NDArray[np.int32], start: Int64, steps: Nullable
     ) -> None:
         if not isinstance(correlation, Nullable):
             return
-        known = ~_null(correlation)
-        step: Int64 = np.where(_null(steps), -1, steps.values).astype(np.int64)
+        known = ~correlation.mask
+        step: Int64 = np.where(steps.mask, -1, steps.values).astype(np.int64)
         self.launches.add(correlation.values[known].astype(np.int64), tracks[known], start[known], step[known])
 
     def _task(
@@ -298,37 +291,35 @@ class SliceRows:
         batch: pa.RecordBatch,
         codes: NDArray[np.int16],
         nested: RecordArray,
-        said: dict[str, ColumnData],
+        filled: dict[str, ColumnData],
         start: Int64,
         count: int,
     ) -> None:
-        correlation = said.get("correlation_id")
+        correlation = filled.get("correlation_id")
         steps, of_device = self._steps_at(batch, start, tasks=True)
         columns["submit_ns"] = Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_))
         if isinstance(correlation, Nullable):
             tracks = batch.column("track_id").to_numpy()
-            found, launched = self.launches.look_up(correlation.values.astype(np.int64), ~_null(correlation), tracks)
+            found, launched = self.launches.look_up(correlation.values.astype(np.int64), ~correlation.mask, tracks)
             columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
-            # A task belongs to the step of the program in which it was launched.
+            # A task belongs to the program's step in which it was launched.
             found &= ~of_device
             known = found & (launched["step_id"] >= 0)
-            null = _null(steps)
+            null = steps.mask
             steps = Nullable(
                 np.where(known, launched["step_id"], np.where(found, 0, steps.values)), np.where(found, ~known, null)
             )
         columns["step_id"] = steps
         gap = np.ascontiguousarray(nested["gap_ns"])
         columns["stream_wait_ns"] = Nullable(gap, gap == UNKNOWN)
-        columns["op_id"] = self._op_ids(batch, codes, said)
-        self._note_devices(batch, said, steps)
+        columns["op_id"] = self._op_ids(batch, codes, filled)
+        self._note_devices(batch, filled, steps)
 
-    def _table_waits(
-        self, columns: Mapping[str, ColumnData], start: Int64, end: Int64, endless: NDArray[np.bool_]
-    ) -> Nullable:
-        """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
+    def _table_waits(self, columns: Mapping[str, ColumnData], start: Int64, end: Int64, endless: Mask) -> Nullable:
+        """Return the wait of each row of op_summary, i.e. of ops and collectives; NULL for other tasks."""
         ids, op_ids, kind = columns["id"], columns["op_id"], columns.get("kind")
         assert isinstance(ids, pa.Array) and isinstance(op_ids, Nullable)
-        is_row = ~_null(op_ids)
+        is_row = ~op_ids.mask
         if isinstance(kind, pa.DictionaryArray) and "collective" in (kinds := kind.dictionary.to_pylist()):
             is_row |= kind.indices.fill_null(-1).to_numpy() == kinds.index("collective")
         wait, unknown = np.zeros(len(start), np.int64), np.ones(len(start), np.bool_)
@@ -340,35 +331,25 @@ class SliceRows:
             wait[rows], unknown[rows] = waits.take(ids.to_numpy()[rows], start[rows], end[rows], endless[rows])
         return Nullable(wait, unknown)
 
-    def _op_ids(self, batch: pa.RecordBatch, codes: NDArray[np.int16], said: dict[str, ColumnData]) -> Nullable:
+    def _op_ids(self, batch: pa.RecordBatch, codes: NDArray[np.int16], filled: dict[str, ColumnData]) -> Nullable:
         count = batch.num_rows
         is_op = np.isin(codes, [number for number, rule in enumerate(self._rules) if rule.op])
         rows = np.flatnonzero(is_op)
-        columns = [batch.column("name"), *(said.get(column) for column in OP_COLUMNS)]
-        texts = [_dictionary(column) if isinstance(column, pa.Array) else None for column in columns]
-        word, words = np.zeros(len(rows), np.intp), 1
-        for column in texts:
-            if column is not None:
-                width = len(column.dictionary) + 1
-                indices = column.indices.fill_null(width - 1).to_numpy()[rows]
-                firsts, word = distinct_of(word * width + indices, words * width)
-                words = len(firsts)
+        ids = np.zeros(count, np.int64)
         if len(rows):
+            columns = (batch.column("name"), *(filled[column] for column in OP_COLUMNS))
+            texts = [_dictionary(column) for column in columns]
+            firsts, number = distinct_rows(*(column.indices.fill_null(-1).to_numpy()[rows] for column in texts))
             places = pa.array(rows[firsts])
-            facts = [
-                [None] * words if one is None else one.take(places).dictionary_decode().to_pylist() for one in texts
-            ]
-            numbers = [self._ops.number(key, *key) for key in zip(*facts, strict=True)]
-            ids = np.zeros(count, np.int64)
-            ids[rows] = np.array(numbers, np.int64)[word]
-            return Nullable(ids, ~is_op)
-        return Nullable(np.zeros(count, np.int64), ~is_op)
+            keys = zip(*(column.take(places).dictionary_decode().to_pylist() for column in texts), strict=True)
+            ids[rows] = np.array([self._ops.number(key, *key) for key in keys], np.int64)[number]
+        return Nullable(ids, ~is_op)
 
-    def _note_devices(self, batch: pa.RecordBatch, said: dict[str, ColumnData], steps: Nullable) -> None:
+    def _note_devices(self, batch: pa.RecordBatch, filled: dict[str, ColumnData], steps: Nullable) -> None:
         count = batch.num_rows
         track = batch.column("track_id").to_numpy().astype(np.int64)
         self._tracks.load(track)
-        device, stream = (_known(said.get(name), count) for name in ("device_id", "stream_id"))
+        device, stream = (_known(filled.get(name), count) for name in ("device_id", "stream_id"))
         for row in distinct_rows(track, *device, *stream)[0].tolist():
             device_id = int(device[0][row]) if device[1][row] else None
             stream_id = int(stream[0][row]) if stream[1][row] else None
@@ -383,7 +364,7 @@ class SliceRows:
     # -- tables of few rows --
 
     def op_rows(self) -> Iterator[pa.RecordBatch]:
-        """The table op."""
+        """Yield the rows of table op."""
         for ops in self._ops.rows() if self._ops.count else iter([[]]):
             rows = [
                 (
@@ -397,13 +378,13 @@ class SliceRows:
             yield rows_from_tuples("op", ("op_id", "name", "op_type_source", *OP_COLUMNS), rows)
 
     def _type_of(self, name: str | None, op_type: str | None) -> tuple[str | None, str | None]:
-        """How the type of an op is known, and the type."""
+        """Return the source of an op's type, and the type."""
         if op_type is not None:
             return "recorded", op_type
         return ("name", self._set.type_in(name)) if name is not None else (None, None)
 
     def step_rows(self) -> pa.RecordBatch:
-        """The table step: a step on each device that ran some of it."""
+        """Return the rows of table step: a step on each device that ran part of it."""
         devices: dict[int, list[int]] = {}
         for step, device in self._step_devices:
             if device is not None:
@@ -411,13 +392,13 @@ class SliceRows:
         return self._steps.rows(devices)
 
     def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
-        """The table device."""
+        """Return the rows of table device."""
         rows = [(device, self._set.device_kind, names.get(device) or None) for device in sorted(self._devices)]
         return rows_from_tuples("device", ("device_id", "kind", "name"), rows)
 
 
 def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iterator[tuple[str, Values]]:
-    """What the names of events say, a value a row; where that is their name, their own is kept too."""
+    """Yield the columns from the names of events. If that replaces the name, the event's own name is kept."""
     groups = rule.name_groups
     if rule.name is None or not groups:
         return
@@ -432,16 +413,16 @@ def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iter
         yield "source_name", Values(codes.astype(np.int32), [own[code] for code in used.tolist()])
 
 
-def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, NDArray[np.bool_]]:
-    """How long slices took, and of which that is not known."""
+def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, Mask]:
+    """Return the durations of slices, and which are unknown."""
     dur = batch.column("dur_ns")
     paired = nested["link"] >= 0
     unknown = dur.is_null().to_numpy(zero_copy_only=False) & ~paired | (nested["kind"] == UNFINISHED)
     return np.where(paired, nested["dur_ns"], dur.fill_null(0).to_numpy()), unknown
 
 
-def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
-    """The columns that rules for this table fill."""
+def _filled_columns(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
+    """Return the columns that rules for this table fill."""
     found: set[str] = set(OP_COLUMNS) if table == "task" else set()
     for rule in rules:
         if rule.table == table:
@@ -454,16 +435,12 @@ def _filled(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
 
 
 def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
-    """Numbers, 0 for NULL, and whether each is known (1)."""
+    """Return numbers, 0 for NULL, and whether each is known (1)."""
     if not isinstance(column, Nullable):
         return np.zeros(count, np.int64), np.zeros(count, np.int64)
-    known = ~_null(column)
+    known = ~column.mask
     return np.where(known, column.values, 0).astype(np.int64), known.astype(np.int64)
 
 
 def _dictionary(column: pa.Array) -> pa.Array:
     return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-
-
-def _null(column: Nullable) -> NDArray[np.bool_]:
-    return column.null if column.null is not None else np.zeros(len(column.values), np.bool_)

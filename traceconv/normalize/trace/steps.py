@@ -1,8 +1,8 @@
-"""Steps out of the slices that mark them, and the step in which a moment lies.
+"""Steps from the slices that mark them, and the step of a timestamp.
 
-A range of a program (ProfilerStep#3) is a step of its process: what it launched belongs to it. The slices of a vendor,
-such as Iteration 3, FP_BP Time 3 and Iteration Refresh 3 of msprof, are of a device and a model: together they say one
-step, and what runs in it on the device belongs to it. A moment in steps of several processes or models belongs to none.
+A range of a program (ProfilerStep#3) is a step of its process and contains what the process launched. A vendor's
+slices, such as msprof's Iteration 3, FP_BP Time 3 and Iteration Refresh 3, are of a device and a model: together they
+define one step, which contains what runs on the device. A timestamp in steps of several processes or models has none.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import binary_column
 from traceconv.normalize.rows import Nullable, rows_from_tuples
 from traceconv.normalize.trace.times import exact_ns
 
-Int64 = NDArray[np.int64]
-#: Moments of a step that a slice may say, and its own two, as rules write them.
+#: Times of a step that a slice may define, and the names of its start and end in rules.
 MOMENTS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
 SLICE_START, SLICE_END = "@start", "@end"
 _NONE = -(2**63)
@@ -30,10 +30,10 @@ _NONE = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A slice that says something of a step.
+    """A slice that defines times of a step.
 
-    moments  what a vendor's slice says of which moments (see `Rule.moments`); empty for a range of the program
-    order    which marks count first
+    moments  the times that a vendor's slice defines (see `Rule.moments`); empty for a range of the program
+    order    the order in which marks are used
     """
 
     number: int
@@ -64,11 +64,11 @@ class Steps:
     """All steps of a trace."""
 
     def __init__(self, marks: Sequence[Mark] = (), time_places: int = 3) -> None:
-        """time_places: the unit of times in args, in decimal places above the nanosecond."""
+        """`time_places`: the unit of times in args, as decimal places above the nanosecond."""
         found: dict[tuple[object, ...], _Step] = {}
         for mark in sorted(marks, key=lambda one: one.order):
             if not mark.moments:
-                # A process may mark a step on several of its tracks: the first in the source counts.
+                # A process may mark a step on several of its tracks: the first in the source is used.
                 key: tuple[object, ...] = (mark.number, mark.process_id)
                 if key not in found:
                     found[key] = _Step(mark.number, mark.process_id, None, "annotation")
@@ -77,7 +77,7 @@ class Steps:
                 continue
             key = (mark.number, mark.process_id, mark.model_id)
             step = found.setdefault(key, _Step(mark.number, mark.process_id, mark.model_id, "slice"))
-            for column, ns in _said(mark, time_places).items():
+            for column, ns in _times_of(mark, time_places).items():
                 step.moments.setdefault(column, ns)
             step.tracks.add(mark.track_id)
             step.low_ns, step.high_ns = min(step.low_ns, mark.start_ns), max(step.high_ns, mark.end_ns)
@@ -105,12 +105,12 @@ class Steps:
     def at(
         self, tracks: NDArray[np.int32], ns: Int64, process_of: Callable[[int], int | None], *, tasks: bool
     ) -> tuple[Nullable, NDArray[np.bool_]]:
-        """The step in which each moment on a track lies, and whether it is one of a device."""
+        """Return the step of each timestamp on a track, and whether it is a device's."""
         steps = self._any_program.at(ns)
         of_device = np.zeros(len(ns), np.bool_)
         if not self._of_process and len(self._of_program) <= 1:
             return steps, of_device
-        values, null = steps.values.astype(np.int64), _null(steps)
+        values, null = steps.values.astype(np.int64), steps.mask.copy()
         only = next(iter(self._of_process.values())) if tasks and len(self._of_process) == 1 else None
         for track in np.unique(tracks).tolist():
             process = process_of(track)
@@ -119,11 +119,11 @@ class Steps:
             if line is not None:
                 rows = np.flatnonzero(tracks == track)
                 found = line.at(ns[rows])
-                values[rows], null[rows], of_device[rows] = found.values, _null(found), device_line is not None
+                values[rows], null[rows], of_device[rows] = found.values, found.mask, device_line is not None
         return Nullable(values, null), of_device
 
     def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
-        """The table step: a step on each device that ran some of it."""
+        """Return the rows of table step: a step on each device that ran part of it."""
         names = ("step_id", "device_id", "model_id", "iteration", "step_source", *MOMENTS)
         rows: list[tuple[object, ...]] = []
         for step in self._steps:
@@ -134,7 +134,7 @@ class Steps:
 
 
 class _Line:
-    """Which step it is, from each of some moments on: the one that started last of those that are not over."""
+    """The current step over time: the last one started of those that have not ended."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         points = sorted({ns for step in steps for ns in (step.low_ns, step.high_ns)})
@@ -165,7 +165,7 @@ class _Line:
         self._ids = np.array([_NONE, *ids], np.int64)
 
     def at(self, ns: Int64) -> Nullable:
-        """The step in which each moment lies."""
+        """Return the step of each timestamp."""
         ids = self._ids[np.searchsorted(self._from, ns, side="right") - 1]
         return Nullable(np.where(ids == _NONE, 0, ids), ids == _NONE)
 
@@ -177,22 +177,23 @@ def _by_process(steps: Sequence[_Step]) -> dict[int | None, _Line]:
     }
 
 
-def _said(mark: Mark, time_places: int) -> dict[str, int]:
-    """The moments that a vendor's slice says: those in its args lie inside of it, or say nothing."""
+def _times_of(mark: Mark, time_places: int) -> dict[str, int]:
+    """Return the times that a vendor's slice defines. Times in its args must be inside of the slice."""
     try:
         args = json.loads(mark.args or "{}", parse_float=Decimal)
     except (ValueError, RecursionError):
         args = {}
+    args = args if isinstance(args, dict) else {}
     found: dict[str, int] = {}
     for column, words in mark.moments.items():
-        said = [_moment(mark, word, args if isinstance(args, dict) else {}, time_places) for word in words]
-        ns = next((one for one in said if one is not None), None)
-        if ns is not None:
-            found[column] = ns
+        for word in reversed(words):
+            ns = _time_of(mark, word, args, time_places)
+            if ns is not None:
+                found[column] = ns
     return found
 
 
-def _moment(mark: Mark, word: str, args: Mapping[str, object], time_places: int) -> int | None:
+def _time_of(mark: Mark, word: str, args: Mapping[str, object], time_places: int) -> int | None:
     if word in (SLICE_START, SLICE_END):
         return mark.start_ns if word == SLICE_START else mark.end_ns
     value = args.get(word)
@@ -204,7 +205,3 @@ def _moment(mark: Mark, word: str, args: Mapping[str, object], time_places: int)
         if times.valid[0] and mark.start_ns <= times.ns[0] <= mark.end_ns:
             return int(times.ns[0])
     return None
-
-
-def _null(column: Nullable) -> NDArray[np.bool_]:
-    return column.null.copy() if column.null is not None else np.zeros(len(column.values), np.bool_)
