@@ -161,7 +161,7 @@ def test_one_bad_capture_does_not_keep_the_good_ones_out(tmp_path: Path, capfd: 
     assert ingest(good, zeros, last, "--db", store) == 3
     err = capfd.readouterr().err
     assert [line for line in err.splitlines() if line.startswith("failed: ")] == [
-        line for line in err.splitlines() if "nothing in it can be used" in line
+        line for line in err.splitlines() if "contains no usable events" in line
     ]
     assert query(store, "SELECT run_id, label FROM run ORDER BY run_id") == [(1, "PROF_1"), (2, "PROF_3")]
     assert ingest(good, last, "--db", tmp_path / "whole.duckdb") == 0

@@ -150,7 +150,7 @@ BAD = {
     "empty": (b"", "is empty"),
     "zeros": (bytes(100), "is empty"),
     "text": (b"killed by signal 9\n", "does not begin as a trace does"),
-    "cut": (b'{"traceEvents": [{"ph": "X", "na', "nothing in it can be used"),
+    "cut": (b'{"traceEvents": [{"ph": "X", "na', "contains no usable events"),
     "packed": (b"\x1f\x8b\x08\x00", "can't be decompressed"),
 }
 
@@ -258,7 +258,7 @@ def test_one_vendor_folder_of_several_that_can_not_be_used(tmp_path: Path, capfd
     (bad / "kernel_details.csv").write_text("this,is\nno,table\n")
     (good / "profiler_info_5.json").write_text('{"rank_id": 5}')
     assert run(["ingest", str(tmp_path / "job"), "--db", str(tmp_path / "s.duckdb")]) == 3
-    assert f"failed: {bad}: nothing in it can be used" in capfd.readouterr().err
+    assert f"failed: {bad} contains no usable events" in capfd.readouterr().err
     assert query(tmp_path / "s.duckdb", RUNS) == [(1, "rank0", 5, "job")]
     for table in ("task", "source", "import_account"):
         assert query(tmp_path / "s.duckdb", f"SELECT DISTINCT run_id FROM {table}") == [(1,)]

@@ -153,7 +153,7 @@ def test_one_of_two_that_is_no_trace(capfd: pytest.CaptureFixture[str], tmp_path
     assert code == 3
     assert out.startswith("t.json\n")
     assert err.count("\n") == 1
-    assert "u.json: nothing in it can be used (there is no array of events in it)" in err
+    assert "u.json contains no usable events (it has no array of events)" in err
     code, out, err = info(capfd, tmp_path / "u.json")
     assert (code, out, err.count("\n")) == (1, "", 1)
 

@@ -1,4 +1,4 @@
-"""Ingest of one capture: a folder of raw logs of the reference NPU."""
+"""Ingest one capture: a folder of raw logs of the reference NPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.identity import Identity
 from traceconv.formats.npulog.discover import CaptureFolder, fingerprint
@@ -14,14 +14,14 @@ from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
 from traceconv.pipeline.result import Observer
-from traceconv.pipeline.run_import import RunContent, RunTarget, Source, path_text
+from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events, path_text
 from traceconv.pipeline.task_waits import set_stream_waits, settle_table_waits
 from traceconv.pipeline.unfinished_steps import add_unfinished_steps
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureRecording:
-    """A capture, as it becomes a run."""
+    """A capture to import."""
 
     capture: CaptureFolder
     format: str = NPULOG.name
@@ -34,7 +34,7 @@ class CaptureRecording:
         return fingerprint(self.capture)
 
     def read(self, target: RunTarget) -> RunContent:
-        """Stores its events. Raises InputError when it contains no usable events."""
+        """Store its events. Raises InputError if it contains no usable events."""
         capture, writer, run_id = self.capture, target.writer, target.run_id
         size_bytes = sum(file.size_bytes for file in capture.files)
         target.observer.start(target.label, size_bytes)
@@ -52,18 +52,18 @@ class CaptureRecording:
         for device_id, streams in normalizer.unordered_streams.items():
             overlaps = set_stream_waits(target, device_id, streams)
             if overlaps:
-                message = f"task: device {device_id}: begins before the task before it on its stream ends"
+                message = f"task: device {device_id}: starts before the previous task on its stream ends"
                 log.add(Code.OVERLAP, message, event_count=overlaps)
         settle_table_waits(target, normalizer.table_waits)
         if (capture.manifest_problem or "").startswith("missing"):
             for device_id, stream_id, last_ns in normalizer.last_times:
                 after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"
                 log.add(Code.CUT_AT, f"device {device_id}, stream {stream_id}: the log ends at {last_ns} ns{after}")
-        _check_books(capture, accounts, log, step_count)
+        _check_usable(capture, accounts, log, step_count)
         if capture.manifest is None or log.lossy:
             unfinished = add_unfinished_steps(target)
             if unfinished:
-                log.add(Code.UNFINISHED, "step: named by rows, but not by marks of the device", event_count=unfinished)
+                log.add(Code.UNFINISHED, "step: named by rows, without marks from the device", event_count=unfinished)
         complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
         columns = {
             "writer": facts.writer,
@@ -89,7 +89,7 @@ class CaptureRecording:
 
 
 def _counting(observer: Observer, accounts: Accounts) -> Callable[[int], None]:
-    """Tells of the bytes that were read, and of the records that the books have since the last time."""
+    """Report the bytes read, and the records accounted for since the last call."""
     known = 0
 
     def advance(byte_count: int) -> None:
@@ -102,15 +102,10 @@ def _counting(observer: Observer, accounts: Accounts) -> Callable[[int], None]:
     return advance
 
 
-def _check_books(capture: CaptureFolder, accounts: Accounts, log: ImportLog, step_count: int) -> None:
-    """InputError when nothing of the capture could be used; AssertionError when the books don't balance.
-
-    A profile in which nothing happened is a run all the same.
-    """
+def _check_usable(capture: CaptureFolder, accounts: Accounts, log: ImportLog, step_count: int) -> None:
+    """Raise InputError if the capture has no usable events; a complete capture may have none."""
     accounts.check()
     is_intact = capture.manifest is not None and capture.manifest.files and not log.lossy
     if not is_intact and not step_count and not any(account.rows for account in accounts.by_record.values()):
-        reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
-        shown = printable(str(capture.path))
-        reason = f" ({reasons[-1]})" if reasons else ""
-        raise InputError(f"{shown}: nothing in it can be used{reason}; see: traceconv info {shown}")
+        error = no_usable_events(capture.path, log, "its files have no events")
+        raise InputError(f"{error}; see: traceconv info {printable(str(capture.path))}")

@@ -1,4 +1,4 @@
-"""What a trace file is, before it is ingested: its format and writer, its events by kind, its times, its damage."""
+"""Inspect a trace file without ingesting it: format, writer, events by kind, time range, damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import Code, ImportLog, LogEntry, Severity
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError
 from traceconv.base.int64 import sums
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.common.files import head_of
@@ -28,19 +28,20 @@ from traceconv.normalize.trace.metadata import read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
+from traceconv.pipeline.run_import import no_usable_events
 
 
 @dataclass(frozen=True, slots=True)
 class TraceState:
-    """What a file holds.
+    """The content of a trace file.
 
-    scanned        all of it was read; else only its first events
-    writer         the title of the rules that know it; None when none does
-    keys           what stands around the events, as far as it was read
-    events         how many there are of each kind, by the names of the books
-    first_ns       when the first event begins; `last_ns`: the latest begin or end of one; None without times
-    process_count  processes that the events name
-    log            what an ingest would say of the file's text; what it would say of the rows is not known here
+    scanned        all of it was read; if not, only its first events
+    writer         title of the rules that match it; None if none do
+    keys           keys next to the events, as far as they were read
+    events         number of events by kind, with the names of the accounting
+    first_ns       earliest begin of an event; `last_ns`: latest begin or end; None without times
+    process_count  number of processes that the events name
+    log            what an ingest would log about the file's text; entries about rows are missing
     """
 
     path: Path
@@ -58,24 +59,24 @@ class TraceState:
 
     @property
     def event_count(self) -> int:
-        """All events that were read."""
+        """Number of events read."""
         return sum(self.events.values())
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of what was read is damaged."""
+        """Whether nothing that was read is damaged."""
         return all(entry.severity is Severity.INFO for entry in self.log)
 
     @property
     def closed(self) -> bool:
-        """Whether the text closes its brackets: a killed writer leaves them open, and some never close them."""
+        """Whether the text closes its brackets; killed writers leave them open, and some never close them."""
         return all(entry.code is not Code.NO_END for entry in self.log)
 
 
 def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence[RuleSet] = ()) -> TraceState:
-    """Reads a trace file, and stores nothing. `scan` false: only its first events.
+    """Read a trace file and store nothing. `scan` false: read only its first events.
 
-    Raises InputError when it can't be read, or holds nothing that can be used.
+    Raises InputError if it can't be read or contains no usable events.
     """
     log = ImportLog()
     source = open_source(reader, ReadRequest(path, log))
@@ -85,9 +86,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         if not scan and seen.counts:
             break
     if not seen.counts and (not source.found_events or log.lossy):
-        reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
-        reason = reasons[0] if reasons else "there is no array of events in it"
-        raise InputError(f"{printable(str(path))}: nothing in it can be used ({printable(reason)}); is it a trace?")
+        raise InputError(f"{no_usable_events(path, log, 'it has no array of events')}; is it a trace?")
     header = header_of(source.keys)
     return TraceState(
         path,
@@ -106,7 +105,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
 
 
 def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
-    """What a JSON document holds that no reader knows; None when the file is none. InputError when it can't be read."""
+    """The outline of a JSON document that no reader recognizes; None for other files. Raises InputError."""
     if not path.is_file():
         return None
     head = head_of(path)
@@ -117,7 +116,7 @@ def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
 
 
 class _Seen:
-    """What was seen of the events."""
+    """Collects facts about the events."""
 
     def __init__(self, rule_sets: Sequence[RuleSet]) -> None:
         self._rule_sets = rule_sets
@@ -132,7 +131,6 @@ class _Seen:
         self._kinds = phases.Kinds()
 
     def take(self, batch: TraceBatch) -> None:
-        """Takes the next events."""
         columns = batch.columns
         if batch.first_ordinal == 0:
             self._places = time_places(columns)
@@ -175,7 +173,7 @@ class _Seen:
             self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
 
     def writer(self, keys: Iterable[str]) -> str | None:
-        """The title of the first rules that know the trace."""
+        """Title of the first rules that match the trace."""
         words = {
             "keys": keys,
             "categories": self._categories,

@@ -1,4 +1,4 @@
-"""What an ingest tells of its progress, and what became of each run."""
+"""The progress of an ingest and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Observer(Protocol):
         """All runs to be read, and the bytes of all of them together."""
 
     def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
-        """A run begins to be read. `passes` 2: its rows are stored when all of it is read."""
+        """A run begins. `passes` 2: its rows are stored after all of it was read."""
 
     def advance(self, byte_count: int) -> None:
         """Bytes read since the last call."""
@@ -27,13 +27,13 @@ class Observer(Protocol):
         """Events read since the last call."""
 
     def storing(self) -> None:
-        """All events of the run are read; now its rows are made and stored."""
+        """All events of the run were read; its rows are stored next."""
 
     def stored(self, row_count: int) -> None:
         """Rows sent to the store since the last call."""
 
     def done(self) -> None:
-        """The run is stored, or can't be used."""
+        """The run is stored or can't be used."""
 
 
 class SilentObserver:
@@ -56,7 +56,7 @@ class SilentObserver:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file or folder that gives no run, and why: one line."""
+    """A file or folder that gives no run, and why, in one line."""
 
     path: Path
     message: str
@@ -64,12 +64,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class IngestedRun:
-    """What became of one source.
+    """The result for one source.
 
-    action     ingested, replaced, or kept (it was in the store already, and was left alone)
-    seconds    wall time; with `record_count` it gives the rate
-    was_lossy  of a run that was kept: something could not be read when it was ingested
-    rank, host, group_label  as in the table run; None: not known
+    action     ingested, replaced, or kept (it was in the store already)
+    seconds    wall time
+    was_lossy  a run that was kept had losses when it was ingested
+    rank, host, group_label  as in the table run; None: unknown
     """
 
     run_id: int
@@ -93,16 +93,16 @@ class IngestedRun:
 
     @property
     def lossy(self) -> bool:
-        """Whether the store lacks something of the source."""
+        """Whether something in the source was lost."""
         return self.was_lossy or any(entry.severity is not Severity.INFO for entry in self.log)
 
 
 class IngestedRuns(list[IngestedRun]):
-    """What became of each run, and of what gave none.
+    """The ingested runs, and the files that gave none.
 
-    unusable  files and folders that should have given a run, each with the reason
-    others    files in folders that are no traces
-    same      (run, an earlier one that seems to have the same content) for each such run
+    unusable  files and folders that should have given a run
+    others    files in folders that are not traces
+    same      (run, earlier run that seems to have the same content)
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class IngestedRuns(list[IngestedRun]):
 
     @property
     def lossy(self) -> bool:
-        """Whether the store lacks something of what was to be read."""
+        """Whether something in the sources was lost."""
         return bool(self.unusable) or any(run.lossy for run in self)
 
 

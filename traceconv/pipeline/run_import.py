@@ -1,4 +1,4 @@
-"""One recording becomes one run: the steps that captures, trace files and vendors' folders have in common."""
+"""Import one recording as a run: the steps that captures, trace files and vendors' folders share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunTarget(RunSql):
     observer: Observer
 
     def insert(self, name: str, batches: Iterator[pa.RecordBatch]) -> int:
-        """Stores rows of a table, and reports them as progress; returns how many."""
+        """Store rows of a table and report the progress; returns the number of rows."""
 
         def counted() -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -52,12 +52,12 @@ class RunTarget(RunSql):
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """What is known of a run when all of its events are stored.
+    """A run whose events are stored.
 
     columns   of the table run: those that depend on the format
-    identity  whose recording it is, by what it says of itself
+    identity  rank, host and group, as far as the recording has them
     blocks    rows of source_block, without the run
-    complete  whether nothing is missing, as far as the recording tells
+    complete  nothing is missing, as far as the recording shows
     """
 
     columns: Mapping[str, object]
@@ -71,31 +71,31 @@ class RunContent:
 
 
 class Recording(Protocol):
-    """What becomes one run."""
+    """A recording to import."""
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The file or folder."""
 
     @property
     def format(self) -> str:
-        """What `run.source_format` says."""
+        """The value for `run.source_format`."""
 
     def digest(self) -> str | None:
-        """By which the same recording is recognised; None: it can't be, as with standard input."""
+        """A digest that identifies the recording; None for standard input."""
 
     def read(self, target: RunTarget) -> RunContent:
-        """Stores its events. Raises InputError when it contains no usable events."""
+        """Store its events. Raises InputError if it contains no usable events."""
 
 
 def import_run(
     recording: Recording, names: RunNames, writer: StoreWriter, observer: Observer, *, replace: bool = False
 ) -> IngestedRun:
-    """Reads a recording into the open transaction of a store.
+    """Import a recording in the open transaction of a store.
 
-    replace  a recording that is in the store already is read again and takes the place of its run
+    replace  a recording that is in the store already is imported again and replaces its run
 
-    Raises InputError when it contains no usable events; StoreError when the store can't be written.
+    Raises InputError if it contains no usable events, StoreError if the store can't be written.
     """
     started = time.perf_counter()
     source_path = path_text(recording.path)
@@ -137,19 +137,19 @@ def import_run(
 
 
 def no_usable_events(path: Path, log: ImportLog, otherwise: str) -> InputError:
-    """The error of a recording without usable events: with the first loss as the reason, or `otherwise`."""
+    """The error for a recording without usable events, with the first loss as the reason, or `otherwise`."""
     reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
     reason = printable(reasons[0]) if reasons else otherwise
-    return InputError(f"{printable(str(path))}: nothing in it can be used ({reason})")
+    return InputError(f"{printable(str(path))} contains no usable events ({reason})")
 
 
 def insert_log_entry(writer: StoreWriter, run_id: int, code: Code, message: str) -> None:
-    """Adds one entry to the import log of a stored run."""
+    """Add an entry to the import log of a stored run."""
     _insert(writer, run_id, "import_log", [(None, code.severity.value, code.text, None, None, None, message)])
 
 
 def _insert_provenance(writer: StoreWriter, run_id: int, content: RunContent) -> None:
-    """Where the rows came from, what was lost on the way, and the accounts."""
+    """Store sources, blocks, import log and accounting."""
     entries = [
         (e.source_id, e.severity.value, e.code.text, e.byte_offset, e.byte_count, e.event_count, e.message)
         for e in content.log

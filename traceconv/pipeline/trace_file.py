@@ -1,4 +1,4 @@
-"""Ingest of one trace file: two passes over its events, then its rows, table by table, into the open transaction."""
+"""Ingest one trace file: two passes over its events, then its rows, table by table."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offse
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import format_of, open_source
-from traceconv.normalize.table_waits import TableWaits
-from traceconv.normalize.trace.classify import MemoryMarkers, RuleSet, built_in
+from traceconv.normalize.trace.classify import RuleSet, built_in
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
 from traceconv.pipeline.collective_sizes import size_collectives
-from traceconv.pipeline.derived_rows import DerivedRows
 from traceconv.pipeline.recorded_identity import host_and_rank
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
 from traceconv.pipeline.step_reduces import settle_reduces
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
+from traceconv.pipeline.trace_memory import insert_blocks
 from traceconv.pipeline.unclear_launches import drop_unclear_launches
 
 _EDGE_BYTES = 64 << 10
@@ -48,20 +47,20 @@ _SAMPLES = 64
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
-    """How trace files are read. `rules`: tried before those of the package."""
+    """How trace files are read. `rules` are tried before the built-in ones."""
 
     limits: Limits = field(default_factory=Limits)
     rules: tuple[RuleSet, ...] = ()
 
     @property
     def items(self) -> Items | None:
-        """Where documents of JSON have items: the first of the rules that say so."""
+        """Where JSON documents have items, by the first rules that say so."""
         return next((one.items for one in self.rules if one.items is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRecording:
-    """A trace file (`-`: standard input), as it becomes a run. `format`: the name of its reader."""
+    """A trace file (`-`: standard input) to ingest. `format`: the name of its reader."""
 
     path: Path
     format: str
@@ -71,27 +70,19 @@ class TraceRecording:
         return None if self.path == STDIN else _fingerprint(self.path)
 
     def read(self, target: RunTarget) -> RunContent:
-        """Stores its events. Raises InputError when it contains no usable events."""
+        """Store its events. Raises InputError if it contains no usable events."""
         total_bytes = 0 if self.path == STDIN else self.path.stat().st_size
         try:
             target.observer.start(target.label, total_bytes, 2)
             read = _Read(self, target)
         except NotAsWritten as changed:
             if self.path == STDIN:
-                message = "standard input is an export of traceconv that was changed; ingest it from a file"
+                message = "standard input is a modified export of traceconv; ingest it from a file"
                 raise InputError(f"{message} ({printable(str(changed))})") from None
             target.observer.start(target.label, total_bytes, 2)
             read = _Read(self, target, changed=str(changed))
         log, reader, run_columns = read.log, read.reader, read.run_columns
-        if read.derived is not None:
-            read.derived.insert(target)
-            if read.unclear_launches:
-                drop_unclear_launches(target)
-            if settle_reduces(target):
-                set_table_waits(target)
-            else:
-                settle_table_waits(target, read.table_waits)
-            size_collectives(target)
+        read.passes.complete(target)
         complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
         columns = {
             "options": reader.options(),
@@ -113,7 +104,7 @@ class TraceRecording:
 
 
 def _identity(target: RunTarget, read: _Read) -> Identity:
-    """Whose recording it is: by what an export of ours kept, then the file's other keys, then its events."""
+    """Rank, host and group: from an export's own columns, then the file's other keys, then its events."""
     kept = Identity(
         read.run_columns.get("rank"),  # type: ignore[arg-type]  # the columns have the types of the table run
         read.run_columns.get("host"),  # type: ignore[arg-type]
@@ -124,7 +115,7 @@ def _identity(target: RunTarget, read: _Read) -> Identity:
 
 
 class _Passes(Protocol):
-    """What makes rows of events: takes all batches, then gives the tables."""
+    """Turns events into rows: takes all batches, then gives the tables."""
 
     def precompute_times(self, batch: TraceBatch) -> None:
         """Parse the times of a batch before it is taken, in any thread."""
@@ -137,44 +128,48 @@ class _Passes(Protocol):
 
     def run_columns(self) -> dict[str, object]: ...
 
+    def complete(self, target: RunTarget) -> None:
+        """Derive rows from those that are stored."""
+
     def close(self) -> None: ...
 
 
 class _Read:
-    """A file read into the tables of a run. Raises NotAsWritten before it has written any row.
+    """A file that was read into the tables of a run. Raises NotAsWritten before any row is written.
 
-    changed  why the file, though it looks like an export of ours, is to be read as any other; None: it may be one
+    changed  how the file differs from an export of ours, although it looks like one; None: it may be one
     """
 
     def __init__(self, recording: TraceRecording, target: RunTarget, changed: str | None = None) -> None:
-        path, options, observer = recording.path, recording.options, target.observer
-        # Reading and making rows go on side by side: each has a log of its own, so that the order is always the same.
+        options, observer = recording.options, target.observer
+        # The thread that reads ahead has a log of its own, so that the order of entries is always the same.
         self.log, read_log, self.accounts = ImportLog(), ImportLog(), Accounts()
         self.process_names: set[str | None] = set()
         if changed is not None:
-            self.log.add(Code.CHANGED_EXPORT, f"an export that was changed: {changed}", source_id=SOURCE_ID)
-        request = ReadRequest(path, read_log, self.accounts, options.limits, observer.advance, options.items)
+            self.log.add(Code.CHANGED_EXPORT, f"a modified export: {changed}", source_id=SOURCE_ID)
+        request = ReadRequest(recording.path, read_log, self.accounts, options.limits, observer.advance, options.items)
         self.reader = open_source(recording.format, request)
+        self._is_own = changed is None
         self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():
-                largest = 0  # a batch has a single event that is large, if any
+                largest = 0  # a large event has a batch of its own
                 with closing(self._batches(recording)) as batches_read:
                     for batch in batches_read:
                         observer.counted(batch.columns.count)
-                        self._passes = self._passes or self._made_passes(options, own=changed is None)
+                        self._passes = self._passes or self._new_passes(options)
                         self._passes.take(batch)
                         largest = max(largest, batch.byte_count or 0)
-                passes = self._passes = self._passes or self._made_passes(options, own=changed is None)
+                self.passes = self._passes = self._passes or self._new_passes(options)
                 self.log.put_first(read_log)
                 observer.storing()
                 texts = [len(text) for text in self.reader.keys.values()]
                 target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
-                passes.end()
+                self.passes.end()
                 trim_heap()
-                _check_usable(path, self.reader, self.accounts, self.log)
-                derived = DerivedRows()
-                with closing(prefetch(_rows(passes, derived))) as rows:
+                _check_usable(recording.path, self.reader, self.accounts, self.log)
+                rows_made = ((name, batch) for name, batches in self.passes.tables() for batch in batches)
+                with closing(prefetch(rows_made)) as rows:
                     for name, of_table in groupby(rows, itemgetter(0)):
                         batches = (batch for _, batch in of_table)
                         target.insert(name, self._noted(batches) if name == "process" else batches)
@@ -182,11 +177,7 @@ class _Read:
             if self._passes is not None:
                 self._passes.close()
         self.accounts.check()
-        self.run_columns = passes.run_columns()
-        self.unclear_launches = isinstance(passes, _AnyTrace) and passes.unclear_launches > 0
-        #: What follows from the rows; None: an export of ours, which has it.
-        self.derived = derived if isinstance(passes, _AnyTrace) else None
-        self.table_waits = passes.table_waits() if isinstance(passes, _AnyTrace) else {}
+        self.run_columns = self.passes.run_columns()
 
     def _batches(self, recording: TraceRecording) -> Generator[TraceBatch, None, None]:
         batches = (self._precomputed(batch) for batch in self.reader.batches())
@@ -203,25 +194,22 @@ class _Read:
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # More than two say no more than two.
+            # Only a single name is used.
             if "name" in batch.schema.names and len(self.process_names) < 2:
                 self.process_names.update(batch.column("name").to_pylist())
             yield batch
 
-    def _made_passes(self, options: TraceOptions, own: bool) -> _Passes:
-        header = header_of(self.reader.keys) if own else None
+    def _new_passes(self, options: TraceOptions) -> _Passes:
+        header = header_of(self.reader.keys) if self._is_own else None
         if header is not None:
-            return OwnExport(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
+            return _OwnTrace(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
         return _AnyTrace(self.log, self.accounts, self.reader, options)
 
 
-def _rows(passes: _Passes, derived: DerivedRows) -> Generator[tuple[str, pa.RecordBatch], None, None]:
-    """The batches of all tables, one table after another. `derived` sees those of a trace of any writer."""
-    for name, batches in passes.tables():
-        if isinstance(passes, _AnyTrace):
-            batches = derived.noted(name, batches, passes.memory_markers())
-        for batch in batches:
-            yield name, batch
+class _OwnTrace(OwnExport):
+    """An export of ours, which has all rows."""
+
+    def complete(self, target: RunTarget) -> None: ...
 
 
 class _AnyTrace:
@@ -231,30 +219,39 @@ class _AnyTrace:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-
-    def precompute_times(self, batch: TraceBatch) -> None:
-        self._first.precompute_times(batch)
-
-    def take(self, batch: TraceBatch) -> None:
-        self._first.take(batch)
-
-    def end(self) -> None:
-        self._first.end()
+        self._has_allocations = False
+        self.precompute_times = self._first.precompute_times
+        self.take = self._first.take
+        self.end = self._first.end
 
     def tables(self) -> Iterator[TableRows]:
-        self._second = SecondPass(self._first, self._reader.keys)
-        self._second.prepare()
-        yield from self._second.tables()
+        self._second = second = SecondPass(self._first, self._reader.keys)
+        second.prepare()
+        for name, batches in second.tables():
+            yield name, self._searched(batches) if name == "marker" and second.rules.memory is not None else batches
 
-    def memory_markers(self) -> MemoryMarkers | None:
-        return self._second.rules.memory if self._second is not None else None
+    def _searched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Markers, which are searched for allocations as they pass."""
+        assert self._second is not None and self._second.rules.memory is not None
+        for batch in batches:
+            if not self._has_allocations:
+                names = batch.column("name")
+                distinct = names.dictionary if pa.types.is_dictionary(names.type) else names.unique()
+                self._has_allocations = self._second.rules.memory.name in distinct.to_pylist()
+            yield batch
 
-    def table_waits(self) -> dict[int | None, TableWaits]:
-        return self._second.table_waits if self._second is not None else {}
-
-    @property
-    def unclear_launches(self) -> int:
-        return self._second.unclear_launches if self._second is not None else 0
+    def complete(self, target: RunTarget) -> None:
+        second = self._second
+        assert second is not None
+        if self._has_allocations and second.rules.memory is not None:
+            insert_blocks(target, second.rules.memory)
+        if second.unclear_launches:
+            drop_unclear_launches(target)
+        if settle_reduces(target):
+            set_table_waits(target)
+        else:
+            settle_table_waits(target, second.table_waits)
+        size_collectives(target)
 
     def run_columns(self) -> dict[str, object]:
         start_ns = self._first.first_ns
@@ -275,12 +272,12 @@ def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: Impo
     if any(account.records - account.lost for account in accounts.by_record.values()):
         return
     if reader.found_events and not log.lossy:
-        return  # a trace without events: that is what was recorded
-    raise InputError(f"{no_usable_events(path, log, 'there is no array of events in it')}; is it a trace?")
+        return  # a recording without events
+    raise InputError(f"{no_usable_events(path, log, 'it has no array of events')}; is it a trace?")
 
 
 def _fingerprint(path: Path) -> str:
-    """A digest by which the same file is known again: its size, both ends, and samples from between, or all of it."""
+    """A digest that identifies the file: of its size and samples from start to end, or of all of it."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with path.open("rb") as stream:
@@ -299,7 +296,7 @@ def _fingerprint(path: Path) -> str:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Millions of short-lived values without cycles: looking for cycles among them would cost a third of the time."""
+    """Turn off the search for cycles: it would take a third of the time, and the values have none."""
     was = gc.isenabled()
     gc.disable()
     try:
