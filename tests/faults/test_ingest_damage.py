@@ -215,11 +215,14 @@ def test_an_unreadable_file_costs_itself(sound: Path, capture: Path, monkeypatch
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"{", "it is no JSON text"),
-        (b"\xff\xfe", "it is no JSON text"),
-        (b"[]", "it is no JSON object"),
-        (b'{"format": "npulog", "version": 1, "writer_id": "7", "files": [{"path": "../../etc/passwd"}]}', "no path"),
-        (b"[" * 100_000, "it is no JSON text"),
+        (b"{", "it is not JSON"),
+        (b"\xff\xfe", "it is not JSON"),
+        (b"[]", "Expected `object`"),
+        (
+            b'{"format": "npulog", "version": 1, "writer_id": "7", "files": [{"path": "../../etc/passwd"}]}',
+            "$.files[0]",
+        ),
+        (b"[" * 100_000, "it is not JSON"),
     ],
 )
 def test_a_damaged_manifest_is_said_and_the_files_are_read(capture: Path, content: bytes, reason: str) -> None:

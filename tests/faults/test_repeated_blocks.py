@@ -202,7 +202,7 @@ def test_a_repeated_slice_in_the_store(sound: Path, capture: Path, tmp_path: Pat
         "SELECT path, code, byte_offset, byte_count, message FROM import_log JOIN source USING (run_id, source_id)",
     )
     count = sum(int.from_bytes(part[8:12], "little") for part in parts)
-    message = f"repeats {count} records from 0 on, which were read already: dropped"
+    message = f"repeats {count} records from 0 on: dropped"
     assert told == [("device_0/data/task.slice_77.bin", "repeated_records", len(header), sum(map(len, parts)), message)]
 
 

@@ -92,7 +92,7 @@ def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "PROF_1/host/data").mkdir(parents=True)
-    with pytest.raises(OutputError, match=r"can't write .*PROF_1: File exists; choose another place"):
+    with pytest.raises(OutputError, match=r"can't write .*PROF_1: File exists; choose another folder"):
         CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={})
 
 

@@ -218,7 +218,7 @@ def test_a_cut_off_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixtur
     folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
     code, lines, err = dump(capfd, folder, "--type", "api", "--json")
     assert (code, len(lines)) == (3, 2)
-    assert err == "PROF_1: manifest.json is missing: the recording was cut off\n"
+    assert err == "PROF_1: manifest.json is missing: the recording is incomplete\n"
 
 
 @pytest.mark.parametrize(

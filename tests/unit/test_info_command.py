@@ -141,7 +141,7 @@ def test_missing_unlisted_and_foreign_files_are_problems(
     said = " / ".join(one["problems"])
     assert "device_0/data/task.slice_0.bin is missing" in said
     assert "api.slice_7.bin is not in the manifest" in said
-    assert "holds files of 2 captures" in said
+    assert "contains files of 2 captures" in said
 
 
 def test_a_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
@@ -149,14 +149,14 @@ def test_a_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str
     code, one = described(capfd, capture)
     task = next(file for file in one["files"] if file["record"] == "task")
     assert code == 3
-    assert any("of device 0, whose file it is by its header" in problem for problem in task["problems"])
+    assert any("folder of device 0, to which it belongs by its header" in problem for problem in task["problems"])
 
 
 def test_a_cut_off_capture(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
     code, out, _ = info(capfd, folder)
     assert code == 3
-    assert "  manifest  missing: the recording was cut off" in out
+    assert "  manifest  missing: the recording is incomplete" in out
 
 
 def test_a_single_file(capfd: pytest.CaptureFixture[str], capture: Path) -> None:

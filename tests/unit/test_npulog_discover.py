@@ -146,7 +146,7 @@ def test_a_cut_off_capture_says_so(tmp_path: Path) -> None:
     folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
     (capture,) = find_captures([folder])
     assert capture.manifest is None
-    assert capture.manifest_problem == "missing: the recording was cut off"
+    assert capture.manifest_problem == "missing: the recording is incomplete"
 
 
 def test_files_that_the_manifest_names_and_that_are_gone(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
-"""Raw binary records: the one with an id, the end that belongs to a start, and records by what their fields say.
+"""Find raw records: the one with an id, the end of a start, and records by the values of their fields.
 
-A record is found by its block: the store has its place, the block says the number of its first record. Ends stand
-behind their starts, so that only what follows is looked through, a block at a time with numpy.
+A record is found through its block, whose byte offset the store contains. Ends come after their starts, so only the
+blocks after a start are searched, with numpy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,18 +18,17 @@ from traceconv.base.errors import InputError, printable
 from traceconv.base.integers import parse_int64
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.locate import Evidence
-from traceconv.formats.npulog.discover import LogFile, find_captures
-from traceconv.formats.npulog.dump import dictionary_of, read_header, schema_of
+from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_header, schema_of
+from traceconv.formats.npulog.discover import find_captures
 from traceconv.provenance.files import Sources
 from traceconv.schema import RecordSchema
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, FileHeader, FrameDecoder
 
-_CHUNK = 1 << 20
 _PREFIX = "npulog "
 #: Values of `event` that are ends.
 _ENDS = (1, 2)
-#: What a start and its end have in common.
+#: Fields that a start and its end share.
 _PAIR_KEYS = {
     "api": ("thread_id", "correlation_id"),
     "range": ("thread_id", "span_id"),
@@ -41,7 +40,7 @@ _PAIR_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One record: where it stands, how it is laid out, its bytes."""
+    """One record: its position, layout and bytes."""
 
     source_id: int
     sequence: int
@@ -51,7 +50,7 @@ class RawRecord:
 
     @property
     def values(self) -> np.void:
-        """Its fields, as numpy has them."""
+        """Its fields."""
         found: np.void = np.frombuffer(self.data, dtype_of(self.schema, len(self.data)))[0]
         return found
 
@@ -65,7 +64,7 @@ class RawLog:
 
     @cached_property
     def _texts(self) -> Mapping[int, str]:
-        """The capture's texts; of a log that lies alone, none: its names are shown as their hashes."""
+        """The capture's texts by hash; empty for a log outside a capture, whose names are shown as hashes."""
         try:
             captures = find_captures([self._sources.root])
         except InputError:
@@ -73,7 +72,7 @@ class RawLog:
         return dictionary_of(captures[0])
 
     def record(self, event_id: int) -> RawRecord:
-        """The record with an id. InputError when its bytes are not there any more."""
+        """The record with an id. InputError when its bytes have changed."""
         source_id, sequence = event_id >> ORDINAL_BITS, event_id & ((1 << ORDINAL_BITS) - 1)
         block = self._sources.block_of(event_id)
         offset = block.byte_offset or 0
@@ -86,9 +85,9 @@ class RawLog:
         )
 
     def end_of(self, start: RawRecord, dur_ns: int | None) -> RawRecord | None:
-        """The end of a start; None when there is none behind it.
+        """The end of a start; None when none follows.
 
-        `dur_ns`: how long after the start it must be, where the records have times of the host's clock.
+        `dur_ns`: how long after the start it must be, if the records have host times.
         """
         keys = _PAIR_KEYS.get(start.schema.name)
         names = start.values.dtype.names or ()
@@ -111,7 +110,7 @@ class RawLog:
     def find(
         self, record: str, wanted: Mapping[str, object], *, device_id: int | None = None, limit: int = 8
     ) -> list[RawRecord]:
-        """The first records of a type (of one device) whose fields have these values."""
+        """The first records of a type (on one device) whose fields have these values."""
         found: list[RawRecord] = []
         for source_id, row in self._sources.rows.items():
             if row["format"] != _PREFIX + record or (device_id is not None and self._device(source_id) != device_id):
@@ -124,7 +123,7 @@ class RawLog:
         return found
 
     def evidence(self, record: RawRecord, role: str) -> Evidence:
-        """A record as it is shown: its fields by name, texts in the place of hashes."""
+        """A record with its fields by name and texts instead of hashes."""
         source = self._sources.file(record.source_id)
         values = record.values
         fields: dict[str, object] = {}
@@ -159,14 +158,9 @@ class RawLog:
 
     # -- files and blocks --
 
-    def _log_file(self, source_id: int) -> LogFile:
-        source = self._sources.file(source_id)
-        size = source.path.stat().st_size
-        return LogFile(source.path, source.name, source.format.removeprefix(_PREFIX), None, 0, size)
-
     def _header(self, source_id: int) -> FileHeader | None:
         if source_id not in self._headers:
-            self._headers[source_id] = read_header(self._log_file(source_id))
+            self._headers[source_id] = read_header(self._sources.file(source_id).path)
         return self._headers[source_id]
 
     def _device(self, source_id: int) -> int | None:
@@ -177,7 +171,7 @@ class RawLog:
         return parse_int64(folder.removeprefix("device_"))
 
     def _stream_from(self, source_id: int) -> list[int]:
-        """This file and those that follow it in its stream: of the same type and owner."""
+        """This file and the following ones of its stream: with the same type and owner."""
         of = self._sources.rows
         device = self._device(source_id)
         return [
@@ -190,21 +184,10 @@ class RawLog:
         return self._sources.block_of((source_id << ORDINAL_BITS) + sequence).byte_offset or 0
 
     def _blocks(self, source_id: int, start: int, end: int | None = None) -> Iterator[Block]:
-        """The whole blocks of a file from a byte on, with their place in the file."""
+        """The intact blocks in a byte range of a file."""
         path = self._sources.file(source_id).path
-        decoder = FrameDecoder()
         try:
-            with path.open("rb") as stream:
-                stream.seek(start)
-                left = None if end is None else end - start
-                while left != 0 and (data := stream.read(_CHUNK if left is None else min(left, _CHUNK))):
-                    left = None if left is None else left - len(data)
-                    for item in decoder.feed(data):
-                        if isinstance(item, Block):
-                            yield replace(item, byte_offset=item.byte_offset + start)
-            for item in decoder.finish():
-                if isinstance(item, Block):
-                    yield replace(item, byte_offset=item.byte_offset + start)
+            yield from (item for item in blocks_of(path, FrameDecoder(), start, end) if isinstance(item, Block))
         except OSError as error:
             raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
 

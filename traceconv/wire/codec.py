@@ -1,4 +1,4 @@
-"""Records ⇄ numpy: payloads of blocks as structured arrays, whatever version of the schema they were written with."""
+"""Payloads of blocks as numpy arrays, whatever version of the schema they were written with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traceconv.wire.frames import Block, encode_block_header
 
 
 def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> bytes:
-    """One block with `records`, the first of which is number `sequence` of its stream."""
+    """Encode one block of `records`; the first has number `sequence` in its stream."""
     payload = np.ascontiguousarray(records, dtype_of(schema)).tobytes()
     return encode_block_header(schema.tag, schema.size_bytes, sequence, payload) + payload
 
@@ -18,9 +18,8 @@ def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> b
 def decode_block(block: Block, written: RecordSchema, known: RecordSchema) -> RecordArray:
     """The records of a block in the layout of `known`, whatever layout they were `written` in.
 
-    No copy where both are the same. Fields that the writer did not have are null (0 where the field has
-    no null value); fields that it had and we do not know are left out.
-    Raises ValueError when a block's records are shorter than `written` says.
+    Not copied if both are the same. Fields that the writer didn't have are null (0 if the field has no null value);
+    unknown fields are dropped. Raises ValueError if a block's records are shorter than `written`.
     """
     raw = np.frombuffer(block.payload, dtype_of(written, block.record_size))
     if block.record_size == known.size_bytes and _same_layout(written, known):
@@ -34,20 +33,20 @@ def decode_block(block: Block, written: RecordSchema, known: RecordSchema) -> Re
 
 
 def unknown_fields(block: Block, written: RecordSchema, known: RecordSchema) -> bool:
-    """Whether the block's records hold more than `known` can take."""
+    """Whether the block's records contain more than `known` defines."""
     ours = {(field.name, field.type) for field in known.fields}
     longer = block.record_size > written.size_bytes
     return longer or any((field.name, field.type) not in ours for field in written.fields)
 
 
 def missing_fields(written: RecordSchema, known: RecordSchema) -> bool:
-    """Whether `known` has fields that the writer did not write."""
+    """Whether `known` has fields that the writer didn't write."""
     theirs = {(field.name, field.type) for field in written.fields}
     return any((field.name, field.type) not in theirs for field in known.fields)
 
 
 def null_records(schema: RecordSchema, count: int) -> RecordArray:
-    """`count` records in which each field is null, or 0 where it has no null value."""
+    """`count` records in which each field is null, or 0 if it has no null value."""
     records = np.zeros(count, dtype_of(schema))
     for field in schema.fields:
         if field.null:

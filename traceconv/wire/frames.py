@@ -1,4 +1,4 @@
-"""Sans-IO framing: bytes in, whole blocks and the damage between them out; and the same way back.
+"""Sans-IO framing: decode bytes to intact blocks and the damage between them, and encode blocks.
 
 A log file is a header, then blocks. All numbers are little-endian.
 
@@ -31,12 +31,12 @@ from traceconv.schema.model import RecordSchema, parse_record
 
 FILE_MAGIC = b"\x89NPULOG\n"
 FORMAT_VERSION = 1
-#: Longest payload that a reader accepts; checked before anything is kept for it.
+#: Longest payload that a reader accepts; checked before it is buffered.
 MAX_PAYLOAD_BYTES = 64 << 20
 #: Longest file header that a reader accepts.
 MAX_HEADER_BYTES = 1 << 20
-#: Bytes of false blocks (a sound header, a payload that does not fit its CRC) that may be read again without
-#: being in proportion to the file: blocks in blocks would else cost its square.
+#: Bytes of false blocks (a valid header, a payload with a wrong CRC) that may be read repeatedly, besides a multiple of
+#: the file: blocks within blocks would otherwise take quadratic time.
 _FREE_WASTE_BYTES = 256 << 20
 _WASTE_FACTOR = 4
 
@@ -55,7 +55,7 @@ BLOCK_HEADER_BYTES = _BLOCK_HEADER.size
 
 @dataclass(frozen=True)
 class FileHeader:
-    """What a log file says of itself. `device_id` is None in a host file; `clock_hz` counts its clock's ticks."""
+    """The header of a log file. `device_id` is None in a host file; `clock_hz`: ticks per second of its clock."""
 
     writer_id: int
     device_id: int | None
@@ -69,7 +69,7 @@ class FileHeader:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A whole block: its CRC-32s were right. `byte_offset` and `byte_count` include the block header."""
+    """An intact block: its CRC-32s are right. `byte_offset` and `byte_count` include the block header."""
 
     tag: int
     record_size: int
@@ -83,9 +83,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that could not be used, or records that sequence numbers show to be missing.
+    """Unusable bytes, or records that are missing by their sequence numbers.
 
-    `event_count` is how many records were lost, the first of them `sequence`; None when nothing tells.
+    `event_count` records were lost, the first of them `sequence`; None if unknown.
     """
 
     code: Code
@@ -98,7 +98,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What a block's header says: its CRC-32 was right, and its numbers can be."""
+    """A valid header of a block: its CRC-32 is right and its numbers are in range."""
 
     tag: int
     record_size: int
@@ -108,7 +108,7 @@ class BlockHeader:
 
     @property
     def payload_size(self) -> int:
-        """Bytes behind the header."""
+        """Bytes after the header."""
         return self.record_size * self.record_count
 
     @property
@@ -116,9 +116,14 @@ class BlockHeader:
         """Sequence number after the block's last record."""
         return self.sequence + self.record_count
 
+    def block(self, payload: memoryview, byte_offset: int) -> Block:
+        """The block with this header and payload."""
+        shape = (self.tag, self.record_size, self.record_count, self.sequence)
+        return Block(*shape, payload, byte_offset, BLOCK_HEADER_BYTES + len(payload), self.payload_crc)
+
 
 def encode_file_header(header: FileHeader) -> bytes:
-    """The bytes that a log file begins with."""
+    """The first bytes of a log file."""
     text = json.dumps([schema.to_wire() for schema in header.schemas], separators=(",", ":")).encode()
     size = _FILE_HEADER.size + len(text) + _CRC.size
     fixed = _FILE_HEADER.pack(
@@ -138,21 +143,21 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 
 def encode_block_header(tag: int, record_size: int, sequence: int, payload: bytes | memoryview) -> bytes:
-    """The 32 bytes that stand before `payload` in a file. ValueError when it is no whole number of records."""
+    """The 32 bytes before `payload` in a file. ValueError if its size isn't a multiple of the record size."""
     count, rest = divmod(len(payload), record_size)
     if rest:
-        raise ValueError(f"{len(payload)} bytes are no whole number of {record_size}-byte records")
+        raise ValueError(f"{len(payload)} bytes are not a multiple of the record size, {record_size} bytes")
     head = _BLOCK_HEADER.pack(BLOCK_MAGIC, tag, record_size, count, crc32(payload), sequence, 0, 0)[: -_CRC.size]
     return head + _CRC.pack(crc32(head))
 
 
 class FrameDecoder:
-    """Bytes of one log file in, in pieces of any size; blocks and damage out, in the order of the file.
+    """Decode one log file, in pieces of any size, to blocks and damage in the order of the file.
 
-    The output does not depend on how the bytes are split. `header` is None until the file header was read,
-    and stays None when it is damaged: the blocks that follow come out all the same.
+    The output does not depend on how the bytes are split. `header` is None until the file header is read, and stays
+    None if it is damaged; the blocks after it are decoded all the same.
 
-    any_order  blocks come out too whose records stand before those of the block before; else they are damage
+    any_order  also yield blocks whose records come before those of the previous block; otherwise they are damage
     """
 
     def __init__(self, *, any_order: bool = False) -> None:
@@ -162,17 +167,17 @@ class FrameDecoder:
         self._pending: list[bytes] = []
         self._pending_size = 0
         self._need = _FILE_HEADER.size  # pending bytes below which nothing can be decided
-        self._offset = 0  # place in the file of the first pending byte
+        self._offset = 0  # byte offset in the file of the first pending byte
         self._next_sequence: int | None = None
-        self._damage_start: int | None = None  # set: looking for the next whole block
-        self._damage_end_sequence = 0  # what block headers inside the damage say that there was
+        self._damage_start: int | None = None  # set: searching for the next intact block
+        self._damage_end_sequence = 0  # the end by block headers inside the damage
         self._damage_code = Code.DAMAGED_BLOCK
-        self._wasted_bytes = 0  # payloads whose CRC was wrong
+        self._wasted_bytes = 0  # payloads with a wrong CRC
 
     def feed(self, chunk: bytes) -> list[Block | Damage]:
-        """Takes the next bytes. Payloads are views of memory that is not written again.
+        """Decode the next bytes. Payloads are views of memory that is not written again.
 
-        Raises InputError when the file was written in a newer version of the format, or for another byte order.
+        Raises InputError if the file has a newer version of the format, or another byte order.
         """
         if chunk:
             self._pending.append(chunk)
@@ -182,7 +187,7 @@ class FrameDecoder:
         return list(self._advance(final=False))
 
     def finish(self) -> list[Block | Damage]:
-        """Says that the file ends here; what is left over is damage."""
+        """End the file; what is left over is damage."""
         return list(self._advance(final=True))
 
     def _advance(self, final: bool) -> Iterator[Block | Damage]:
@@ -198,7 +203,7 @@ class FrameDecoder:
         self._pending_size = len(rest)
 
     def _read_blocks(self, data: bytes, position: int, final: bool) -> Generator[Block | Damage, None, int]:
-        """Yields what can be decided from `position` on; returns where undecided bytes begin."""
+        """Yield what can be decided from `position` on; return where undecided bytes begin."""
         while True:
             if self._damage_start is not None:
                 position = _find_block_header(data, position)
@@ -234,37 +239,28 @@ class FrameDecoder:
         return len(data)
 
     def _may_try(self, head: BlockHeader, position: int) -> bool:
-        """Whether a payload may be waited for and checked: always, but in a file made of false blocks."""
+        """Whether a payload may be read and checked: always, except in a file made of false blocks."""
         allowed = _FREE_WASTE_BYTES + _WASTE_FACTOR * (self._offset + position)
         return self._wasted_bytes + head.payload_size <= allowed
 
     def _accept(self, head: BlockHeader, payload: memoryview, position: int) -> Iterator[Block | Damage]:
-        """A whole block: first what its sequence number tells of the records before it, then the block."""
+        """Yield an intact block, after the records that are missing before it by its sequence number."""
         missing = None if self._next_sequence is None else head.sequence - self._next_sequence
         offset = self._offset + position
         if self._damage_start is not None:
             if self._damage_code is Code.TRUNCATED:
-                self._damage_code = Code.DAMAGED_BLOCK  # it was not the end: bytes are gone from the middle
+                self._damage_code = Code.DAMAGED_BLOCK  # it was not the end: bytes are missing from the middle
             yield self._end_damage(position, None if missing is None else max(missing, 0))
         elif missing is not None and missing > 0:
             message = f"{missing} records are missing before this block"
             yield Damage(Code.MISSING_RECORDS, offset, 0, missing, message, self._next_sequence)
         if missing is not None and missing < 0 and not self._any_order:
             size = BLOCK_HEADER_BYTES + head.payload_size
-            message = f"repeats records from {head.sequence} on, which were read already"
+            message = f"repeats records from {head.sequence} on"
             yield Damage(Code.REPEATED_RECORDS, offset, size, head.record_count, message)
             return
         self._next_sequence = head.end_sequence
-        yield Block(
-            head.tag,
-            head.record_size,
-            head.record_count,
-            head.sequence,
-            payload,
-            offset,
-            BLOCK_HEADER_BYTES + head.payload_size,
-            head.payload_crc,
-        )
+        yield head.block(payload, offset)
 
     def _begin_damage(self, position: int, code: Code) -> None:
         if self._damage_start is None:
@@ -279,7 +275,7 @@ class FrameDecoder:
         return Damage(self._damage_code, start, size, event_count, _DAMAGE_TEXT[self._damage_code], self._next_sequence)
 
     def _read_file_header(self, data: bytes, final: bool) -> int:
-        """Reads the file header when all of it is there; returns how many bytes it took."""
+        """Read the file header once it is complete; return its size."""
         size = _FILE_HEADER.size
         if len(data) < size and not final:
             return 0
@@ -311,14 +307,14 @@ class FrameDecoder:
 
 _DAMAGE_TEXT = {
     Code.DAMAGED_BLOCK: "damaged bytes",
-    Code.TRUNCATED: "cut off",
+    Code.TRUNCATED: "truncated",
     Code.BAD_FILE_HEADER: "the file header is damaged",
-    Code.NOT_A_LOG: "does not begin as a log file does",
+    Code.NOT_A_LOG: "bad magic",
 }
 
 
 def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | None:
-    """The header in `data` (all of its bytes, `fields` being the fixed part); None when it is damaged."""
+    """The header in `data` (all of its bytes; `fields`: the fixed part); None if it is damaged."""
     _, version, _, size, writer_id, clock_hz, device_id, clock, sequence, slice_index, _ = fields
     if crc32(data[: size - _CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
         return None
@@ -328,25 +324,17 @@ def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | Non
         entries = json.loads(data[_FILE_HEADER.size : size - _CRC.size])
         schemas = tuple(parse_record(entry, documented=False) for entry in entries)
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return None  # the CRC was right, so this was written so; the blocks may still be known types
+        return None  # written like this, since the CRC is right; the blocks may still be of known types
     if clock >= len(_CLOCKS) or sequence >> ORDINAL_BITS:
         return None
     if len({schema.tag for schema in schemas}) < len(schemas) or len({s.name for s in schemas}) < len(schemas):
         return None
-    return FileHeader(
-        writer_id,
-        None if device_id == HOST else device_id,
-        _CLOCKS[clock],
-        clock_hz,
-        sequence,
-        slice_index,
-        schemas,
-        version,
-    )
+    device = None if device_id == HOST else device_id
+    return FileHeader(writer_id, device, _CLOCKS[clock], clock_hz, sequence, slice_index, schemas, version)
 
 
 def read_block_header(data: bytes, position: int = 0) -> BlockHeader | None:
-    """The block header at `position`, of which all bytes are there; None when it is not a sound one."""
+    """The block header at `position`, which must be complete; None if it is invalid."""
     magic, tag, record_size, count, payload_crc, sequence, _, header_crc = _BLOCK_HEADER.unpack_from(data, position)
     if magic != BLOCK_MAGIC:
         return None
@@ -358,15 +346,15 @@ def read_block_header(data: bytes, position: int = 0) -> BlockHeader | None:
 
 
 def first_block_header(data: bytes) -> BlockHeader | None:
-    """The first sound header of a block in `data`."""
+    """The first valid header of a block in `data`."""
     found = _find_block_header(data, 0)
     return read_block_header(data, found) if found + BLOCK_HEADER_BYTES <= len(data) else None
 
 
 def chained_records(file: BinaryIO, size: int) -> tuple[int, int] | None:
-    """(first, end) sequence number of a file of `size` bytes in which each block follows right after the one before.
+    """(first, end) sequence number of a file of `size` bytes in which all blocks follow each other without a gap.
 
-    None when it is not so; the last block may be cut off. Reads headers only: a payload may still be damaged.
+    None if they don't; the last block may be truncated. Only headers are read: payloads may be damaged.
     """
     head = file.read(_FILE_HEADER.size)
     position = _FILE_HEADER.unpack(head)[3] if len(head) == _FILE_HEADER.size else size
@@ -384,20 +372,18 @@ def chained_records(file: BinaryIO, size: int) -> tuple[int, int] | None:
 
 
 def read_block(file: BinaryIO, byte_offset: int) -> Block | None:
-    """The block that begins at `byte_offset`; None when it is not whole."""
+    """The block at `byte_offset`; None if it is not intact."""
     file.seek(byte_offset)
     data = file.read(BLOCK_HEADER_BYTES)
     head = read_block_header(data) if len(data) == BLOCK_HEADER_BYTES else None
     payload = b"" if head is None else file.read(head.payload_size)
     if head is None or len(payload) < head.payload_size or crc32(payload) != head.payload_crc:
         return None
-    size = BLOCK_HEADER_BYTES + head.payload_size
-    shape = (head.tag, head.record_size, head.record_count, head.sequence)
-    return Block(*shape, memoryview(payload), byte_offset, size, head.payload_crc)
+    return head.block(memoryview(payload), byte_offset)
 
 
 def _find_block_header(data: bytes, position: int) -> int:
-    """Where the next sound block header begins at or after `position`; else where it may still begin."""
+    """Where the next valid block header begins at or after `position`, or may begin if there is none yet."""
     while (found := data.find(BLOCK_MAGIC, position)) >= 0 and found + BLOCK_HEADER_BYTES <= len(data):
         if read_block_header(data, found) is not None:
             return found

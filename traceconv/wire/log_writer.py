@@ -1,4 +1,4 @@
-"""Writes a capture: one folder, files of blocks that roll over at a size, the manifest last."""
+"""Write a capture: a folder with files of blocks that roll over at a size, and the manifest last."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _HOST_HZ = 1_000_000_000
 
 
 def new_records(record_name: str, count: int) -> RecordArray:
-    """`count` records of a type, each field null, or 0 where it has no null value."""
+    """`count` records of a type, each field null, or 0 if it has no null value."""
     return null_records(record(record_name), count)
 
 
 @dataclass
 class _Stream:
-    """The records of one type from the host or one device: what is buffered, and the file that is open."""
+    """The records of one type from the host or one device: the buffer and the open file."""
 
     schema: RecordSchema
     device_id: int | None
@@ -117,12 +117,12 @@ class CaptureWriter:
             self._write(stream, per_block, keep_rest=True)
 
     def flush(self) -> None:
-        """Writes out all that is buffered, in blocks as short as need be."""
+        """Write everything that is buffered, in blocks as short as needed."""
         for stream in self._streams.values():
             self._write(stream, max(1, self._block_bytes // stream.schema.size_bytes), keep_rest=False)
 
     def close(self, manifest: Mapping[str, object]) -> None:
-        """Writes out what is buffered, then the manifest, by rename: a folder that has one is complete."""
+        """Write what is buffered, then the manifest, by rename: a folder with a manifest is complete."""
         self.flush()
         for stream in self._streams.values():
             self._close_file(stream)
@@ -145,7 +145,7 @@ class CaptureWriter:
             raise _refused(path, error) from error
 
     def abandon(self) -> None:
-        """Closes the files as they are, without a manifest: the capture stays marked as cut off."""
+        """Close the files without a manifest: the capture is incomplete."""
         for stream in self._streams.values():
             if stream.file is not None:
                 stream.file.close()
@@ -154,7 +154,7 @@ class CaptureWriter:
     def _write(self, stream: _Stream, per_block: int, *, keep_rest: bool) -> None:
         if not stream.buffered_count:
             return
-        # A signal's handler and the garbage collector may add to the stream meanwhile: that stays for the next time.
+        # A signal handler or the garbage collector may add to the stream meanwhile: that is written next time.
         buffered, stream.buffered, stream.buffered_count = stream.buffered, [], 0
         records = join(buffered)
         end = len(records) - len(records) % per_block if keep_rest else len(records)
@@ -195,7 +195,7 @@ class CaptureWriter:
         )
         path = self.folder / stream.path
         try:
-            # Unbuffered: what was written is in the file, whatever happens to this process.
+            # Unbuffered: what was written survives a crash of this process.
             stream.file = path.open("xb", buffering=0)
             _write_all(stream.file, header)
         except OSError as error:
@@ -225,11 +225,11 @@ class CaptureWriter:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Unbuffered files may take less than they are given; a full disk says so only when asked to take the rest."""
+    """Write all bytes: an unbuffered file may accept only a part, before it reports a full disk."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def _refused(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"can't write {path}: {error.strerror or error}; choose another place or make room")
+    return OutputError(f"can't write {path}: {error.strerror or error}; choose another folder or free disk space")

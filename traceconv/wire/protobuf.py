@@ -1,6 +1,6 @@
 """Protobuf's wire format: messages as fields of number, kind and value; many at once, or one.
 
-Varints are little-endian groups of seven bits; a field's tag is its number × 8 + its kind. Nothing is known here of
+Varints are little-endian groups of seven bits; a field's tag is its number × 8 + its kind. This module doesn't know
 what the fields mean. Source: the encoding page of the Protocol Buffers documentation.
 """
 
@@ -22,16 +22,16 @@ VARINT, FIXED64, LEN, FIXED32 = 0, 1, 2, 5
 
 _MAX_NUMBER = (1 << 29) - 1
 _MAX_VARINT = 10
-#: Found of native/protobuf.c.
+#: The struct Found in native/protobuf.c.
 _FIELD = np.dtype([("row", "<i8"), ("at", "<i8"), ("value", "<u8"), ("number", "<i4"), ("kind", "<i4")])
 
 
 class WireError(ValueError):
-    """Bytes that are no message."""
+    """Malformed bytes."""
 
 
 class CutError(WireError):
-    """Bytes that end before the message does."""
+    """A truncated message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class FieldTable:
     row     which message
     number  of the field
     kind    VARINT, FIXED64, LEN or FIXED32
-    value   the number; of a LEN field its size in bytes
+    value   the number; for LEN fields, the size in bytes
     at      where the value begins in the data
-    sound   of each message, whether it was read to its end; else its fields may be wrong
+    sound   for each message, whether it was read to its end; if not, its fields may be wrong
     """
 
     row: Int64
@@ -55,7 +55,7 @@ class FieldTable:
 
 
 def varint(data: bytes | bytearray | memoryview, at: int, end: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends. WireError when it is cut off or too long."""
+    """The number at `at`, and where it ends. WireError if it is truncated or too long."""
     value = shift = 0
     while at < end:
         byte = data[at]
@@ -65,15 +65,15 @@ def varint(data: bytes | bytearray | memoryview, at: int, end: int) -> tuple[int
             return value & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
         if shift >= 7 * _MAX_VARINT:
-            raise WireError("a number that does not end")
-    raise CutError("a number that is cut off")
+            raise WireError("unterminated varint")
+    raise CutError("truncated varint")
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, kind, value (size of a LEN field) and place of each field. WireError where it is no message."""
+    """Number, kind, value (size of a LEN field) and position of each field. WireError if the message is malformed."""
     at = start
     while at < end:
-        # Most numbers have one byte: that spares a call.
+        # Most tags have one byte: no call is needed.
         tag = data[at]
         if tag < 0x80:
             at += 1
@@ -81,7 +81,7 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
             tag, at = varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if not 0 < number <= _MAX_NUMBER:
-            raise WireError("a field with a number that there is not")
+            raise WireError("invalid field number")
         if kind == VARINT:
             place = at
             if at < end and data[at] < 0x80:
@@ -98,19 +98,19 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
             place, at = at, at + (8 if kind == FIXED64 else 4)
             value = int.from_bytes(data[place:at], "little")
         else:
-            raise WireError("a field of a kind that there is not")
+            raise WireError("invalid wire type")
         if at > end:
-            raise CutError("a field that goes beyond its message")
+            raise CutError("field exceeds its message")
         yield number, kind, value, place
 
 
 def signed(value: int) -> int:
-    """A varint as the int64 that it stands for."""
+    """A varint as an int64."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def walk(data: bytes, bounds: Int64) -> FieldTable:
-    """The fields of all messages: `bounds` is where each begins and ends. One that is damaged is not `sound`."""
+    """The fields of all messages. `bounds`: where each begins and ends. Malformed ones are not `sound`."""
     if native.AVAILABLE:
         found, good = native.fields(data, np.ascontiguousarray(bounds))
         table, sound = np.frombuffer(found, _FIELD), np.frombuffer(good, np.bool_)
@@ -127,9 +127,9 @@ def walk(data: bytes, bounds: Int64) -> FieldTable:
 
 
 def messages(data: bytes, at: int, tag: int, most: int) -> tuple[Int64, int]:
-    """Messages that follow each other from `at` on, each a tag, its size, its bytes: bounds of the bytes, and the end.
+    """Consecutive messages from `at` on, each a tag, a size and bytes: the bounds of the bytes, and the end.
 
-    It ends before a message of more than `most` bytes, or one that is not there to its end.
+    Stops before a message of more than `most` bytes, and before a truncated one.
     """
     if native.AVAILABLE:
         found, at = native.messages(data, at, tag, most)

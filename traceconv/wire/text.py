@@ -1,9 +1,9 @@
-"""Strings of a log: 64-bit hashes in the records, and dictionary records that say what they stand for."""
+"""Strings of a log: 64-bit hashes in the records, and dictionary records that define them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import itertools
 
 import numpy as np
 
@@ -16,16 +16,16 @@ MAX_TEXT_BYTES = 0xFFFF * PART_BYTES
 
 
 def hash_text(text: str, salt: int = 0) -> int:
-    """The hash that stands for `text` (BLAKE2b, 64 bits); never 0. `salt` gives others for the same text."""
+    """The hash of `text` (BLAKE2b, 64 bits); never 0. `salt` gives other hashes of the same text."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8, salt=salt.to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little") or 1
 
 
 def encode_text(text_hash: int, text: str) -> RecordArray:
-    """The dictionary records that define `text_hash`. ValueError when the text is longer than `MAX_TEXT_BYTES`."""
+    """The dictionary records that define `text_hash`. ValueError if the text is longer than `MAX_TEXT_BYTES`."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > MAX_TEXT_BYTES:
-        raise ValueError(f"a text of {len(encoded)} bytes is longer than a log can hold")
+        raise ValueError(f"string of {len(encoded)} bytes exceeds the maximum length, {MAX_TEXT_BYTES}")
     parts = [encoded[i : i + PART_BYTES] for i in range(0, len(encoded), PART_BYTES)] or [b""]
     records = np.zeros(len(parts), dtype_of(record("dictionary")))
     records["hash"] = text_hash
@@ -37,9 +37,9 @@ def encode_text(text_hash: int, text: str) -> RecordArray:
 
 
 class TextCollector:
-    """Puts texts together from dictionary records that come in any order, within a limit of bytes.
+    """Assembles texts from dictionary records in any order, within a limit of bytes.
 
-    `texts` holds what is whole so far. `bad` counts records that can't be right, `refused` those past the limit.
+    `texts` contains the complete ones. `bad` counts invalid records, `refused` those beyond the limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -50,7 +50,7 @@ class TextCollector:
         self._parts: dict[int, dict[int, bytes]] = {}
 
     def add(self, records: RecordArray) -> None:
-        """Takes dictionary records. A Python loop, since there is one record a distinct string, not one an event."""
+        """Add dictionary records. A Python loop will do: there are a few records per distinct string, not per event."""
         for text_hash, part, part_count, size, padded in records.tolist():
             if not 0 <= part < part_count or size > PART_BYTES or (part < part_count - 1 and size != PART_BYTES):
                 self.bad += 1
@@ -73,33 +73,27 @@ class TextCollector:
 
     @property
     def unfinished(self) -> int:
-        """Records of texts of which parts are still missing."""
+        """Records of incomplete texts."""
         return sum(len(parts) for parts in self._parts.values())
 
 
 class TextTable:
-    """Gives out hashes for texts, and yields the dictionary records of each new one once."""
+    """Assigns hashes to texts, and returns the dictionary records of each new one."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, int] = {}
         self._texts: dict[int, str] = {}
 
     def hash(self, text: str) -> tuple[int, RecordArray | None]:
-        """The hash of `text`, and the records that define it when it is new."""
+        """The hash of `text`, and the records that define it if it is new."""
         known = self._hashes.get(text)
         if known is not None:
             return known, None
-        for candidate in self._candidates(text):
+        for salt in itertools.count():
+            candidate = hash_text(text, salt)
             if candidate not in self._texts:
                 records = encode_text(candidate, text)
                 self._hashes[text] = candidate
                 self._texts[candidate] = text
                 return candidate, records
-        raise AssertionError("unreachable: candidates never end")
-
-    @staticmethod
-    def _candidates(text: str) -> Iterator[int]:
-        salt = 0
-        while True:
-            yield hash_text(text, salt)
-            salt += 1
+        raise AssertionError("unreachable: there is always another salt")

@@ -1,4 +1,4 @@
-"""How a static profile of MegEngine is recognised and opened."""
+"""The format of static profiles of MegEngine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:profiler|graph_exec)"\s*:\
 _MEMBER = re.compile(rb'"(?:opr_internal_pf|opr_footprint|comp_seq|mem_chunk|operator|var|device|host)"\s*:')
 
 
-def sniff(head: bytes) -> int:
-    """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
-    return 94 if _OPENING.match(head) and _MEMBER.search(head) else 0
-
-
 FORMAT = Format(
     "megengine_static",
     "a static profile of MegEngine",
-    sniff,
+    lambda head: 94 if _OPENING.match(head) and _MEMBER.search(head) else 0,
     "traceconv.formats.megengine_static.reader:MegEngineStaticReader",
     "traceconv.formats.megengine_static.locate:locate",
-    event_times="start, and end less start, in seconds there",
+    event_times="start, and end minus start, in seconds there",
 )

@@ -1,13 +1,12 @@
-"""Records as text, straight from the blocks: what a log says, before anything is made of it.
+"""Print the records of a log as text.
 
-Shares nothing with normalize, so that sums over a dump can be held against the reports. Values become text a
-column at a time: a block of records is one template, filled by zip.
+Independent of `normalize`, so that sums over a dump can be compared with the reports. Values are formatted by column:
+a block of records is one template, filled by zip.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,29 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.npulog.discover import CaptureFolder, LogFile, find_captures
+from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_header, schema_of
+from traceconv.formats.npulog.discover import CaptureFolder, LogFile
 from traceconv.formats.npulog.stream import Ranges, part_of, unseen
-from traceconv.schema import Field, RecordSchema, record, record_by_tag
+from traceconv.schema import Field, RecordSchema, record
 from traceconv.schema.dtypes import RecordArray, dtype_of
-from traceconv.wire.codec import decode_block
-from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder
-from traceconv.wire.text import TextCollector
+from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, Damage, FrameDecoder
 
-_CHUNK_BYTES = 1 << 20
 _PART_RECORDS = 1 << 14
-_TEXT_LIMIT_BYTES = 256 << 20
 _SHOWN_TEXT = 60
 _DICTIONARY = record("dictionary")
 
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """What is dumped, and how.
+    """What to print, and how.
 
-    record     name of the only record type; None for all
-    limit      number of records over all files; None for all
-    as_json    one JSON object a line, with every field; else columns for people
-    on_damage  is told, in a sentence, of everything that could not be read
+    record     the only record type; None: all
+    limit      number of records over all files; None: all
+    as_json    one JSON object per line, with every field; otherwise columns
+    on_damage  called with a sentence for everything that can't be read
     """
 
     record: str | None = None
@@ -51,8 +47,8 @@ class DumpOptions:
 def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple[int, str]]:
     """(number of records, their lines) of a capture, some thousand at a time, in the order of its files.
 
-    JSON keys that begin with '_' say where a record is from: type, file, sequence in its stream, byte offset in
-    the file. A str field is its text; the number of its hash where the dictionary does not have it; null for none.
+    JSON keys that begin with '_' locate a record: type, file, sequence in its stream, byte offset in the file. A str
+    field is its text, or the number of its hash if the dictionary doesn't contain it, or null.
     """
     texts = dictionary_of(capture)
     left = options.limit
@@ -70,48 +66,27 @@ def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple
 
 
 def problems_of(capture: CaptureFolder) -> Iterator[str]:
-    """What is wrong with a capture as a whole, a sentence each."""
+    """The problems of a capture other than damage in its files, a sentence each."""
     name = printable(capture.path.name)
     if capture.manifest_problem is not None:
         yield f"{name}: manifest.json is {capture.manifest_problem}"
     for path in capture.missing:
-        yield f"{name}: {printable(path)} is missing; the manifest names it"
+        yield f"{name}: {printable(path)} is missing, though the manifest lists it"
     for path in capture.unreadable:
         yield f"{name}: {printable(path)} can't be listed"
 
 
 def record_types(capture: CaptureFolder) -> set[str]:
-    """The record types that the files of a capture say they hold."""
+    """The record types in the files of a capture, by their headers."""
     types: set[str] = set()
     for file in capture.files:
-        header = read_header(file)
+        header = read_header(file.path)
         types.update([schema.name for schema in header.schemas] if header else [file.record])
     return types
 
 
-def read_header(file: LogFile) -> FileHeader | None:
-    """The header of a log file; None when it is damaged or can't be read."""
-    decoder = FrameDecoder()
-    try:
-        with file.path.open("rb") as stream:
-            while decoder.header is None and (chunk := stream.read(_CHUNK_BYTES)):
-                if decoder.feed(chunk):
-                    break
-    except (OSError, InputError):
-        return None
-    return decoder.header
-
-
-def blocks_of(file: LogFile, decoder: FrameDecoder) -> Iterator[Block | Damage]:
-    """Blocks and damage of a file, streamed. Raises OSError, or InputError for one of a newer version."""
-    with file.path.open("rb", buffering=0) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            yield from decoder.feed(chunk)
-    yield from decoder.finish()
-
-
 def describe_damage(damage: Damage) -> str:
-    """A damage as a sentence: what, where, how much."""
+    """Damage as a sentence: what, where, how much."""
     place = f"byte {damage.byte_offset:,}"
     if damage.byte_count:
         place += f" to {damage.byte_offset + damage.byte_count:,}"
@@ -126,12 +101,12 @@ def _dump_file(
     limit: int | None,
     seen: dict[tuple[int | None, int], Ranges],
 ) -> Iterator[tuple[int, str]]:
-    """(number of records, their lines) for each block. `seen`: what is new, by device and tag."""
+    """(number of records, their lines) for each block. `seen`: records not printed yet, by device and tag."""
     decoder = FrameDecoder(any_order=True)
     columns: _Columns | None = None
     name = printable(file.relative_path)
     try:
-        for item in blocks_of(file, decoder):
+        for item in blocks_of(file.path, decoder):
             if isinstance(item, Damage):
                 options.on_damage(f"{name}: {describe_damage(item)}")
                 continue
@@ -143,7 +118,7 @@ def _dump_file(
             fresh = seen.setdefault((device_id, item.tag), unseen()).cut(item.sequence, end)
             repeated = item.record_count - sum(stop - first for first, stop in fresh)
             if repeated:
-                message = f"repeats {repeated:,} records that were shown already (byte {item.byte_offset:,})"
+                message = f"repeats {repeated:,} records (byte {item.byte_offset:,})"
                 options.on_damage(f"{name}: {message}")
             for part in _parts(item, fresh, limit):
                 rows = np.frombuffer(part.payload, dtype_of(schema, part.record_size))
@@ -167,9 +142,9 @@ def _dump_file(
 
 
 def _parts(block: Block, ranges: Iterable[tuple[int, int]], limit: int | None) -> Iterator[Block]:
-    """The first `limit` records of a block that lie in `ranges`, as blocks of at most `_PART_RECORDS`.
+    """The first `limit` records of a block that are in `ranges`, as blocks of at most `_PART_RECORDS`.
 
-    Text takes more room than records.
+    Text takes more memory than records.
     """
     for first, end in ranges:
         end = end if limit is None else min(end, first + limit)
@@ -179,32 +154,13 @@ def _parts(block: Block, ranges: Iterable[tuple[int, int]], limit: int | None) -
             yield replace(part, byte_offset=block.byte_offset + (start - block.sequence) * block.record_size)
 
 
-def schema_of(block: Block, header: FileHeader | None) -> RecordSchema:
-    """How the block's records are laid out: as the file says, else as we know the type, else as plain bytes.
-
-    Bytes of a record that the schema does not name become the field `_rest`.
-    """
-    known = record_by_tag().get(block.tag)
-    schema = next((one for one in header.schemas if one.tag == block.tag), known) if header else known
-    if schema is None or block.record_size < schema.size_bytes:
-        return RecordSchema(f"tag_{block.tag}", block.tag, "none", "", "", (_plain_bytes("_bytes", block.record_size),))
-    if block.record_size == schema.size_bytes:
-        return schema
-    rest = _plain_bytes("_rest", block.record_size - schema.size_bytes)
-    return RecordSchema(schema.name, schema.tag, schema.clock, "", "", (*schema.fields, rest))
-
-
-def _plain_bytes(name: str, size: int) -> Field:
-    return Field(name, f"bytes[{size}]", "none", "")
-
-
-#: What stands for one column of a block: a value a record, or one text where all are the same.
+#: A column of a block: a value for each record, or one text if all are equal.
 _Cells = list[Any] | str
 
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How values of each kind are written."""
+    """How values of each type are written."""
 
     null: str
     text: Callable[[str], str]
@@ -228,7 +184,7 @@ _TEXT = _Style("NULL", lambda text: printable(text, _SHOWN_TEXT), lambda value: 
 
 
 def _cells(column: NDArray[Any], field: Field, texts: Mapping[int, str], style: _Style) -> _Cells:
-    """A column's values as they are to be written."""
+    """A column's values as text."""
     if field.type.startswith("bytes"):
         return [style.plain_bytes(value, field) for value in column.tolist()]
     if field.type == "f64":
@@ -286,7 +242,7 @@ def _shown_fields(schema: RecordSchema) -> list[Field]:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Columns of a file as people see them: as wide as the first block needs, numbers to the right."""
+    """Columns of a file, as wide as the first block needs, with numbers aligned to the right."""
 
     schema: RecordSchema
     names: tuple[str, ...]
@@ -318,7 +274,7 @@ class _Columns:
 
 
 def _constant(cells: _Cells | range) -> str:
-    """The part of a template that stands for a column: its one text, or a place to fill."""
+    """A column's part of a template: its one text, or a placeholder."""
     return cells.replace("%", "%%") if isinstance(cells, str) else "%s"
 
 
@@ -327,26 +283,3 @@ def _fill(template: str, columns: list[_Cells | range], count: int) -> str:
     lines = "".join(map(template.__mod__, zip(*varying, strict=True)))
     assert len(varying[0]) == count
     return lines
-
-
-def dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
-    """The texts of the capture, also when only some of its files are looked at."""
-    files = [file for file in capture.files if file.record == _DICTIONARY.name]
-    if not files and os.path.isdir(capture.path / "host" / "data"):
-        try:
-            (whole,) = find_captures([capture.path])
-        except (InputError, ValueError):
-            return {}
-        files = [file for file in whole.files if file.record == _DICTIONARY.name]
-    collector = TextCollector(_TEXT_LIMIT_BYTES)
-    for file in files:
-        decoder = FrameDecoder()
-        try:
-            for item in blocks_of(file, decoder):
-                if isinstance(item, Block) and item.tag == _DICTIONARY.tag:
-                    written = schema_of(item, decoder.header)
-                    if written.name == _DICTIONARY.name:
-                        collector.add(decode_block(item, written, _DICTIONARY))
-        except (OSError, InputError):
-            continue  # said when the file itself is dumped
-    return collector.texts

@@ -1,4 +1,4 @@
-"""Whether a capture is whole: what its files hold, held against their headers and the manifest. Nothing is kept."""
+"""Check the integrity of a capture: the content of its files, compared with their headers and the manifest."""
 
 from __future__ import annotations
 
@@ -8,40 +8,33 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from traceconv.base.errors import InputError, printable
+from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_header, records_of, schema_of
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile
-from traceconv.formats.npulog.dump import (
-    blocks_of,
-    describe_damage,
-    dictionary_of,
-    problems_of,
-    read_header,
-    schema_of,
-)
+from traceconv.formats.npulog.dump import describe_damage, problems_of
 from traceconv.formats.npulog.manifest import ManifestFile
 from traceconv.formats.npulog.stream import Ranges, unseen
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
-from traceconv.wire.codec import decode_block
-from traceconv.wire.frames import Block, Damage, FileHeader, FrameDecoder
+from traceconv.wire.frames import Damage, FileHeader, FrameDecoder
 
-#: Damages that are told of one file; the rest is counted.
-SHOWN_DAMAGES = 10
-#: Fields that hold host time; what lies between the first and the last is how long was recorded.
+#: Problems that are listed for one file; more are counted.
+SHOWN_PROBLEMS = 10
+#: Fields with host time; their range is the duration of the recording.
 _HOST_TIMES = ("host_ns", "host_before_ns", "host_after_ns")
 
-#: Sequence numbers that no file had so far, by device and tag.
+#: Sequence numbers that no earlier file contains, by device and tag.
 _Seen = dict[tuple[int | None, int], Ranges]
 
 
 @dataclass(slots=True)
 class FileState:
-    """One log file as it is.
+    """The state of one log file.
 
-    header        None when it is damaged
-    record_count  records in whole blocks, by type
+    header        None if it is damaged
+    record_count  records in intact blocks, by type
     lost_count    records that are known to be missing; there may be more
-    problems      sentences, at most `SHOWN_DAMAGES` and one that counts the rest
-    scanned       False when only the header was looked at
+    problems      sentences, at most `SHOWN_PROBLEMS` and one that counts the rest
+    scanned       False if only the header was read
     """
 
     file: LogFile
@@ -58,26 +51,26 @@ class FileState:
 
     @property
     def record(self) -> str:
-        """The record type of the file, by its header, else by its name."""
+        """The record type of the file, by its header, or by its name if that is damaged."""
         return self.header.schemas[0].name if self.header and self.header.schemas else self.file.record
 
     @property
     def total(self) -> int:
-        """Records in whole blocks; when not scanned, as the manifest counts them."""
+        """Records in intact blocks; if not scanned, as the manifest counts them."""
         if self.scanned:
             return sum(self.record_count.values())
         return self.counted.record_count if self.counted else 0
 
     def note(self, problem: str) -> None:
-        """Puts a problem down."""
+        """Add a problem."""
         self.problem_count += 1
-        if self.problem_count <= SHOWN_DAMAGES:
+        if self.problem_count <= SHOWN_PROBLEMS:
             self.problems.append(problem)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device as it describes itself; None where it does not."""
+    """What a device record says; None where it says nothing."""
 
     device_id: int
     name: str | None
@@ -87,7 +80,7 @@ class DeviceState:
 
 @dataclass(slots=True)
 class CaptureState:
-    """A capture as it is. Times are the host's clock; `epoch_ns` is the wall clock when the capture began."""
+    """The state of a capture. Times are on the host's clock; `epoch_ns` is the wall clock at its start."""
 
     capture: CaptureFolder
     scanned: bool
@@ -102,17 +95,17 @@ class CaptureState:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is wrong, as far as was looked."""
+        """Whether no problem was found."""
         return not self.problems and not any(file.problem_count for file in self.files)
 
     @property
     def usable(self) -> bool:
-        """Whether there is anything to read in it."""
+        """Whether it contains anything to read."""
         return any(file.header is not None or file.total for file in self.files)
 
 
 def inspect_capture(capture: CaptureFolder, *, scan: bool = True) -> CaptureState:
-    """Looks at a capture; `scan=False` reads headers and the manifest only, and trusts them."""
+    """Inspect a capture; `scan=False` reads only headers and the manifest, and trusts them."""
     state = CaptureState(capture, scan)
     state.problems.extend(problems_of(capture))
     counted = {file.path: file for file in capture.manifest.files} if capture.manifest else {}
@@ -132,13 +125,13 @@ def inspect_capture(capture: CaptureFolder, *, scan: bool = True) -> CaptureStat
 def inspect_file(
     file: LogFile, counted: ManifestFile | None, *, scan: bool = True, seen: _Seen | None = None
 ) -> FileState:
-    """Looks at one file; `counted` is what the manifest says of it, `seen` what files before it had."""
-    state = FileState(file, read_header(file), counted, scan)
+    """Inspect one file. `counted`: its manifest entry; `seen`: what earlier files contain."""
+    state = FileState(file, read_header(file.path), counted, scan)
     if counted is not None and counted.size_bytes != file.size_bytes:
         state.note(f"has {file.size_bytes:,} bytes where the manifest says {counted.size_bytes:,}")
     if state.header is not None and state.header.device_id != file.device_id and "/" in file.relative_path:
         owner = "the host" if state.header.device_id is None else f"device {state.header.device_id}"
-        state.note(f"lies in another folder than that of {owner}, whose file it is by its header")
+        state.note(f"is not in the folder of {owner}, to which it belongs by its header")
     if scan:
         _scan(state, {} if seen is None else seen)
         expected = counted.record_count if counted else None
@@ -146,7 +139,7 @@ def inspect_file(
             state.note(f"has {state.total:,} records where the manifest says {expected:,}")
             state.lost_count = max(state.lost_count, expected - state.total)
     elif state.header is None:
-        state.note("has no sound file header")
+        state.note("has a damaged file header")
     if state.problem_count > len(state.problems):
         state.problems.append(f"and {state.problem_count - len(state.problems):,} more")
     return state
@@ -158,7 +151,7 @@ def _scan(state: FileState, seen: _Seen) -> None:
     there: list[tuple[int, int]] = []
     repeated = 0
     try:
-        for item in blocks_of(state.file, decoder):
+        for item in blocks_of(state.file.path, decoder):
             if isinstance(item, Damage):
                 damages.append(item)
                 continue
@@ -176,13 +169,13 @@ def _scan(state: FileState, seen: _Seen) -> None:
     except InputError as error:
         state.note(str(error))
     if repeated:
-        state.note(f"repeats {repeated:,} records that are there already")
+        state.note(f"repeats {repeated:,} records")
     missing = unseen().without(Ranges(there))
     for damage in damages:
         count = damage.event_count
         if damage.sequence is not None and count is not None:
             count = missing.take(damage.sequence, damage.sequence + count)
-        if damage.byte_count or count:  # else a gap whose records come later in the file
+        if damage.byte_count or count:  # otherwise a gap whose records come later in the file
             state.note(describe_damage(replace(damage, event_count=count)))
             state.lost_count += count or 0
 
@@ -196,17 +189,17 @@ def _note_times(state: FileState, rows: RecordArray) -> None:
 
 
 def _check_writers(state: CaptureState) -> None:
-    """Files of different captures in one folder would be mixed up without a word."""
+    """Report files of different captures in one folder."""
     manifest = state.capture.manifest
     writers = {file.header.writer_id for file in state.files if file.header is not None}
     if manifest is not None:
         writers.add(manifest.writer_id)
     if len(writers) > 1:
-        state.problems.append(f"holds files of {len(writers)} captures (their headers name different writers)")
+        state.problems.append(f"contains files of {len(writers)} captures (their headers name different writers)")
 
 
 def _describe(state: CaptureState) -> None:
-    """Fills in what capture and device records say."""
+    """Fill in the content of capture and device records."""
     texts = dictionary_of(state.capture)
     for _, row in _first_rows(state.capture, "capture"):
         state.writer = texts.get(row["writer"])
@@ -224,29 +217,19 @@ def _describe(state: CaptureState) -> None:
 
 
 def _first_rows(capture: CaptureFolder, record_name: str) -> Iterator[tuple[LogFile, Mapping[str, int]]]:
-    """The first record of a type in each of its files that has one that can be read."""
+    """The first record of a type in each file that contains one."""
     schema = record(record_name)
     for file in capture.files:
-        if file.record != record_name:
-            continue
-        decoder = FrameDecoder()
-        try:
-            for item in blocks_of(file, decoder):
-                if isinstance(item, Block) and item.tag == schema.tag:
-                    written = schema_of(item, decoder.header)
-                    if written.name == record_name:
-                        rows = decode_block(item, written, schema)
-                        yield file, dict(zip(rows.dtype.names or (), rows[0].tolist(), strict=True))
-                        break
-        except (OSError, InputError):
-            continue  # said when the file itself is scanned
+        rows = next(records_of(file, schema), None) if file.record == record_name else None
+        if rows is not None:
+            yield file, dict(zip(rows.dtype.names or (), rows[0].tolist(), strict=True))
 
 
 def wall_clock_text(epoch_ns: int) -> str:
-    """A wall-clock time as UTC text with all nine digits of the second, in integers."""
+    """A wall-clock time as UTC text with nine decimals, computed in integers."""
     seconds, ns = divmod(epoch_ns, 1_000_000_000)
     try:
-        whole = np.datetime64(seconds, "s").item().strftime("%Y-%m-%d %H:%M:%S")
+        seconds_text = np.datetime64(seconds, "s").item().strftime("%Y-%m-%d %H:%M:%S")
     except (AttributeError, ValueError):
-        return f"{epoch_ns} ns"  # past what a calendar can say
-    return f"{whole}.{ns:09d} UTC"
+        return f"{epoch_ns} ns"  # beyond the calendar
+    return f"{seconds_text}.{ns:09d} UTC"

@@ -61,7 +61,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         if not path.exists():
-            raise ManifestProblem("missing: the recording was cut off")
+            raise ManifestProblem("missing: the recording is incomplete")
         if not path.is_file():
             raise ManifestProblem("unreadable: it is not a file")
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
-"""A capture's files → event batches: what others refer to first, then the host, then each device.
+"""A capture's files → event batches: first what others refer to, then the host, then each device.
 
-Memory holds one batch and what is undecided of one file, whatever the size of the capture.
+Memory is bounded by one batch and the undecided bytes of one file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from traceconv.schema.dtypes import RecordArray, dtype_of, join
 from traceconv.wire.codec import decode_block, missing_fields, unknown_fields
 from traceconv.wire.frames import MAX_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder, first_block_header
 
-#: Order of record types: what is referred to comes before what refers to it.
+#: Order of record types: what others refer to comes first.
 _ORDER = (
     *("dictionary", "capture", "thread", "model", "fusion", "op", "api", "range", "memory"),
     *("device", "stream", "sync", "step_mark", "task", "stream_range", "pmu_pipe_utilization", "counter"),
@@ -34,9 +34,9 @@ _Stream = tuple[int | None, str]
 
 
 class CaptureReader:
-    """Reads one capture. Use `events` once; `sources` and `clock_hz` are there from the beginning.
+    """Reads one capture. Use `events` once; `sources` and `clock_hz` are available from the beginning.
 
-    on_bytes  is told how many bytes were read, each time some are
+    on_bytes  called with the number of bytes read since the last call
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class CaptureReader:
             yield from _batched(self._read_stream(stream), record, device_id)
 
     def _read_stream(self, stream: _Stream) -> Iterator[tuple[int, RecordArray]]:
-        """(id of the first record, records) of each whole block of one stream, each record once, in their order."""
+        """(id of the first record, records) of each intact block of one stream, each record once, in order."""
         readings = self._readings.get(stream, [])
-        reader = StreamReader(readings, self._on_bytes, _refuse)
+        reader = StreamReader(readings, self._on_bytes, _FileReading.refuse)
         damages: list[tuple[_FileReading, Damage]] = []
         for found in reader.read():
             if isinstance(found.item, Damage):
@@ -102,7 +102,7 @@ class CaptureReader:
     def _note_losses(
         self, stream: _Stream, reader: StreamReader[_FileReading], damages: list[tuple[_FileReading, Damage]]
     ) -> None:
-        """Puts down what is missing of a stream: in a file that is gone, in damaged bytes, or between blocks."""
+        """Report what is missing from a stream: in a missing file, in damaged bytes, or between blocks."""
         readings, record = self._readings.get(stream, []), stream[1]
         file_bytes = sum(reading.source.file.size_bytes for reading in readings)
         size = _record_size(record, readings)
@@ -125,7 +125,7 @@ class CaptureReader:
                 missing = Ranges([*missing, (reader.end, max(known_to))])
             self._note_jumps(jumps)
             unplaced = there.without(Ranges([(0, jumps[0][1])])).count if jumps else 0
-        # What has a sequence number that can't be is there all the same: it may be what seems to be missing.
+        # Records with implausible sequence numbers may be those that seem to be missing.
         missing.take_first(min(unplaced, missing.count))
         account = self._accounts[record] if missing.count else None
         if account is not None:
@@ -146,23 +146,23 @@ class CaptureReader:
         self._note_rest(missing, readings, bool(counted))
 
     def _note_rest(self, missing: Ranges, readings: list[_FileReading], counted: bool) -> None:
-        """What is missing where no block and no damage shows it: at the end."""
+        """Report what is missing at the end, where no block and no damage shows it."""
         if not missing.count:
             return
-        what = "that the manifest counts are not there" if counted else "are missing at the end"
+        what = "that the manifest counts are missing" if counted else "are missing at the end"
         message = f"{missing.count} records {what}"
         last = max(readings, key=lambda reading: reading.end, default=None)
         source_id = None if last is None else last.source.source_id
         self._log.add(Code.MISSING_RECORDS, message, source_id=source_id, event_count=missing.count)
 
     def _trusted(self, stream: _Stream, record_size: int) -> list[ManifestFile]:
-        """What the manifest counts of a stream, without what can't be."""
+        """The manifest's files of a stream, without implausible counts."""
         trusted = []
         for file in self._counted.get(stream, ()):
             if plausible(file.record_count, record_size, file.size_bytes):
                 trusted.append(file)
             else:
-                message = f"manifest.json counts {file.record_count} records in {printable(file.path)}: that can't be"
+                message = f"manifest.json counts {file.record_count} records in {printable(file.path)}: implausible"
                 self._log.add(Code.BAD_MANIFEST, message)
         return trusted
 
@@ -172,45 +172,43 @@ class CaptureReader:
             message = f"{printable(file.path)} is missing"
             self._log.add(Code.MISSING_FILE, message, byte_count=file.size_bytes, event_count=count)
         else:
-            message = f"{printable(file.path)} is missing; its records stand in other files"
+            message = f"{printable(file.path)} is missing; its records are in other files"
             self._log.add(Code.MOVED_FILE, message, event_count=file.record_count)
 
     def _note_spare(self, record: str, readings: list[_FileReading], spare: Ranges) -> None:
         first = next(iter(spare))[0]
         reading = next((one for one in readings if one.first <= first < one.end), None)
-        message = f"{spare.count} {printable(record)} records from {first} on that the manifest does not count"
+        message = f"{spare.count} {printable(record)} records from {first} on are not counted by the manifest"
         source_id = None if reading is None else reading.source.source_id
         self._log.add(Code.EXTRA_RECORDS, message, source_id=source_id, event_count=spare.count)
 
     def _note_jumps(self, jumps: list[_Hole]) -> None:
         for first, end, after in jumps:
-            message = f"sequence numbers jump from {first} to {end}: it is not known how many records are missing"
+            message = f"sequence numbers jump from {first} to {end}: the number of missing records is unknown"
             after.file.note(Code.MISSING_RECORDS, message, None, after.item.byte_offset, 0)
 
     def _note_capture(self, capture: CaptureFolder, manifest: Manifest | None) -> None:
-        """What is wrong with the capture as a whole."""
+        """Report the problems of the capture other than damage in its files."""
         problem = capture.manifest_problem
         if problem is not None:
             code = Code.NO_MANIFEST if problem.startswith("missing") else Code.BAD_MANIFEST
             self._log.add(code, f"manifest.json is {problem}")
         if manifest is None and capture.manifest is not None:
-            self._log.add(Code.BAD_MANIFEST, "manifest.json is of another capture: the files are read without it")
+            self._log.add(Code.BAD_MANIFEST, "manifest.json is from another capture and is ignored")
         for path in capture.unreadable:
             self._log.add(Code.UNREADABLE_FILE, f"{printable(path)} can't be listed")
 
 
 class _FileReading:
-    """One file on its way: its decoder, and what it holds that can't be used."""
+    """The state of reading one file: its decoder, and what can't be used."""
 
     def __init__(self, source: SourceFile, header: FileHeader | None, log: ImportLog, accounts: Accounts) -> None:
         self.source = source
         self.file = source.file
         self.decoder = FrameDecoder(any_order=True)
         self.first_sequence = None if header is None else header.first_sequence
-        known = (
-            next((schema.tag for schema in header.schemas if schema.name == source.record), None) if header else None
-        )
-        self.tag = known or next((tag for tag, one in record_by_tag().items() if one.name == source.record), None)
+        schemas = (*(header.schemas if header else ()), *record_by_tag().values())
+        self.tag = next((schema.tag for schema in schemas if schema.name == source.record), None)
         #: Sequence numbers of the first record that was read, and after the last one; byte of the first block.
         self.first = self.end = 0
         self.header_bytes = 0
@@ -225,7 +223,7 @@ class _FileReading:
         self._repeat: tuple[bool, int, int, int, int] | None = None
 
     def take(self, item: Block) -> Iterator[tuple[int, RecordArray]]:
-        """Decodes a block."""
+        """Decode a block."""
         known = record_by_tag().get(item.tag)
         header = self.decoder.header
         if self.tag not in (None, item.tag):
@@ -237,7 +235,7 @@ class _FileReading:
         self.end = max(self.end, item.sequence + item.record_count)
         first_id = self.source.add_block(item)
         layout = self._layouts.get((item.tag, item.record_size))
-        if layout is not None:  # as this version writes them: nothing to look at block by block
+        if layout is not None:  # as this version writes them: no check per block
             yield first_id, np.frombuffer(item.payload, layout)
             return
         written = next((schema for schema in header.schemas if schema.tag == item.tag), known) if header else known
@@ -260,7 +258,7 @@ class _FileReading:
         yield first_id, records
 
     def repeat(self, rest: Block, count: int, same: bool) -> None:
-        """Puts down that the first `count` records of a block were there before; `rest` is what comes after them."""
+        """Note that the first `count` records of a block are repeated; `rest`: the records after them."""
         first = rest.sequence - count
         if self._repeat is not None:
             was_same, known_first, known_count, offset, size = self._repeat
@@ -275,14 +273,14 @@ class _FileReading:
             return
         same, first, count, offset, size = self._repeat
         if same:
-            message = f"repeats {count} records from {first} on, which were read already: dropped"
+            message = f"repeats {count} records from {first} on: dropped"
             self.note(Code.REPEATED_RECORDS, message, count, offset, size)
         else:
-            message = f"has {count} records from {first} on that say otherwise elsewhere: dropped"
+            message = f"has {count} records from {first} on that differ elsewhere: dropped"
             self.note(Code.CONFLICTING_RECORDS, message, count, offset, size)
 
     def note_damage(self, damage: Damage, missing: Ranges, counted: ManifestFile | None) -> None:
-        """Puts damaged bytes down, with those of the missing records that stood there."""
+        """Report damaged bytes, with the missing records that they contained."""
         count = damage.event_count
         if damage.sequence is not None:
             first, end = damage.sequence, damage.sequence + (count or 0)
@@ -295,39 +293,27 @@ class _FileReading:
         self.note(damage.code, damage.message, count, damage.byte_offset, damage.byte_count)
 
     def refuse(self, error: OSError | InputError) -> None:
-        """Puts down that the file can't be read, or not further."""
+        """Report that the file can't be read, or not to its end."""
         if isinstance(error, OSError):
             self.note(Code.UNREADABLE_FILE, f"can't be read: {error.strerror or error}", 0)
         else:
             self.note(Code.NEWER_VERSION, str(error), 0)
 
-    def note(
-        self,
-        code: Code,
-        message: str,
-        event_count: int | None,
-        byte_offset: int | None = None,
-        byte_count: int | None = None,
-    ) -> None:
-        """Puts something down in the log."""
-        self._log.add(
-            code,
-            message,
-            source_id=self.source.source_id,
-            byte_offset=byte_offset,
-            byte_count=byte_count,
-            event_count=event_count,
-        )
+    def note(self, code: Code, message: str, event_count: int | None, *place: int) -> None:
+        """Add an entry to the log. `place`: byte offset and byte count."""
+        offset, size = place or (None, None)
+        source_id = self.source.source_id
+        self._log.add(code, message, source_id=source_id, byte_offset=offset, byte_count=size, event_count=event_count)
 
     def report(self) -> None:
-        """Says what the file holds that is of no use."""
+        """Report what the file contains that can't be used."""
         self._note_repeat()
         for name, count in self._unknown.items():
             message = f"records of a type that this version does not know, or not in this file: {printable(name)}"
             self.note(Code.UNKNOWN_RECORD, message, count)
             self._lose(name, count)
         for name, count in self._strange.items():
-            # Records of another stream: whether they are missing there, its own sequence numbers tell.
+            # Records of another stream: its own sequence numbers show whether they are missing there.
             self.note(Code.STRAY_BLOCK, f"{count} records of another file's type: {printable(name)}", None)
         for code, count in ((Code.LONGER_RECORD, self._longer), (Code.SHORTER_RECORD, self._shorter)):
             if count:
@@ -342,10 +328,6 @@ class _FileReading:
 _Hole = tuple[int, int, Found[_FileReading]]
 
 
-def _refuse(reading: _FileReading, error: OSError | InputError) -> None:
-    reading.refuse(error)
-
-
 def _range(file: ManifestFile) -> tuple[int, int]:
     return file.first_sequence, file.first_sequence + file.record_count
 
@@ -356,14 +338,13 @@ def _holds(file: ManifestFile, sequence: int | None) -> bool:
 
 
 def _record_size(record: str, readings: list[_FileReading]) -> int:
-    known = next((one for one in record_by_tag().values() if one.name == record), None)
     written = (schema for reading in readings if (header := reading.decoder.header) for schema in header.schemas)
-    schema = known or next((one for one in written if one.name == record), None)
-    return schema.size_bytes if schema else 1
+    schemas = (*record_by_tag().values(), *written)
+    return next((schema.size_bytes for schema in schemas if schema.name == record), 1)
 
 
 def _writer(manifest: Manifest | None, headers: list[FileHeader]) -> tuple[int | None, Manifest | None]:
-    """Whose capture it is: the manifest's writer, or that of most files; and the manifest, when it is of this one."""
+    """The capture's writer: the manifest's, or that of most files; and the manifest if it is from this writer."""
     writers = Counter(header.writer_id for header in headers)
     if manifest is not None and (manifest.writer_id in writers or not writers):
         return manifest.writer_id, manifest
@@ -371,7 +352,7 @@ def _writer(manifest: Manifest | None, headers: list[FileHeader]) -> tuple[int |
 
 
 def _batched(blocks: Iterable[tuple[int, RecordArray]], record: str, device_id: int | None) -> Iterator[EventBatch]:
-    """Joins blocks to batches that are worth the overhead of a vectorised step."""
+    """Join blocks to batches that are large enough for vectorised steps."""
     parts: list[tuple[int, RecordArray]] = []
     size = 0
     for part in blocks:
@@ -399,7 +380,7 @@ def _pass_order(stream: _Stream) -> tuple[int, int, str]:
 
 
 def _place(file: LogFile, header: FileHeader | None, record: str, named: bool) -> tuple[object, ...]:
-    """Order of files: by stream, in it by their first records; what the manifest does not name comes last."""
+    """Order of files: by stream and first record; files that the manifest doesn't list come last."""
     device_id = header.device_id if header else file.device_id
     first = (0, header.first_sequence) if header else (1, 0)
     owner = -1 if device_id is None else device_id
@@ -407,7 +388,7 @@ def _place(file: LogFile, header: FileHeader | None, record: str, named: bool) -
 
 
 def _peek(file: LogFile) -> tuple[FileHeader | None, str]:
-    """The header of a file, None when it can't be read (that is said when the file is); and its record type."""
+    """The header of a file, None if it can't be read (which is reported later), and its record type."""
     decoder = FrameDecoder()
     head = b""
     try:

@@ -1,4 +1,4 @@
-"""How a report of Nsight Systems (SQLite) is recognised and opened."""
+"""The format of Nsight Systems reports in SQLite."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ import re
 from traceconv.formats.format import Format
 
 MAGIC = b"SQLite format 3\0"
-#: Names of tables that reports have and other databases don't; the schema is at the beginning of the file.
+#: Tables that only reports have; the schema is at the beginning of the file.
 _TABLES = re.compile(rb"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|CREATE TABLE StringIds")
-
-
-def sniff(head: bytes) -> int:
-    """Confidence, 0 to 100, that a file with these first bytes is a report: any SQLite database may be one."""
-    if not head.startswith(MAGIC):
-        return 0
-    return 90 if _TABLES.search(head) else 40
 
 
 FORMAT = Format(
     "nsys",
     "a report of Nsight Systems (SQLite)",
-    sniff,
+    # Any SQLite database may be a report.
+    lambda head: 0 if not head.startswith(MAGIC) else 90 if _TABLES.search(head) else 40,
     "traceconv.formats.nsys.reader:NsysReader",
     "traceconv.formats.nsys.locate:locate",
-    event_times="start, and end less start: ns in the file",
+    event_times="start, and end minus start: ns in the file",
 )

@@ -1,4 +1,4 @@
-"""How a speedscope profile is recognised and opened."""
+"""The format of speedscope profiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROFILES = re.compile(rb'"profiles"\s*:\s*\[\s*\{[^{}\[\]]*"type"\s*:\s*"(?:eve
 
 
 def sniff(head: bytes) -> int:
-    """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
+    """Confidence, 0 to 100, that a text with these first bytes is a speedscope profile."""
     if not _OPENING.match(head):
         return 0
     if _SCHEMA.search(head):

@@ -1,4 +1,4 @@
-"""How an XSpace, the profile of JAX and XLA in protobuf (`*.xplane.pb`), is recognised and opened."""
+"""The format of XSpace, the profile of JAX and XLA in protobuf (`*.xplane.pb`): recognised, not supported."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NoReturn
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.format import Format, ReadRequest
 
-#: XSpace.planes: a message (field 1), which begins with an id (field 1, left out when 0) and a name (field 2).
+#: XSpace.planes: a message (field 1), which begins with an id (field 1, omitted if 0) and a name (field 2).
 _PLANE = re.compile(rb"\x0a[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12([\x01-\x7f])")
 
 
 def sniff(head: bytes) -> int:
-    """How sure it is, 0 to 100, that a file with these first bytes is an XSpace."""
+    """Confidence, 0 to 100, that a file with these first bytes is an XSpace."""
     match = _PLANE.match(head)
     if match is None:
         return 0
     name_bytes = head[match.end() : match.end() + match[1][0]]
     readable = len(name_bytes) == match[1][0] and all(32 <= byte < 127 for byte in name_bytes)
-    # Behind the name: lines (3), names of events (4) or of statistics (5), or the next plane.
+    # After the name: lines (3), names of events (4) or of statistics (5), or the next plane.
     following = head[match.end() + match[1][0] :][:1]
     return 85 if readable and following in (b"\x1a", b"\x22", b"\x2a", b"\x32", b"\x0a", b"") else 0
 
