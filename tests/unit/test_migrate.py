@@ -189,6 +189,6 @@ def test_several_programs_that_open_an_older_store_at_once_all_read_it(old: Path
 def test_a_damaged_older_store_is_refused_in_one_line(old: Path) -> None:
     with duckdb.connect(str(old)) as connection:
         connection.execute("ALTER TABLE task DROP COLUMN wait_ns")
-    with pytest.raises(StoreError, match="not a sound store: column wait_ns of its table task"):
+    with pytest.raises(StoreError, match="not a valid store: column wait_ns of its table task"):
         open_current_store(old)
     assert version(old) == 5

@@ -171,7 +171,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypa
         (["-o", "x.parquet"], "unsupported format 'parquet'"),
         (["--streams", "0"], "from 1 to 64"),
         (["--format", "xml"], "unsupported format"),
-        (["--run", "1"], "there is no store"),
+        (["--run", "1"], "does not exist"),
     ],
 )
 def test_wrong_calls_are_refused(

@@ -1,1 +1,1 @@
-"""One DuckDB file: created, opened, loaded, finished."""
+"""The store: a DuckDB file with documented tables and views."""

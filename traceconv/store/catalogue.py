@@ -1,8 +1,8 @@
-"""What a file that calls itself a store may hold: our tables as we make them, and beside them whatever its user adds.
+"""Check that a file is a store: traceconv's tables with their columns, and anything its user added.
 
-A store may come from anywhere, and SQL of ours runs on it. So our tables must be tables, with our columns, and nothing
-may take the place of a function of DuckDB. The views and macros that our own SQL needs are not taken from
-the file: `define` makes them anew, for the connection alone.
+A store may come from anyone, and traceconv runs SQL on it. So the tables must be tables with the right columns, and no
+macro may shadow a function of DuckDB. The views and macros that this SQL needs are not taken from the file: `define`
+creates them for the connection.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.documented_sql import DocumentedSql, load_folder
 from traceconv.store.functions import functions
 
-#: What to read a catalogue may take; that of a sound store takes milliseconds.
+#: Time limit for reading the catalogue; a valid store takes milliseconds.
 _CATALOGUE_SECONDS = 20.0
 _WORD = re.compile(r"[a-z_]+")
-#: Macros of a database (?) under the name of a function of DuckDB's own.
+#: Macros of a database (?) with the name of a DuckDB function.
 _SHADOWS = (
     "SELECT function_name FROM duckdb_functions() GROUP BY function_name "
     "HAVING bool_or(database_name = ? AND NOT internal) AND bool_or(internal) ORDER BY 1"
 )
 
-#: By table and column: its type, and the expression of its default.
+#: Table → column → (type, default expression).
 TableColumns: TypeAlias = "dict[str, dict[str, tuple[str, str | None]]]"
 
 
 def views() -> dict[str, DocumentedSql]:
-    """The views that every store has over its tables, by name."""
+    """Return the views of every store, by name."""
     return load_folder("traceconv.store", "views")
 
 
 @contextmanager
 def time_limit(connection: duckdb.DuckDBPyConnection, seconds: float = _CATALOGUE_SECONDS) -> Iterator[None]:
-    """Interrupts what the connection does when it takes longer. Raises StoreError then."""
+    """Interrupt the connection after a time limit. Raises StoreError."""
     late = threading.Event()
 
     def stop() -> None:
@@ -57,15 +57,17 @@ def time_limit(connection: duckdb.DuckDBPyConnection, seconds: float = _CATALOGU
     except (duckdb.InterruptException, KeyboardInterrupt) as error:
         if not late.is_set():
             raise
-        raise StoreError(f"its catalogue can't be read in {seconds:g} s: it is not a store of ours") from error
+        raise StoreError(
+            f"reading its catalogue takes more than {seconds:g} s: it is not a store of traceconv"
+        ) from error
     finally:
         timer.cancel()
 
 
 def columns_of_tables(connection: duckdb.DuckDBPyConnection, store: str) -> TableColumns:
-    """The columns of all tables of the attached database, with their type and default; views are no tables.
+    """Return the columns of all tables (not views) of the attached database, with type and default.
 
-    `connection` must not have the store as current database: what lies in it could stand for what is asked here.
+    The store must not be the connection's current database, or its objects could shadow those queried here.
     """
     found: TableColumns = {}
     for table, column, kind, default in connection.execute(
@@ -83,7 +85,7 @@ def wrong_in(
     found: TableColumns,
     older: Mapping[tuple[str, str], str | None],
 ) -> str | None:
-    """Why a database with these tables is no sound store, in the words of an error; None when it is one.
+    """Return why a database with these tables is not a valid store; None if it is one.
 
     older  columns, as (table, column), that its version has under another name, or not at all (None)
     """
@@ -97,23 +99,25 @@ def wrong_in(
             else:
                 matches = found[name].get(stored) == (sql_type(column), None)
             if not matches:
-                return f"column {stored or column.name} of its table {name} is not what it is in a store"
+                return (
+                    f"column {stored or column.name} of its table {name} does not have the type that it has in a store"
+                )
     for (shadow,) in connection.execute(_SHADOWS, [store]).fetchall():
-        return f"its macro {printable(shadow, 60)} takes the place of DuckDB's own; drop it"
+        return f"its macro {printable(shadow, 60)} shadows a DuckDB function; drop it"
     run = f"{quote_identifier(store)}.main.run"
     (distinct,) = connection.execute(f"SELECT count(*) = count(DISTINCT run_id) FROM {run}").fetchall()  # noqa: S608 - ours
-    return None if distinct[0] else "two rows of its table run have one run_id, or one has none"
+    return None if distinct[0] else "its table run has a duplicate or NULL run_id"
 
 
 def define(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Makes our views and functions that a query of ours names, for this connection: they hide those of the file."""
+    """Create the views and functions that a query uses, for this connection; they shadow those of the file."""
     for statement in _definitions(sql):
         connection.execute(statement)
 
 
 @cache
 def _definitions(sql: str) -> tuple[str, ...]:
-    """The statements in an order in which each finds what it needs."""
+    """Return the statements, ordered by dependency."""
     known: Mapping[str, str] = {
         **{name: f"CREATE OR REPLACE TEMP MACRO {body}" for name, body in functions().items()},
         **{name: f"CREATE OR REPLACE TEMP VIEW {name} AS\n{view.body}" for name, view in views().items()},

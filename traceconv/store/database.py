@@ -1,8 +1,7 @@
-"""The store's file: where it is, how a new one begins, how one is opened, and why it can't be.
+"""The store's file: its default path, creating it, opening it, and explaining errors.
 
-A store is one DuckDB file. It is written with the storage version of DuckDB 1.2, so that the shells and
-libraries that people have can open it, and it is attached under a name of ours and made current, so that
-nothing in the file (views, macros) is tied to the name that it was opened by.
+A store is a DuckDB file. It is written with the storage version of DuckDB 1.2, so that older shells and libraries can
+open it. It is attached under a fixed name and made current, so that its views and macros don't depend on the file name.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
 from traceconv.store.functions import function_statements
 from traceconv.store.migrations import OLDEST_VERSION, older_names
 
-#: Oldest storage format that can hold what a store has; read by every DuckDB from 1.2 on.
+#: Oldest storage format with the features of a store; all DuckDB versions from 1.2 read it.
 STORAGE_VERSION = "v1.2.0"
 
-#: Name of the variable that says where the store is, and of the file where it is otherwise.
+#: Environment variable with the path of the store, and the default file name.
 STORE_VARIABLE = "TRACECONV_DB"
 STORE_NAME = "trace.duckdb"
 
-#: Name under which the store's file is attached.
+#: Name of the attached store.
 _ALIAS = "store"
-#: What a connection may use before it spills to disk; whoever loads a store sets a limit of their own.
+#: Memory limit of a connection before it spills to disk; loading sets another limit.
 _MEMORY_LIMIT = "1GB"
-#: Where the magic bytes of a DuckDB file lie, and what they are.
+#: Position and value of the magic bytes of a DuckDB file.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
-#: Raised by DuckDB 2 and later when another thread is in a call on the same connection.
+#: Raised by DuckDB 2 and later while another thread uses the same connection.
 _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "ResourceInUseException", None)]))
-#: One per millisecond, so that every call has ended, also one that began only now.
+#: Number of interrupts, one per millisecond, until every call has ended.
 _INTERRUPTS = 100
 
 _STORE_INFO = """
@@ -55,16 +54,16 @@ COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the
 
 
 class OlderStoreError(StoreError):
-    """The store has an older schema version, from which `store.migrate` makes the current one."""
+    """The store has an older schema version that `store.migrate` can migrate."""
 
 
 def default_store_path() -> Path:
-    """Where the store is when no command says so: $TRACECONV_DB, or trace.duckdb in the current folder."""
+    """Return the default path: $TRACECONV_DB, or trace.duckdb in the current folder."""
     return named_store(Path(os.environ.get(STORE_VARIABLE) or STORE_NAME))
 
 
 def named_store(path: Path) -> Path:
-    """A path as a user writes it; `~` is the home folder where there is one."""
+    """Expand `~` in a user's path if there is a home folder."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -72,10 +71,9 @@ def named_store(path: Path) -> Path:
 
 
 def create_store(path: Path) -> duckdb.DuckDBPyConnection:
-    """Makes a new, empty database file at `path` and returns a connection that has it as current database.
+    """Create an empty database file and return a connection with it as current database.
 
-    It has no tables yet: `create_tables` makes them. Raises StoreError when the file is there already or
-    can't be made.
+    `create_tables` creates its tables. Raises StoreError if the file exists or can't be created.
     """
     if os.path.exists(path):
         raise StoreError(f"{_shown(path)} exists already; choose another name or remove it")
@@ -83,7 +81,7 @@ def create_store(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def check_path(path: Path) -> str:
-    """The absolute path, where DuckDB takes it. Raises StoreError."""
+    """Return the absolute path. Raises StoreError for paths that DuckDB doesn't support."""
     absolute = str(path.absolute())
     try:
         absolute.encode()
@@ -95,12 +93,12 @@ def check_path(path: Path) -> str:
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates all tables, their comments, `store_info`, functions and views in the connection's current database."""
+    """Create all tables, comments, `store_info`, functions and views in the current database."""
     connection.execute(";\n".join(store_statements()))
 
 
 def store_statements() -> list[str]:
-    """The statements that make a store out of an empty database: all but the reports."""
+    """Return the statements that create a store in an empty database, without the reports."""
     writer = quote_text(f"traceconv {__version__}")
     return [
         _STORE_INFO,
@@ -111,7 +109,7 @@ def store_statements() -> list[str]:
 
 
 def definition_statements() -> list[str]:
-    """The statements that define, over the tables, all that has no rows, in place of what an older version defined."""
+    """Return the statements that create or replace comments, functions and views."""
     statements = [comment for schema in tables().values() for comment in comments(schema)]
     statements.extend(function_statements())
     for name, view in views().items():
@@ -123,7 +121,7 @@ def definition_statements() -> list[str]:
 
 
 def view_comments(view: DocumentedSql) -> list[str]:
-    """COMMENT ON statements for a view and each of its columns."""
+    """Return COMMENT ON statements for a view and its columns."""
     name = quote_identifier(view.name)
     found = [f"COMMENT ON VIEW {name} IS {quote_text(view.comment)}"]
     for column in view.columns:
@@ -133,18 +131,18 @@ def view_comments(view: DocumentedSql) -> list[str]:
 
 
 def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> duckdb.DuckDBPyConnection:
-    """Opens the store at `path`; the connection has it as current database, and closes with `with`.
+    """Open the store at `path` as the connection's current database. Use as a context manager.
 
-    older  a store of an older schema version that can be migrated is opened as it is
+    older  open a store of an older schema version unchanged, if it can be migrated
 
-    Raises OlderStoreError for such a store otherwise; StoreError when there is none, when the file is no store or one
-    of another version, when another program is writing to it, and when it can't be read.
+    Raises OlderStoreError for such a store otherwise, and StoreError if the file doesn't exist, can't be read, is not a
+    store of a supported version, or is being written by another program.
     """
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(
-            f"there is no store at {_shown(path)}; make one with: traceconv ingest PATH --db FILE"
+            f"{_shown(path)} does not exist; create a store with: traceconv ingest PATH --db FILE"
         ) from None
     except OSError as error:
         raise StoreError(f"can't open {_shown(path)}: {error.strerror or error}") from None
@@ -152,7 +150,7 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
         raise StoreError(f"{_shown(path)} is a folder or a device, not a store; name a file with --db")
     connection = _attach(path, read_only=read_only)
     try:
-        # A cursor does not have the store as its current database: nothing in it can hide what is DuckDB's.
+        # A cursor doesn't have the store as its current database, so the store can't shadow DuckDB's functions.
         with connection.cursor() as cursor:
             _check(path, cursor, older)
     except BaseException:
@@ -162,23 +160,23 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
 
 
 def open_own_file(path: Path) -> duckdb.DuckDBPyConnection:
-    """Opens a store for writing that this process has just made; what other people's files need checked is not."""
+    """Open a store that this process has just created for writing, without checks."""
     return _attach(path, read_only=False)
 
 
 def new_cursor(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Another connection to a store that is open: while the rows of one are read, others can be asked."""
+    """Return another connection to an open store, for a second query while rows are read."""
     cursor = connection.cursor()
-    # What a connection was told for itself, its cursors are not.
+    # Cursors don't inherit the settings of a connection.
     cursor.execute(f"USE {_ALIAS}")
     cursor.execute("SET python_enable_replacements = false")
     return cursor
 
 
 def close_in_use(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:
-    """Close connections; calls that other threads make on them are interrupted."""
+    """Close connections, interrupting calls of other threads on them."""
     if not _BUSY:
-        # DuckDB 1 crashes or hangs when a connection is closed during a call, and can't tell whether there is one.
+        # DuckDB 1 crashes or hangs if a connection is closed during a call, and can't report whether there is one.
         for _ in range(_INTERRUPTS):
             for connection in connections:
                 connection.interrupt()
@@ -195,9 +193,9 @@ def close_in_use(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = None) -> None:
-    """Takes from a connection everything that reaches beyond its store, for SQL that is not ours.
+    """Restrict a connection to its store, for SQL of users.
 
-    No files (but `writable`, as the target of a COPY), no network, no extensions, no way to set these back.
+    It has no files (except `writable`, as the target of a COPY), no network, no extensions, and can't undo this.
     """
     if writable is not None:
         connection.execute(f"SET allowed_paths = [{quote_text(str(writable.absolute()))}]")
@@ -206,13 +204,13 @@ def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = Non
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """KeyboardInterrupt when `error` is DuckDB's way of saying that Ctrl-C was pressed."""
+    """Raise KeyboardInterrupt if `error` is DuckDB's error for Ctrl-C."""
     if isinstance(error, RuntimeError) and "interrupted" in str(error):
         raise KeyboardInterrupt from None
 
 
 def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    # An absolute path can't be taken for the address of another system (`sqlite:…`, `https:…`).
+    # An absolute path can't be mistaken for a URL (`sqlite:…`, `https:…`).
     file = check_path(path)
     connection = duckdb.connect(
         ":memory:",
@@ -224,7 +222,7 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     )
     options = "READ_ONLY" if read_only else f"STORAGE_VERSION {quote_text(STORAGE_VERSION)}"
     try:
-        # A name in SQL is never a variable of this program.
+        # A name in SQL must not refer to a Python variable.
         connection.execute("SET python_enable_replacements = false")
         connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
         connection.execute(f"SET temp_directory = {quote_text(_spill_folder(path))}")
@@ -240,9 +238,9 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _spill_folder(path: Path) -> str:
-    """Where what does not fit into memory goes: beside the store, or where temporary files go if that can't be.
+    """Return the folder for spilling: next to the store, or the temporary folder if that is not writable.
 
-    DuckDB makes the folder when it needs it, and removes it.
+    DuckDB creates it if needed, and removes it.
     """
     if os.access(path.absolute().parent, os.W_OK):
         return f"{path.absolute()}.tmp"
@@ -262,14 +260,14 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> No
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
     if wrong is not None:
-        raise StoreError(f"{_shown(path)} is not a sound store: {wrong}, or ingest its sources again into a new one")
+        raise StoreError(f"{_shown(path)} is not a valid store: {wrong}, or ingest its sources again into a new one")
 
 
 def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> int:
     info = f"{_ALIAS}.main.store_info"
     rows = connection.execute(f"SELECT schema_version, writer FROM {info} LIMIT 2").fetchall()  # noqa: S608 - our name
     if len(rows) != 1 or type(rows[0][0]) is not int:
-        raise StoreError(f"{_shown(path)} is not a whole store; ingest again into a new one")
+        raise StoreError(f"{_shown(path)} is not a complete store; ingest again into a new one")
     version: int = rows[0][0]
     if version > SCHEMA_VERSION:
         raise StoreError(
@@ -290,7 +288,7 @@ def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: b
 
 
 def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
-    """One line for what DuckDB says when a file can't be attached or read."""
+    """Explain in one line why DuckDB can't attach or read a file."""
     text = str(error)
     shown = _shown(path)
     if "lock on file" in text or "Conflicting lock" in text:
@@ -300,7 +298,7 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
         return f"{shown} is open in this program already; close that connection first"
     if "newer version of DuckDB" in text or "older version of DuckDB" in text:
         return f"{shown} is in a storage format that DuckDB {duckdb.__version__} can't read; upgrade duckdb"
-    # Looked at only now: opening and closing the file would drop the locks that this process has on it.
+    # Checked only after the error, because opening and closing the file would drop this process's locks on it.
     try:
         with path.open("rb") as file:
             head = file.read(_MAGIC.stop)

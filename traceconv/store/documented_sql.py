@@ -1,4 +1,4 @@
-"""SQL files that document themselves: a header comment in TOML, checked, and the query under it.
+"""SQL files with their documentation: a checked header comment in TOML, followed by the query.
 
     -- title = "Operators by type"
     -- doc = "Which types of operators take a device's time?"
@@ -10,7 +10,7 @@
     -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
     SELECT …
 
-Whatever speaks of such a query (comments in the store, --help, reference pages, checks) takes it from here.
+Comments in the store, --help, reference pages and checks are generated from the header.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNITS = frozenset(
 )
 _LEFT_JOIN = re.compile(r"\bLEFT\s+JOIN\s+(?:(?P<place>[\w.\"]+)\s+AS\b)?")
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
-#: How a column is turned into what msprof prints: see reports/values.py.
+#: Conversions to msprof's output: see reports/values.py.
 _CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
 
 _SHAPE_KEYS = (
@@ -50,12 +50,12 @@ _TOP_KEYS = frozenset(("title", "doc", *_SHAPE_KEYS, "parameters", "columns"))
 
 
 class HeaderError(ValueError):
-    """A header that breaks the rules: a programming error, since the files are our own."""
+    """An invalid header: a programming error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a report's macro; it is NULL unless given, which takes all."""
+    """A parameter of a report's macro; its default, NULL, selects all rows."""
 
     name: str
     type: str
@@ -64,10 +64,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """A column of a query. `msprof` is the label that msprof gives it, `msprof_as` how its value is printed.
+    """A column of a query. `msprof` is msprof's label, `msprof_as` the conversion to msprof's output.
 
-    A `moment` is a point in time; other columns of unit ns are durations. `group`: the group of counters that the
-    column is made of, `any` for what each of them has; msprof has the columns of the groups that were recorded.
+    A `moment` is a timestamp; other columns of unit ns are durations. `group` is the metric group of the column's
+    counters, `any` for a column of every group; msprof has the columns of recorded groups.
     """
 
     name: str
@@ -82,7 +82,7 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class OrderTerm:
-    """A column that rows are sorted by; NULLs come last."""
+    """A sort key; NULLs come last."""
 
     column: str
     descending: bool
@@ -90,15 +90,15 @@ class OrderTerm:
 
 @dataclass(frozen=True, slots=True)
 class DocumentedSql:
-    """A query and what its header says.
+    """A query and its header.
 
-    needs       tables without whose rows there is no answer; when_empty says how to get them; when_single, if any, why
-                a run of single operators never has them
-    order       the one order of the rows, total
-    measure     what the largest rows are the largest by; None: nothing
-    shown       columns of the terminal's table
-    early       a table that has, under the condition early_where, the same rows by run_id and id, and views that have
-                them without it, but fewer columns: where the first rows of an order are found faster; richer ones later
+    needs       tables that must have rows; when_empty explains how to get them; when_single, if any, why a run of
+                single operators never has them
+    order       the total order of the rows
+    measure     column that `--top` selects by; None: no such column
+    shown       columns of the table in a terminal
+    early       a table that has the same rows (run_id, id) under the condition early_where, and views that have them
+                without it, with fewer columns: the first rows are found faster there, those with more columns last
     """
 
     name: str
@@ -122,7 +122,7 @@ class DocumentedSql:
         return f"{self.title}. {self.doc}"
 
     def column(self, name: str) -> SqlColumn:
-        """The column called `name`; KeyError when there is none."""
+        """Return the column `name`. Raises KeyError."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -131,14 +131,14 @@ class DocumentedSql:
 
 @cache
 def load_folder(package: str, folder: str) -> dict[str, DocumentedSql]:
-    """All SQL files of a package's folder by name, in alphabetical order."""
+    """Return all SQL files of a package's folder by name, in alphabetical order."""
     files = (resources.files(package) / folder).iterdir()
     texts = sorted((file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
     return {name.removesuffix(".sql"): parse(name.removesuffix(".sql"), text) for name, text in texts}
 
 
 def parse(name: str, text: str) -> DocumentedSql:
-    """A documented query from the text of its file. Raises HeaderError for anything that is not in order."""
+    """Parse a documented query. Raises HeaderError for an invalid header."""
     lines = text.splitlines()
     count = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
     header = "\n".join(line[2:].removeprefix(" ") for line in lines[:count])
@@ -155,7 +155,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         raise HeaderError(f"{name}: the first column must be run_id")
     known = {column.name for column in columns}
     parameters = tuple(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items())
-    # In a macro's body a parameter's name hides a column of the same name.
+    # In a macro's body a parameter shadows a column with the same name.
     for parameter in parameters:
         if parameter.name in known:
             raise HeaderError(f"{name}: {parameter.name} is a parameter and a column")
@@ -188,11 +188,11 @@ def parse(name: str, text: str) -> DocumentedSql:
 
 
 def guard_left_joins(sql: str, name: str) -> str:
-    """SQL in which no optimiser can know that the right side of a LEFT JOIN is empty.
+    """Return SQL in which the optimizer can't know that the right side of a LEFT JOIN is empty.
 
-    DuckDB 2.0.0 takes such a join for empty as well, and drops every LIMIT above it that "can't matter", in the
-    queries of users too. It does not look through a union for that; filters are still pushed into both of its sides,
-    and the second one costs nothing. Raises HeaderError for a join with something that has no name.
+    DuckDB 2.0.0 treats such a join as empty and drops every LIMIT above it, also in users' queries, but it does not
+    look through a union. Filters are still pushed into both sides of the union, and the second one costs nothing.
+    Raises HeaderError for a join with something that has no name.
     """
 
     def guarded(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""One writer at a time for a file that may not exist yet: a lock file beside it, freed by the kernel with the process.
+"""One writer at a time for a file that may not exist yet, by a lock file that the kernel releases with the process.
 
-The lock is on the open file, not on its being there: what a killed program leaves behind keeps nobody out.
+The lock is on the open file, so a lock file left by a killed program blocks nobody.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 
 class FileLock:
-    """The lock of one file, held from the making of this object until `release`.
+    """The lock of a file, held from construction until `release`.
 
-    Where no lock can be made (a folder that is not ours to write in, a file system without locks) nothing is held:
-    whoever writes the file must bear with others.
+    If no lock file can be created (no write permission, a file system without locks), nothing is locked, and writers
+    must expect others.
     """
 
     def __init__(self, path: Path, on_wait: Callable[[], None]) -> None:
-        """Waits for the lock of `path`; `on_wait` is told once when another has it. Ctrl-C ends the waiting."""
+        """Wait for the lock of `path`. `on_wait` is called once if another program has it. Ctrl-C ends the wait."""
         self._path = path.with_name(path.name + ".lock")
         self._descriptor: int | None = None
         told = False
@@ -42,14 +42,14 @@ class FileLock:
                     return
                 if self._is_current(descriptor):
                     self._descriptor = descriptor
-                else:  # whoever had it took the file away
+                else:  # its owner has removed the file
                     os.close(descriptor)
             except BaseException:
                 os.close(descriptor)
                 raise
 
     def release(self) -> None:
-        """Lets the next one in, and takes the lock file away."""
+        """Release the lock and remove the lock file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
@@ -67,7 +67,7 @@ class FileLock:
 
 
 def _take(descriptor: int, on_wait: Callable[[], None]) -> bool:
-    """Whether the lock could be had, when nobody else has it any more."""
+    """Try to lock; whether it succeeded."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The files that a database is on the disk."""
+"""The files of a database on disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def remove_database(file: Path) -> None:
-    """Removes a database file and its write-ahead log, as far as they are there."""
+    """Remove a database file and its write-ahead log, if they exist."""
     for path in (file, file.with_name(file.name + ".wal")):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -16,7 +16,7 @@ def remove_database(file: Path) -> None:
 
 
 def remove_temporary(file: Path) -> None:
-    """Removes what a killed program left of DuckDB's temporary files; the file itself must be ours alone."""
+    """Remove DuckDB's temporary files left by a killed program; no other program may use the database."""
     folder = file.with_name(file.name + ".tmp")
     with contextlib.suppress(OSError):
         for path in folder.glob("duckdb_temp_*"):
@@ -25,7 +25,7 @@ def remove_temporary(file: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file or a folder is on the disk."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,17 +1,17 @@
-"""SQL functions that lie in the store's file, for its views and reports, and for anyone's queries."""
+"""SQL functions in every store, for its views and reports and for users' queries."""
 
 from __future__ import annotations
 
 from traceconv.schema.ddl import quote_text
 
 _CYCLES_NS_DOC = (
-    "[ns] Time of a number of cycles, summed over blocks, on cores of which each runs one block at a time: "
-    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL when an argument is, or when the "
+    "[ns] Time of cycles summed over blocks, on cores that run one block at a time: "
+    "cycles / clock / blocks · ⌈blocks / cores⌉, in integers, rounded half up; NULL if an argument is NULL, or if the "
     "clock, the blocks or the cores are 0."
 )
 
-# Both branches are the same formula: 2 · 10⁹ · ⌈…⌉ · cycles + clock · blocks over 2 · clock · blocks. The
-# first is in µs and MHz, within 64 bits (its bounds see to that), and five times as fast as 128 bits are.
+# Both branches are the same formula: 2 · 10⁹ · ⌈…⌉ · cycles + clock · blocks over 2 · clock · blocks. The first
+# computes in µs and MHz, within 64 bits by its bounds, which is five times as fast as 128 bits.
 _CYCLES_NS = """
 cycles_ns(cycles, clock_hz, blocks, cores) AS
 CASE WHEN cycles < 34359738368 AND clock_hz % 1000000 = 0 AND blocks <= 65536 AND cores <= 65536 THEN
@@ -25,15 +25,15 @@ ELSE
 END
 """
 
-_SHARE_DOC = "[ratio] part / whole as doubles; 0 when whole is 0, NULL when one of them is."
+_SHARE_DOC = "[ratio] part / whole as doubles; 0 if whole is 0, NULL if one of them is NULL."
 _SHARE = """
 share(part, whole) AS
 CASE WHEN whole = 0 THEN 0 ELSE part::DOUBLE / whole::DOUBLE END
 """
 
 _GIB_PER_S_DOC = (
-    "[GiB/s] Rate at which bytes were moved in a number of cycles: size_bytes / (cycles / clock) / 2^30, as doubles; "
-    "0 when cycles are 0, NULL when an argument is. Cycles summed over blocks give the rate of one core."
+    "[GiB/s] Transfer rate of bytes moved in a number of cycles: size_bytes / (cycles / clock) / 2^30, as doubles; "
+    "0 if cycles are 0, NULL if an argument is NULL. Cycles summed over blocks give the rate of one core."
 )
 _GIB_PER_S = """
 gib_per_s(size_bytes, cycles, clock_hz) AS
@@ -49,12 +49,12 @@ _FUNCTIONS = (
 
 
 def functions() -> dict[str, str]:
-    """What follows CREATE MACRO, by name."""
+    """Return the text after CREATE MACRO, by name."""
     return {name: body for name, body, _ in _FUNCTIONS}
 
 
 def function_statements() -> list[str]:
-    """The statements that create the functions and their comments."""
+    """Return the statements that create the functions and their comments."""
     return [
         statement
         for name, body, doc in _FUNCTIONS

@@ -1,4 +1,4 @@
-"""Migrates an older store to the current schema version: in a copy, which takes its name when it is complete."""
+"""Migrate an older store to the current schema version in a copy, which then replaces it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from traceconv.store.migrations import migration_statements, unfilled_columns
 
 
 def open_migrated(path: Path, report_statements: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """Migrates an older store, and opens it for reading. If its place can't be written, a temporary copy is migrated.
+    """Migrate an older store and open it for reading. If it can't be written, migrate a temporary copy.
 
-    Raises StoreError when neither can be done; the store is then as it was.
+    Raises StoreError if both fail; the store is then unchanged.
     """
     target = Path(os.path.realpath(path))
     if os.access(target, os.W_OK) and os.access(target.parent, os.W_OK):
         lock = FileLock(target, lambda: None)
         try:
-            return open_store(path)  # another program has migrated it meanwhile
+            return open_store(path)  # another program has migrated it in the meantime
         except OlderStoreError:
             migrate(target, report_statements)
         finally:
@@ -50,15 +50,15 @@ def open_migrated(path: Path, report_statements: Sequence[str]) -> duckdb.DuckDB
         done = _migrate_copy(target, copy, report_statements)
         connection = open_store(copy)
     finally:
-        remove_database(copy)  # what is open can be read without a name
+        remove_database(copy)  # an open file can be read after it is removed
     warnings.warn(StoreMigrated(f"{done}, in a temporary copy: the store can't be written"), stacklevel=2)
     return connection
 
 
 def migrate(path: Path, report_statements: Sequence[str]) -> None:
-    """Migrates an older store. The caller has its lock.
+    """Migrate an older store. The caller has its lock.
 
-    Warns with StoreMigrated when it is done. Raises StoreError when it can't be done; the store is then as it was.
+    Warns with StoreMigrated. Raises StoreError if it fails; the store is then unchanged.
     """
     copy = path.with_name(path.name + ".migrating")
     log = path.with_name(path.name + ".wal")
@@ -72,7 +72,7 @@ def migrate(path: Path, report_statements: Sequence[str]) -> None:
 
 
 def _migrate_copy(path: Path, copy: Path, report_statements: Sequence[str], *, takes_its_place: bool = False) -> str:
-    """Makes `copy`, a migrated store; returns what was done, as a sentence."""
+    """Migrate into `copy`; return a description."""
     log = path.with_name(path.name + ".wal")
     try:
         before = path.stat()
@@ -80,8 +80,8 @@ def _migrate_copy(path: Path, copy: Path, report_statements: Sequence[str], *, t
         shutil.copyfile(path, copy)
         if log.exists():
             shutil.copyfile(log, copy.with_name(copy.name + ".wal"))
-        # While it is open for reading, no other program can write to it. It is opened only now: closing the file, as
-        # copying does, drops this lock.
+        # While it is open for reading, no other program can write to it. It is opened after copying, because closing
+        # the copied file would drop this lock.
         with open_store(path, older=True):
             if (path.stat().st_mtime_ns, path.stat().st_size) != (before.st_mtime_ns, before.st_size):
                 raise StoreError(f"{printable(str(path))} changed while it was copied to be migrated; try again")

@@ -16,10 +16,10 @@ class Migration:
     """Migration to a schema version from the one before.
 
     renamed     (table, column, name in the older version)
-    added       columns that the older version does not have, by table
-    fill        statements that compute what they contain, after they were added
-    unfilled    columns that stay NULL, since the older version did not keep them …
-    filled_for  … but in runs of these source formats, where they are known or NULL anyway
+    added       columns that the older version lacks, by table
+    fill        statements that compute their values
+    unfilled    columns that stay NULL because the older version lacks their values …
+    filled_for  … except in runs of these source formats, where they are computed or always NULL
     """
 
     renamed: tuple[tuple[str, str, str], ...]
@@ -29,11 +29,11 @@ class Migration:
     filled_for: frozenset[str] = frozenset()
 
 
-# The program's own logs give every type and kind, and have no categories, exceptions or tables of a vendor.
+# traceconv's captures have every type and kind, and no categories, exceptions or vendor tables.
 _OWN_FORMATS = frozenset({"npulog", "static"})
 _OWN = "run_id IN (SELECT run_id FROM run WHERE source_format IN ('npulog', 'static'))"
 
-#: By the version that it leads to.
+#: By target version.
 MIGRATIONS: Mapping[int, Migration] = {
     6: Migration(
         renamed=(
@@ -50,12 +50,12 @@ MIGRATIONS: Mapping[int, Migration] = {
             "task_pmu": ("vendor_values",),
         },
         fill=(
-            # What was the wait on the task's stream is now the one among the rows of its device.
+            # In version 5, wait_ns was the gap on the task's stream.
             "UPDATE task SET stream_wait_ns = wait_ns",
             table_waits("true"),
             f"UPDATE task SET kind_source = 'recorded' WHERE kind IS NOT NULL AND {_OWN}",  # noqa: S608 - our own words
             f"UPDATE op SET op_type_source = 'recorded' WHERE op_type IS NOT NULL AND {_OWN}",  # noqa: S608
-            # Without an iteration it is a step of a recording that was cut off, which has no marks.
+            # A step without an iteration belongs to a truncated recording and has no marks.
             f"UPDATE step SET step_source = 'record' WHERE iteration IS NOT NULL AND {_OWN}",  # noqa: S608
         ),
         unfilled=(
@@ -77,7 +77,7 @@ OLDEST_VERSION = min(MIGRATIONS) - 1
 
 
 def older_names(version: int) -> Mapping[tuple[str, str], str | None]:
-    """Columns, as (table, column), that a store of this version has under another name, or not at all (None)."""
+    """Return the columns, as (table, column), that a store of this version has under another name, or lacks (None)."""
     names: dict[tuple[str, str], str | None] = {}
     for later in range(SCHEMA_VERSION, version, -1):
         for name, column, older in MIGRATIONS[later].renamed:
@@ -88,7 +88,7 @@ def older_names(version: int) -> Mapping[tuple[str, str], str | None]:
 
 
 def migration_statements(version: int) -> Iterator[str]:
-    """The statements that rename and add those columns in the tables of a store of this version."""
+    """Return the statements that rename and add those columns in a store of this version."""
     for later in range(version + 1, SCHEMA_VERSION + 1):
         for name, column, older in MIGRATIONS[later].renamed:
             names = f"{quote_identifier(older)} TO {quote_identifier(column)}"
@@ -102,6 +102,6 @@ def migration_statements(version: int) -> Iterator[str]:
 
 
 def unfilled_columns(version: int, formats: Set[str]) -> list[str]:
-    """The columns that stay NULL in a migrated store of this version with runs of these source formats."""
+    """Return the columns that stay NULL in a migrated store of this version with runs of these source formats."""
     later = (MIGRATIONS[number] for number in range(version + 1, SCHEMA_VERSION + 1))
     return [column for migration in later if formats - migration.filled_for for column in migration.unfilled]

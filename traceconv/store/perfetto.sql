@@ -1,6 +1,6 @@
--- Views with the names and columns of Perfetto's trace processor, over the latest run of the store, so that queries
--- written for it can be used here: USE perfetto, or FROM perfetto.slice. Only tables of this store are read. The latest
--- run is chosen by IN: DuckDB 2.0.0 loses LIMITs above a join with it, and above a comparison by =.
+-- Views with the names and columns of Perfetto's trace processor, over the latest run of the store, for queries
+-- written for Perfetto: USE perfetto, or FROM perfetto.slice. They read only tables of this store. The latest run is
+-- selected with IN because DuckDB 2.0.0 loses LIMITs above a join with it and above a comparison with =.
 CREATE SCHEMA IF NOT EXISTS perfetto;
 
 CREATE OR REPLACE VIEW perfetto.process AS
@@ -13,7 +13,7 @@ WITH named AS (
 )
 SELECT * FROM named
 UNION ALL
--- The idle process, which every trace has there.
+-- The idle process, which Perfetto adds to every trace.
 SELECT 0 AS upid, 0 AS pid, NULL AS name, NULL AS arg_set_id WHERE NOT EXISTS (FROM named WHERE pid = 0);
 COMMENT ON VIEW perfetto.process IS 'Processes.';
 
@@ -29,10 +29,10 @@ WITH named AS (
 )
 SELECT * FROM named
 UNION ALL
--- The main thread, which every process has there.
+-- The main thread, which Perfetto adds to every process.
 SELECT -p.upid AS utid, p.pid AS tid, NULL AS name, p.upid, NULL AS arg_set_id FROM perfetto.process AS p
 WHERE NOT EXISTS (FROM named AS t WHERE t.upid = p.upid AND t.tid = p.pid);
-COMMENT ON VIEW perfetto.thread IS 'Threads; tracks of streams are threads too.';
+COMMENT ON VIEW perfetto.thread IS 'Threads, including tracks of streams.';
 
 CREATE OR REPLACE VIEW perfetto.track AS
 SELECT t.track_id AS id, t.name,
@@ -42,7 +42,7 @@ SELECT t.track_id AS id, t.name,
             ELSE t.kind END AS type
 FROM main.track AS t
 WHERE t.kind <> 'counter' AND t.run_id IN (SELECT max(run_id) FROM main.run);
-COMMENT ON VIEW perfetto.track IS 'Tracks that slices are on.';
+COMMENT ON VIEW perfetto.track IS 'Tracks of slices.';
 
 CREATE OR REPLACE VIEW perfetto.thread_track AS
 SELECT utid AS id, utid, name FROM perfetto.thread;
@@ -64,18 +64,18 @@ WITH every AS (
   UNION ALL
   SELECT run_id, id, ts_ns, 0, track_id, category, name, 0, NULL, args, NULL, NULL, coalesce(scope, 'thread')
   FROM main.marker
-  -- Only instants are slices there: of other events (metadata, objects, samples, marks …) the phase is in args.
+  -- Perfetto's slices include instants, but no other markers (metadata, objects, samples …), which have a phase in args.
   WHERE ts_ns IS NOT NULL AND (args IS NULL OR json_extract_string(args, '$.trace_event.ph') IS NULL)
 )
 SELECT e.id, e.id AS slice_id, e.ts, coalesce(e.dur_ns, -1) AS dur, e.track_id, e.category, e.name, e.depth,
        e.parent_id, CASE WHEN e.args IS NOT NULL THEN e.id END AS arg_set_id, e.thread_ts, e.thread_dur, e.scope
 FROM every AS e
 WHERE e.run_id IN (SELECT max(run_id) FROM main.run)
-  -- A complete event without a duration is none there, nor are asynchronous events of the old kind (S, T, p, F).
+  -- They include neither complete events without a duration nor legacy async events (S, T, p, F).
   AND (e.args IS NULL OR (e.dur_ns IS NOT NULL AND e.track_id NOT IN (
          SELECT track_id FROM main.track WHERE kind = 'async' AND run_id IN (SELECT max(run_id) FROM main.run)))
        OR coalesce(json_extract_string(e.args, '$.trace_event.ph'), '') NOT IN ('X', 'S'));
-COMMENT ON VIEW perfetto.slice IS 'Slices; dur is -1 when a slice was not closed, 0 for moments.';
+COMMENT ON VIEW perfetto.slice IS 'Slices; dur is -1 for open slices and 0 for markers.';
 
 CREATE OR REPLACE VIEW perfetto.thread_or_process_slice AS
 SELECT s.*, t.name AS thread_name, t.utid, t.tid, p.name AS process_name, p.upid, p.pid
@@ -94,13 +94,13 @@ WITH timed AS (
          ) AS before_end
   FROM timed
 ), placed AS (
-  -- Only tracks where a slice reaches into its next sibling can have such slices (or those with open slices).
+  -- Only tracks with open slices, or with a slice that ends inside its next sibling, can have such slices.
   SELECT id, track_id, name, ts, end_ts,
          row_number() OVER (PARTITION BY track_id ORDER BY ts, end_ts DESC, id) - 1 AS place
   FROM timed
   WHERE dur > 0 AND track_id IN (SELECT track_id FROM siblings WHERE before_end > ts OR dur < 0)
 ), reach AS (
-  -- Of each slice, how many slices of its track begin before its end.
+  -- For each slice: the number of slices of its track that start before its end.
   SELECT id, track_id, ts, end_ts, place + 1 AS low, begun AS high
   FROM (
     SELECT *, sum(is_start) OVER (PARTITION BY track_id ORDER BY moment, is_start ROWS UNBOUNDED PRECEDING) AS begun
@@ -110,7 +110,7 @@ WITH timed AS (
   )
   WHERE is_start = 0 AND begun > place + 1
 ), node AS (
-  -- The places from low to high as nodes of a binary tree: two a level at most, so that depth costs nothing.
+  -- The index range as nodes of a binary tree, at most two per level, so the cost does not depend on the depth.
   SELECT track_id, level, unnest([low, high - 1]) AS number, unnest([low % 2 = 1, high % 2 = 1]) AS used,
          end_ts, -ts AS later, id
   FROM (
@@ -123,10 +123,10 @@ WITH timed AS (
   SELECT track_id, level, number, min(struct_pack(end_ts := end_ts, later := later, id := id)) AS slice
   FROM node WHERE used GROUP BY track_id, level, number
 ), paired AS (
-  -- Of those that go on when a slice begins, the one that ends first: when that does not end before it, none does.
+  -- Of the slices open at the start of a slice, the one that ends first: if it does not end before it, none does.
   SELECT c.id, min(f.slice) AS other
   FROM (
-    -- Not a join with the levels: the two joins would change places.
+    -- Not a join with the levels, because the optimizer would reorder the two joins.
     SELECT id, track_id, level, place >> level AS number
     FROM (SELECT id, track_id, place, unnest((SELECT list(DISTINCT level) FROM first_end)) AS level FROM placed)
   ) AS c
@@ -137,7 +137,7 @@ SELECT c.id, c.track_id, c.name, c.ts AS start_ns, c.end_ts AS end_ns, a.name AS
        a.end_ts AS other_end
 FROM paired AS p JOIN placed AS c ON c.id = p.id JOIN placed AS a ON a.id = p.other.id
 WHERE a.end_ts < c.end_ts;
-COMMENT ON VIEW perfetto.partial_overlap IS 'Slices that begin inside of another one of their track and end after it, each with the one of these that ends first.';
+COMMENT ON VIEW perfetto.partial_overlap IS 'Slices that start inside another slice of their track and end after it, each with the enclosing one that ends first.';
 
 CREATE OR REPLACE VIEW perfetto.args AS
 WITH every AS (
@@ -181,7 +181,7 @@ FROM (
     FROM perfetto.partial_overlap AS o
   ) ON COLUMNS(* EXCLUDE (arg_set_id)) INTO NAME key VALUE display_value
 ) AS l;
-COMMENT ON VIEW perfetto.args IS 'Args of slices, sort hints of processes and threads, and what import logs say: one row a value.';
+COMMENT ON VIEW perfetto.args IS 'Args of slices, sort indices of processes and threads, and import log entries: one row per value.';
 
 CREATE OR REPLACE MACRO perfetto.extract_arg(wanted_set, wanted_key) AS (
   SELECT CASE WHEN a.int_value IS NOT NULL THEN a.int_value::UNION(whole BIGINT, text VARCHAR)
@@ -194,32 +194,32 @@ CREATE OR REPLACE VIEW perfetto.flow AS
 SELECT f.flow_id AS id, f.src_id AS slice_out, f.dst_id AS slice_in, f.flow_id AS trace_id
 FROM main.flow AS f
 WHERE f.src_id IS NOT NULL AND f.dst_id IS NOT NULL AND f.run_id IN (SELECT max(run_id) FROM main.run);
-COMMENT ON VIEW perfetto.flow IS 'Arrows between slices.';
+COMMENT ON VIEW perfetto.flow IS 'Flows between slices.';
 
 CREATE OR REPLACE VIEW perfetto.process_counter_track AS
 SELECT DISTINCT hash(c.track_id, c.series) AS id, concat_ws(' ', t.name, c.series) AS name, t.process_id AS upid,
        t.unit
 FROM main.counter AS c JOIN main.track AS t USING (run_id, track_id)
 WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
-COMMENT ON VIEW perfetto.process_counter_track IS 'Counters: a track for each series.';
+COMMENT ON VIEW perfetto.process_counter_track IS 'Counter tracks, one per series.';
 
 CREATE OR REPLACE VIEW perfetto.counter AS
 SELECT row_number() OVER (ORDER BY c.ts_ns) AS id, c.ts_ns AS ts, hash(c.track_id, c.series) AS track_id, c.value
 FROM main.counter AS c
 WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
-COMMENT ON VIEW perfetto.counter IS 'Values of counters.';
+COMMENT ON VIEW perfetto.counter IS 'Counter samples.';
 
 CREATE OR REPLACE VIEW perfetto.metadata AS
 SELECT 'json_metadata.' || j.key AS name, CASE WHEN j.type IN ('BIGINT', 'UBIGINT') THEN j.atom::BIGINT END AS int_value,
        CASE WHEN j.type NOT IN ('BIGINT', 'UBIGINT') THEN json_extract_string(j.value, '$') END AS str_value
 FROM (SELECT arg_max(options, run_id) AS options FROM main.run) AS r, json_each(r.options, '$.metadata') AS j;
-COMMENT ON VIEW perfetto.metadata IS 'What the trace says of itself under metadata.';
+COMMENT ON VIEW perfetto.metadata IS 'Metadata of the trace.';
 
 CREATE OR REPLACE VIEW perfetto._trace_import_logs AS
 SELECT o.id, o.start_ns AS ts, 'error' AS severity, 'slice_spill_overlapping_complete_event' AS name,
        -4611686018427387904 - o.id AS arg_set_id
 FROM perfetto.partial_overlap AS o;
-COMMENT ON VIEW perfetto._trace_import_logs IS 'Oddities that lie at a time: slices that overlap without nesting.';
+COMMENT ON VIEW perfetto._trace_import_logs IS 'Findings with a timestamp: slices that overlap without nesting.';
 
 CREATE OR REPLACE VIEW perfetto.stats AS
 SELECT 'slice_spill_overlapping_complete_event' AS name, count(*) AS value FROM perfetto._trace_import_logs
@@ -229,4 +229,4 @@ UNION ALL
 SELECT 'json_tokenizer_failure', coalesce(sum(lost_count), 0)::BIGINT
 FROM main.import_account
 WHERE record = 'damaged events' AND run_id IN (SELECT max(run_id) FROM main.run);
-COMMENT ON VIEW perfetto.stats IS 'Counts of oddities, under the names that they have there.';
+COMMENT ON VIEW perfetto.stats IS 'Counts of findings, with the names in Perfetto.';

@@ -1,4 +1,4 @@
-"""Rows of small tables put aside until there are enough: an INSERT has a price of its own, whatever it carries."""
+"""Collect small batches of rows, because every INSERT has a fixed cost."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from itertools import chain
 
 import pyarrow as pa
 
-#: Up to so many rows of one insert are put aside, and in all up to so many bytes.
+#: Maximum rows of a collected insert, and maximum bytes of all of them.
 SMALL_ROWS = 8192
 _MAX_BYTES = 8 << 20
 
 
 class SmallInserts:
-    """Batches by table and columns, each with its run."""
+    """Collected batches by table and columns, each with its run."""
 
     def __init__(self) -> None:
-        #: Texts of a column are coded in one run and plain in the next: such batches can't be one.
+        #: Strings of a column may be dictionary-encoded in one batch and plain in the next; these can't be combined.
         self._waiting: dict[tuple[str, tuple[tuple[str, bool], ...]], list[pa.RecordBatch]] = {}
         self._bytes = 0
 
     @property
     def full(self) -> bool:
-        """Whether it is time to store what waits."""
+        """Whether the collected batches should be stored."""
         return self._bytes > _MAX_BYTES
 
     def take(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int | Iterator[pa.RecordBatch]:
-        """Puts batches aside if they are few: the number of rows. Else the same batches come back."""
+        """Collect small batches and return their number of rows; return larger batches unchanged."""
         seen: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in batches:
@@ -44,7 +44,7 @@ class SmallInserts:
         return rows
 
     def give(self) -> Iterator[tuple[str, pa.Table]]:
-        """All that waits, table by table; then nothing waits."""
+        """Remove and return all collected batches, by table."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         for (table, _), batches in waiting.items():
             yield (

@@ -1,10 +1,10 @@
-"""task.wait_ns in SQL, for tasks that are stored already."""
+"""Compute task.wait_ns of stored tasks in SQL."""
 
 from __future__ import annotations
 
 
 def table_waits(where: str) -> str:
-    """The UPDATE for the tasks that meet a condition: waits among the rows of op_summary; NULL for other tasks."""
+    """Return the UPDATE for the tasks that meet a condition: waits between rows of op_summary; NULL for other tasks."""
     return (
         "UPDATE task SET wait_ns = found.wait FROM ("  # noqa: S608 - our own words
         "SELECT run_id AS of_run, id AS of_id, CASE WHEN NOT is_row THEN NULL WHEN is_first THEN 0 "

@@ -1,7 +1,7 @@
-"""The file of a store without rows, kept in the cache: making it takes longer than a small trace does.
+"""Cache the file of an empty store, because creating it takes longer than ingesting a small trace.
 
-Hundreds of comments, views and macros are each a statement of their own. The file depends on the statements and on
-DuckDB alone, so it is made once, kept packed and under their digest, and from then on copied.
+Each of hundreds of comments, views and macros is a statement. The file depends only on the statements and on DuckDB, so
+it is created once, compressed, cached under their digest, and then copied.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from traceconv.base.errors import StoreError
 from traceconv.store.database import STORAGE_VERSION, create_store, store_statements
 
 _DIGEST_BYTES = 16
-#: No blank store is larger than this: what claims to be is not ours.
+#: Maximum size of a template; a larger cached file is not one.
 _MOST_BYTES = 64 << 20
 
 
 def blank_store(report_statements: Sequence[str]) -> bytes | None:
-    """The bytes of a store that has all tables, views and reports, and no rows; None where nothing can be kept."""
+    """Return the bytes of an empty store with all tables, views and reports; None if they can't be cached."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -39,7 +39,7 @@ def blank_store(report_statements: Sequence[str]) -> bytes | None:
     try:
         return _made(folder, path, statements)
     except (OSError, StoreError, duckdb.Error):
-        return None  # whoever makes the store says what is wrong, if it is wrong there too
+        return None  # if it also fails for the store, that error is reported
 
 
 def _made(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
@@ -62,7 +62,7 @@ def _made(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
 
 
 def _unpacked(kept: bytes) -> bytes | None:
-    """What was packed; None when the file is damaged."""
+    """Decompress the file; None if it is damaged."""
     unpacker = zlib.decompressobj()
     try:
         content = unpacker.decompress(kept[_DIGEST_BYTES:], _MOST_BYTES)

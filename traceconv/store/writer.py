@@ -1,7 +1,7 @@
-"""Writes runs into a store: one transaction, which lands whole or leaves the store as it was.
+"""Write runs into a store in one transaction.
 
-A new store is written beside its name and takes the name when it is whole; an old one is appended to. One writer
-works on a store at a time, from before the store is made: others wait.
+A new store is written under a temporary name and renamed when it is complete; runs are appended to an existing one.
+A store has one writer at a time, including its creation; others wait.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ from traceconv.store.migrate import migrate
 from traceconv.store.small_inserts import SmallInserts
 from traceconv.store.template_cache import blank_store
 
-#: Memory that DuckDB may use while loading; what it buffers beyond goes to disk.
+#: Memory limit of DuckDB while loading; larger buffers spill to disk.
 _LOAD_BYTES = 96_000_000
-#: Storing a text takes 5 times its size; one of 12 MiB fits into the default limit.
+#: Storing a string takes 5 times its size; one of 12 MiB fits the default limit.
 _TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
 _LOAD_THREADS = 2
-#: So much of it are blocks that are taken once and used again: the system would clear each anew.
+#: Part of it that DuckDB allocates once and reuses, so that the system doesn't clear the pages again.
 _BLOCK_MEMORY = "64MB"
 
 
 def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
-    """Settings of DuckDB under which many rows are stored quickly in little memory."""
+    """Configure DuckDB to load many rows quickly in little memory."""
     execute = connection.execute
     execute(f"SET memory_limit = '{_LOAD_BYTES}B'")
     execute(f"SET threads = {_LOAD_THREADS}")
-    # DuckDB has it from 1.5 on.
+    # Available from DuckDB 1.5.
     if execute("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'").fetchall():
         execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
-    # Keeping the order of batches takes memory for each thread that runs ahead: within the limit DuckDB would load with
-    # one thread. Rows of a batch stay together; reports sort for themselves.
+    # Preserving the order of batches takes memory per thread, so DuckDB would load with one thread within the limit.
+    # Rows of a batch stay together, and reports sort.
     execute("SET preserve_insertion_order = false")
-    # What two threads leave in row groups that are not full, a checkpoint would join: a second time of packing.
+    # A checkpoint would merge the partial row groups of two threads, compressing them a second time.
     execute("SET max_vacuum_tasks = 0")
 
 
 class StoreWriter:
-    """A store open for writing. Use as a context manager: `commit` makes the changes stay, leaving without undoes them.
+    """A store open for writing. Use as a context manager: leaving it without `commit` discards the changes.
 
-    Raises StoreError when the file can't be written, or another program than this has it open.
+    Raises StoreError if the file can't be written or another program has it open.
     """
 
     def __init__(
         self, path: Path, report_statements: Callable[[], Sequence[str]], on_wait: Callable[[], None] = lambda: None
     ) -> None:
-        """Waits for other writers of the store.
+        """Wait for other writers of the store.
 
-        report_statements  add to a new store what is not the store's own: the reports
-        on_wait            called once when another writer has to finish first
+        report_statements  create the reports in a new store
+        on_wait            called once if another writer has to finish first
         """
         self._path = path
         self._target = Path(os.path.realpath(path))
@@ -88,7 +88,7 @@ class StoreWriter:
         path = self._path
         self._small = SmallInserts()
         self._text_bytes = 0
-        #: (run_id, label, digest) of all runs, in their order; None: not asked for yet.
+        #: (run_id, label, digest) of all runs, in order; None: not read yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
         is_made = True
         if os.path.exists(path):
@@ -128,39 +128,39 @@ class StoreWriter:
         self._undo()
 
     def run_of(self, digest: str) -> tuple[int, str] | None:
-        """(run_id, label) of the run that was read from the source with this digest; None when there is none."""
+        """Return (run_id, label) of the run with this source digest; None if there is none."""
         return next(((run_id, label) for run_id, label, known in self._known_runs() if known == digest), None)
 
     def lossy(self, run_id: int) -> bool:
-        """Whether something of a run was lost when it was read."""
+        """Whether the import of a run had losses."""
         lost = "SELECT count(*) FROM import_log WHERE run_id = ? AND severity <> 'info'"
         return bool(self._fetch(lost, [run_id])[0][0])
 
     def next_run_id(self) -> int:
-        """The number for a new run."""
+        """Return the ID of the next run."""
         return max((run_id for run_id, _, _ in self._known_runs()), default=0) + 1
 
     def run_count(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return len(self._known_runs())
 
     def delete_run(self, run_id: int) -> None:
-        """Takes a run out of all tables; its space is free for what comes after."""
+        """Delete a run from all tables; its space is reused."""
         self._execute_at_once("RESET max_vacuum_tasks", [])
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
         self._runs = [run for run in self._known_runs() if run[0] != run_id]
 
     def make_room(self, text_bytes: int) -> None:
-        """Call before inserting texts of up to `text_bytes`: DuckDB keeps a text in one piece."""
+        """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
         if text_bytes > max(_SMALL_TEXT_BYTES, self._text_bytes):
             self._text_bytes = text_bytes
             self._execute_at_once(f"SET memory_limit = '{_LOAD_BYTES + _TIMES_A_TEXT * text_bytes}B'", [])
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
-        """Loads batches, which have all the same columns, into a table; returns the number of rows.
+        """Load batches with equal columns into a table; return the number of rows.
 
-        Columns that they don't have are NULL. An exception out of `batches` comes out as it is.
+        Missing columns are NULL. Exceptions of `batches` are passed on unchanged.
         """
         if table == "run":
             batches = self._noted_runs(run_id, batches)
@@ -175,7 +175,7 @@ class StoreWriter:
         failure: list[BaseException] = []
 
         def all_batches() -> Iterator[pa.RecordBatch]:
-            # DuckDB would wrap an exception from in here beyond recognition: it is kept, and raised below.
+            # DuckDB would replace an exception raised here, so it is saved and raised below.
             nonlocal count
             batch: pa.RecordBatch | None = first
             try:
@@ -204,9 +204,9 @@ class StoreWriter:
         return count
 
     def stage(self, table: str, batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> int:
-        """Puts batches into a temporary table of these columns (name → type of SQL), made anew; returns the rows.
+        """Load batches into a new temporary table with these columns (name → SQL type); return the number of rows.
 
-        Columns that the batches don't have are NULL. It is seen by `run_sql` and `fetch` alone.
+        Missing columns are NULL. The table is visible to `run_sql` and `fetch`.
         """
         self._execute(f"DROP TABLE IF EXISTS temp.{quote_identifier(table)}", [])
         made = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
@@ -222,17 +222,17 @@ class StoreWriter:
         return count
 
     def run_sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> None:
-        """Carries out a statement of ours, with named parameters, inside of the transaction."""
+        """Execute a statement with named parameters in the transaction."""
         self._execute(statement, dict(parameters or {}))
 
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
-        """The rows of a statement of ours; they must be few."""
+        """Return the rows of a statement; there must be few."""
         return self._fetch(statement, dict(parameters or {}))
 
     def commit(self) -> None:
-        """Makes all changes stay, and the file whole: nothing of it is left in a write-ahead log.
+        """Commit all changes and merge the write-ahead log into the file.
 
-        Ctrl-C comes too late from here on: it would say that nothing was stored.
+        Ctrl-C is ignored from here on, because it would suggest that nothing was stored.
         """
         self._insert_small()
         with _undisturbed():
@@ -243,7 +243,7 @@ class StoreWriter:
         try:
             self._execute("CHECKPOINT", [])
         except StoreError as error:
-            if self._partial is None:  # the rows are safe in the write-ahead log, which must stay beside the file
+            if self._partial is None:  # the rows are in the write-ahead log, which must stay next to the file
                 shown = printable(str(self._path))
                 message = f"{shown} has all rows, but its log {shown}.wal could not be merged; make room and open it"
                 raise StoreError(message) from error
@@ -271,7 +271,7 @@ class StoreWriter:
     def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = self._known_runs()
         for batch in batches:
-            # A static profile has no source, and so no digest of one.
+            # A static profile has no source and no digest.
             said = [name for name in ("label", "source_digest") if name in batch.schema.names]
             for row in batch.select(said).to_pylist():
                 known.append((run_id, str(row.get("label")), row.get("source_digest")))
@@ -279,11 +279,11 @@ class StoreWriter:
         known.sort()
 
     def _insert_small(self) -> None:
-        """Stores what was put aside."""
+        """Store the collected batches."""
         stored = list(self._small.give())
         if not stored:
             return
-        # Without an order DuckDB 1.5 keeps a block in memory for each column of each insert, until the commit.
+        # Without preserved order, DuckDB 1.5 keeps a block in memory per column and insert until the commit.
         self._execute_at_once("SET preserve_insertion_order = true", [])
         for name, rows in stored:
             names = ", ".join(quote_identifier(column) for column in rows.schema.names)
@@ -298,7 +298,7 @@ class StoreWriter:
         return self._connection.fetchall()
 
     def _execute(self, statement: str, parameters: list[object] | dict[str, object]) -> None:
-        """Carries out a statement, which sees all rows that were inserted."""
+        """Execute a statement, after storing the collected batches."""
         self._insert_small()
         self._execute_at_once(statement, parameters)
 
@@ -312,7 +312,7 @@ class StoreWriter:
             raise
 
     def _undo(self) -> None:
-        """Takes back what was not committed; nothing to do after a commit."""
+        """Roll back; does nothing after a commit."""
         with contextlib.suppress(duckdb.Error):
             self._connection.execute("ROLLBACK")
         self._connection.close()
@@ -327,7 +327,7 @@ class StoreWriter:
 
 
 def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.DuckDBPyConnection, bool]:
-    """A new store at `path`, and whether its tables are there already: when a blank one could be copied."""
+    """Create a store at `path`; return it, and whether it has its tables because a template was copied."""
     check_path(path)
     blank = blank_store(report_statements)
     if blank is None:
@@ -346,7 +346,7 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C does nothing; in other threads than the main one it never does."""
+    """Ignore Ctrl-C (which affects only the main thread)."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is None:
         yield
@@ -359,7 +359,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _remove_orphan(partial: Path) -> None:
-    """Removes what a killed ingest left behind; StoreError when it is one that still runs."""
+    """Remove the files of a killed ingest. Raises StoreError if it is still running."""
     if not os.path.exists(partial):
         return
     try:
@@ -371,12 +371,12 @@ def _remove_orphan(partial: Path) -> None:
 
 
 def _name(partial: Path, target: Path) -> None:
-    """Gives a file its name; FileExistsError when that is taken, which a rename would not notice."""
+    """Rename a file without replacing another. Raises FileExistsError."""
     try:
         os.link(partial, target)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         if os.path.exists(target):
             raise FileExistsError from None
         partial.rename(target)
