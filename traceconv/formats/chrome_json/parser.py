@@ -1,9 +1,9 @@
-"""Trace JSON in chunks → batches of events: sans-IO, one pass, whatever form the document has.
+"""Trace JSON in chunks → batches of events: sans-IO, in one pass, for every form of the document.
 
     {"traceEvents": […], …}    […]    […, left open    one event a line, with or without brackets and commas
 
-What stands around the events is kept, key by key, as text. A chunk is cut before the last event in it and decoded
-at once; what then fails is taken apart (recovery.py). The same text gives the same events however it is split.
+Keys outside the events are kept as text. A chunk is cut before its last event and decoded in one go; if that fails, its
+events are recovered (recovery.py). The same text gives the same events however it is split.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from traceconv.formats.chrome_json.scan import (
 )
 from traceconv.formats.common.limits import LARGE_BYTES, Limits
 
-#: Text that is decoded at once, and that of a batch, about.
+#: About the sizes of the text decoded in one go, and of the text of a batch.
 CHUNK_BYTES = 4 << 20
 _BATCH_BYTES = 2 << 20
-#: Keys that an event has and the object around the events has not.
+#: Keys of events that the object around the events lacks.
 _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
-#: A key beside the events takes so much memory with nothing in it.
+#: Memory of a key outside the events, without its value.
 _KEY_BYTES = 256
-#: So much text at least is looked at for the events of one array.
+#: The least text that is searched for the events of one array.
 _LEAST_REACH = 4 << 10
 _BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
 _NUL_RUN = re.compile(rb"[\0 \t\r\n]*")
 
 
 class TraceParser:
-    """Feed it text; it yields batches. `keys` has what stood around the events."""
+    """Yields batches from text fed to it. `keys` has the keys outside the events."""
 
     def __init__(self, log: ImportLog, limits: Limits | None = None) -> None:
         self._log = log
         self._limits = limits or Limits()
         self._text = b""
-        self._at = 0  # what lies before it in _text is done with
-        self._base = 0  # offset of _text in the whole text
+        self._at = 0  # all of _text before it is done
+        self._base = 0  # offset of _text in the complete text
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._need = CHUNK_BYTES
@@ -54,54 +54,44 @@ class TraceParser:
         self._state = "start"
         self._in_object = False
         self._arrays = 0
-        self._open = False  # a bracket waits for its end
+        self._open = False  # a bracket is still open
         self._pending: list[Piece] = []
         self._pending_bytes = 0
         self._recovery = RecoveryState()
         self._reach = CHUNK_BYTES * 64
-        self._padding: int | None = None  # where NUL bytes began that have not ended
+        self._padding: int | None = None  # where the current NUL padding began
         self._keys_bytes = 0
         self._large_bytes = 0
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
 
     def feed(self, chunk: bytes) -> Iterator[TraceBatch]:
-        """Takes the next text."""
+        """Take the next text."""
         self._waiting.append(chunk)
         self._waiting_bytes += len(chunk)
-        # In steps of a fixed size, so that the batches do not depend on how the text comes.
+        # In steps of a fixed size, so that the batches don't depend on how the text is split.
         while self._waiting_bytes >= self._need:
             yield from self._take(self._step_of(self._need), final=False)
 
-    def _step_of(self, size: int) -> list[bytes]:
-        """The next `size` bytes of what waits."""
-        step: list[bytes] = []
-        self._waiting_bytes -= size
-        for number, part in enumerate(self._waiting):
-            if len(part) >= size:
-                step.append(part[:size])
-                self._waiting = (
-                    [part[size:], *self._waiting[number + 1 :]] if len(part) > size else self._waiting[number + 1 :]
-                )
-                break
-            step.append(part)
-            size -= len(part)
-        return step
+    def _step_of(self, size: int) -> bytes:
+        """Remove the next `size` bytes of the waiting text."""
+        text = b"".join(self._waiting)
+        self._waiting, self._waiting_bytes = [text[size:]], len(text) - size
+        return text[:size]
 
     def finish(self) -> Iterator[TraceBatch]:
-        """Takes what is left when there is no more text."""
-        rest = self._waiting
-        self._waiting, self._waiting_bytes = [], 0
-        comma = (b"".join(rest)[-64:] or self._last).rstrip(b" \t\r\n").endswith(b",")
+        """Take the rest, when there is no more text."""
+        rest = self._step_of(self._waiting_bytes)
+        comma = (rest[-64:] or self._last).rstrip(b" \t\r\n").endswith(b",")
         yield from self._take(rest, final=True)
         if self._state in ("start", "trailer") and not self._open:
             return
         if self._state == "events" and self._recovery.lines and not self._in_object:
             return
         if comma and self._state == "events" and self._in_object:
-            self._info(Code.CUT_OFF, "the text ends behind a comma: more events were to come", len(self._text))
+            self._note(Code.CUT_OFF, "the text ends after a comma: more events were to follow", len(self._text))
         else:
-            self._info(Code.NO_END, "the text ends before its brackets close", len(self._text))
+            self._note(Code.NO_END, "the text ends before its brackets close", len(self._text))
 
     @property
     def lost_events(self) -> int:
@@ -110,32 +100,29 @@ class TraceParser:
 
     @property
     def found_events(self) -> bool:
-        """Whether the text has a place for events, even if there is none in it."""
+        """Whether the text has an array of events, even an empty one."""
         return self._arrays > 0
 
-    def _take(self, parts: list[bytes], *, final: bool) -> Iterator[TraceBatch]:
+    def _take(self, text: bytes, *, final: bool) -> Iterator[TraceBatch]:
         left = len(self._text) - self._at
-        before = left + sum(map(len, parts))
-        if final or left >= CHUNK_BYTES or not self._whole_events(parts):
-            self._text, self._at, self._base = (
-                b"".join((memoryview(self._text)[self._at :], *parts)),
-                0,
-                self._base + self._at,
-            )
+        before = left + len(text)
+        if final or left >= CHUNK_BYTES or not self._take_sound(text):
+            self._base += self._at
+            self._text, self._at = b"".join((memoryview(self._text)[self._at :], text)), 0
         self._last = self._text[-64:] or self._last
-        del parts
+        del text  # it is copied; the copy may be released before this returns
         while self._step(final):
             if self._pending_bytes >= _BATCH_BYTES:
                 yield from self._emit()
         if final or self._pending_bytes >= _BATCH_BYTES:
             yield from self._emit()
-        # When nothing could be used, more is asked for each time, so that the work stays linear.
+        # If nothing was used, ask for more each time, so that the work stays linear.
         left = len(self._text) - self._at
         more = min(left, self._limits.event_bytes + CHUNK_BYTES - left) if left >= before else 0
         self._need = max(CHUNK_BYTES, more)
 
     def _step(self, final: bool) -> bool:
-        """One step forward; False when there is nothing more to do with the text that is there."""
+        """Do one step; False if there is nothing more to do with the available text."""
         if self._state == "start":
             return self._start(final)
         if self._state == "keys":
@@ -144,19 +131,21 @@ class TraceParser:
             return self._events(final)
         return self._trailer(final)
 
-    def _info(self, code: Code, message: str, at: int, count: int | None = None) -> None:
-        self._log.add(code, message, source_id=1, byte_offset=self._base + at, byte_count=count)
+    def _note(self, code: Code, message: str, at: int, size: int | None = None, count: int | None = None) -> None:
+        """Log a finding at a position of `_text`."""
+        start = self._base + at
+        self._log.add(code, message, source_id=1, byte_offset=start, byte_count=size, event_count=count)
 
-    def _give_up(self, message: str, at: int, end: int) -> None:
-        """Text beside the events that can't be used: reading goes on behind it."""
-        self._info(Code.DAMAGED_TEXT, message, at, end - at)
+    def _skip(self, message: str, at: int, end: int) -> None:
+        """Skip malformed text outside the events."""
+        self._note(Code.DAMAGED_TEXT, message, at, end - at)
         self._at = end
 
     def _too_long(self, at: int) -> bool:
-        """Whether what begins at `at`, and has not ended, is larger than anything may be."""
+        """Whether what begins at `at`, and has not ended, exceeds the limit."""
         return len(self._text) - at > self._limits.event_bytes
 
-    # -- what stands around the events --
+    # -- around the events --
 
     def _start(self, final: bool) -> bool:
         if self._base + self._at == 0 and self._text.startswith(b"\xef\xbb\xbf"):
@@ -183,11 +172,11 @@ class TraceParser:
             return True
         if first == b"\0":
             return self._nul(final)
-        self._at = len(self._text)  # this is no trace: nothing of it is kept
+        self._at = len(self._text)  # not a trace: nothing is kept
         return False
 
     def _looks_like_event(self, final: bool) -> bool | None:
-        """Whether the object that the text begins with is an event, and not what stands around them; None: unclear."""
+        """Whether the object at the beginning is an event, not the object around them; None: more text is needed."""
         text, at = self._text, self._at + 1
         unclear = False if final or self._too_long(self._at) else None
         while True:
@@ -215,7 +204,7 @@ class TraceParser:
         self._state, self._in_object, self._open = "events", in_object, opened
         self._arrays += 1
         if self._arrays == 2:
-            self._info(Code.SEVERAL_ARRAYS, "events stand in more than one array; all of them are read", self._at)
+            self._note(Code.SEVERAL_ARRAYS, "events are in more than one array; all are read", self._at)
 
     def _next_key(self, final: bool) -> bool:
         text = self._text
@@ -254,19 +243,19 @@ class TraceParser:
     def _keep_key(self, key: str, at: int, value: int, end: int) -> None:
         self._keys_bytes += end - at + _KEY_BYTES
         if self._keys_bytes > self._limits.event_bytes:
-            self._give_up("a key beside the events; all of them are larger than the limit", at, end)
+            self._skip("a key outside the events; together they exceed the limit", at, end)
             return
         self.keys[key] = self._text[value:end]
         self._at = end
 
     def _bad_key(self, at: int) -> bool:
-        """Something that is no key and value: read on where an array of events begins, if one does."""
+        """Skip malformed text, up to where an array of events begins, if one does."""
         found = self._text.find(b'"' + _EVENTS_KEY.encode() + b'"', at + 1)
-        self._give_up("text beside the events that is no JSON", at, found if found >= 0 else len(self._text))
+        self._skip("text outside the events that is not JSON", at, found if found >= 0 else len(self._text))
         return found >= 0
 
     def _nul(self, final: bool) -> bool:
-        """NUL bytes and blanks, however many; what they are is said behind the last of them."""
+        """Skip NUL bytes and blanks, however many; they are logged after the last."""
         match = _NUL_RUN.match(self._text, self._at)
         end = match.end() if match is not None else self._at
         if self._padding is None:
@@ -275,8 +264,8 @@ class TraceParser:
         if end == len(self._text) and not final:
             return False
         size = self._base + end - self._padding
-        where = "behind the end" if self._arrays else "before the beginning"
-        self._log.add(Code.PADDING, f"NUL bytes {where}", source_id=1, byte_offset=self._padding, byte_count=size)
+        where = "after the end" if self._arrays else "before the beginning"
+        self._note(Code.PADDING, f"NUL bytes {where}", self._padding - self._base, size)
         self._padding = None
         return end < len(self._text)
 
@@ -291,11 +280,11 @@ class TraceParser:
             return self._nul(final)
         if first in (b"{", b"["):
             self._state = "start"
-            self._info(Code.SEVERAL_ARRAYS, "another document follows; it is read too", at)
+            self._note(Code.SEVERAL_ARRAYS, "another document follows; it is read too", at)
             self._arrays += 1
             return True
         end = self._text.find(b"{", at)
-        self._give_up("text behind the end of the document", at, end if end >= 0 else len(self._text))
+        self._skip("text after the end of the document", at, end if end >= 0 else len(self._text))
         return end >= 0
 
     # -- the events --
@@ -311,7 +300,7 @@ class TraceParser:
         if not final and len(self._text) - self._at < CHUNK_BYTES // 2:
             return False
         while True:
-            # Behind a small document another may follow: no more text is looked at than is likely to be of one.
+            # Another document may follow a small one: look only at text that is likely to belong to this one.
             stop = min(len(self._text), self._at + self._reach)
             is_all = stop == len(self._text)
             begin = self._at
@@ -322,18 +311,15 @@ class TraceParser:
                 return went_on or not is_all
 
     def _events_until(self, stop: int, final: bool) -> tuple[bool, bool]:
-        """Takes events of the text before `stop`; whether there may be more to do, and whether the array ended."""
+        """Take the events before `stop`; return whether there may be more to do, and whether the array ended."""
         is_whole = self._at == 0 and stop == len(self._text)
         text = self._text if is_whole else self._text[self._at : stop]
         base = self._base + self._at
         may_wait = not final and len(text) < self._limits.event_bytes
-        cut = self._cut(text, 0)
+        cut = self._cut(text)
         if cut is not None:
-            # Where most events before were wrong, they are put right before they are decoded.
-            end = cut
-            while text[end - 1] in BLANKS:
-                end -= 1
-            events = text[:end]
+            # If most events before were malformed, these are repaired before they are decoded.
+            events = text[: _end_before(text, cut)]
             decoded = self._decode(events) if self._recovery.failures <= MANY_FAILURES else None
             if decoded is not None:
                 self._recovery.failures = 0
@@ -349,22 +335,14 @@ class TraceParser:
         self._at += at
         return ended or (bool(at) and not (final and self._at == len(self._text))), ended
 
-    def _whole_events(self, parts: list[bytes]) -> bool:
-        """Takes events up to near the end of `parts`, as `_events` would, when nothing is wrong with them.
-
-        That is most text: it is copied but once.
-        """
-        chunk = b"".join(parts)
-        parts[:] = [chunk]  # the pieces are free, and are not joined again
+    def _take_sound(self, chunk: bytes) -> bool:
+        """Take the events up to near the end of the chunk, if they are sound, which saves a copy of it."""
         if self._state != "events" or self._recovery.failures or len(chunk) < CHUNK_BYTES // 2:
             return False
-        cut = self._cut(chunk, 0)
+        cut = self._cut(chunk)
         if cut is None:
             return False
-        end = cut
-        while end and chunk[end - 1] in BLANKS:
-            end -= 1
-        events = b"".join((memoryview(self._text)[self._at :], memoryview(chunk)[:end]))
+        events = b"".join((memoryview(self._text)[self._at :], memoryview(chunk)[: _end_before(chunk, cut)]))
         decoded = self._decode(events) if events.startswith(b"{") else None
         if decoded is None:
             return False
@@ -374,9 +352,9 @@ class TraceParser:
         self._text, self._at = chunk[cut:], 0
         return True
 
-    def _cut(self, text: bytes, at: int) -> int | None:
-        """Where the last event of the text seems to begin: behind an event, since objects in args may look like one."""
-        starts = last_event_starts(text, at)
+    def _cut(self, text: bytes) -> int | None:
+        """Where the last event seems to begin: after another event, since objects in args may look like one."""
+        starts = last_event_starts(text)
         for low, high in zip(starts[-2::-1], starts[:0:-1], strict=True):
             decoded = self._decode(text[low:high])
             if decoded is not None and any(decoded.columns.label("ph")[:1]):
@@ -398,21 +376,16 @@ class TraceParser:
         self._put_all(piece)
 
     def _put_without_large(self, segment: Segment) -> None:
-        """Gives up the large event that a stretch begins with, and keeps what follows it."""
+        """Skip the large event at the beginning of a segment, and keep the rest."""
         text = segment.text
         end = end_of_bracketed(text, 0) or len(text)
         rest = text[end:].lstrip(BLANKS) if end > LARGE_BYTES else b""
         decoded = self._decode(rest) if rest else None
         kept = 0 if decoded is None else decoded.columns.count
         size = len(text) - len(rest) if kept else len(text)
-        self._log.add(
-            Code.TOO_LARGE,
-            f"large events of this file take more than {self._limits.large_events_bytes >> 20} MB: one is left out",
-            source_id=1,
-            byte_offset=segment.byte_offset,
-            byte_count=size,
-            event_count=segment.count - kept,
-        )
+        limit = f"{self._limits.large_events_bytes >> 20} MB"
+        message = f"large events of this file take more than {limit}: one is skipped; raise --max-event-mb"
+        self._note(Code.TOO_LARGE, message, segment.byte_offset - self._base, size, segment.count - kept)
         self._recovery.lost_events += segment.count - kept
         if decoded is not None:
             self._put_all(Piece(decoded, Segment(segment.byte_offset + size, rest, kept)))
@@ -454,11 +427,16 @@ class TraceParser:
         for index in piece.decoded.repeated[: ImportLog.LIMIT]:
             one = TraceBatch(0, 0, 0, piece.decoded.columns, (piece.segment,))
             offset, size = one.place(index)
-            message = "an event has a key twice; the last value counts"
+            message = "an event with a duplicate key; the last value is used"
             self._log.add(Code.REPEATED_KEY, message, source_id=1, byte_offset=offset, byte_count=size, event_count=1)
-        if piece.decoded.non_objects:
-            message = "elements among the events that are no objects"
-            offset = piece.segment.byte_offset
-            self._log.add(
-                Code.NOT_AN_EVENT, message, source_id=1, byte_offset=offset, event_count=piece.decoded.non_objects
-            )
+        count = piece.decoded.non_objects
+        if count:
+            message = "elements among the events that are not objects"
+            self._note(Code.NOT_AN_EVENT, message, piece.segment.byte_offset - self._base, None, count)
+
+
+def _end_before(text: bytes, cut: int) -> int:
+    """Where the event before `cut` ends, without separators."""
+    while cut and text[cut - 1] in BLANKS:
+        cut -= 1
+    return cut

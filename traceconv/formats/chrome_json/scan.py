@@ -71,12 +71,12 @@ def next_event_start(text: bytes, at: int, end: int) -> int:
     return match.start() if match else end
 
 
-def last_event_starts(text: bytes, at: int) -> list[int]:
-    """Return the last positions after `at` where an event seems to begin, in order."""
+def last_event_starts(text: bytes) -> list[int]:
+    """Return the last positions after 0 where an event seems to begin, in order."""
     span = _BACK_BYTES
     while True:
-        start = max(at + 1, len(text) - span)
+        start = max(1, len(text) - span)
         found = [match.start() for match in EVENT_START.finditer(text, start)]
-        if len(found) > 1 or start == at + 1:
+        if len(found) > 1 or start == 1:
             return found
         span *= 8
