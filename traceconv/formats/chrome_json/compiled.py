@@ -1,6 +1,6 @@
-"""Text of whole events → columns by the compiled scanner (native/events.c).
+"""Text of complete events → columns, by the scanner in C (native/events.c).
 
-What it takes comes out the same as event by event (decode.py): a property test holds them together.
+The result equals that of decode.py, event by event: a property test compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns, Extras
 
-#: The kinds of events (ph) that DFTracer numbers from its version 2 on. Source: its core/common/enumeration.h.
+#: Phases (ph) as numbered by DFTracer from version 2 on. Source: its core/common/enumeration.h.
 NUMBERED_KINDS = {1: "X", 2: "C", 3: "A", 4: "M"}
 _STRINGS: msgspec.json.Decoder[list[int | str | None]] = msgspec.json.Decoder(list[str | None])
 _NAMES = msgspec.json.Decoder(list[int | str | None])
@@ -24,20 +24,16 @@ _RAWS = tuple(field.encode() for field in RAW_FIELDS)
 
 
 def scanned_columns(text: bytes, lines: bool) -> EventColumns | None:
-    """The events of `text`, which has a comma (`lines`: line breaks) between them, and neither before nor behind them.
+    """Return the events of UTF-8 text with commas (`lines`: line breaks) between them, and none around them.
 
-    None when it is not sound JSON of objects, an event has a key twice, or a value is of a type that its field does
-    not take. That it is UTF-8 is to be known before.
+    None if it isn't strict JSON objects, an event has a duplicate key, or a value has an unexpected type.
     """
     found = native.events(text, lines, _LABELS, _RAWS, False)
     return None if found is None else _columns(text, *found)[0]
 
 
 def scanned_prefix(text: bytes, lines: bool) -> tuple[EventColumns | None, int]:
-    """The events that `text` begins with, up to the first that is not as above, and where that one begins.
-
-    None and 0 when there are none.
-    """
+    """Return the events before the first that is not as above, and where it begins; None and 0 if there are none."""
     found = native.events(text, lines, _LABELS, _RAWS, True)
     columns, end = (None, 0) if found is None or not found[0] else _columns(text, *found)
     return columns, 0 if columns is None else end
@@ -65,15 +61,15 @@ def _columns(
     }
     if not others:
         return EventColumns(count, labels, raw, None), end
-    extra = _beside(text, [*np.frombuffer(others, np.int32).reshape(-1, 5).T], count)
+    extra = _extras(text, [*np.frombuffer(others, np.int32).reshape(-1, 5).T], count)
     return None if extra is None else EventColumns(count, labels, raw, extra), end
 
 
 def _label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Coded | None:
-    """The values of a label field; None when there are some that it does not take.
+    """The values of a label field; None if it doesn't accept one of them.
 
-    codes   the place of each event's value in `tokens`, -1 where it has none
-    tokens  the text of each distinct value; several may be of one value, written in several ways
+    codes   index of each event's value in `tokens`, -1 for none
+    tokens  distinct texts; several may be the same value, written differently
     """
     decoder = _NAMES if field in _NUMBERED else _STRINGS
     try:
@@ -94,8 +90,8 @@ def _label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Code
     return Coded(codes, list(known))
 
 
-def _beside(text: bytes, columns: list[NDArray[np.int32]], count: int) -> Extras | None:
-    """What keys that are no fields say; None when an event has one of them twice.
+def _extras(text: bytes, columns: list[NDArray[np.int32]], count: int) -> Extras | None:
+    """The values of other keys; None if an event has a duplicate.
 
     columns  of these keys, in the order of the text: their event, first and last quote, start and end of the value
     """
@@ -103,12 +99,12 @@ def _beside(text: bytes, columns: list[NDArray[np.int32]], count: int) -> Extras
     bounds = np.empty(4 * len(event) + 1, np.int32)
     bounds[:-1] = np.column_stack((start, end + 1, value, stop)).ravel()
     bounds[-1] = stop[-1]
-    # Of each four stretches one is a key, and one a value.
+    # Of every four ranges one is a key, and one a value.
     stretches = pa.Array.from_buffers(pa.binary(), 4 * len(event), [None, pa.py_buffer(bounds), pa.py_buffer(text)])
     tokens = stretches.take(pa.array(np.arange(0, 4 * len(event), 4))).dictionary_encode()
     names = [_KEY.decode(token) for token in tokens.dictionary.to_pylist()]
     known = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    # A field's name may be written with escapes: then others are to read it.
+    # A field's name written with escapes: left to decode.py.
     if not known.keys().isdisjoint((*LABEL_FIELDS, *RAW_FIELDS)):
         return None
     codes = np.array([known[name] for name in names], np.int32)[tokens.indices.to_numpy()]

@@ -1,7 +1,7 @@
-"""JSON that is nearly right → JSON, with nothing of it changed that can be kept.
+"""Repair non-standard JSON, changing as little as possible.
 
-Raw control characters in strings, escapes that there are none of, lone surrogates, bytes that are not UTF-8, bare
-NaN and the like, commas before a closing bracket, and values nested too deep for any parser (kept as text).
+Handles raw control characters in strings, unknown escapes, lone surrogates, bytes that are not UTF-8, bare NaN and the
+like, commas before a closing bracket, and values nested too deep (kept as text).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import TypeAlias
 from traceconv import native
 from traceconv.base.diagnostics import Code, ImportLog
 
-#: Levels of brackets that an event may have; what lies deeper is kept as text.
+#: Levels of brackets in an event; deeper values are kept as text.
 MAX_DEPTH = 128
 
-#: What may be wrong, in the order in which it is named.
+#: Faults, in the order of the message.
 _DEEP = f"value nested more than {MAX_DEPTH} levels deep, kept as text"
 _COMMA = "comma before a closing bracket"
-_WORD = "number that JSON does not have"
+_WORD = "number that JSON does not allow"
 _CONTROL = "control character in a string"
-_BAD_ESCAPE = "escape that JSON does not have"
+_BAD_ESCAPE = "escape that JSON does not allow"
 _KINDS = (_DEEP, _COMMA, _WORD, _CONTROL, _BAD_ESCAPE)
 
-#: An escape that is one half of a character, perhaps without the other.
+#: An escaped half of a surrogate pair, perhaps without the other.
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-#: In a string: a control character, a pair of surrogates, another sound escape, a backslash of none.
+#: In a string: a control character, a surrogate pair, another valid escape, any other backslash.
 _IN_STRING = re.compile(
     rb"(?P<control>[\x00-\x1f])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb'|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<escape>\\)'
 )
-#: What is to be looked at. Sound strings and numbers in a row, and what a backslash outside of strings escapes, have no
-#: name. A quote that nothing closes begins no string. A word that JSON does not have follows a blank, a colon, a comma
-#: or a bracket. All begin with a byte of one set: the search is fast.
+#: Possible faults. Runs of sound strings and numbers, and bytes after a backslash outside strings, have no group name.
+#: An unclosed quote begins no string. A wrong word follows a blank, a colon, a comma or a bracket. All begin with one
+#: set of bytes, which makes the search fast.
 _TOKEN = re.compile(
     rb'["\\{}\[\],+\-NnIiTFu.0](?:'
     rb'(?<=")(?:[^"\\\x00-\x1f]*"(?:\s*[:,]\s*(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?\s*,\s*)?"[^"\\\x00-\x1f]*")*'
@@ -46,25 +46,25 @@ _TOKEN = re.compile(
 _BEFORE = tuple(bytes([byte]) for byte in b" \t\r\n\v\f:,[")
 _BARE = re.compile(rb"[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined")
 _LONGEST_BARE = 10
-#: What a number begins with that JSON does not have, whatever follows; and one that ends in its point.
+#: How numbers begin that JSON does not allow; and one that ends in its point.
 _WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
 _POINTED = re.compile(rb"-?[0-9]+\.")
 _BARE_END = re.compile(rb"[\s,\]}\"]|\Z")
-#: Larger texts are not put right one by one.
+#: Larger texts are only repaired in C.
 _MOST_BYTES = 4 << 20
 
-#: (place, bytes that go, bytes that come, what was wrong)
+#: (position, bytes to remove, bytes to insert, fault)
 _Edit: TypeAlias = tuple[int, int, bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """Text that was made right.
+    """Repaired text.
 
-    at          offset of the first thing that was wrong; None when there was nothing
-    what        in words, what was wrong
+    at          offset of the first fault; None if there was none
+    what        descriptions of the faults
     lost_bytes  bytes that are not UTF-8, each now U+FFFD
-    count       places where something was wrong
+    count       number of faults
     """
 
     text: bytes
@@ -74,7 +74,7 @@ class Patched:
     count: int
 
     def log_to(self, log: ImportLog, start: int, source_id: int = 1) -> None:
-        """Notes what was wrong, if anything was; `start`: where the text stands in its file."""
+        """Log the faults, if any; `start`: byte offset of the text in its file."""
         if self.at is not None:
             log.add(
                 Code.BAD_BYTES if self.lost_bytes else Code.ODD_JSON,
@@ -86,7 +86,7 @@ class Patched:
 
 
 def patch(text: bytes) -> Patched:
-    """`text` with everything that can be put right put right; it may still be no JSON."""
+    """Repair everything that can be repaired; the result may still be invalid."""
     bad_at, lost = first_bad_byte(text), 0
     if bad_at < len(text):
         text, lost = _in_utf8(text)
@@ -110,7 +110,7 @@ def is_utf8(text: bytes) -> bool:
 
 
 def first_bad_byte(text: bytes) -> int:
-    """Where the text is no UTF-8 any more; its length when all of it is."""
+    """Return the position of the first byte that is not UTF-8; the length if all are."""
     try:
         if not text.isascii():
             text.decode()
@@ -120,7 +120,7 @@ def first_bad_byte(text: bytes) -> int:
 
 
 def _edits(text: bytes) -> list[_Edit]:
-    """What makes the text right, in its order: the same as in C, and whatever else is wrong."""
+    """The repairs in order: those of C, and others."""
     edits: list[_Edit] = []
     depth = stop = done = deep = edits_before = 0
     for token in _TOKEN.finditer(text):
@@ -146,7 +146,7 @@ def _edits(text: bytes) -> list[_Edit]:
                     place -= 1
                 if text[place - 1 : place] not in _BEFORE:
                     continue
-            if stop < place:  # else what ended the word before ends this one too
+            if stop < place:  # else it ends where the word before does
                 end = _BARE_END.search(text, place)
                 stop = end.start() if end is not None else len(text)
             if _is_wrong_word(text, place, stop):
@@ -156,7 +156,7 @@ def _edits(text: bytes) -> list[_Edit]:
 
 
 def _in_string(text: bytes, start: int, end: int) -> Iterator[_Edit]:
-    """Control characters, and escapes that JSON does not have or halves of surrogate pairs, as they are written."""
+    """Escape control characters, and the backslashes of unknown escapes and of halves of surrogate pairs."""
     for match in _IN_STRING.finditer(text, start, end):
         if match.lastgroup == "control":
             yield match.start(), 1, b"\\u%04x" % ord(match[0]), _CONTROL
@@ -165,7 +165,7 @@ def _in_string(text: bytes, start: int, end: int) -> Iterator[_Edit]:
 
 
 def _is_wrong_word(text: bytes, place: int, stop: int) -> bool:
-    """Whether what ends at `stop` is a bare word, or a number that JSON does not have."""
+    """Whether a bare word or an invalid number ends at `stop`."""
     if stop == place or text[stop : stop + 1] == b'"':
         return False
     if stop - place <= _LONGEST_BARE and _BARE.fullmatch(text, place, stop):
@@ -175,7 +175,7 @@ def _is_wrong_word(text: bytes, place: int, stop: int) -> bool:
 
 
 def _in_utf8(text: bytes) -> tuple[bytes, int]:
-    """The text with U+FFFD for what is not UTF-8, and how many bytes that were."""
+    """The text with U+FFFD for bytes that are not UTF-8, and the number of such bytes."""
     made = text.decode("utf-8", "replace").encode()
     mark = "\ufffd".encode()
     marks = made.count(mark) - text.count(mark)

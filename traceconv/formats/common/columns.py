@@ -1,4 +1,4 @@
-"""Values of a source that may hold anything → columns of whole numbers, of JSON, of times."""
+"""Untyped values of a source → columns of integers, durations and JSON."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def integers(values: Sequence[Any]) -> pa.Array:
-    """int64; null for NULL, and for what is no whole number of that size."""
+    """Return an int64 column; null for values that are not integers of that size."""
     try:
         return pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([value if _is_whole(value) else None for value in values], pa.int64())
+        return pa.array([value if _is_int64(value) else None for value in values], pa.int64())
 
 
 def whole(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
-    """The same with a number in the place of null."""
+    """Return the same as an array, with `missing` for null."""
     found: NDArray[np.int64] = integers(values).fill_null(missing).to_numpy()
     return found
 
 
 def durations(start: pa.Array, ends: Sequence[Any]) -> pa.Array:
-    """End less start; null where either is not known, `TOO_LONG` where 64 bits can't hold it."""
+    """Return end minus start; null where either is unknown, TOO_LONG where it doesn't fit 64 bits."""
     end = integers(ends)
     unknown = start.is_null().to_numpy(zero_copy_only=False) | end.is_null().to_numpy(zero_copy_only=False)
     found, beyond = differences(end.fill_null(0).to_numpy(), start.fill_null(0).to_numpy())
     for row in np.flatnonzero(unknown).tolist():
-        if type(ends[row]) is int and not _is_whole(ends[row]):
+        if type(ends[row]) is int and not _is_int64(ends[row]):
             beyond[row], unknown[row] = True, False
     return pa.array(np.where(beyond, TOO_LONG, found), mask=unknown)
 
 
 def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any] | pa.Array], count: int) -> pa.Array:
-    """Each of `count` rows as a JSON object of its values that are not NULL: a binary array."""
+    """Return each of `count` rows as a JSON object of its values that are not NULL: a binary array."""
     members = [_members(key, values) for key, values in zip(keys, columns, strict=True)]
     found = [one for one in members if one is not None]
     if not found:
@@ -73,7 +73,7 @@ def _members(key: str, values: Sequence[Any] | pa.Array) -> pa.Array | None:
     known: dict[Any, str] = {None: ""}
     found = []
     for value in values:
-        # 1, 1.0 and True are one key of a dict; as text they differ.
+        # 1, 1.0 and True are the same key of a dict, but differ as text.
         text = known.get(value) if type(value) is str or value is None else None
         if text is None:
             text = lead + _json(value)
@@ -90,5 +90,5 @@ def _json(value: Any) -> str:
         return json.dumps(str(value))
 
 
-def _is_whole(value: object) -> bool:
+def _is_int64(value: object) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63

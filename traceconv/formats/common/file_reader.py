@@ -1,4 +1,4 @@
-"""What all readers of one file of text or packets have in common: the file, its size and digest, its batches."""
+"""The common part of readers of one file: its size and digest, its batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FileReader:
         self.keys: dict[str, bytes] = {}
 
     def options(self) -> str | None:
-        """What the file says about itself, as one JSON object; None when it says nothing."""
+        """The metadata of the file as one JSON object; None if it has none."""
         return keys_object(self.keys)
 
     def _next_batch(
@@ -79,7 +79,7 @@ class FileReader:
 
 
 def keys_object(keys: Mapping[str, bytes]) -> str | None:
-    """Keys and the texts of their values as one JSON object; values that are no JSON as strings. None for no keys."""
+    """Keys and the texts of their values as one JSON object; invalid JSON as strings. None for no keys."""
     members = [f"{json.dumps(key)}:{_sound(value)}" for key, value in keys.items()]
     return "{" + ",".join(members) + "}" if members else None
 

@@ -1,6 +1,6 @@
-"""Which process of which job a recording is of: its rank, host and group, by what it says of itself and by its name.
+"""Rank, host and group of a run, from the recording's metadata and from its path.
 
-What the recording says goes first, then the name of the file, then the folders above it, the nearest first.
+Metadata comes first, then the file name, then the folders above it, the nearest first.
 
 PyTorch (Kineto)   distributedInfo.rank; host_name, hostname and job names that were added as metadata;
                    HOST_PID.TIME.pt.trace.json, as tensorboard_trace_handler names it
@@ -17,23 +17,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from traceconv.base.errors import UsageError, printable, regular_expression
 from traceconv.formats.common.files import STDIN
 
-#: Folders above a named file whose names are looked at.
+T = TypeVar("T")
+
+#: Folders above a named file that may identify it.
 NAMED_FOLDERS = 3
-#: Groups that a pattern of the user may have.
+#: Groups that --rank-pattern may have.
 PATTERN_GROUPS = ("rank", "host", "group")
 
 _MAX_RANK = 2**31
-#: Times in this range are taken for nanoseconds since 1970: from 2001-09-09 to 2096.
+#: Timestamps in this range are nanoseconds since 1970: from 2001-09-09 to 2096.
 EPOCH_RANGE = range(10**18, 4 * 10**18)
-#: A value beside the events that is longer says nothing of this; it is not looked at.
+#: Longer metadata values are not parsed.
 _MAX_VALUE_BYTES = 1 << 20
-#: Ranks inside of a job's dimension or machine are not the rank in the job.
+#: Ranks within a dimension of a job or a machine are not the rank in the job.
 _RANK = re.compile(
     r"(?<![a-z0-9])(?:(?P<kind>[a-z]+)[-_.])?(?P<what>global[-_]?rank|local[-_]?rank|rank|worker)[-_=.]?"
     r"(?P<number>[0-9]{1,10})(?![0-9])",
@@ -45,19 +48,17 @@ _TORCH_FILE = re.compile(r"(?P<host>.+)_[0-9]{1,10}\.[0-9]{10,20}\.pt\.trace\.js
 _NPU_FOLDER = re.compile(r"(?P<host>.+)_[0-9]{1,10}_[0-9]{14,20}_ascend_pt", re.IGNORECASE)
 _PROFILE_FILE = re.compile(r"(?P<host>.+?)\.trace\.json(?:\.gz)?", re.IGNORECASE)
 _HOST_KEYS = ("hostname", "host_name", "host")
+_HOST_PATHS = (("rocprofiler-sdk-tool", "node", "hostname"), ("nsys_export", "TARGET_INFO_SYSTEM_ENV", "Hostname"))
 _GROUP_KEYS = ("job_name", "mast_job_name", "job_id", "slurm_job_id", "SLURM_JOB_ID")
 _RANK_KEYS = ("rank", "global_rank", "rank_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """None: not known.
+    """Rank in the job, host and group (the job) of a run; None: unknown.
 
-    rank    of the process in its job
-    host    name of the machine
-    group   what the recordings of one job share
-    folder  the folder that holds those of all ranks, by their names: its name serves where no group is known
-    by_name whether a name said what is known, so that `folder` is sure
+    folder   the folder with the runs of all ranks, whose name serves if the group is unknown
+    by_name  whether a name in the path identified the run, so that `folder` is certain
     """
 
     rank: int | None = None
@@ -67,7 +68,7 @@ class Identity:
     by_name: bool = False
 
     def over(self, other: Identity) -> Identity:
-        """What this one knows, completed by what another does."""
+        """Complete this identity with another."""
         return Identity(
             other.rank if self.rank is None else self.rank,
             other.host if self.host is None else self.host,
@@ -79,10 +80,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What the user says of the recordings.
+    """The user's names for runs.
 
-    pattern  is looked for in each path; its named groups rank, host and group count more than all else
-    group    of all of them
+    pattern  searched for in each path; its named groups rank, host and group override all else
+    group    of all runs
     """
 
     pattern: re.Pattern[str] | None = None
@@ -91,7 +92,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class RunColumns:
-    """The columns of the table run that tell runs apart."""
+    """The columns of the table run that identify a run."""
 
     label: str
     rank: int | None
@@ -101,16 +102,16 @@ class RunColumns:
 
 @dataclass(frozen=True, slots=True)
 class RunNames:
-    """What a run is to be called, and whose it is as far as its path says. `said`: by the user, who is right."""
+    """Label and identity of a run from its path; `by_user` overrides everything."""
 
     label: str
     by_path: Identity = field(default_factory=Identity)
-    said: Identity = field(default_factory=Identity)
+    by_user: Identity = field(default_factory=Identity)
     group_label: str | None = None
 
     def columns(self, own: Identity | None = None) -> RunColumns:
-        """How the run is called; `own`: what the recording says of itself."""
-        known = self.said.over(own or Identity()).over(self.by_path)
+        """Return the columns of the run; `own`: its identity from the recording's metadata."""
+        known = self.by_user.over(own or Identity()).over(self.by_path)
         group = known.group
         if group is None and (known.rank is not None or self.by_path.host is not None):
             group = self.group_label
@@ -118,32 +119,31 @@ class RunNames:
 
 
 def rank_pattern(text: str) -> re.Pattern[str]:
-    """A pattern for paths. Raises UsageError when it is none, or has none of the groups."""
+    """Compile --rank-pattern. Raises UsageError if it is invalid or has none of the groups."""
     try:
         pattern = regular_expression(text)
     except re.error as error:
-        raise UsageError(f"--rank-pattern '{printable(text)}' is no regular expression: {error}") from error
+        raise UsageError(f"--rank-pattern '{printable(text)}' is not a valid regular expression: {error}") from error
     if not set(PATTERN_GROUPS) & set(pattern.groupindex):
         raise UsageError(
-            f"--rank-pattern '{printable(text)}' has no group that says what it finds; write (?P<rank>[0-9]+), "
-            "(?P<host>…) or (?P<group>…)"
+            f"--rank-pattern '{printable(text)}' has no group (?P<rank>[0-9]+), (?P<host>…) or (?P<group>…)"
         )
     return pattern
 
 
 def names_of(places: Sequence[tuple[Path, Path | None]], naming: Naming) -> list[RunNames]:
-    """What the runs of one ingest are called.
+    """Name the runs of one ingest.
 
-    places  (path, the folder in which it was found, None when it was named itself)
+    places  (path, the folder that was searched, or None if the path itself was named)
 
-    A run is called like its file or folder, with as many of the folders above as tell it from the others; so are the
-    groups, which are called like the folder that holds their ranks.
+    The label of a run is the name of its file or folder, with as many folders above as needed to distinguish it. The
+    group label is likewise the name of the folder with all ranks.
     """
-    labels = _telling([_parts(path) for path, _ in places])
-    identities = _beside([_by_path(path, top) for path, top in places])
+    labels = _distinct_ends([_parts(path) for path, _ in places])
+    identities = _with_job_folders([_by_path(path, top) for path, top in places])
     folders = {one.folder for one in identities if one.folder is not None}
     ordered = sorted(folders)
-    titles = dict(zip(ordered, _telling([_parts(folder) for folder in ordered]), strict=True))
+    titles = dict(zip(ordered, _distinct_ends([_parts(folder) for folder in ordered]), strict=True))
     return [
         RunNames(
             label if path != STDIN else "stdin",
@@ -156,50 +156,44 @@ def names_of(places: Sequence[tuple[Path, Path | None]], naming: Naming) -> list
 
 
 def of_keys(keys: Mapping[str, bytes]) -> Identity:
-    """What a trace says of itself beside its events: key → JSON text of its value."""
-
+    """Return the identity in a trace's metadata: key → JSON text of its value."""
     distributed = _value(keys, "distributedInfo")
-    rank = _rank_of(distributed.get("rank")) if isinstance(distributed, dict) else None
-    ranks = [rank, *(_rank_of(_value(keys, key)) for key in _RANK_KEYS)]
-    host = _first(_name_of(_value(keys, key)) for key in _HOST_KEYS)
-    group = _first(_name_of(_value(keys, key)) for key in _GROUP_KEYS)
-    for key, steps in (
-        ("rocprofiler-sdk-tool", ("node", "hostname")),
-        ("nsys_export", ("TARGET_INFO_SYSTEM_ENV", "Hostname")),
-    ):
-        inner: object = _value(keys, key) if host is None else None
-        for step in steps:
-            inner = inner.get(step) if isinstance(inner, dict) else None
-        host = host or _name_of(inner)
-    return Identity(next((one for one in ranks if one is not None), None), host, group)
+    inner_rank = distributed.get("rank") if isinstance(distributed, dict) else None
+    rank = _first(_rank_of(value) for value in (inner_rank, *(_value(keys, key) for key in _RANK_KEYS)))
+    hosts = [_value(keys, key) for key in _HOST_KEYS] + [_at(keys, *steps) for steps in _HOST_PATHS]
+    return Identity(rank, _first(map(_name_of, hosts)), _first(_name_of(_value(keys, key)) for key in _GROUP_KEYS))
 
 
 def epoch_offset_ns(keys: Mapping[str, bytes], start_ns: object) -> int | None:
-    """What makes times since 1970 of the trace's times, as far as it says so; None: not known.
+    """Return the offset from the trace's timestamps to times since 1970; None: unknown.
 
-    start_ns  the earliest time of the trace
+    start_ns  the trace's earliest timestamp
     """
     if not isinstance(start_ns, int):
         return None
     if start_ns in EPOCH_RANGE:
         return 0
-    session = _value(keys, "nsys_export")
-    found: object = session.get("session_start") if isinstance(session, dict) else None
-    base = found.get("utcEpochNs") if isinstance(found, dict) else _value(keys, "baseTimeNanoseconds")
+    base = _first((_at(keys, "nsys_export", "session_start", "utcEpochNs"), _value(keys, "baseTimeNanoseconds")))
     return base if type(base) is int and base in EPOCH_RANGE and start_ns + base in EPOCH_RANGE else None
 
 
 def of_facts(facts: Mapping[str, object]) -> Identity:
-    """What the small files of a torch_npu or msprof recording say: name of the file → its content."""
-    found = Identity()
-    for fact in facts.values():
-        if isinstance(fact, dict):
-            found = found.over(Identity(_rank_of(fact.get("rank_id")), _name_of(fact.get("hostname"))))
+    """Return the identity in the info files of a torch_npu or msprof recording: file name → content."""
+    files = [fact for fact in facts.values() if isinstance(fact, dict)]
+    rank = _first(_rank_of(file.get("rank_id")) for file in files)
+    return Identity(rank, _first(_name_of(file.get("hostname")) for file in files))
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _at(keys: Mapping[str, bytes], key: str, *steps: str) -> object:
+    """The value at a path of keys."""
+    found = _value(keys, key)
+    for step in steps:
+        found = found.get(step) if isinstance(found, dict) else None
     return found
-
-
-def _first(names: Iterable[str | None]) -> str | None:
-    return next((name for name in names if name is not None), None)
 
 
 def _value(keys: Mapping[str, bytes], key: str) -> object:
@@ -214,7 +208,7 @@ def _value(keys: Mapping[str, bytes], key: str) -> object:
 
 
 def _by_path(path: Path, top: Path | None) -> Identity:
-    """`path` lies in the folder `top`, or was named itself: then the folders right above it count, as named."""
+    """The identity by the names in a path, from the searched folder `top` on, or else the nearest folders as named."""
     if top is None:
         parts = [part for part in path.parts if part not in (path.anchor, ".", "..")]
         parts = parts[-1 - NAMED_FOLDERS :]
@@ -223,7 +217,7 @@ def _by_path(path: Path, top: Path | None) -> Identity:
         parts = [top.resolve().name, *(part for part in inside if part != ".")]
     rank: int | None = None
     host: str | None = None
-    highest = 0  # how many of the parts, from the end, tell one rank from another
+    highest = 0  # number of parts, from the end, up to the highest that identifies the run
     for depth, part in enumerate(reversed(parts), 1):
         found = _rank_in(part) if rank is None else None
         if found is not None:
@@ -237,8 +231,8 @@ def _by_path(path: Path, top: Path | None) -> Identity:
     return Identity(rank, host, None, place, by_name=highest > 0)
 
 
-def _beside(identities: Sequence[Identity]) -> list[Identity]:
-    """Where no name tells ranks apart, folders that hold one recording each are those of one job: its is above."""
+def _with_job_folders(identities: Sequence[Identity]) -> list[Identity]:
+    """If no name identifies ranks, sibling folders with one run each belong to one job: the folder above them."""
     silent = Counter(one.folder for one in identities if not one.by_name)
     lonely = Counter(folder.parent for folder, count in silent.items() if folder is not None and count == 1)
 
@@ -253,8 +247,8 @@ def _beside(identities: Sequence[Identity]) -> list[Identity]:
 
 def _by_user(path: Path, naming: Naming) -> Identity:
     found = naming.pattern.search(path.as_posix()) if naming.pattern is not None else None
-    said = found.groupdict() if found is not None else {}
-    return Identity(_rank_of(said.get("rank")), said.get("host") or None, said.get("group") or naming.group)
+    groups = found.groupdict() if found is not None else {}
+    return Identity(_rank_of(groups.get("rank")), groups.get("host") or None, groups.get("group") or naming.group)
 
 
 def _rank_in(name: str) -> int | None:
@@ -288,13 +282,13 @@ def _name_of(value: object) -> str | None:
 
 
 def _parts(path: Path) -> tuple[str, ...]:
-    """The names that lead to a file, as text: bytes that are no UTF-8 are spelled out."""
+    """The parts of an absolute path; bytes that are not UTF-8 are escaped."""
     found = path.resolve().parts[1:] or (path.name,)
     return tuple(part.encode("utf-8", "backslashreplace").decode() for part in found)
 
 
-def _telling(paths: Sequence[tuple[str, ...]]) -> list[str]:
-    """Of each path the last name, with as many before it as tell it from the other paths."""
+def _distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
+    """The shortest end of each path that distinguishes it from the others."""
     depths = [1] * len(paths)
     open_places = list(range(len(paths)))
     while open_places:

@@ -1,4 +1,4 @@
-"""How large things in a trace file may be before they are given up: what keeps memory and time bounded."""
+"""Limits that keep memory and time bounded for any trace file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on hostile or broken input. Passing one loses what is beyond it, and says so.
+    """Limits for hostile or damaged input. Data beyond a limit is lost, which is logged.
 
-    event_bytes   one event, or all keys beside the events with their values
-    ratio         bytes of text for one byte of a compressed file, once the text is larger than 256 MiB
+    event_bytes   one event, or all keys outside the events with their values
+    ratio         decompression ratio, once the text is larger than 256 MiB
     """
 
     event_bytes: int = 64 << 20
@@ -18,11 +18,11 @@ class Limits:
 
     @property
     def large_events_bytes(self) -> int:
-        """Of events that are large (`LARGE_BYTES`), all of one file: a store holds many of them in memory at once."""
+        """Limit of all large events (`LARGE_BYTES`) of a file, of which a store has many in memory at once."""
         return 2 * self.event_bytes
 
 
-#: From this size on an event is large.
+#: The size from which an event counts as large.
 LARGE_BYTES = 12 << 20
-#: Text that a compressed file may unfold to, whatever its ratio.
+#: Decompressed size that is allowed at any ratio.
 FREE_BYTES = 256 << 20

@@ -1,4 +1,4 @@
-"""Numbers of the fields of a Perfetto trace that are read, and words for those that are not.
+"""Field numbers of a Perfetto trace, and titles of the packets that are not read.
 
 Source: Perfetto's published protos/perfetto/trace/*.proto.
 """
@@ -30,7 +30,7 @@ PACKED_ZSTD: Final = 133
 FLAG_CLEARED: Final = 1
 FLAG_NEEDS_STATE: Final = 2
 
-#: Fields that say how or by whom a packet was written.
+#: Fields about how, and by which sequence, a packet was written.
 BOOKKEEPING = frozenset((3, TIMESTAMP, SEQUENCE, FLAGS, CLEARED, DROPPED, CLOCK_ID, 76, 79, FIRST_ON_SEQUENCE, 98))
 #: Packets that are read.
 READ = {
@@ -45,7 +45,7 @@ READ = {
     PACKED: "compressed packets",
     PACKED_ZSTD: "compressed packets",
 }
-#: Packets that say how a trace was made: no events.
+#: Packets about the recording, without events.
 ABOUT = {
     33: "trace config",
     34: "ftrace stats",
@@ -74,7 +74,7 @@ ABOUT = {
     127: "android aflags",
     128: "gpu info",
 }
-#: Other sources of data, whose events are not read.
+#: Packets of other data sources, which are not read.
 OTHER_DATA = {
     1: "ftrace events",
     4: "inode file maps",
@@ -147,9 +147,9 @@ CORRELATION_ID: Final = 52
 CORRELATION_TEXT: Final = 53
 CORRELATION_IID: Final = 54
 
-#: Of interned data: the lists of numbered texts that are read.
+#: Lists of interned texts that are read.
 TEXT_LISTS = {1: "categories", 2: "names", 3: "annotations", 20: "log", 29: "values", 43: "correlations"}
 LOCATIONS: Final = 4
 
-#: Fields of a TrackEvent that are columns, not read one by one.
+#: Fields of a TrackEvent that have columns.
 PLAIN = frozenset((CATEGORY_IIDS, ANNOTATIONS, TYPE, NAME_IID, TRACK_UUID, CATEGORIES, NAME, COUNTER_VALUE))

@@ -1,7 +1,7 @@
-"""Bytes of a Perfetto trace → packets: cut at their lengths, checked, and found again behind damage.
+"""Bytes of a Perfetto trace → packets: cut at their lengths, checked, and found again after damage.
 
-A trace is a row of packets, each `0x0A`, its length, its fields. A length that is damaged leads astray: what then
-follows is no packet. Reading goes on at the next bytes that are a whole packet and have another behind them.
+A trace is a sequence of packets, each `0x0A`, its length, its fields. After a damaged length the bytes are no packet:
+reading resumes at the next bytes that are a complete packet with another after it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from traceconv.wire.protobuf import (
 )
 
 TAG = 0x0A
-#: Bytes that are looked at together, unless a packet is larger.
+#: Bytes framed at once, unless a packet is larger.
 WINDOW_BYTES = 1 << 20
-#: A packet behind damage that is larger than this is not looked for.
+#: Larger packets are not searched for after damage.
 _MAX_SEARCHED = 1 << 20
-#: Fields of a packet that is looked for: real ones have a dozen.
+#: Most fields of a packet searched for: real ones have a dozen.
 _MAX_FIELDS = 64
 _MAX_LENGTH = (1 << 31) - 1
 
-#: Kinds of the fields that packets have most often; another kind shows that bytes are no packet.
+#: Kinds of the most common fields; with another kind, bytes are not a packet.
 _KINDS = {
     **dict.fromkeys((3, 8, 10, 13, 41, 42, 58, 79, 87, 98), VARINT),
     **dict.fromkeys((1, 2, 4, 5, 6, 7, 9, 11, 12, 33, 34, 35, 36, 43, 44, 45, 50, 51, 59, 60, 89), LEN),
 }
-#: Fields of which any packet worth finding has one: clocks, time, sequence, event, descriptors, packed packets.
+#: Any packet worth finding has one: clocks, timestamp, sequence, event, descriptors, compressed packets.
 _TELLING = frozenset((6, 8, 10, 11, 12, 43, 44, 50, 60))
 _TELLING_KINDS = np.full(128, -1, np.int8)
 for _number, _kind in _KINDS.items():
@@ -49,7 +49,7 @@ _FTRACE = 1
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that hold no packet that can be read. `cut`: they end where the data does."""
+    """A byte range without intact packets. `cut`: it ends where the data does."""
 
     byte_offset: int
     byte_count: int
@@ -58,11 +58,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Packets that stand together, and what is damaged between them.
+    """Consecutive packets, and the damage between them.
 
     data         their bytes
     byte_offset  of the first byte of `data`
-    byte_count   of all that the window covers
+    byte_count   of the complete window
     starts, ends of the packets' fields in `data`
     fields       of all packets
     """
@@ -77,24 +77,24 @@ class Window:
 
 
 class PacketFramer:
-    """Feed it bytes as they come; it gives windows."""
+    """Turns bytes into windows of packets."""
 
     def __init__(self, byte_offset: int = 0, max_bytes: int = _MAX_LENGTH) -> None:
-        """`max_bytes`: a packet that says it is larger is damaged."""
+        """`max_bytes`: larger packets count as damaged."""
         self._buffer = bytearray()
         self._offset = byte_offset
         self._needed = WINDOW_BYTES
         self._max_bytes = min(max_bytes, _MAX_LENGTH)
 
     def feed(self, chunk: bytes) -> list[Window]:
-        """The windows that are complete now."""
+        """Take more bytes; return the complete windows."""
         self._buffer += chunk
         if len(self._buffer) < self._needed:
             return []
         return self._take(at_end=False)
 
     def finish(self) -> list[Window]:
-        """The rest; no more bytes come."""
+        """Return the rest, when there are no more bytes."""
         return self._take(at_end=True) if self._buffer else []
 
     def _take(self, at_end: bool) -> list[Window]:
@@ -103,7 +103,7 @@ class PacketFramer:
         window = _checked(data, bounds, damage, position, self._offset)
         del self._buffer[:position]
         self._offset += position
-        # A packet that is not whole yet may be large: nothing is tried before it is there.
+        # An incomplete packet may be large: wait for all of it.
         self._needed = max(WINDOW_BYTES, self._rest_needed(data, position))
         return [window] if len(window.starts) or window.damage else []
 
@@ -115,13 +115,13 @@ class PacketFramer:
         return start - position + size if size <= self._max_bytes else 0
 
     def _frame(self, data: bytes, at_end: bool) -> tuple[Int64, list[tuple[int, int]], int]:
-        """Where packets are by their lengths, what is damaged, and where the bytes begin that are left for later."""
+        """Bounds of the packets by their lengths, damaged ranges, and where the bytes left for later begin."""
         damage: list[tuple[int, int]] = []
         size = len(data)
         bounds, at = messages(data, 0, TAG, self._max_bytes)
         parts = [bounds]
         while at < size:
-            # No whole packet begins here.
+            # No complete packet begins here.
             if data[at] == TAG and at + 1 < size:
                 try:
                     length, start = varint(data, at + 1, min(size, at + 11))
@@ -143,14 +143,14 @@ class PacketFramer:
         return np.concatenate(parts), damage, min(at, size)
 
     def _may_grow(self, data: bytes, start: int, size: int) -> bool:
-        """Whether what is there of a packet that is not whole can be the beginning of one."""
+        """Whether the available bytes can be the beginning of a packet."""
         if size - start < 2 * WINDOW_BYTES:
             return True
         return _is_packet(data, start, size, whole=False)
 
 
 def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
-    """Where the next packet begins, tag and all, in `data` from `at` to `size`; `size` if there is none."""
+    """Return where the tag of the next packet is in `data` from `at` to `size`; `size` if there is none."""
     while (at := data.find(TAG, at, size)) >= 0:
         try:
             length, start = varint(data, at + 1, min(size, at + 6))
@@ -188,18 +188,18 @@ def _is_packet(data: bytes, start: int, end: int, whole: bool) -> bool:
 
 
 def _checked(data: bytes, bounds: Int64, damage: list[tuple[int, int]], position: int, offset: int) -> Window:
-    """The packets whose fields can be read; those found inside of what can't."""
+    """The packets with sound fields, and those found inside the others."""
     found = walk(data, bounds)
     sound = found.sound & _plausible(found, len(bounds))
     if not sound.all():
-        bounds, damage = _salvage(data, bounds, sound, damage, position)
+        bounds, damage = _recovered(data, bounds, sound, damage, position)
         found = walk(data, bounds)
     losses = tuple(Damage(offset + start, stop - start, stop == len(data)) for start, stop in _joined(sorted(damage)))
     return Window(data, offset, position, bounds[:, 0], bounds[:, 1], found, losses)
 
 
 def _plausible(found: FieldTable, count: int) -> Mask:
-    """Whether the fields that are known have their kinds, and a packet is not made of packets: of each packet."""
+    """For each packet, whether known fields have their kinds, and it doesn't consist of packets."""
     near = np.flatnonzero(found.number < 128)
     expected = _TELLING_KINDS[found.number[near]]
     odd = near[(expected >= 0) & (expected != found.kind[near])]
@@ -212,16 +212,16 @@ def _plausible(found: FieldTable, count: int) -> Mask:
     return good
 
 
-def _salvage(
+def _recovered(
     data: bytes, bounds: Int64, sound: Mask, damage: list[tuple[int, int]], position: int
 ) -> tuple[Int64, list[tuple[int, int]]]:
-    """Looks for packets between those that are sound. Gives all packets, and what is damaged."""
+    """Search for packets between the sound ones; return all packets and the damaged ranges."""
     kept: list[tuple[int, int]] = list(map(tuple, bounds[sound].tolist()))
     tags = [_tag_of(data, start, before) for (start, _), before in zip(kept, [0, *(e for _, e in kept)], strict=False)]
     gaps = list(zip([0, *(end for _, end in kept)], [*tags, position], strict=True))
     wrong = np.array([start for start, _ in gaps], np.int64)
     searched = set((np.searchsorted(wrong, bounds[~sound, 0], side="right") - 1).tolist())
-    # Where no packet is in doubt, the search that found the next one has told what is damaged.
+    # Where no packet is in doubt, framing has already found the damaged range.
     where = np.searchsorted(wrong, [start for start, _ in damage], side="right") - 1
     lost = [one for one, gap in zip(damage, where.tolist(), strict=True) if gap not in searched]
     for gap in sorted(searched):
@@ -239,7 +239,7 @@ def _salvage(
 
 
 def _tag_of(data: bytes, start: int, before: int) -> int:
-    """Where the tag of a packet stands whose fields begin at `start`; not before `before`."""
+    """Where the tag of the packet with fields from `start` on is; not before `before`."""
     at = start - 2
     while at > before and data[at] >= 0x80:
         at -= 1
