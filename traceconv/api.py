@@ -182,7 +182,7 @@ class Store:
         """
         from traceconv.reports import run as asking
         from traceconv.reports.columns import find_columns, parse_order
-        from traceconv.reports.filters import made_filter, parse_filter
+        from traceconv.reports.filters import make_filter, parse_filter
         from traceconv.reports.result import ReportRows
 
         report = asking.find_report(name)
@@ -197,7 +197,7 @@ class Store:
                 raise UsageError(f"{what} must be a list of texts, not the text {printable(given, 60)!r}")
         chosen = report.columns if columns is None else find_columns(report, columns)
         wanted = (
-            [made_filter(report, column, "=", _as_text(value)) for column, value in filters.items()]
+            [make_filter(report, column, "=", _as_text(value)) for column, value in filters.items()]
             if isinstance(filters, Mapping)
             else [parse_filter(report, text) for text in filters or ()]
         )

@@ -50,11 +50,11 @@ def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
     with traceconv.open_store(store) as opened:
         for match, name, options in (
             ("op-statistic", "op-statistics", {}),
-            ("no parameter 'step'", "memory-peak", {"step": 1}),
+            ("no step parameter", "memory-peak", {"step": 1}),
             ("no option 'colums'. Did you mean 'columns'", "op-statistic", {"colums": ["op_type"]}),
             ("Did you mean 'capture2'", "op-statistic", {"run": "captur2"}),
             ("no column 'op_typ'", "op-statistic", {"columns": ["op_typ"]}),
-            ("named twice", "op-statistic", {"columns": ["op_type", "op_type"]}),
+            ("duplicate column", "op-statistic", {"columns": ["op_type", "op_type"]}),
             ("list of texts", "op-statistic", {"columns": "op_type"}),
             ("no column 'total'. Did you mean 'total_ns'", "op-statistic", {"order_by": "total"}),
             ("COLUMN DESC", "op-statistic", {"order_by": "total_ns UPWARDS"}),

@@ -91,9 +91,9 @@ def test_a_reader_that_leaves_is_no_error(store: Path) -> None:
     [
         ("SELECT * FROM tsk", "Did you mean"),
         ("SELEC 1", "syntax error"),
-        ("SELECT 1; SELECT 2", "one statement"),
+        ("SELECT 1; SELECT 2", "exactly one"),
         ("", "empty SQL"),
-        ("/* nothing */", "one statement"),
+        ("/* nothing */", "exactly one"),
         ("CREATE TABLE x (a INTEGER)", "read-only"),
         ("DROP TABLE task", "read-only"),
         ("COPY task TO '/tmp/traceconv-x.csv'", "disabled"),

@@ -273,10 +273,10 @@ def test_a_file_is_written_whole_in_the_format_of_its_name(command: Command, sto
         (["op-statistic", "--filter", f"total_ns={2**63}"], 2, "BIGINT"),
         (["step-trace", "--filter", "reduce_dur_ns=1"], 2, "lists"),
         (["op-statistic", "--filter", ">5"], 2, "COLUMN=VALUE"),
-        (["op-statistic", "--filter", "total_ns>=0.5ns"], 2, "no whole number of nanoseconds"),
+        (["op-statistic", "--filter", "total_ns>=0.5ns"], 2, "not a whole number of nanoseconds"),
         (["op-statistic", "--filter", "count>=1ms"], 2, "BIGINT"),
-        (["op-statistic", "--filter", "op_type~("], 2, "no regular expression"),
-        (["op-statistic", "--filter", "total_ns~1"], 2, "looks into texts"),
+        (["op-statistic", "--filter", "op_type~("], 2, "not a regular expression"),
+        (["op-statistic", "--filter", "total_ns~1"], 2, "needs a text column"),
         (["op-statistic", "--filter", "total_ns<NULL"], 2, "BIGINT"),
         (["op-summary", "--filter", "hf32_eligible>true"], 2, "flag"),
         (["op-statistic", "--run", "9"], 2, "1, 2, 3, 4"),
@@ -312,9 +312,9 @@ def test_a_report_without_rows_says_what_to_record(command: Command, store: Path
 @pytest.mark.parametrize(
     ("report", "says"),
     [
-        ("task-time", "has no rows in task. Traces have tasks where devices were recorded too, as PyTorch does with "),
-        ("step-trace", "has no rows in step. PyTorch's have steps where its profiler was given a schedule"),
-        ("memory-peak", "has no rows in memory. PyTorch's have them where it recorded with profile_memory=True."),
+        ("task-time", "has no rows in task. Traces have tasks if devices were recorded, in PyTorch with "),
+        ("step-trace", "has no rows in step. PyTorch traces have steps if the profiler had a schedule"),
+        ("memory-peak", "has no rows in memory. PyTorch traces have memory if recorded with profile_memory=True."),
     ],
 )
 def test_a_report_on_a_trace_without_rows_says_what_the_trace_has(
@@ -326,11 +326,11 @@ def test_a_report_on_a_trace_without_rows_says_what_the_trace_has(
     assert command("ingest", trace, "--db", store).code == 0
     said = command("report", report, "--db", store).err
     assert says in said
-    assert "Here there are rows in range, marker. What an event is, rules say" in said
+    assert "There are rows in range, marker. To classify events differently: " in said
     assert "Record a model" not in said
 
 
 def test_a_store_without_runs_says_so(command: Command, make_store: MakeStore) -> None:
     done = command("report", "op-statistic", "--db", make_store(run=[]), "--format", "json")
     assert (done.code, json.loads(done.out)) == (0, [])
-    assert "holds no run" in done.err
+    assert "has no runs" in done.err

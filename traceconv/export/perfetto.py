@@ -296,7 +296,7 @@ class _Export:
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
             event = wire.Parts(batch.num_rows)
             event.put(wire.number_field(wire.TYPE, wire.INSTANT))
-            event.number(wire.TRACK, self.plan.markers(column["track_id"].to_numpy()))
+            event.number(wire.TRACK, self.plan.slices("marker", column["track_id"].to_numpy()))
             if column["name"].null_count < batch.num_rows:
                 event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
             self._put_category(event, column["category"])

@@ -1,7 +1,7 @@
-"""Packets of a Perfetto trace, many at once: columns of numbers become columns of bytes of one width.
+"""Packets of a Perfetto trace, encoded in bulk: columns of numbers become columns of bytes of a fixed width.
 
-Varints are padded to one width for all rows (`0x80` groups that add nothing; every decoder takes them), so that a
-record is a row of a matrix; what a row does not have is masked out of it. Texts of any length are joined in at the end.
+Varints are padded to the same width in all rows (with `0x80` groups, which every decoder accepts), so that a record is
+a row of a matrix; fields that a row doesn't have are masked out. Texts of variable length are joined at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEEDS_STATE = 2
 
 
 def varint(value: int, width: int = 0) -> bytes:
-    """A number as a varint of at least `width` bytes."""
+    """Encode a number as a varint of at least `width` bytes."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value >= 0x80 or len(out) + 1 < width:
@@ -40,28 +40,28 @@ def varint(value: int, width: int = 0) -> bytes:
 
 
 def tag(number: int, kind: int) -> bytes:
-    """The tag of a field: kind 0 is a varint, 1 eight bytes, 2 bytes with a length."""
+    """Encode the tag of a field: wire type 0 is a varint, 1 eight bytes, 2 bytes with a length."""
     return varint(number << 3 | kind)
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field with a number."""
+    """Encode a varint field."""
     return tag(number, 0) + varint(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field with bytes."""
+    """Encode a field of bytes."""
     return tag(number, 2) + varint(len(value)) + value
 
 
 def packet(*parts: bytes, flags: int = 0) -> bytes:
-    """A packet of the one sequence that the trace has."""
+    """Encode a packet; the trace has a single sequence."""
     head = number_field(SEQUENCE, _SEQUENCE_ID) + (number_field(FLAGS, flags) if flags else b"")
     return bytes_field(PACKET, head + b"".join(parts))
 
 
 def width_of(values: Int64) -> int:
-    """Bytes that the varints of all values fit into."""
+    """Return the width that fits the varints of all values."""
     if not len(values):
         return 1
     low, high = int(values.min()), int(values.max())
@@ -69,28 +69,28 @@ def width_of(values: Int64) -> int:
 
 
 def _group(bits: NDArray[np.uint64], at: int, last: bool) -> UInt8:
-    """The seven bits at one place of a varint."""
+    """Return the byte at one position of a varint."""
     group: UInt8 = (bits >> np.uint64(7 * at)).astype(np.uint8)
     return np.bitwise_and(group, 0x7F) if last else np.bitwise_or(group, 0x80)
 
 
 @dataclass(slots=True)
 class Parts:
-    """The bytes of records, part by part: bytes that all have, or a column of one byte of each."""
+    """The bytes of records, in parts: bytes that all records share, or a column with a byte for each record."""
 
     count: int
     blocks: list[tuple[bytes | UInt8, Mask | None]] = field(default_factory=list)
 
     def put(self, data: bytes, where: Mask | None = None) -> None:
-        """The same bytes in all records, or in some."""
+        """Add the same bytes to all records, or to some."""
         self.blocks.append((data, where))
 
     def matrix(self, block: UInt8, where: Mask | None = None) -> None:
-        """Bytes of each record: a row for each."""
+        """Add bytes that differ between records, a row each."""
         self.blocks.extend((block[:, at], where) for at in range(block.shape[1]))
 
     def varint(self, values: Int64 | int, width: int = 0, where: Mask | None = None) -> None:
-        """A number of each record, at least `width` bytes wide."""
+        """Add a varint to each record, at least `width` bytes wide."""
         if isinstance(values, int):
             self.put(varint(values, width), where)
             return
@@ -101,24 +101,24 @@ class Parts:
         bits = values.view(np.uint64)
         for at in range(width):
             if low >> 7 * at == high >> 7 * at:
-                # From here on all numbers are the same: the rest is one text.
+                # The remaining bits are the same in all numbers.
                 self.put(varint((low & (1 << 64) - 1) >> 7 * at, width - at), where)
                 return
             self.blocks.append((_group(bits, at, at == width - 1), where))
 
     def number(self, field_number: int, values: Int64, where: Mask | None = None) -> None:
-        """A field with a number."""
+        """Add a varint field."""
         self.put(tag(field_number, 0), where)
         self.varint(values, 0, where)
 
     def note(self, name: int, form: int, values: Int64, where: Mask | None = None) -> None:
-        """A debug annotation with a number, by the number of its name."""
+        """Add a debug annotation; `name` is the ID of its interned name."""
         inner = number_field(NOTE_NAME, name) + tag(form, 0)
         self.put(tag(NOTES, 2) + varint(len(inner) + width_of(values)) + inner, where)
         self.varint(values, 0, where)
 
     def sizes(self) -> Int64 | int:
-        """Bytes of each record; one number when all have the same."""
+        """Return the size of each record, a single number if all have the same."""
         fixed = 0
         varying: dict[int, tuple[Mask, int]] = {}
         for block, where in self.blocks:
@@ -133,7 +133,7 @@ class Parts:
         return total
 
     def binary(self) -> pa.Array:
-        """A binary array of the records."""
+        """Return the records as a binary array."""
         widths = [len(block) if isinstance(block, bytes) else 1 for block, _ in self.blocks]
         template = b"".join(block if isinstance(block, bytes) else b"\0" for block, _ in self.blocks)
         matrix = np.empty((self.count, len(template)), np.uint8)
@@ -145,43 +145,34 @@ class Parts:
             at += width
         sizes = self.sizes()
         ends = np.zeros(self.count + 1, np.int32)
-        if isinstance(sizes, int):
-            ends[:] = np.arange(self.count + 1) * sizes
-            data = matrix.reshape(-1)
-        else:
-            np.cumsum(sizes, out=ends[1:])
-            return pa.Array.from_buffers(
-                pa.binary(), self.count, [None, pa.py_buffer(ends), self._kept(matrix, widths)]
-            )
-        return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+        ends[1:] = np.cumsum(np.broadcast_to(sizes, self.count))
+        data = pa.py_buffer(matrix.reshape(-1)) if isinstance(sizes, int) else self._kept(matrix, widths)
+        return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(ends), data])
 
     def _kept(self, matrix: UInt8, widths: Sequence[int]) -> pa.Buffer:
-        """The bytes that records have; Arrow's filter takes half of numpy's time."""
-        bits = pa.py_buffer(np.packbits(self._mask(widths).reshape(-1), bitorder="little"))
-        kept = pa.array(matrix.reshape(-1)).filter(pa.Array.from_buffers(pa.bool_(), matrix.size, [None, bits]))
-        return kept.buffers()[1].slice(kept.offset, len(kept))
-
-    def _mask(self, widths: Sequence[int]) -> Mask:
-        mask = np.ones((self.count, sum(widths)), np.bool_)
+        """Return the bytes that are not masked out. Arrow's filter takes half the time of numpy's."""
+        mask = np.ones(matrix.shape, np.bool_)
         at = 0
         for (_, where), width in zip(self.blocks, widths, strict=True):
             if where is not None:
                 mask[:, at : at + width] = where[:, None]
             at += width
-        return mask
+        bits = pa.py_buffer(np.packbits(mask.reshape(-1), bitorder="little"))
+        kept = pa.array(matrix.reshape(-1)).filter(pa.Array.from_buffers(pa.bool_(), matrix.size, [None, bits]))
+        return kept.buffers()[1].slice(kept.offset, len(kept))
 
 
 def sizes_of(texts: pa.Array) -> Int64:
-    """Bytes of each text; 0 for NULL."""
+    """Return the size of each text, 0 for NULL."""
     found: Int64 = pc.binary_length(texts).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
 def packets(times: Int64, event: Parts, tail: Int64 | None = None, where: Mask | None = None) -> Parts:
-    """Packets with an event each.
+    """Wrap each event into a packet.
 
-    tail   bytes that will follow the fields of each event, and belong to it
-    where  which rows have such a packet; None: all
+    tail   size of what is appended to each event later
+    where  rows that have a packet; None: all
     """
     body = event.sizes() if tail is None else event.sizes() + tail
     head = Parts(event.count)
@@ -199,7 +190,7 @@ def packets(times: Int64, event: Parts, tail: Int64 | None = None, where: Mask |
 
 
 def write_rows(columns: Sequence[pa.Array]) -> bytes | memoryview:
-    """The columns joined row by row, as bytes."""
+    """Join the columns row by row."""
     if len(columns) == 1:
         _, ends, data = columns[0].buffers()
         last = np.frombuffer(ends, np.int32)[len(columns[0])]

@@ -1,4 +1,4 @@
-"""Texts of a Perfetto trace by their numbers: each stands in the file once, in front of its first use."""
+"""Interned texts of a Perfetto trace: each text is written once, before its first use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from traceconv.export.output import CountedFile
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: More texts than this are not kept: the sequence begins anew.
+#: If there are more texts than this, the interning state is reset.
 MAX_TEXTS = 1 << 18
 
 
 class Texts:
-    """Numbers of texts: each text is written once, in front of its first use."""
+    """Assigns IDs to texts and writes the new ones."""
 
     _LISTS: Mapping[str, int] = {"categories": 1, "names": 2, "notes": 3, "values": 29}
 
@@ -29,7 +29,7 @@ class Texts:
         self._new: list[bytes] = []
 
     def number(self, kind: str, text: str) -> int:
-        """The number of a text."""
+        """Return the ID of a text."""
         known = self._known[kind]
         found = known.get(text)
         if found is None:
@@ -39,7 +39,7 @@ class Texts:
         return found
 
     def numbers(self, kind: str, column: pa.Array) -> tuple[Int64, Mask | None]:
-        """The numbers of a column of texts, 0 for NULL; which are not NULL (None: all)."""
+        """Return the IDs of a text column, 0 for NULL, and which rows are not NULL (None: all)."""
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         numbers = [self.number(kind, text) for text in coded.dictionary.to_pylist()]
         lookup = np.array([*numbers, 0], np.int64)
@@ -49,7 +49,7 @@ class Texts:
         return found, found != 0
 
     def begin(self) -> None:
-        """To be called before each batch: forgets all texts when they are many."""
+        """Start a batch; reset the interning state if there are too many texts."""
         if sum(map(len, self._known.values())) > MAX_TEXTS:
             for known in self._known.values():
                 known.clear()
@@ -57,7 +57,7 @@ class Texts:
             self._file.write(wire.packet(flags=1))
 
     def flush(self) -> None:
-        """Writes the texts that are new."""
+        """Write the new texts."""
         if self._new:
             self._file.write(wire.packet(wire.bytes_field(wire.INTERNED, b"".join(self._new)), flags=2))
             self._new = []

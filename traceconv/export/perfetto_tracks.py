@@ -1,13 +1,14 @@
-"""Where a Perfetto trace shows what: its tracks, as descriptors, and which row lies on which.
+"""The tracks of a Perfetto trace: their descriptors, and the track of each row.
 
-Processes and threads are those of the Chrome trace. What is no thread of the host (a stream, steps, an asynchronous
-sequence, a counter) is a track of its own in its process; slices that overlap lie on a sibling of the same name.
+Processes and threads are those of the Chrome trace. Streams, steps, asynchronous sequences and counters are tracks of
+their process; slices that overlap are on a sibling track of the same name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import duckdb
 import numpy as np
@@ -18,7 +19,7 @@ from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread, make_layout
 from traceconv.export.perfetto_records import bytes_field, number_field
 
-#: The lookup table for tracks of slices has at most this many entries.
+#: Maximum size of the lookup table for tracks of slices.
 _MOST_PLACES = 1 << 27
 Int64 = NDArray[np.int64]
 
@@ -30,7 +31,7 @@ _UNITS = {"ns": 1, "count": 2, "bytes": 3, "byte": 3}
 
 @dataclass(slots=True)
 class TrackPlan:
-    """The descriptors of all tracks, and the numbers of tracks by what lies on them."""
+    """The descriptors of all tracks, and the track IDs by the rows on them."""
 
     descriptors: list[bytes] = field(default_factory=list)
     _by_place: dict[str, NDArray[np.int64]] = field(default_factory=dict)
@@ -38,22 +39,17 @@ class TrackPlan:
     _counters: dict[tuple[int, str | None], int] = field(default_factory=dict)
     _memory: dict[tuple[int | None, str], int] = field(default_factory=dict)
 
-    def slices(self, source: str, track_id: Int64, lane: NDArray[np.integer]) -> Int64:
-        """The tracks of slices of a table."""
+    def slices(self, source: str, track_id: Int64, lane: NDArray[np.integer] | int = 0) -> Int64:
+        """Return the tracks of slices or markers of a table."""
         found: Int64 = self._by_place[source][track_id, lane]
         return found
 
-    def markers(self, track_id: Int64) -> Int64:
-        """The tracks of moments."""
-        found: Int64 = self._by_place["marker"][track_id, 0]
-        return found
-
     def steps(self, device_id: Sequence[int | None], lane: Sequence[int]) -> Int64:
-        """The tracks of steps."""
+        """Return the tracks of steps."""
         return np.array([self._steps[place] for place in zip(device_id, lane, strict=True)], np.int64)
 
     def counters(self, track_id: Int64, series: pa.Array) -> Int64:
-        """The tracks of counters' values."""
+        """Return the tracks of counter samples."""
         coded = series.dictionary_encode()
         words: list[str | None] = [*coded.dictionary.to_pylist(), None]
         code = coded.indices.fill_null(len(words) - 1).to_numpy()
@@ -64,7 +60,7 @@ class TrackPlan:
         return found
 
     def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:
-        """Bytes in blocks (used) and in segments (reserved) of devices over time: tracks, times, values."""
+        """Yield the bytes in blocks (used) and segments (reserved) of devices over time: tracks, times, values."""
         for (device, title), uuid in self._memory.items():
             kind = "block" if title == "used" else "segment"
             first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})"
@@ -86,7 +82,7 @@ class TrackPlan:
 
 
 def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> TrackPlan:
-    """The tracks of a run. `sources` are FROM clauses of the rows to show, by table."""
+    """Lay out the tracks of a run. `sources` are FROM clauses of the rows to export, by table."""
     layout = make_layout(connection, run_id, sources)
     plan = TrackPlan()
     used = {thread.pid for thread in layout.threads if thread.layer != "unbound"}
@@ -99,7 +95,7 @@ def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mappi
                 + number_field(_ORDERING, _EXPLICIT_ORDER)
             )
     kinds = {row["track_id"]: row.get("kind") for row in layout.tables["track"]}
-    uuids = _Uuids(max((thread.tid for thread in layout.threads), default=0))
+    uuids = count(max((thread.tid for thread in layout.threads), default=0) + 1)
     hosts = {(thread.source, thread.track_id): thread for thread in layout.threads if not thread.lane}
     for thread in layout.threads:
         if thread.layer == "unbound" or thread.source in ("counter", "memory") or thread.shared:
@@ -117,17 +113,6 @@ def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mappi
     return plan
 
 
-class _Uuids:
-    """Numbers beyond those of processes and threads."""
-
-    def __init__(self, last: int) -> None:
-        self._last = last
-
-    def __call__(self) -> int:
-        self._last += 1
-        return self._last
-
-
 def _named(uuid: int, name: str, parent: int, rank: int, more: bytes = b"") -> bytes:
     about = number_field(_UUID, uuid) + bytes_field(_NAME, name.encode()) + number_field(_PARENT, parent)
     return about + number_field(_RANK, rank) + more
@@ -139,7 +124,8 @@ def _place_slices(plan: TrackPlan, layout: Layout) -> None:
         tracks = [thread.track_id or 0 for thread in threads]
         lanes = max((thread.lane for thread in threads), default=0) + 1
         if tracks and not 0 <= min(tracks) <= max(tracks) < _MOST_PLACES // lanes:
-            raise StoreError(f"the store is not sound: {source}.track_id goes from {min(tracks)} to {max(tracks)}")
+            ids = f"{source}.track_id ranges from {min(tracks)} to {max(tracks)}"
+            raise StoreError(f"{ids}; the store is damaged, ingest its sources again")
         places = np.zeros((max(tracks, default=0) + 1, lanes), np.int64)
         for thread in threads:
             places[thread.track_id, thread.lane] = thread.tid
@@ -147,7 +133,7 @@ def _place_slices(plan: TrackPlan, layout: Layout) -> None:
 
 
 def _place_counters(
-    plan: TrackPlan, layout: Layout, connection: duckdb.DuckDBPyConnection, source: str, uuids: _Uuids
+    plan: TrackPlan, layout: Layout, connection: duckdb.DuckDBPyConnection, source: str, uuids: Iterator[int]
 ) -> None:
     threads = {thread.track_id: thread for thread in layout.threads if thread.source == "counter"}
     rows = {row["track_id"]: row for row in layout.tables["track"]}
@@ -158,7 +144,7 @@ def _place_counters(
         name = str(row.get("name") or thread.name)
         if series is not None and (track in several or series != "value"):
             name = f"{name} {series}"
-        uuid = plan._counters[track, series] = uuids()
+        uuid = plan._counters[track, series] = next(uuids)
         unit = row.get("unit")
         plan.descriptors.append(_counter(uuid, name, thread, None if unit is None else str(unit)))
 
@@ -169,9 +155,9 @@ def _place_memory(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
     source: str,
-    uuids: _Uuids,
+    uuids: Iterator[int],
 ) -> None:
-    """Counters of the memory of devices; not where the source has such counters itself."""
+    """Add counters of device memory, unless the source has such counters itself."""
     counted = (
         f"SELECT device_id FROM track WHERE run_id = {run_id} AND kind = 'counter' AND name = 'Memory used' "
         "AND device_id IS NOT NULL"
@@ -183,7 +169,7 @@ def _place_memory(
     ).fetchall()
     for device, kind in found:
         title = "used" if kind == "block" else "reserved"
-        uuid = plan._memory[device, title] = uuids()
+        uuid = plan._memory[device, title] = next(uuids)
         plan.descriptors.append(_counter(uuid, f"Memory {title}", threads[device], "bytes"))
 
 

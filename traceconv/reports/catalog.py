@@ -1,4 +1,4 @@
-"""The reports there are, and how they come into a store: a macro and a view of the same name for each."""
+"""The reports, and their macro and view of the same name in a store."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from traceconv.store.catalogue import define
 from traceconv.store.database import view_comments
 from traceconv.store.documented_sql import DocumentedSql, load_folder
 
-#: A report is a documented query whose parameters are those of its macro.
+#: A documented query; its parameters are those of its macro.
 Report = DocumentedSql
 
-#: DuckDB looks up the tables of a macro from where it is called; those of a view, from where the view is.
+#: DuckDB resolves the tables of a macro in the caller's database, those of a view in the view's.
 _MACRO_HINT = "In an attached store, macros work after USE; the view of the same name always does."
 
 
 def reports() -> Mapping[str, Report]:
-    """All reports by name (`op_statistic`), in alphabetical order."""
+    """Return all reports by name (`op_statistic`), in alphabetical order."""
     return MappingProxyType(load_folder("traceconv.reports", "sql"))
 
 
 def install(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the macro and the view of each report in the current database, in place of older ones.
+    """Create or replace the macro and the view of each report in the current database.
 
-    `FROM op_statistic` is the report on all runs, `FROM op_statistic(run := 2)` on one. Parameters are
-    left untyped: older DuckDB versions can't read others.
+    `FROM op_statistic` covers all runs, `FROM op_statistic(run := 2)` one. Parameters are untyped because older DuckDB
+    versions can't read others.
     """
     connection.execute(";\n".join(report_statements()))
 
 
 def report_statements() -> list[str]:
-    """The statements that create all reports."""
+    """Return the statements that create all reports."""
     return [statement for report in reports().values() for statement in _statements(report)]
 
 
 def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None:
-    """Makes the report's macro, and what it and its `early` places need, for this connection alone.
+    """Create the report's macro, and what it and its `early` places need, for this connection only.
 
-    It hides the one in the file, which may be an older one, or anything.
+    It hides the macro in the file, which may be outdated.
     """
     define(connection, " ".join([*report.early, report.body]))
     connection.execute(f"CREATE OR REPLACE TEMP MACRO {_macro(report)}")

@@ -1,4 +1,4 @@
-"""Opens stores for reading, also those of older schema versions, which get the reports of today."""
+"""Opens stores for reading, including those of older schema versions, which get the current reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traceconv.store.database import OlderStoreError, open_store
 
 
 def open_current_store(path: Path) -> duckdb.DuckDBPyConnection:
-    """Opens the store at `path` for reading; an older one is migrated first, and a StoreMigrated warning says so.
+    """Open the store at `path` for reading; migrate an older one first, with a StoreMigrated warning.
 
     Raises StoreError as `open_store` does.
     """

@@ -1,4 +1,4 @@
-"""What a user wants of rows: a column, how it compares, and the value: `op_type=Conv2D`, `total_ns>=0.1ms`."""
+"""Filters on the rows of a report: `op_type=Conv2D`, `total_ns>=0.1ms`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = int | float | str | bool | Decimal | None
 
 _FILTER = re.compile(r"([^=<>!~]*)(>=|<=|!=|=|>|<|~)(.*)", re.DOTALL)
 _INTEGERS = ("BIGINT", "UBIGINT", "INTEGER")
-#: Durations may be given as people say them; ns are whole, so that a fraction of one is refused.
+#: Durations may have a unit, but must be whole nanoseconds.
 _DURATION = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) ?(ns|us|µs|ms|s)")
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _FORMS = "COLUMN=VALUE, or with !=, <, <=, >, >= or ~ (a regular expression)"
@@ -26,9 +26,9 @@ _FORMS = "COLUMN=VALUE, or with !=, <, <=, >, >= or ~ (a regular expression)"
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition on the rows of a report; the value None is NULL, which only = and != ask for.
+    """A condition on the rows of a report. The value None is NULL, which only = and != can compare with.
 
-    operator  =, !=, <, <=, >, >=, or ~ for a regular expression that is found somewhere in a text
+    operator  =, !=, <, <=, >, >=, or ~ for a regular expression that is found anywhere in a text
     """
 
     column: SqlColumn
@@ -37,7 +37,7 @@ class Filter:
 
     @property
     def condition(self) -> str:
-        """It as SQL, with a ? where its value goes, if there is one. NULL differs from every value."""
+        """The SQL condition, with a ? for the value unless it is NULL. NULL differs from every value."""
         name = quote_identifier(self.column.name)
         if self.value is None:
             return f"{name} IS {'NOT ' if self.operator == '!=' else ''}NULL"
@@ -45,22 +45,17 @@ class Filter:
             return f"regexp_matches({name}, ?)"
         return f"{name} {'IS DISTINCT FROM' if self.operator == '!=' else self.operator} ?"
 
-    @property
-    def values(self) -> list[Value]:
-        """What goes where the ? is."""
-        return [] if self.value is None else [self.value]
-
 
 def parse_filter(report: DocumentedSql, text: str) -> Filter:
-    """A filter from `COLUMN=VALUE` and its like; the value NULL is none. Raises UsageError."""
+    """Parse a filter such as `COLUMN=VALUE`. Raises UsageError."""
     match = _FILTER.fullmatch(text)
     if match is None or not match[1].strip():
         raise UsageError(f"--filter needs {_FORMS}, not '{printable(text)}'")
-    return made_filter(report, match[1].strip(), match[2], match[3])
+    return make_filter(report, match[1].strip(), match[2], match[3])
 
 
-def made_filter(report: DocumentedSql, name: str, operator: str, text: str) -> Filter:
-    """A filter from its three parts. Raises UsageError for a column or a value that is none."""
+def make_filter(report: DocumentedSql, name: str, operator: str, text: str) -> Filter:
+    """Make a filter from its three parts; the text NULL is a NULL. Raises UsageError."""
     (column,) = find_columns(report, [name])
     if text == "NULL" and operator in ("=", "!="):
         return Filter(column, operator, None)
@@ -68,25 +63,25 @@ def made_filter(report: DocumentedSql, name: str, operator: str, text: str) -> F
         return Filter(column, operator, _pattern(column, text))
     value = _typed(column, text)
     if isinstance(value, bool) and operator not in ("=", "!="):
-        raise UsageError(f"--filter {column.name}: a flag is true or false, and not more or less")
+        raise UsageError(f"--filter {column.name}: a flag can only be compared with = and !=")
     return Filter(column, operator, value)
 
 
 def conditions(filters: Sequence[Filter]) -> tuple[list[str], list[Value]]:
-    """All of them as SQL conditions, and the values for their ?."""
-    return [one.condition for one in filters], [value for one in filters for value in one.values]
+    """Return the SQL conditions, and the values for their ?."""
+    return [one.condition for one in filters], [one.value for one in filters if one.value is not None]
 
 
 def _pattern(column: SqlColumn, text: str) -> str:
     if column.type != "VARCHAR":
-        raise UsageError(f"--filter {column.name}: ~ looks into texts, and this is {column.type}")
+        raise UsageError(f"--filter {column.name}: ~ needs a text column, and this is {column.type}")
     try:
-        # DuckDB has expressions of its own kind (RE2): it says itself whether this is one.
+        # DuckDB has its own syntax (RE2), so DuckDB checks the expression.
         with duckdb.connect() as connection:
             connection.execute("SELECT regexp_matches('', ?)", [text])
     except duckdb.Error as error:
         why = printable(str(error).splitlines()[0].rpartition(": ")[2], 120)
-        raise UsageError(f"--filter {column.name}: '{printable(text)}' is no regular expression: {why}") from error
+        raise UsageError(f"--filter {column.name}: '{printable(text)}' is not a regular expression: {why}") from error
     return text
 
 
@@ -95,7 +90,7 @@ def _typed(column: SqlColumn, text: str) -> Value:
         if column.unit == "ns" and not column.moment and (given := _DURATION.fullmatch(text.strip())):
             exact = Decimal(given[1]) * _NS[given[2]]
             if column.type in _INTEGERS and exact != exact.to_integral_value():
-                raise UsageError(f"--filter {column.name}: {printable(text)} is no whole number of nanoseconds")
+                raise UsageError(f"--filter {column.name}: {printable(text)} is not a whole number of nanoseconds")
             text = format(exact, "f") if column.type not in _INTEGERS else str(int(exact))
         if column.type in _INTEGERS:
             number = int(text)
@@ -112,7 +107,7 @@ def _typed(column: SqlColumn, text: str) -> Value:
         elif column.type == "VARCHAR":
             return text
         else:
-            raise UsageError(f"--filter can't compare {column.name}: it holds lists")
+            raise UsageError(f"--filter {column.name}: lists can't be filtered")
     except (ValueError, InvalidOperation, KeyError):
         pass
-    raise UsageError(f"--filter {column.name}: '{printable(text)}' is no {column.type} value")
+    raise UsageError(f"--filter {column.name}: '{printable(text)}' is not a {column.type}")

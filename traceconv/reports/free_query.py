@@ -1,4 +1,4 @@
-"""SQL that a user wrote, on a store that it can only read."""
+"""A user's SQL on a read-only store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traceconv.store.documented_sql import SqlColumn
 
 
 def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """The one statement of `sql`. Raises UsageError when it can't be parsed, or is more than one."""
+    """Return the single statement of `sql`. Raises UsageError if it can't be parsed, or there are several."""
     try:
         sql.encode()
     except UnicodeEncodeError:
@@ -22,16 +22,16 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     with explained():
         statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        raise UsageError(f"one statement at a time, not {len(statements)}")
+        raise UsageError(f"the SQL has {len(statements)} statements; pass exactly one")
     return statements[0].query.strip().rstrip(";")
 
 
 def ask(connection: duckdb.DuckDBPyConnection, statement: str) -> Table:
-    """Runs a statement. The rows come in batches. Raises UsageError with what DuckDB says against it."""
+    """Run a statement; return its rows in batches. Raises UsageError with DuckDB's message."""
     with explained():
         connection.execute(statement)
-        columns = tuple(_column(name, kind) for name, kind, *_ in connection.description or ())
-        # The first batch now, so that what goes wrong at once is said before anything is written.
+        columns = tuple(SqlColumn(name, str(kind), "text", "") for name, kind, *_ in connection.description or ())
+        # The first batch is read now, so that errors come before anything is written.
         first = connection.fetchmany(BATCH_ROWS)
     return Table(columns, _batches(connection, first))
 
@@ -44,23 +44,18 @@ def _batches(connection: duckdb.DuckDBPyConnection, first: Sequence[Row]) -> Ite
             batch = connection.fetchmany(BATCH_ROWS)
 
 
-def _column(name: str, kind: object) -> SqlColumn:
-    # Values of a free query are shown as they are: what they mean is known to who wrote it.
-    return SqlColumn(name=name, type=str(kind), unit="text", doc="")
-
-
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turns what DuckDB says into one line: its first, and its hint."""
+    """Turn DuckDB's errors into one line: their first line and their hint."""
     try:
         yield
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except (duckdb.IOException, duckdb.FatalException, duckdb.InternalException) as error:
-        # Not what was asked for is wrong, but what it was asked of.
+        # The store is at fault, not the statement.
         with reading():
             raise error
     except duckdb.Error as error:
-        said = [line for line in str(error).splitlines() if line.strip()]
-        kept = said[:1] + [line for line in said[1:] if line.startswith(("Did you mean", "Candidate"))]
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        kept = lines[:1] + [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
         raise UsageError(printable(" ".join(kept), 500)) from error

@@ -1,4 +1,4 @@
-"""Rows as text, a batch at a time: CSV, JSON, JSON lines, Markdown, and msprof's CSV."""
+"""Rows as text, batch by batch: CSV, JSON, JSON lines, Markdown, and msprof's CSV."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traceconv.store.documented_sql import DocumentedSql, SqlColumn
 _INTEGER_TYPES = frozenset(
     f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 )
-#: Types whose values are text, integers or floats in Python.
+#: Types whose values are str, int or float in Python.
 _PLAIN_TYPES = _INTEGER_TYPES | {"VARCHAR", "DOUBLE", "FLOAT"}
 
 Row = Sequence[Cell]
@@ -24,9 +24,9 @@ Batches = Iterable[Sequence[Row]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows on their way out: what the columns are, and the rows in batches, to be read once.
+    """Columns, and their rows in batches, which can be read once.
 
-    origins  by run_id, the moment that a person's table counts from; empty: moments are shown as they are
+    origins  by run_id, the origin of timestamps in tables for people; empty: timestamps are shown unchanged
     """
 
     columns: tuple[SqlColumn, ...]
@@ -35,7 +35,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns, made unique: JSON and data frames need that, free queries don't give it."""
+        """Names of the columns, made unique: those of a query may not be, but JSON needs it."""
         names: list[str] = []
         for column in self.columns:
             name, count = column.name, 1
@@ -47,17 +47,17 @@ class Table:
 
 
 def heading(column: SqlColumn) -> str:
-    """What a person's table calls a column: its cells say the unit, so that the name need not."""
+    """Return a column's heading in tables for people, without the unit that its cells have."""
     for unit, ending in (("ns", "_ns"), ("byte", "_bytes")):
         if column.unit == unit and column.name.endswith(ending):
             return column.name.removesuffix(ending)
     if column.unit == "percent":
         return column.name.replace("_percent", " %")
-    return printable(column.name)  # a free query calls its columns what it likes
+    return printable(column.name)  # queries can name columns anything
 
 
 def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
-    """The cells of a batch as a person reads them; moments count from the start of their run."""
+    """Format the cells of a batch for people. Timestamps are relative to the start of their run."""
     run = next((i for i, column in enumerate(table.columns) if column.name == "run_id"), None)
     alone = next(iter(table.origins.values())) if len(table.origins) == 1 else None
     shown = []
@@ -75,29 +75,26 @@ def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def to_csv(table: Table) -> Iterator[str]:
-    """CSV as RFC 4180 has it, but with line feeds; NULL is an empty cell."""
+    """Write CSV as in RFC 4180, but with line feeds. NULL is an empty cell."""
     yield _csv_lines([table.names])
-    # The csv module writes None, integers, floats and texts as they are to be, and faster than we could.
+    # The csv module formats None, int, float and str correctly, and faster.
     others = [i for i, column in enumerate(table.columns) if column.type not in _PLAIN_TYPES]
     for batch in table.batches:
-        if others:
-            lines = [list(row) for row in batch]
-            for line in lines:
-                for i in others:
-                    line[i] = plain(line[i])
-            yield _csv_lines(lines)
-        else:
-            yield _csv_lines(batch)
+        lines = [list(row) for row in batch] if others else batch
+        for line in lines if others else ():
+            for i in others:
+                line[i] = plain(line[i])  # type: ignore[index]  # a list
+        yield _csv_lines(lines)
 
 
 def to_ndjson(table: Table) -> Iterator[str]:
-    """One JSON object a line."""
+    """Write one JSON object per line."""
     for line in _json_objects(table):
         yield line + "\n"
 
 
 def to_json(table: Table) -> Iterator[str]:
-    """One JSON array of objects, one object a line."""
+    """Write a JSON array of objects, one per line."""
     first = True
     for line in _json_objects(table):
         yield f"[\n{line}" if first else f",\n{line}"
@@ -106,7 +103,7 @@ def to_json(table: Table) -> Iterator[str]:
 
 
 def to_markdown(table: Table) -> Iterator[str]:
-    """A Markdown table that reads as the terminal's does; nothing in a name is taken for markup."""
+    """Write a Markdown table with the cells of the terminal's; markup in names is escaped."""
     yield f"| {' | '.join(_markdown_text(heading(column)) for column in table.columns)} |\n"
     yield f"| {' | '.join('---:' if is_number(column) else '---' for column in table.columns)} |\n"
     for batch in table.batches:
@@ -115,10 +112,10 @@ def to_markdown(table: Table) -> Iterator[str]:
 
 
 def to_msprof_csv(table: Table, report: DocumentedSql) -> Iterator[str]:
-    """The report as msprof writes it: its labels in its order, µs with three decimals, N/A for NULL.
+    """Write a report as msprof does: its labels in its order, µs with three decimals, N/A for NULL.
 
-    The columns must be those of `msprof_columns`. Lists (the reduces of a step) become pairs of columns, as
-    many as the longest has, so that the rows are read before the first one is written.
+    The columns must be those of `msprof_columns`. Lists (the reduces of a step) become pairs of columns, as many as the
+    longest list has, so all rows are read before the first one is written.
     """
     constants = [value for _, value in report.msprof_constants]
     labels = [label for label, _ in report.msprof_constants]
@@ -146,9 +143,9 @@ def to_msprof_csv(table: Table, report: DocumentedSql) -> Iterator[str]:
 
 
 def msprof_columns(report: DocumentedSql, groups: Collection[str] | None = None) -> tuple[SqlColumn, ...]:
-    """The columns of a report that msprof has too, those of counters for the groups that were recorded (None: all).
+    """Return the columns that msprof has too; counter columns only of the recorded groups (None: all).
 
-    Raises UsageError when msprof has no such report.
+    Raises UsageError if msprof has no such report.
     """
     columns = tuple(
         column
@@ -157,11 +154,11 @@ def msprof_columns(report: DocumentedSql, groups: Collection[str] | None = None)
         and (groups is None or column.group is None or column.group in groups or (column.group == "any" and groups))
     )
     if not columns:
-        raise UsageError(f"msprof has no report like {report.name}; choose another format")
+        raise UsageError(f"msprof has no equivalent of {report.name}; choose another --format")
     return columns
 
 
-#: The formats that need nothing but the rows; `table` is drawn by the command line, parquet by DuckDB.
+#: Formats that only need the rows. The command line draws tables, DuckDB writes Parquet.
 TEXT_FORMATS: Mapping[str, Callable[[Table], Iterator[str]]] = {
     "csv": to_csv,
     "json": to_json,
@@ -171,12 +168,9 @@ TEXT_FORMATS: Mapping[str, Callable[[Table], Iterator[str]]] = {
 
 
 def is_number(column: SqlColumn) -> bool:
-    """Whether a column's cells are numbers, which stand to the right."""
-    return column.type in _INTEGER_TYPES or column.type in ("DOUBLE", "FLOAT") or _is_decimal(column)
-
-
-def _is_decimal(column: SqlColumn) -> bool:
-    return column.type.startswith("DECIMAL(") and column.type.endswith(")")
+    """Whether a column contains numbers, which are right-aligned."""
+    is_decimal = column.type.startswith("DECIMAL(") and column.type.endswith(")")
+    return is_decimal or column.type in _INTEGER_TYPES or column.type in ("DOUBLE", "FLOAT")
 
 
 def _json_objects(table: Table) -> Iterator[str]:
@@ -189,13 +183,9 @@ def _json_objects(table: Table) -> Iterator[str]:
 
 def _json_cell(column: SqlColumn) -> Callable[[Cell], str]:
     if column.type in _INTEGER_TYPES:
-        return _json_integer
-    # Names come again and again, and a look-up is faster than a look at each character.
+        return lambda value: "null" if value is None else str(value)
+    # Names repeat, and a lookup is faster than checking each character.
     return lru_cache(1 << 14)(json_text) if column.type == "VARCHAR" else json_text
-
-
-def _json_integer(value: Cell) -> str:
-    return "null" if value is None else str(value)
 
 
 def _csv_lines(rows: Iterable[Sequence[Cell]]) -> str:

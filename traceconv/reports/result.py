@@ -1,4 +1,4 @@
-"""The answer to a report as Python code and notebooks take it: rows, data frames, and a table to look at."""
+"""The rows of a report for Python and notebooks: dicts, tuples, data frames, and a table as their repr."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-#: Rows that a table to look at has.
+#: Rows of a repr.
 _SHOWN_ROWS = 20
 
 
 class ReportRows:
-    """The rows of a report: `for row in rows`, as often as wanted, or `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
+    """The rows of a report: iterate over them, or call `.df()`, `.pl()`, `.arrow()` or `.fetchall()`.
 
-    Each of them asks the store anew, on a connection of its own: several can be read in turns, and none has to be
-    read to its end.
+    Each use runs the query again on its own connection, so uses can be interleaved and needn't be exhausted.
     """
 
     def __init__(
@@ -45,12 +44,12 @@ class ReportRows:
         self._warns_when_empty = warns_when_empty
 
     def of_profiles(self, cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> ReportRows:
-        """The same rows by way of another connection; where there is none, a UserWarning says what to record."""
+        """Return the same rows over another connection. If there are none, a UserWarning says what to record."""
         return ReportRows(self._question, cursor, warns_when_empty=True)
 
     @property
     def name(self) -> str:
-        """Name of the report, as the command line has it."""
+        """Name of the report, as on the command line."""
         return self._question.report.name.replace("_", "-")
 
     @property
@@ -65,11 +64,11 @@ class ReportRows:
                 yield dict(zip(names, row, strict=True))
 
     def fetchall(self) -> list[tuple[Cell, ...]]:
-        """All rows, as tuples."""
+        """Return all rows as tuples."""
         return list(map(tuple, chain.from_iterable(self._batches())))
 
     def arrow(self) -> pyarrow.Table:
-        """All rows as an Arrow table."""
+        """Return all rows as an Arrow table."""
         with self._cursor() as cursor, reading():
             sql, values = statement(cursor, self._question)
             table = cursor.sql(sql, params=values).to_arrow_table()
@@ -78,18 +77,20 @@ class ReportRows:
             return table
 
     def df(self) -> pandas.DataFrame:
-        """All rows as a pandas data frame: integers stay integers, `Int64` in columns with NULLs; decimals are floats.
+        """Return all rows as a pandas data frame: integers stay integers (`Int64` with NULLs), decimals are floats.
 
-        Raises UsageError when pandas is not installed.
+        Raises UsageError if pandas is not installed.
         """
         return arrow_to_pandas(self.arrow())
 
     def pl(self) -> polars.DataFrame:
-        """All rows as a polars data frame. Raises UsageError when polars is not installed."""
+        """Return all rows as a polars data frame. Raises UsageError if polars is not installed."""
         try:
             import polars
         except ImportError as error:
-            raise UsageError("pl() needs polars: pip install polars; or use arrow() or fetchall()") from error
+            raise UsageError(
+                "pl() needs polars; install it (pip install polars), or use arrow() or fetchall()"
+            ) from error
         found = polars.from_arrow(self.arrow())
         assert isinstance(found, polars.DataFrame)  # a table is never a series
         return found
@@ -127,10 +128,10 @@ class ReportRows:
         warnings.warn(why_empty(cursor, self._question), UserWarning, stacklevel=level)
 
     def _peek(self) -> tuple[dict[str, bool], list[list[str]], bool]:
-        """The first rows as a person reads them: headings, with whether they stand over numbers, cells, and if more."""
+        """Return the first rows for people: headings and whether they are numbers, cells, whether there are more."""
         report, columns = self._question.report, self._question.columns
         if columns == report.columns:
-            # All of them: a terminal shows those that matter most, and so does a notebook.
+            # By default, show the same columns as a terminal.
             shown = [*(["run_id"] if "run" not in self._question.parameters else []), *report.shown]
             columns = find_columns(report, list(dict.fromkeys(shown)))
         places = [self._question.columns.index(column) for column in columns]
@@ -143,11 +144,11 @@ class ReportRows:
 
 
 def arrow_to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
-    """An Arrow table as a data frame in which no integer went through a float, NULLs or not."""
+    """Convert an Arrow table to a data frame without converting integers to floats."""
     try:
         import pandas
     except ImportError as error:
-        raise UsageError("df() needs pandas: pip install pandas; or use arrow() or fetchall()") from error
+        raise UsageError("df() needs pandas; install it (pip install pandas), or use arrow() or fetchall()") from error
     import pyarrow
 
     nullable: Mapping[pyarrow.DataType, Any] = {
@@ -165,7 +166,7 @@ def arrow_to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
 
 
 def text_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
-    """Cells in columns of equal width; `columns`: the headings, and whether they stand over numbers."""
+    """Align cells in columns. `columns`: the headings, and whether they are numbers."""
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     lines = []
     for row in (list(columns), *cells):
@@ -175,7 +176,7 @@ def text_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> s
 
 
 def html_table(title: str, columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
-    """The same in HTML; nothing in a name is taken for markup."""
+    """Format cells as an HTML table; markup in names is escaped."""
 
     def line(tag: str, row: Sequence[str]) -> str:
         styles = ("right" if number else "left" for number in columns.values())

@@ -1,4 +1,4 @@
-"""A report on a store: which run, which rows in which order, and how they come out, a batch at a time."""
+"""Running a report: choosing the run, the statement for the rows in their order, and the rows in batches."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import OrderTerm, SqlColumn
 
-#: Rows that are fetched at once.
+#: Rows fetched at once.
 BATCH_ROWS = 4096
-#: Up to so many rows, the rows are picked first and then filled in: see `_picked`.
+#: Up to this many rows, the rows are picked before their columns are computed: see `_picked`.
 _PICK_LIMIT = 10_000
-#: How it comes that a trace of another program has rows of a table.
+#: When traces of other programs have rows in a table.
 _IN_TRACES = {
-    "task": "Traces have tasks where devices were recorded too, as PyTorch does with ProfilerActivity.CUDA.",
-    "api": "Traces have them where calls into a runtime were recorded, as PyTorch does with ProfilerActivity.CUDA.",
-    "step": "PyTorch's have steps where its profiler was given a schedule, and prof.step() was called.",
-    "memory": "PyTorch's have them where it recorded with profile_memory=True.",
-    "fusion": "Of other programs only msprof says which ops it fused, in a CSV file of its folder.",
+    "task": "Traces have tasks if devices were recorded, in PyTorch with ProfilerActivity.CUDA.",
+    "api": "Traces have API calls if a runtime was recorded, in PyTorch with ProfilerActivity.CUDA.",
+    "step": "PyTorch traces have steps if the profiler had a schedule and prof.step() was called.",
+    "memory": "PyTorch traces have memory if recorded with profile_memory=True.",
+    "fusion": "Apart from the reference NPU, only msprof records fusions, in a CSV file of its folder.",
 }
-#: What a trace may have in place of what a report needs, the most telling first.
+#: Tables that a trace may have instead of those that a report needs.
 _MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
-#: The column that a parameter restricts.
+#: The column that a parameter filters.
 _PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
 
 
@@ -47,13 +47,13 @@ class RunChoice:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A report with everything that shapes its answer.
+    """A report with its parameters and the requested rows and columns.
 
-    parameters  of the macro, by name; those left out take all
-    filters     all of which a row must meet
-    order       what goes before the report's own order
-    top         only the first rows of that order; where it is empty, the largest by the report's measure
-    own_order   whether the rows that `top` chose are in the report's own order
+    parameters  of the macro, by name; omitted ones select everything
+    filters     that each row must match
+    order       takes precedence over the report's own order
+    top         only the first rows by `order`, or the largest by the report's measure if there is no `order`
+    own_order   whether the rows selected by `top` are in the report's own order
     """
 
     report: Report
@@ -66,13 +66,13 @@ class Question:
 
 
 def find_report(name: str) -> Report:
-    """The report of that name, written with - or _. Raises UsageError, with the nearest name, when there is none."""
+    """Return a report by name, with - or _. Raises UsageError with the nearest name."""
     known = reports()
     report = known.get(name.replace("-", "_"))
     if report is None:
         dashed = [key.replace("_", "-") for key in known]
         near = suggestion(name.replace("_", "-"), dashed)
-        raise UsageError(f"there is no report called '{printable(name)}'.{near} All: traceconv report --list")
+        raise UsageError(f"unknown report '{printable(name)}'.{near} List them with: traceconv report --list")
     return report
 
 
@@ -129,7 +129,7 @@ def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str
 
 
 def recorded_groups(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> frozenset[str]:
-    """The groups of counters that a run has; None: that any run has. Raises StoreError when the store can't say."""
+    """Return the recorded counter groups of a run, of all runs if it is None. Raises StoreError."""
     sql = "SELECT DISTINCT metric_group FROM task_pmu WHERE metric_group IS NOT NULL AND (?1 IS NULL OR run_id = ?1)"
     return frozenset(str(group) for batch in fetch(connection, sql, [run_id]) for (group,) in batch)
 
@@ -141,13 +141,13 @@ def run_origins(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> di
 
 
 def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> Iterator[Sequence[Row]]:
-    """The rows of the answer in batches, in their fixed order. Raises StoreError when the store can't give it."""
+    """Yield the rows in batches, in their order. Raises StoreError if the store can't be read."""
     sql, values = statement(connection, question)
     return fetch(connection, sql, values)
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value]) -> Iterator[Sequence[Row]]:
-    """Runs a statement and yields its rows in batches; the whole is never in memory."""
+    """Run a statement and yield its rows in batches; only one batch is in memory."""
     with reading():
         connection.execute(sql, list(values))
         while batch := connection.fetchmany(BATCH_ROWS):
@@ -156,22 +156,22 @@ def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Valu
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turns what DuckDB says when a store can't be read into a StoreError, and its interrupt into Ctrl-C's."""
+    """Turn DuckDB's errors on reading a store into StoreErrors, and its interrupt into KeyboardInterrupt."""
     try:
         yield
     except (duckdb.CatalogException, duckdb.BinderException) as error:
         raise StoreError(
-            f"the store was made by another version of traceconv ({_first_line(error)}); "
-            "ingest its sources again into a new one"
+            f"the store was written by another version of traceconv ({_first_line(error)}); "
+            "ingest its sources into a new store"
         ) from error
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except duckdb.OutOfMemoryException as error:
-        raise StoreError(f"there is not enough memory or disk space for this: {_first_line(error)}") from error
-    except duckdb.DataError as error:  # a value that is out of range, or of another type
-        raise StoreError(f"the store can't answer this: {_first_line(error)}") from error
+        raise StoreError(f"not enough memory or disk space: {_first_line(error)}") from error
+    except duckdb.DataError as error:  # a value out of range or of another type
+        raise StoreError(f"the store has invalid values: {_first_line(error)}") from error
     except duckdb.Error as error:
-        raise StoreError(f"the store can't be read, it may be damaged: {_first_line(error)}") from error
+        raise StoreError(f"can't read the store; it may be damaged: {_first_line(error)}") from error
 
 
 def _first_line(error: duckdb.Error) -> str:
@@ -179,9 +179,9 @@ def _first_line(error: duckdb.Error) -> str:
 
 
 def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value], path: Path) -> None:
-    """Writes the rows of a statement to a Parquet file; 128-bit integers as decimals, which keeps them exact.
+    """Write the rows of a statement to a Parquet file, with 128-bit integers as exact decimals.
 
-    Raises OutputError when the file can't be written.
+    Raises OutputError if the file can't be written.
     """
     connection.execute(f"DESCRIBE {sql}", list(values))
     wide = [row[0] for row in connection.fetchall() if row[1] in ("HUGEINT", "UHUGEINT")]
@@ -198,10 +198,10 @@ def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Seque
 
 
 def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
-    """Why an answer has no rows, in a sentence, and what to record to have some."""
+    """Explain why there are no rows, and what to record."""
     name = question.report.name.replace("_", "-")
     if not connection.execute("SELECT 1 FROM run LIMIT 1").fetchall():
-        return f"{name}: the store holds no run; ingest one with: traceconv ingest PATH"
+        return f"{name}: the store has no runs; ingest one with: traceconv ingest PATH"
     run_id = question.parameters.get("run")
     where = "" if run_id is None else " WHERE run_id = ?"
     of = "the store" if run_id is None else f"run {run_id}"
@@ -215,12 +215,12 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
             reason = question.report.when_empty if has is None else " ".join(filter(None, (_IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"}:
-        return f"{name}: no row of {of} matches"
+        return f"{name}: no row of {of} matches the filters"
     return f"{name}: {of} has no such rows. {question.report.when_empty}"
 
 
 def _trace_has(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> str | None:
-    """Of traces of other programs, what the run has (or all runs); None when the reference NPU recorded it."""
+    """For traces of other programs, list the tables with rows; None for recordings of the reference NPU."""
     chosen = "(?1 IS NULL OR run_id = ?1)"
     ours = f"SELECT 1 FROM run WHERE source_format = 'npulog' AND {chosen} LIMIT 1"  # noqa: S608 - words of our own
     if connection.execute(ours, [run_id]).fetchall():
@@ -230,12 +230,12 @@ def _trace_has(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> str
         for table in _MAY_HAVE
         if connection.execute(f"SELECT 1 FROM {quote_identifier(table)} WHERE {chosen} LIMIT 1", [run_id]).fetchall()  # noqa: S608 - our tables
     ]
-    has = f"Here there are rows in {', '.join(having)}" if having else "Here there are none of any kind"
-    return f"{has}. What an event is, rules say; your own: traceconv ingest --rules FILE"
+    has = f"There are rows in {', '.join(having)}" if having else "There are no rows in any table"
+    return f"{has}. To classify events differently: traceconv ingest --rules FILE"
 
 
 def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> bool:
-    """Whether each model that the NPU ran (in a run, or in all of them) is one operator."""
+    """Whether every model that the NPU ran, in one run or in all, is a single operator."""
     rows = connection.execute(
         """SELECT count(*) FROM op JOIN run USING (run_id)
         WHERE run.source_format = 'npulog' AND op.model_id IS NOT NULL AND (?1 IS NULL OR run_id = ?1)
@@ -246,11 +246,11 @@ def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int |
 
 
 def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[str, list[Value]]:
-    """The one SQL statement that a question comes to, and its values."""
+    """Return the SQL statement for a question, and its values."""
     report = question.report
     define_report(connection, report)
     order = _sql_order(_order(question))
-    # What is asked of a report may stand in a table or a view that costs less than all of its columns.
+    # The requested columns may be in a table or view that costs less than the report.
     place = _place_with(question, report.early, {column.name for column in question.columns})
     if place is None:
         named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
@@ -262,8 +262,8 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
         chosen, values = _early_conditions(question, place)
     picked = _picked(connection, question, order)
     if picked is not None:
-        # The ids were just read from the store as integers: they can stand in the statement. A list of them stays on
-        # the side of a join that it is asked of; bounds go over to the other one too, and spare it most of a scan.
+        # The IDs are integers from the store, so they are safe in the statement. A list of them filters only one side
+        # of a join; DuckDB applies bounds to the other side too, which saves most of its scan.
         ids = ", ".join(str(id_) for id_ in picked) or "NULL"
         bounds = f"id BETWEEN {min(picked)} AND {max(picked)}" if picked else "false"
         chosen = [*chosen, bounds, f"id IN ({ids})"]
@@ -277,15 +277,15 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
 
 
 def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: str) -> list[int] | None:
-    """The ids of the rows that --top leaves, found where that is fast; None when there is no such place.
+    """Return the IDs of the rows that `top` selects; None if they can't be found faster than by the report.
 
-    DuckDB joins and computes all rows of a report before it takes the first few of an order. Reports on
-    single tasks therefore name tables with the same rows (`early`), in which the first few are found alone.
+    DuckDB joins and computes all rows of a report before it takes the first ones. Reports on single tasks therefore
+    name tables with the same rows (`early`), in which the first ones are found without the joins.
     """
     if question.top is None or question.top > _PICK_LIMIT or not question.report.early:
         return None
     if "run" not in question.parameters:
-        return None  # an id is unique in its run only
+        return None  # an ID is only unique in its run
     place = _place_with(question, (*question.report.early, question.report.name), set())
     if place is None:
         return None
@@ -297,7 +297,7 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
 
 
 def _place_with(question: Question, places: Sequence[str], columns: set[str]) -> str | None:
-    """The first of some places that has these columns, and those that choose and order a question's rows."""
+    """Return the first place that has these columns and those that filter and order the rows."""
     needed = columns | {term.column for term in _order(question)}
     needed |= {one.column.name for one in question.filters}
     needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
@@ -312,7 +312,7 @@ def _place_with(question: Question, places: Sequence[str], columns: set[str]) ->
 
 
 def _early_conditions(question: Question, place: str) -> tuple[list[str], list[Value]]:
-    """What chooses a question's rows in a place that is not the macro: parameters are conditions too."""
+    """Return the conditions in a place that is not the macro, where parameters are conditions too."""
     chosen, values = conditions(question.filters)
     chosen += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
     if question.report.early_where and place == question.report.early[0]:
@@ -325,7 +325,7 @@ def _where(chosen: Sequence[str]) -> str:
 
 
 def _order(question: Question) -> list[OrderTerm]:
-    """What the rows are sorted by, up to a total order."""
+    """Return a total order of the rows."""
     report, first = question.report, question.order
     if not first and question.top is not None and report.measure is not None:
         first = (OrderTerm(report.measure, descending=True),)

@@ -1,36 +1,36 @@
-"""One value as text: as people say it, as JSON has it, as msprof prints it. Times never pass through a float."""
+"""A value as text: human-readable, as JSON, or as msprof prints it. Times never pass through a float."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from traceconv.base.errors import printable
 
-#: What a cell can hold; results of free queries also have dates and the like, which become their text.
+#: A value of a cell; queries also return dates and other types, which are shown as text.
 Cell = object
 
-#: Longest text that a table shows of one cell, in characters.
+#: Maximum length of a cell in a table, in characters.
 _LONGEST_TEXT = 2000
 _MINUTE_NS = 60 * 10**9
 _UNITS = ((10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _SCALES = ((10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
-#: Units of rates and amounts that are said in powers of 1000, and how.
+#: Units that are shown with SI prefixes.
 _SCALED = {"flop": "FLOP", "flop/s": "FLOP/s", "byte/s": "B/s"}
 _BYTE_UNITS = ((1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
 
 
 def microseconds(ns: int) -> str:
-    """Nanoseconds as microseconds with three decimals: `thousandths(ns, 1000)`, which needs no rounding."""
+    """Format nanoseconds as microseconds with three decimals."""
     if ns < 0:
         return f"-{-ns // 1000}.{-ns % 1000:03}"
     return f"{ns // 1000}.{ns % 1000:03}"
 
 
 def thousandths(value: int, unit: int) -> str:
-    """`value / unit` with three decimals, rounded half away from zero, in integers.
+    """Format `value / unit` with three decimals, rounded half away from zero, in integer arithmetic.
 
     >>> thousandths(1720000000123456789, 1000)
     '1720000000123456.789'
@@ -41,7 +41,7 @@ def thousandths(value: int, unit: int) -> str:
 
 
 def human_duration(ns: int | Decimal) -> str:
-    """A duration as people say it: 17 ns, 1.584 ms, 2 min 05.000 s. Three decimals, rounded half away from 0."""
+    """Format a duration: 17 ns, 1.584 ms, 2 min 05.000 s. Rounds half away from 0."""
     whole = ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_UP))
     size = abs(whole)
     sign = "-" if whole < 0 else ""
@@ -52,39 +52,38 @@ def human_duration(ns: int | Decimal) -> str:
         hours, minutes = divmod(minutes, 60)
         shown = f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
         return f"{sign}{shown} {rest // 1000:02}.{rest % 1000:03} s"
-    for unit, name in _UNITS:
-        # What rounds up to 1000 of a unit is 1 of the next.
+    return sign + _in_largest_unit(size, _UNITS)
+
+
+def _in_largest_unit(size: int, units: Sequence[tuple[int, str]]) -> str:
+    """Return a size with three decimals in the largest unit that gives 1 or more after rounding."""
+    for unit, name in units[:-1]:
         if (size * 2000 + unit) // (2 * unit) < 1_000_000:
-            return f"{sign}{thousandths(size, unit)} {name}"
-    return f"{sign}{thousandths(size, 10**9)} s"
+            return f"{thousandths(size, unit)} {name}"
+    unit, name = units[-1]
+    return f"{thousandths(size, unit)} {name}"
 
 
 def human_bytes(count: int) -> str:
-    """A size as people say it, in powers of 1024: 512 B, 1.5 MiB."""
+    """Format a size in powers of 1024: 512 B, 1.5 MiB."""
     sign, size = ("-", -count) if count < 0 else ("", count)
     if size < 1 << 10:
         return f"{count} B"
-    for unit, name in _BYTE_UNITS:
-        tenths = (size * 20 + unit) // (2 * unit)
-        if tenths < 10_240 or name == "TiB":
-            return f"{sign}{tenths // 10}.{tenths % 10} {name}"
-    raise AssertionError("the last unit takes all")
+    unit, name = next((one for one in _BYTE_UNITS if (size * 20 + one[0]) // (2 * one[0]) < 10_240), _BYTE_UNITS[-1])
+    tenths = (size * 20 + unit) // (2 * unit)
+    return f"{sign}{tenths // 10}.{tenths % 10} {name}"
 
 
 def human_scaled(count: int, unit: str) -> str:
-    """A number of something in powers of 1000: 512 FLOP, 7.751 GFLOP. Three decimals, rounded half away from 0."""
+    """Format a number in powers of 1000: 512 FLOP, 7.751 GFLOP. Rounds half away from 0."""
     sign, size = ("-", -count) if count < 0 else ("", count)
     if size < 1000:
         return f"{count} {unit}"
-    for power, name in _SCALES:
-        # What rounds up to 1000 of a unit is 1 of the next.
-        if (size * 2000 + power) // (2 * power) < 1_000_000 or name == "P":
-            return f"{sign}{thousandths(size, power)} {name}{unit}"
-    raise AssertionError("the last unit takes all")
+    return sign + _in_largest_unit(size, _SCALES) + unit
 
 
 def plain(value: Cell) -> str:
-    """A value in a CSV cell: NULL is empty, lists and structs are JSON."""
+    """Format a value for CSV: NULL is empty, lists and structs are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -101,7 +100,7 @@ def plain(value: Cell) -> str:
 
 
 def json_text(value: Cell) -> str:
-    """A value as JSON: integers and decimals with all their digits; what JSON has no number for, as a string."""
+    """Format a value as JSON: integers and decimals with all digits; NaN and infinity as strings."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -121,19 +120,19 @@ def json_text(value: Cell) -> str:
 
 def _json_string(text: str) -> str:
     shown = json.dumps(text, ensure_ascii=False)
-    # JSON lets DEL and the C1 controls stand; a terminal acts on them.
+    # JSON allows DEL and the C1 controls, but a terminal would interpret them.
     if shown.isprintable():
         return shown
     return "".join(c if c.isprintable() else _json_escape(c) for c in shown)
 
 
 def _json_escape(character: str) -> str:
-    # json.dumps leaves DEL as it is, even when it is told to leave nothing but ASCII.
+    # json.dumps never escapes DEL.
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None = None) -> str:
-    """A value in a table that a person reads; `origin_ns` is what a moment is counted from, where it is known."""
+    """Format a value for people. Timestamps (`moment`) are relative to `origin_ns` if it is known."""
     if value is None:
         return "-"
     if isinstance(value, (list, tuple)):
@@ -152,7 +151,7 @@ def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None
 
 
 def msprof_cell(value: Cell, conversion: str) -> str:
-    """A value as msprof prints it: µs with three decimals, N/A for what is not known."""
+    """Format a value as msprof prints it: µs with three decimals, N/A for NULL."""
     if value is None:
         return "N/A"
     if conversion == "us":
@@ -161,7 +160,7 @@ def msprof_cell(value: Cell, conversion: str) -> str:
         if isinstance(value, int):
             return microseconds(value)
     if conversion == "kb" and isinstance(value, int):
-        # Exact: a 1024th has ten decimals at most.
+        # Exact: 1/1024 has ten decimals.
         return format((Decimal(value) / 1024).normalize(), "f")
     if conversion == "ratio" and isinstance(value, (int, float)):
         return f"{value:.3f}"
