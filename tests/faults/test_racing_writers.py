@@ -126,7 +126,7 @@ def test_what_came_under_the_name_meanwhile_is_not_written_over(
     store = tmp_path / "s.duckdb"
     with StoreWriter(store, report_statements) as writer:
         store.write_text("somebody else's")
-        with pytest.raises(StoreError, match="made by another program meanwhile"):
+        with pytest.raises(StoreError, match="created by another program in the meantime"):
             writer.commit()
     assert store.read_text() == "somebody else's"
     store.unlink()

@@ -9,7 +9,7 @@ import pytest
 
 from traceconv.reports.catalog import report_statements
 from traceconv.store.database import open_store
-from traceconv.store.template_cache import blank_store
+from traceconv.store.template_cache import empty_store
 from traceconv.store.writer import StoreWriter
 
 _CONTENTS = (
@@ -46,7 +46,7 @@ def test_a_store_out_of_the_cache_is_like_one_that_was_made(
     (kept,) = folder.iterdir()
     assert kept.name.startswith("blank-store-")
     monkeypatch.setenv("TRACECONV_CACHE", "")
-    assert blank_store(report_statements()) is None
+    assert empty_store(report_statements()) is None
     made = _contents(_new_store(tmp_path / "made.duckdb"))
     assert all(made)
     assert _contents(first) == _contents(second) == made
@@ -54,7 +54,7 @@ def test_a_store_out_of_the_cache_is_like_one_that_was_made(
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "another's"])
 def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
-    whole = blank_store(report_statements())
+    whole = empty_store(report_statements())
     (kept,) = folder.iterdir()
     content = kept.read_bytes()
     kept.write_bytes(
@@ -65,7 +65,7 @@ def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
             "another's": b"x" * 99,
         }[damage]
     )
-    again = blank_store(report_statements())
+    again = empty_store(report_statements())
     assert whole is not None
     assert again is not None
     assert len(again) == len(whole)
@@ -73,9 +73,9 @@ def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
 
 
 def test_other_statements_are_another_store_and_take_the_place_of_the_older_one(folder: Path, tmp_path: Path) -> None:
-    blank_store(report_statements())
+    empty_store(report_statements())
     (before,) = folder.iterdir()
-    content = blank_store([*report_statements(), "CREATE VIEW one AS SELECT 1 AS one"])
+    content = empty_store([*report_statements(), "CREATE VIEW one AS SELECT 1 AS one"])
     (after,) = folder.iterdir()
     assert after != before
     assert content is not None
@@ -87,6 +87,6 @@ def test_other_statements_are_another_store_and_take_the_place_of_the_older_one(
 def test_a_cache_that_cannot_be_made_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "file" / "cache"))
-    assert blank_store(report_statements()) is None
+    assert empty_store(report_statements()) is None
     with duckdb.connect(str(_new_store(tmp_path / "s.duckdb"))) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchall() == [(0,)]

@@ -35,18 +35,10 @@ _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: Conversions to msprof's output: see reports/values.py.
 _CONVERSIONS = frozenset({"plain", "us", "kb", "ratio", "flag", "shapes"})
 
-_SHAPE_KEYS = (
-    "needs",
-    "when_empty",
-    "when_single",
-    "order",
-    "measure",
-    "shown",
-    "early",
-    "early_where",
-    "msprof_constants",
+_KEYS = frozenset(
+    {"title", "doc", "needs", "when_empty", "when_single", "order", "measure", "shown", "early", "early_where"}
+    | {"msprof_constants", "parameters", "columns"}
 )
-_TOP_KEYS = frozenset(("title", "doc", *_SHAPE_KEYS, "parameters", "columns"))
 
 
 class HeaderError(ValueError):
@@ -147,26 +139,21 @@ def parse(name: str, text: str) -> DocumentedSql:
         raw: Mapping[str, Any] = tomli.loads(header)
     except tomli.TOMLDecodeError as error:
         raise HeaderError(f"{name}: {error}") from None
-    _check_keys(raw, _TOP_KEYS, name)
-    if not body:
-        raise HeaderError(f"{name}: no query under the header")
+    _check_keys(raw, _KEYS, name)
+    _require(body, name, "no query under the header")
     columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
-    if not columns or columns[0].name != "run_id":
-        raise HeaderError(f"{name}: the first column must be run_id")
+    _require(columns and columns[0].name == "run_id", name, "the first column must be run_id")
     known = {column.name for column in columns}
     parameters = tuple(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items())
     # In a macro's body a parameter shadows a column with the same name.
     for parameter in parameters:
-        if parameter.name in known:
-            raise HeaderError(f"{name}: {parameter.name} is a parameter and a column")
+        _require(parameter.name not in known, name, f"{parameter.name} is a parameter and a column")
     order = tuple(_order_term(term, known, name) for term in raw.get("order", []))
     measure = _text(raw, "measure", name) if "measure" in raw else None
-    if measure is not None and measure not in known:
-        raise HeaderError(f"{name}: measure names {measure!r}, which is no column")
+    _require(measure is None or measure in known, name, f"measure names {measure!r}, which is no column")
     shown = tuple(raw.get("shown", []))
     for column in shown:
-        if column not in known:
-            raise HeaderError(f"{name}: shown names {column!r}, which is no column")
+        _require(column in known, name, f"shown names {column!r}, which is no column")
     constants = tuple((str(label), str(value)) for label, value in raw.get("msprof_constants", {}).items())
     return DocumentedSql(
         name=name,
@@ -206,17 +193,17 @@ def guard_left_joins(sql: str, name: str) -> str:
 def _column(name: str, entry: object, where: str) -> SqlColumn:
     where = f"{where}.{name}"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
-        raise HeaderError(f"{where}: is no column")
+        raise HeaderError(f"{where}: is not a column")
     _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "moment", "group"}), where)
     kind = _text(entry, "type", where)
-    if not _TYPE.fullmatch(kind):
-        raise HeaderError(f"{where}: unknown type {kind!r}")
-    if entry.get("unit") not in _UNITS:
-        raise HeaderError(f"{where}: needs a unit, one of {', '.join(sorted(_UNITS))}")
-    conversion = entry.get("msprof_as", "plain")
-    if conversion not in _CONVERSIONS or ("msprof_as" in entry and "msprof" not in entry):
-        raise HeaderError(f"{where}: msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}")
-    label = entry.get("msprof")
+    _require(_TYPE.fullmatch(kind), where, f"unknown type {kind!r}")
+    _require(entry.get("unit") in _UNITS, where, f"needs a unit, one of {', '.join(sorted(_UNITS))}")
+    conversion, label = entry.get("msprof_as", "plain"), entry.get("msprof")
+    _require(
+        conversion in _CONVERSIONS and ("msprof_as" not in entry or "msprof" in entry),
+        where,
+        f"msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}",
+    )
     moment = entry.get("moment") is True
     group = _text(entry, "group", where) if "group" in entry else None
     return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, moment, group)
@@ -225,7 +212,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
 def _parameter(name: str, entry: object, where: str) -> Parameter:
     where = f"{where}({name})"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
-        raise HeaderError(f"{where}: is no parameter")
+        raise HeaderError(f"{where}: is not a parameter")
     _check_keys(entry, frozenset({"type", "doc"}), where)
     return Parameter(name, _text(entry, "type", where), _sentence(entry, "doc", where))
 
@@ -239,19 +226,21 @@ def _order_term(term: object, known: set[str], where: str) -> OrderTerm:
 
 def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
     value = entry.get(key)
-    if not isinstance(value, str) or not value:
-        raise HeaderError(f"{where}: needs {key}")
-    return value
+    _require(isinstance(value, str) and value, where, f"needs {key}")
+    return str(value)
 
 
 def _sentence(entry: Mapping[str, Any], key: str, where: str) -> str:
     value = _text(entry, key, where)
-    if not value.endswith((".", "?", "!")):
-        raise HeaderError(f"{where}: {key} must be a sentence")
+    _require(value.endswith((".", "?", "!")), where, f"{key} must be a sentence")
     return value
 
 
 def _check_keys(entry: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     unknown = sorted(set(entry) - known)
-    if unknown:
-        raise HeaderError(f"{where}: unknown {', '.join(unknown)}")
+    _require(not unknown, where, f"unknown {', '.join(unknown)}")
+
+
+def _require(condition: object, where: str, problem: str) -> None:
+    if not condition:
+        raise HeaderError(f"{where}: {problem}")

@@ -24,7 +24,7 @@ _DIGEST_BYTES = 16
 _MOST_BYTES = 64 << 20
 
 
-def blank_store(report_statements: Sequence[str]) -> bytes | None:
+def empty_store(report_statements: Sequence[str]) -> bytes | None:
     """Return the bytes of an empty store with all tables, views and reports; None if they can't be cached."""
     folder = cache_folder()
     if folder is None:
@@ -33,16 +33,15 @@ def blank_store(report_statements: Sequence[str]) -> bytes | None:
     key = _digest("\0".join((duckdb.__version__, STORAGE_VERSION, *statements)).encode())
     path = folder / f"blank-store-{key.hex()}"
     with contextlib.suppress(OSError):
-        kept = _unpacked(path.read_bytes())
-        if kept is not None:
-            return kept
+        if (cached := _decompressed(path.read_bytes())) is not None:
+            return cached
     try:
-        return _made(folder, path, statements)
+        return _create(folder, path, statements)
     except (OSError, StoreError, duckdb.Error):
         return None  # if it also fails for the store, that error is reported
 
 
-def _made(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
+def _create(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="making-") as workplace:
         file = Path(workplace) / "blank.duckdb"
@@ -52,23 +51,23 @@ def _made(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
             connection.execute("COMMIT")
             connection.execute("CHECKPOINT")
         content = file.read_bytes()
-        packed = Path(workplace) / "packed"
-        packed.write_bytes(_digest(content) + zlib.compress(content, 1))
+        compressed = Path(workplace) / "compressed"
+        compressed.write_bytes(_digest(content) + zlib.compress(content, 1))
         for older in folder.glob("blank-store-*"):
             with contextlib.suppress(OSError):
                 older.unlink()
-        packed.replace(path)
+        compressed.replace(path)
     return content
 
 
-def _unpacked(kept: bytes) -> bytes | None:
+def _decompressed(cached: bytes) -> bytes | None:
     """Decompress the file; None if it is damaged."""
-    unpacker = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     try:
-        content = unpacker.decompress(kept[_DIGEST_BYTES:], _MOST_BYTES)
+        content = decompressor.decompress(cached[_DIGEST_BYTES:], _MOST_BYTES)
     except zlib.error:
         return None
-    return content if unpacker.eof and _digest(content) == kept[:_DIGEST_BYTES] else None
+    return content if decompressor.eof and _digest(content) == cached[:_DIGEST_BYTES] else None
 
 
 def _digest(content: bytes) -> bytes:

@@ -11,8 +11,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import duckdb
@@ -34,7 +34,7 @@ from traceconv.store.file_lock import FileLock
 from traceconv.store.files import remove_database, remove_temporary, sync
 from traceconv.store.migrate import migrate
 from traceconv.store.small_inserts import SmallInserts
-from traceconv.store.template_cache import blank_store
+from traceconv.store.template_cache import empty_store
 
 #: Memory limit of DuckDB while loading; larger buffers spill to disk.
 _LOAD_BYTES = 96_000_000
@@ -50,9 +50,7 @@ def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
     execute = connection.execute
     execute(f"SET memory_limit = '{_LOAD_BYTES}B'")
     execute(f"SET threads = {_LOAD_THREADS}")
-    # Available from DuckDB 1.5.
-    if execute("SELECT name FROM duckdb_settings() WHERE name = 'block_allocator_memory'").fetchall():
-        execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
+    execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
     # Preserving the order of batches takes memory per thread, so DuckDB would load with one thread within the limit.
     # Rows of a batch stay together, and reports sort.
     execute("SET preserve_insertion_order = false")
@@ -90,7 +88,7 @@ class StoreWriter:
         self._text_bytes = 0
         #: (run_id, label, digest) of all runs, in order; None: not read yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
-        is_made = True
+        has_tables = True
         if os.path.exists(path):
             try:
                 self._connection = open_store(path, read_only=False)
@@ -102,7 +100,7 @@ class StoreWriter:
             self._partial = self._target.with_name(self._target.name + ".partial")
             _remove_orphan(self._partial)
             try:
-                self._connection, is_made = _new_store(self._partial, report_statements())
+                self._connection, has_tables = _new_store(self._partial, report_statements())
             except (KeyboardInterrupt, RuntimeError) as error:
                 remove_database(self._partial)
                 raise_interrupt(error)
@@ -110,7 +108,7 @@ class StoreWriter:
         try:
             prepare_to_load(self._connection)
             self._connection.execute("BEGIN TRANSACTION")
-            if not is_made:
+            if not has_tables:
                 self._connection.execute(";\n".join([*store_statements(), *report_statements()]))
         except BaseException as error:
             self._undo()
@@ -122,9 +120,7 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo()
 
     def run_of(self, digest: str) -> tuple[int, str] | None:
@@ -158,9 +154,9 @@ class StoreWriter:
             self._execute_at_once(f"SET memory_limit = '{_LOAD_BYTES + _TIMES_A_TEXT * text_bytes}B'", [])
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
-        """Load batches with equal columns into a table; return the number of rows.
+        """Load batches, which all have the same columns, into a table; returns the number of rows.
 
-        Missing columns are NULL. Exceptions of `batches` are passed on unchanged.
+        Missing columns are NULL. An exception raised by `batches` is passed on.
         """
         if table == "run":
             batches = self._noted_runs(run_id, batches)
@@ -169,55 +165,54 @@ class StoreWriter:
             if self._small.full:
                 self._insert_small()
             return taken
-        batches = taken
-        first = next(batches)
+        first = next(taken)
         count = 0
         failure: list[BaseException] = []
 
-        def all_batches() -> Iterator[pa.RecordBatch]:
-            # DuckDB would replace an exception raised here, so it is saved and raised below.
+        def counted() -> Iterator[pa.RecordBatch]:
+            # DuckDB would replace an exception from here: it is kept and raised below.
             nonlocal count
-            batch: pa.RecordBatch | None = first
             try:
-                while batch is not None:
+                for batch in chain([first], taken):
                     count += batch.num_rows
                     yield batch
-                    batch = next(batches, None)
             except BaseException as error:
                 failure.append(error)
                 raise
 
-        reader = pa.RecordBatchReader.from_batches(first.schema, all_batches())
-        names = ", ".join(quote_identifier(name) for name in first.schema.names)
-        self._connection.register("incoming_rows", reader)
-        statement = (
-            f"INSERT INTO {quote_identifier(table)} (run_id, {names}) "  # noqa: S608 - names of our own schemas
-            f"SELECT ?::BIGINT, {names} FROM incoming_rows"
-        )
+        reader = pa.RecordBatchReader.from_batches(first.schema, counted())
         try:
-            self._execute_at_once(statement, [run_id])
+            self._insert_into(quote_identifier(table), reader, run_id)
         except (StoreError, KeyboardInterrupt):
             if failure:
                 raise failure[0] from None
             raise
-        self._connection.unregister("incoming_rows")
         return count
+
+    def _insert_into(
+        self, table: str, rows: pa.RecordBatchReader | pa.RecordBatch | pa.Table, run_id: int | None = None
+    ) -> None:
+        """Insert rows; `run_id`: the value of the column of that name, if the rows don't have it."""
+        names = ", ".join(quote_identifier(name) for name in rows.schema.names)
+        run_column, run_value = ("", "") if run_id is None else ("run_id, ", f"{run_id}::BIGINT, ")
+        self._connection.register("incoming_rows", rows)
+        self._execute_at_once(
+            f"INSERT INTO {table} ({run_column}{names}) SELECT {run_value}{names} FROM incoming_rows",  # noqa: S608 - our own schemas
+            [],
+        )
+        self._connection.unregister("incoming_rows")
 
     def stage(self, table: str, batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> int:
         """Load batches into a new temporary table with these columns (name → SQL type); return the number of rows.
 
         Missing columns are NULL. The table is visible to `run_sql` and `fetch`.
         """
-        self._execute(f"DROP TABLE IF EXISTS temp.{quote_identifier(table)}", [])
-        made = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
-        self._execute(f"CREATE TEMP TABLE {quote_identifier(table)} ({made})", [])
+        name = quote_identifier(table)
+        definitions = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in columns.items())
+        self._execute(f"CREATE OR REPLACE TEMP TABLE {name} ({definitions})", [])
         count = 0
         for batch in batches:
-            self._connection.register("staged_rows", batch)
-            names = ", ".join(quote_identifier(name) for name in batch.schema.names)
-            into = f"INSERT INTO temp.{quote_identifier(table)} ({names})"
-            self._execute(f"{into} SELECT {names} FROM staged_rows", [])  # noqa: S608 - names of our own specs
-            self._connection.unregister("staged_rows")
+            self._insert_into(f"temp.{name}", batch)
             count += batch.num_rows
         return count
 
@@ -245,7 +240,9 @@ class StoreWriter:
         except StoreError as error:
             if self._partial is None:  # the rows are in the write-ahead log, which must stay next to the file
                 shown = printable(str(self._path))
-                message = f"{shown} has all rows, but its log {shown}.wal could not be merged; make room and open it"
+                message = (
+                    f"{shown} has all rows, but its log {shown}.wal could not be merged; free disk space and open it"
+                )
                 raise StoreError(message) from error
             raise
         self._connection.close()
@@ -257,7 +254,7 @@ class StoreWriter:
                 sync(self._target.parent)
             except FileExistsError:
                 shown = printable(str(self._path))
-                raise StoreError(f"{shown} was made by another program meanwhile; ingest again") from None
+                raise StoreError(f"{shown} was created by another program in the meantime; ingest again") from None
             except OSError as error:
                 raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
         self._lock.release()
@@ -286,11 +283,7 @@ class StoreWriter:
         # Without preserved order, DuckDB 1.5 keeps a block in memory per column and insert until the commit.
         self._execute_at_once("SET preserve_insertion_order = true", [])
         for name, rows in stored:
-            names = ", ".join(quote_identifier(column) for column in rows.schema.names)
-            self._connection.register("incoming_rows", rows)
-            into = f"INSERT INTO {quote_identifier(name)} ({names})"
-            self._execute_at_once(f"{into} SELECT {names} FROM incoming_rows", [])  # noqa: S608 - names of our schemas
-            self._connection.unregister("incoming_rows")
+            self._insert_into(quote_identifier(name), rows)
         self._execute_at_once("SET preserve_insertion_order = false", [])
 
     def _fetch(self, statement: str, parameters: list[object] | dict[str, object]) -> list[Any]:
@@ -329,12 +322,12 @@ class StoreWriter:
 def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.DuckDBPyConnection, bool]:
     """Create a store at `path`; return it, and whether it has its tables because a template was copied."""
     check_path(path)
-    blank = blank_store(report_statements)
-    if blank is None:
+    template = empty_store(report_statements)
+    if template is None:
         return create_store(path), False
     try:
         with path.open("xb") as file:
-            file.write(blank)
+            file.write(template)
         return open_own_file(path), True
     except StoreError:
         remove_database(path)
