@@ -6,12 +6,12 @@ import json
 import math
 import struct
 from collections.abc import Sequence as Values
-from dataclasses import dataclass
 
 import msgspec
 
 from traceconv.base.errors import InputError
 from traceconv.formats.perfetto_proto import rows
+from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.sequences import Sequence, Texts
 from traceconv.wire.protobuf import LEN, WireError, fields, signed
 
@@ -23,15 +23,6 @@ _MAX_DEPTH = 64
 #: Field numbers of DebugAnnotation.
 _NAME_IID, _BOOL, _UINT, _INT, _DOUBLE, _STRING, _POINTER, _NESTED, _JSON, _NAME = range(1, 11)
 _DICT, _ARRAY, _TYPE_IID, _PROTO, _TYPE, _STRING_IID = 11, 12, 13, 14, 16, 17
-
-
-@dataclass(slots=True)
-class Notes:
-    """Counts of unknown IIDs, and of annotations that are damaged or nested too deep."""
-
-    unknown: int = 0
-    damaged: int = 0
-    deep: int = 0
 
 
 def quoted(text: str) -> str:
@@ -57,14 +48,14 @@ def _number(bits: int) -> str:
 class Annotations:
     """Turns annotations into JSON. `shared`: characters of interned texts in the args of a window."""
 
-    def __init__(self, texts: Texts, notes: Notes) -> None:
+    def __init__(self, texts: Texts, losses: Losses) -> None:
         self._texts = texts
-        self._notes = notes
+        self._counts = losses.counts
         self.shared = 0
 
     def _numbered(self, known: dict[int, str], iid: int) -> str | None:
         text = known.get(iid)
-        self._notes.unknown += text is None
+        self._counts["unknown text"] += text is None
         self.shared += len(text or "")
         if self.shared > rows.MAX_SHARED:
             raise InputError(f"interned texts that expand to more than {rows.MAX_SHARED >> 20} MiB in a MiB of packets")
@@ -77,7 +68,7 @@ class Annotations:
         elements: list[str] = []
         form = 0
         if depth > _MAX_DEPTH:
-            self._notes.deep += 1
+            self._counts["deep"] += 1
             return "", "null"
         try:
             for field, kind, value, at in fields(data, start, end):
@@ -94,7 +85,7 @@ class Annotations:
                 else:
                     text = self._value_text(data, field, kind, value, at, state, depth) or text
         except WireError:
-            self._notes.damaged += 1
+            self._counts["annotation"] += 1
         if iid:
             numbered = self._numbered(state.texts["annotations"], iid)
             name = f"annotation {iid}" if numbered is None else numbered
@@ -134,7 +125,7 @@ class Annotations:
     def _nested(self, data: bytes, start: int, end: int, depth: int) -> str:
         """JSON text of a NestedValue (legacy)."""
         if depth > _MAX_DEPTH:
-            self._notes.deep += 1
+            self._counts["deep"] += 1
             return "null"
         form, text = 0, "null"
         keys: list[str] = []

@@ -12,14 +12,14 @@ from msgspec import Raw
 
 from traceconv.events.trace import Label, NamedTrack
 from traceconv.formats.perfetto_proto import field_numbers as pb
-from traceconv.formats.perfetto_proto.annotations import Annotations, Member, Notes, double, object_of, quoted
-from traceconv.formats.perfetto_proto.clocks import MONOTONIC, Clocks
+from traceconv.formats.perfetto_proto.annotations import Annotations, Member, double, object_of, quoted
+from traceconv.formats.perfetto_proto.clocks import MONOTONIC
 from traceconv.formats.perfetto_proto.legacy import Legacy, parse_legacy
-from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.formats.perfetto_proto.rows import PH, Rows
-from traceconv.formats.perfetto_proto.sequences import Sequence, Texts, location
-from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME, Descriptors
+from traceconv.formats.perfetto_proto.sequences import Sequence, location
+from traceconv.formats.perfetto_proto.state import TraceState
+from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME
 from traceconv.wire.protobuf import WireError, signed
 
 _END, _COUNTER = 2, 4
@@ -36,17 +36,14 @@ NOWHERE = (None, NamedTrack("async", "0"))
 class TrackEvents:
     """Turns events into rows, one after another."""
 
-    def __init__(self, tracks: Descriptors, clocks: Clocks, texts: Texts, notes: Notes, losses: Losses) -> None:
-        self._tracks = tracks
-        self._clocks = clocks
-        self._texts = texts
-        self._notes = notes
-        self._losses = losses
-        self.annotations = Annotations(texts, notes)
+    def __init__(self, trace: TraceState) -> None:
+        self._trace = trace
+        self._counts = trace.losses.counts
+        self.annotations = Annotations(trace.texts, trace.losses)
 
     def take(self, rows: Rows, data: bytes, start: int, end: int, sequence: Sequence, ns: int | None) -> None:
         """Add the rows of one event. `ns`: the timestamp of its packet."""
-        losses = self._losses.counts
+        losses = self._counts
         try:
             event = Message(data, start, end, _PACKED)
         except WireError:
@@ -70,15 +67,15 @@ class TrackEvents:
     def place(self, sequence: Sequence, track: int) -> tuple[Label, Label | NamedTrack]:
         """Process and thread of an event on a track, or on none (0)."""
         if track:
-            return self._tracks.place(track)[:2]
+            return self._trace.tracks.place(track)[:2]
         return (sequence.pid, sequence.tid) if sequence.tid is not None else NOWHERE
 
     def _name(self, event: Message, sequence: Sequence) -> str | None:
         iid, inline = event.number(pb.NAME_IID), event.texts(pb.NAME)
         if not iid:
-            return self._texts.text(inline[-1]) if inline else None
+            return self._trace.texts.text(inline[-1]) if inline else None
         name = sequence.texts["names"].get(iid)
-        self._notes.unknown += name is None
+        self._counts["unknown text"] += name is None
         return name
 
     def _category(self, event: Message, sequence: Sequence) -> str | None:
@@ -88,10 +85,10 @@ class TrackEvents:
         if not texts and not iids:
             return None
         words = [sequence.texts["categories"].get(iid) for iid in iids]
-        self._notes.unknown += words.count(None)
+        self._counts["unknown text"] += words.count(None)
         if len(words) == 1 and not texts:
             return words[0]
-        return ",".join([word for word in words if word is not None] + [*map(self._texts.text, texts)]) or None
+        return ",".join([word for word in words if word is not None] + [*map(self._trace.texts.text, texts)]) or None
 
     # -- counters --
 
@@ -109,7 +106,7 @@ class TrackEvents:
         bits = event.number(pb.DOUBLE_VALUE)
         if value is None and bits is not None:
             value = double(bits)
-        self._losses.counts["valueless"] += value is None
+        self._counts["valueless"] += value is None
         ns = self._time(sequence, event, ns)
         self._count(rows, sequence, track, value, ns)
         for other, one in self._extra_values(event, sequence):
@@ -117,19 +114,19 @@ class TrackEvents:
         members += _rest(event)
         if members:
             # A counter has no column for them: a marker gets them.
-            place = self._tracks.counter(track)
+            place = self._trace.tracks.counter(track)
             category, at = self._category(event, sequence), NamedTrack("async", str(track))
             rows.add("i", place.name or name, category, place.pid, at, ns, object_of(members))
 
     def _count(self, rows: Rows, sequence: Sequence, track: int, value: int | float | None, ns: int | None) -> None:
         """Add a counter sample."""
-        place = self._tracks.counter(track)
+        place = self._trace.tracks.counter(track)
         text = "null" if value is None else repr(self._sum(sequence, track, value))
         rows.add("C", place.name, None, place.pid, None, ns, f'{{"value":{text}}}', place.id)
 
     def _sum(self, sequence: Sequence, track: int, value: int | float) -> int | float:
         """The value of a counter after a sample."""
-        place = self._tracks.counter(track)
+        place = self._trace.tracks.counter(track)
         value *= place.multiplier
         if place.is_incremental:
             value = sequence.sums[track] = sequence.sums.get(track, 0) + value
@@ -192,7 +189,7 @@ class TrackEvents:
                 flows.append((event.fixed_numbers(number) if number in _FIXED else event.numbers(number), step))
         samples = []
         for other, value in self._extra_values(event, sequence):
-            kind = self._tracks.counter(other).counter_type
+            kind = self._trace.tracks.counter(other).counter_type
             if kind == THREAD_TIME and math.isfinite(value):
                 thread_ns = int(self._sum(sequence, other, value))
             elif kind == THREAD_INSTRUCTIONS:
@@ -207,8 +204,8 @@ class TrackEvents:
             return None
         for span in event.spans(pb.LEGACY)[-1:]:
             with suppress(WireError):
-                return parse_legacy(event.data, *span, self._texts)
-        self._losses.counts["state"] += 1
+                return parse_legacy(event.data, *span, self._trace.texts)
+        self._counts["state"] += 1
         return None
 
     def _time(self, sequence: Sequence, event: Message, ns: int | None) -> int | None:
@@ -220,7 +217,7 @@ class TrackEvents:
             ns = absolute * 1000
         else:
             return ns
-        offset = self._clocks.offset(MONOTONIC, ns)
+        offset = self._trace.clocks.offset(MONOTONIC, ns)
         return ns if offset is None else ns + offset.ns
 
     def _thread_time(self, sequence: Sequence, event: Message) -> int | None:
@@ -240,7 +237,7 @@ class TrackEvents:
 
         members = [("source", self._location(sequence, iid)) for iid in event.values(pb.LOCATION_IID)]
         for place in event.messages(pb.LOCATION):
-            members.append(("source", location(place.text(2), place.text(3), place.number(4), self._texts)))
+            members.append(("source", location(place.text(2), place.text(3), place.number(4), self._trace.texts)))
         for task in event.messages(pb.TASK_EXECUTION):
             members += [("posted_from", self._location(sequence, iid)) for iid in task.values(1)]
         for line in event.messages(pb.LOG_MESSAGE):
@@ -248,7 +245,7 @@ class TrackEvents:
             members += [("log_message", numbered("log", iid)) for iid in line.values(2)]
             members += [("log_priority", str(priority)) for priority in line.values(3)]
         members += [("correlation_id", str(value)) for value in event.values(pb.CORRELATION_ID)]
-        members += [("correlation_id", quoted(self._texts.text(one))) for one in event.texts(pb.CORRELATION_TEXT)]
+        members += [("correlation_id", quoted(self._trace.texts.text(one))) for one in event.texts(pb.CORRELATION_TEXT)]
         members += [("correlation_id", numbered("correlations", iid)) for iid in event.values(pb.CORRELATION_IID)]
         for value in event.values(pb.INSTRUCTIONS):
             members.append(("thread_instruction_count", str(signed(value))))
@@ -259,7 +256,7 @@ class TrackEvents:
 
     def _location(self, sequence: Sequence, iid: int) -> str:
         found = sequence.locations.get(iid)
-        self._notes.unknown += found is None
+        self._counts["unknown text"] += found is None
         return "null" if found is None else found
 
 

@@ -8,6 +8,9 @@ from typing import ClassVar
 
 from traceconv.base.diagnostics import Code
 
+#: Limit of the interned texts of a sequence.
+MAX_TEXT_BYTES = 256 << 20
+
 
 @dataclass(slots=True)
 class Losses:
@@ -21,8 +24,12 @@ class Losses:
         "doubtful": (Code.BAD_CLOCK_SYNC, "events after damage with relative timestamps: they may be too early"),
         "state": (Code.DAMAGED_TEXT, "malformed descriptions of sequences or clocks"),
         "valueless": (Code.BAD_NUMBER, "counter events without a value"),
+        "unknown text": (Code.MISSING_TEXT, "unknown numbers of interned texts"),
+        "not UTF-8": (Code.BAD_BYTES, "texts that are not UTF-8"),
+        "annotation": (Code.DAMAGED_TEXT, "malformed debug annotations"),
+        "deep": (Code.DAMAGED_TEXT, "debug annotations nested too deep: stored as null"),
+        "text limit": (Code.TOO_MUCH_TEXT, f"more than {MAX_TEXT_BYTES >> 20} MiB of interned texts"),
     }
     LOST: ClassVar[frozenset[str]] = frozenset(("damaged", "stateless", "timeless"))
     counts: Counter[str] = field(default_factory=Counter)
     clocks: Counter[int] = field(default_factory=Counter)
-    text_over: int = 0

@@ -21,14 +21,11 @@ from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.limits import FREE_BYTES
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto import field_numbers as pb
-from traceconv.formats.perfetto_proto.annotations import Notes
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
-from traceconv.formats.perfetto_proto.clocks import NAMES, Clocks, parse_snapshot
+from traceconv.formats.perfetto_proto.clocks import NAMES, parse_snapshot
 from traceconv.formats.perfetto_proto.framing import PacketFramer, Window
-from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.own_export import SHIFT, shift_of, undone
-from traceconv.formats.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequences, Texts
-from traceconv.formats.perfetto_proto.tracks import Descriptors
+from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.translate import Table, Translator
 from traceconv.wire.protobuf import LEN, WireError
 
@@ -46,12 +43,7 @@ class PerfettoReader(FileReader):
         if request.path == STDIN:
             raise InputError("a Perfetto trace in protobuf can't be read from standard input; give its path")
         super().__init__(request, is_text=False)
-        self._texts = Texts()
-        self._clocks = Clocks()
-        self._tracks = Descriptors(self._texts)
-        self._sequences = Sequences(self._clocks)
-        self._notes = Notes()
-        self._losses = Losses()
+        self._trace = TraceState()
         self._names: tuple[TrackName, ...] = ()
         self._unread: Counter[int] = Counter()
         self._decompressed_bytes = 0
@@ -63,7 +55,7 @@ class PerfettoReader(FileReader):
     def batches(self) -> Iterator[TraceBatch]:
         """Yield all events, in the order of the file. Raises InputError if the file can't be read."""
         self._describe()
-        translator = Translator(self._tracks, self._clocks, self._sequences, self._texts, self._notes, self._losses)
+        translator = Translator(self._trace)
         for window in self._windows(self._source.chunks()):
             yield from self._events(window, translator, None, 0)
         self._report()
@@ -79,21 +71,21 @@ class PerfettoReader(FileReader):
     def _describe(self) -> None:
         for window in self._windows(self._second_pass().chunks()):
             self._descriptions(window, 0)
-        self._names = self._tracks.names()
+        self._names = self._trace.tracks.names()
         self._decompressed_bytes = 0
-        first = self._clocks.first
-        readings = {} if first is None else {NAMES.get(one.clock, str(one.clock)): one.ns for one in first.readings}
-        about = {"trace_clock": NAMES.get(self._clocks.trace_clock, str(self._clocks.trace_clock)), "clocks": readings}
+        clocks = self._trace.clocks
+        readings = {} if clocks.first is None else {_name(one.clock): one.ns for one in clocks.first.readings}
+        about = {"trace_clock": _name(clocks.trace_clock), "clocks": readings}
         self.keys["perfetto"] = json.dumps(about).encode()
         if self._shift_ns is not None:
             self.keys["traceconv"] = json.dumps({SHIFT: self._shift_ns}).encode()
 
     def _descriptions(self, window: Window, depth: int) -> None:
         takers = {
-            pb.TRACK_DESCRIPTOR: self._tracks.take_track,
-            pb.PROCESS_DESCRIPTOR: self._tracks.take_process,
-            pb.THREAD_DESCRIPTOR: self._tracks.take_thread,
-            pb.PROCESS_TREE: self._tracks.take_process_tree,
+            pb.TRACK_DESCRIPTOR: self._trace.tracks.take_track,
+            pb.PROCESS_DESCRIPTOR: self._trace.tracks.take_process,
+            pb.THREAD_DESCRIPTOR: self._trace.tracks.take_thread,
+            pb.PROCESS_TREE: self._trace.tracks.take_process_tree,
             pb.CLOCK_SNAPSHOT: self._take_clocks,
             pb.CHROME_EVENTS: self._take_shift,
         }
@@ -117,7 +109,7 @@ class PerfettoReader(FileReader):
                 continue  # counted in the second pass
 
     def _take_clocks(self, data: bytes, start: int, end: int) -> None:
-        self._clocks.add(parse_snapshot(data, start, end))
+        self._trace.clocks.add(parse_snapshot(data, start, end))
 
     def _take_shift(self, data: bytes, start: int, end: int) -> None:
         if self._shift_ns is None and end - start <= _MAX_METADATA_BYTES:
@@ -188,14 +180,14 @@ class PerfettoReader(FileReader):
         yield from self._windows(self._decompressed(packed, number, where), byte_offset)
 
     def _decompressed(self, packed: bytes, number: int, where: tuple[int, int] | None) -> Iterator[bytes]:
+        limit = max(FREE_BYTES, self._limits.ratio * max(self._source.size_bytes, len(packed)))
         try:
-            for piece in _zlib_pieces(packed) if number == pb.PACKED else _zstd_blocks(packed):
+            for piece in _zlib_pieces(packed) if number == pb.PACKED else _zstd_pieces(packed):
                 self._decompressed_bytes += len(piece)
-                limit = max(FREE_BYTES, self._limits.ratio * max(self._source.size_bytes, len(packed)))
                 if self._decompressed_bytes > limit:
-                    raise ValueError("decompresses to more than the limit; raise it with --max-ratio")
+                    raise Damaged("decompresses to more than the limit; raise it with --max-ratio", b"")
                 yield piece
-        except ValueError as error:
+        except Damaged as error:
             if where is not None:
                 self._lose_packet(f"a compressed packet ({printable(str(error))})", *where)
 
@@ -209,7 +201,7 @@ class PerfettoReader(FileReader):
             message = "the file ends inside a packet" if cut else "bytes that are not a packet"
             self._lose_packet(message, offset, size, Code.CUT_EVENT if cut else Code.DAMAGED_EVENT)
         if window.damage:
-            self._sequences.doubt()
+            self._trace.sequences.doubt()
         self.found_events = self.found_events or len(window.starts) > 0
         found = window.fields
         kept = np.isin(found.number, list(pb.BOOKKEEPING), invert=True)
@@ -243,7 +235,7 @@ class PerfettoReader(FileReader):
         self._log.add(code, message, source_id=SOURCE_ID, byte_offset=offset, byte_count=size, event_count=1)
 
     def _report(self) -> None:
-        losses, notes = self._losses, self._notes
+        losses = self._trace.losses
         if self._chrome:
             self.keys["chrome"] = json.dumps(self._chrome).encode()
         for number, count in sorted(self._unread.items()):
@@ -261,15 +253,9 @@ class PerfettoReader(FileReader):
             if losses.counts[kind] and kind in losses.LOST:
                 self._accounts["lost track events"].lose(losses.counts[kind])
         for clock, count in sorted(losses.clocks.items()):
-            message = f"no snapshot ties clock {NAMES.get(clock, clock)} to the trace's: its timestamps are unchanged"
+            message = f"no snapshot ties clock {_name(clock)} to the trace's: its timestamps are unchanged"
             self._note(Code.NO_CLOCK_SYNC, message, count)
-        self._note(Code.MISSING_TEXT, "unknown numbers of interned texts", notes.unknown)
-        self._note(Code.BAD_BYTES, "texts that are not UTF-8", self._texts.bad)
-        self._note(Code.DAMAGED_TEXT, "debug annotations that can't be read", notes.damaged)
-        self._note(Code.DAMAGED_TEXT, "debug annotations nested too deep: stored as null", notes.deep)
-        self._note(Code.NO_NAME, "tracks without a descriptor", len(self._tracks.undescribed))
-        message = f"more than {MAX_TEXT_BYTES >> 20} MiB of interned texts"
-        self._note(Code.TOO_MUCH_TEXT, message, losses.text_over)
+        self._note(Code.NO_NAME, "tracks without a descriptor", len(self._trace.tracks.undescribed))
 
     def _note(self, code: Code, message: str, count: int) -> None:
         """Log a finding that is not about one byte range; nothing if the count is 0."""
@@ -277,24 +263,20 @@ class PerfettoReader(FileReader):
             self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
 
 
+def _name(clock: int) -> str:
+    return NAMES.get(clock, str(clock))
+
+
 def _zlib_pieces(packed: bytes) -> Iterator[bytes]:
-    """Decompress zlib data piece by piece. Raises ValueError if it is damaged or truncated."""
     stream = inflater()
-    try:
-        for at in range(0, len(packed), _PIECE):
-            yield from inflated(stream, packed[at : at + _PIECE])
-            if stream.eof:
-                return
-    except Damaged as error:
-        raise ValueError(str(error)) from error
-    raise ValueError("truncated")
+    for at in range(0, len(packed), _PIECE):
+        yield from inflated(stream, packed[at : at + _PIECE])
+    if not stream.eof:
+        raise Damaged("truncated", b"")
 
 
-def _zstd_blocks(packed: bytes) -> Iterator[bytes]:
+def _zstd_pieces(packed: bytes) -> Iterator[bytes]:
     frames = ZstdFrames()
-    try:
-        yield from frames.feed(packed)
-    except Damaged as error:
-        raise ValueError(str(error)) from error
+    yield from frames.feed(packed)
     if frames.is_inside:
-        raise ValueError("truncated")
+        raise Damaged("truncated", b"")

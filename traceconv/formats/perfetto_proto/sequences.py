@@ -8,36 +8,24 @@ from dataclasses import dataclass, field
 from traceconv.events.trace import Label
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import Clocks, SequenceClocks
+from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES, Losses
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.wire.protobuf import LEN, fields
 
-#: Limit of the interned texts of a sequence.
-MAX_TEXT_BYTES = 256 << 20
-
 
 class Texts:
-    """Decode UTF-8, with a cache; count the texts that are invalid."""
+    """Decodes UTF-8; counts the invalid texts."""
 
-    _KEPT = 1 << 16
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
-        self.bad = 0
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
 
     def text(self, value: bytes) -> str:
         """Decode `value`, with U+FFFD for invalid bytes."""
-        found = self._known.get(value)
-        if found is None:
-            try:
-                found = value.decode()
-            except UnicodeDecodeError:
-                self.bad += 1
-                return value.decode("utf-8", "replace")
-            if len(value) < 256:
-                if len(self._known) >= self._KEPT:
-                    self._known.clear()
-                self._known[found.encode()] = found
-        return found
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            self._losses.counts["not UTF-8"] += 1
+            return value.decode("utf-8", "replace")
 
 
 @dataclass(slots=True)

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.formats.perfetto_proto import field_numbers as pb
-from traceconv.formats.perfetto_proto.annotations import Notes
-from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, Clocks, parse_snapshot
+from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snapshot
 from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Window
-from traceconv.formats.perfetto_proto.losses import Losses
+from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
 from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
-from traceconv.formats.perfetto_proto.sequences import MAX_TEXT_BYTES, Sequence, Sequences, Texts
-from traceconv.formats.perfetto_proto.tracks import Descriptors
+from traceconv.formats.perfetto_proto.sequences import Sequence
+from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.wire.protobuf import LEN, Int64, Mask, UInt64, WireError
 
 #: Whether C takes events.
@@ -70,22 +69,10 @@ class Table:
 class Translator:
     """Turns windows into rows, one after another."""
 
-    def __init__(
-        self,
-        tracks: Descriptors,
-        clocks: Clocks,
-        sequences: Sequences,
-        texts: Texts,
-        notes: Notes,
-        losses: Losses,
-    ) -> None:
-        self._tracks = tracks
-        self._clocks = clocks
-        self._sequences = sequences
-        self._texts = texts
-        self._notes = notes
-        self._losses = losses
-        self._events = TrackEvents(tracks, clocks, texts, notes, losses)
+    def __init__(self, trace: TraceState) -> None:
+        self._trace = trace
+        self._counts = trace.losses.counts
+        self._events = TrackEvents(trace)
 
     def open(self, window: Window) -> Table:
         """The packets of a window as columns."""
@@ -132,15 +119,15 @@ class Translator:
         rows = Rows(Rows.most_args_of(len(table.data)))
         places = TrackCodes(partial(self._place_codes, rows)), TrackCodes(partial(self._count_codes, rows))
         for number, packets in _stretches(table, first, last):
-            self._take_stretch(rows, table, self._sequences[number], packets, places)
+            self._take_stretch(rows, table, self._trace.sequences[number], packets, places)
         return rows
 
     def _place_codes(self, rows: Rows, track: int) -> tuple[int, ...]:
-        pid, tid = self._tracks.place(track)[:2]
+        pid, tid = self._trace.tracks.place(track)[:2]
         return rows.pid.code(pid), rows.tid.code(tid)
 
     def _count_codes(self, rows: Rows, track: int) -> tuple[int, ...]:
-        place = self._tracks.counter(track)
+        place = self._trace.tracks.counter(track)
         is_plain = place.multiplier == 1 and not place.is_incremental
         return rows.pid.code(place.pid), rows.name.code(place.name), rows.id.code(place.id), int(is_plain)
 
@@ -156,7 +143,7 @@ class Translator:
         has_event = table.start[packets] >= 0
         if not sequence.is_valid:
             stateless = has_event & ((table.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
-            self._losses.counts["stateless"] += int(stateless.sum())
+            self._counts["stateless"] += int(stateless.sum())
             has_event &= ~stateless
         work = np.empty(len(packets), _PACKET)
         work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], ns
@@ -196,9 +183,9 @@ class Translator:
         while at < len(work):
             before = len(rows)
             at, unknown = native.track_events(table.data, work, at + 1, state, codes, out, rows.most_args)
-            self._notes.unknown += unknown
+            self._counts["unknown text"] += unknown
             if sequence.is_doubtful:
-                self._losses.counts["doubtful"] += len(rows) - before
+                self._counts["doubtful"] += len(rows) - before
             if at < len(work):
                 yield at
 
@@ -211,7 +198,7 @@ class Translator:
         """
         clock, timed = table.clock[packets], table.timed[packets]
         ns = table.time[packets].view(np.int64).copy()
-        default, usual = sequence.default_clock, self._clocks.trace_clock
+        default, usual = sequence.default_clock, self._trace.clocks.trace_clock
         clocks = pa.array(clock).unique().to_pylist() if clock.any() else [0]
         for one in dict.fromkeys(number or default for number in clocks):
             if not one or one == usual:
@@ -223,7 +210,7 @@ class Translator:
             elif one in SEQUENCE_CLOCKS:
                 timed[of] = False
             else:
-                self._losses.clocks[one] += len(of)
+                self._trace.losses.clocks[one] += len(of)
         return ns, timed
 
     # -- state --
@@ -235,7 +222,7 @@ class Translator:
         # In the order of Perfetto's own reader.
         if values.get(pb.DROPPED) and not values.get(pb.FIRST_ON_SEQUENCE):
             sequence.is_valid = False
-            self._losses.counts["dropped"] += 1
+            self._counts["dropped"] += 1
         if int(table.flags[packet]) & pb.FLAG_CLEARED or values.get(pb.CLEARED):
             sequence.clear()
         for wanted in (pb.DEFAULTS, pb.INTERNED, pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR):
@@ -248,15 +235,15 @@ class Translator:
             if what == pb.DEFAULTS:
                 sequence.take_defaults(data, start, end)
             elif what == pb.INTERNED:
-                sequence.take_interned(data, start, end, self._texts)
-                self._losses.text_over += sequence.text_bytes > MAX_TEXT_BYTES
+                sequence.take_interned(data, start, end, self._trace.texts)
+                self._counts["text limit"] += sequence.text_bytes > MAX_TEXT_BYTES
             elif what == pb.CLOCK_SNAPSHOT:
                 sequence.clocks.add(parse_snapshot(data, start, end))
                 sequence.is_doubtful = False
             else:
                 sequence.take_thread(data, start, end)
         except WireError:
-            self._losses.counts["state"] += 1
+            self._counts["state"] += 1
 
 
 def _stretches(table: Table, first: int, last: int) -> Iterator[tuple[int, Int64]]:
