@@ -104,7 +104,7 @@ def test_a_waiting_ingest_says_so_and_can_be_stopped(tmp_path: Path) -> None:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
         )
         assert waiting.stderr is not None
-        assert waiting.stderr.readline().startswith(f"traceconv: waiting for another ingest into {store} to end")
+        assert waiting.stderr.readline().startswith(f"traceconv: waiting for another ingest into {store} to finish")
         waiting.send_signal(signal.SIGINT)
         _, err = waiting.communicate(timeout=PATIENCE)
         assert (waiting.returncode, err) == (130, "traceconv: interrupted\n")

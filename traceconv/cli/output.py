@@ -23,12 +23,12 @@ _LONGEST_LINE = 1 << 20
 
 
 def say(text: str, prefix: str = "traceconv: ") -> None:
-    """One line to the person at the terminal, with nothing that acts on it: stderr is talk, stdout is data."""
-    print(prefix + printable(text, _LONGEST_LINE), file=sys.stderr)  # noqa: T201 - the one place that talks
+    """Print one line to stderr, without control characters."""
+    print(prefix + printable(text, _LONGEST_LINE), file=sys.stderr)  # noqa: T201 - the only output to stderr
 
 
 def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> None:
-    """Writes a table for people; says so when not all rows were drawn."""
+    """Print a formatted table; report on stderr if it is truncated."""
     from traceconv.cli.tables import show
     from traceconv.export.output import open_output
 

@@ -1,4 +1,4 @@
-"""What a terminal shows while an ingest runs: how much is read, how fast, and how long it still takes."""
+"""The progress line of an ingest: bytes read, rate and remaining time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from traceconv.pipeline.result import Observer
 
-#: How often the numbers of the line are made anew.
+#: Update interval of the line.
 _SECONDS_BETWEEN = 0.1
 _MEGA = 1e6
 
 
 @contextmanager
 def ingest_progress() -> Iterator[Observer | None]:
-    """A progress line on a terminal; None where stderr is none."""
+    """Show a progress line if stderr is a terminal; otherwise yield None."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -42,10 +42,10 @@ def ingest_progress() -> Iterator[Observer | None]:
 
 
 class IngestProgress:
-    """Tells a rich progress line how an ingest goes on.
+    """Updates a rich progress line during an ingest.
 
-    Of a file that is read first and stored then, each counts for half; what is stored is measured by the events that
-    were read, since rows are about as many.
+    If a file is read completely before it is stored, each phase counts for half. Progress of storing is the ratio of
+    rows to events, because their numbers are similar.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -60,12 +60,12 @@ class IngestProgress:
         self._size = self._read = self._run_events = self._rows = 0
 
     def plan(self, run_count: int, total_bytes: int) -> None:
-        """So many runs are to be read, of so many bytes together."""
+        """Set the number of runs and their total size."""
         self._runs, self._total = run_count, total_bytes
         self._show(at_once=True)
 
     def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
-        """A run of so many bytes begins to be read, or once more from its beginning."""
+        """Start or restart reading a run of `total_bytes`."""
         self._label, self._phase, self._passes = printable(label, 60), "reading", passes
         self._all_read -= self._read
         self._events -= self._run_events
@@ -73,28 +73,28 @@ class IngestProgress:
         self._show(at_once=self._runs == 1)
 
     def advance(self, byte_count: int) -> None:
-        """So many more bytes were read."""
+        """Add bytes read since the last call."""
         self._read += byte_count
         self._all_read += byte_count
         self._show()
 
     def counted(self, event_count: int) -> None:
-        """So many more events were read."""
+        """Add events read since the last call."""
         self._run_events += event_count
         self._events += event_count
 
     def storing(self) -> None:
-        """All events of the run are read; now its rows are made and stored."""
+        """Switch to storing: all events of the run are read."""
         self._phase = "storing"
         self._show(at_once=self._runs == 1)
 
     def stored(self, row_count: int) -> None:
-        """So many more rows of the run are on their way into the store."""
+        """Add rows stored since the last call."""
         self._rows += row_count
         self._show()
 
     def done(self) -> None:
-        """The run is stored, or was found not to be usable."""
+        """End the run, stored or not."""
         self._run += 1
         self._before += self._size
         self._size = self._read = self._run_events = self._rows = 0
@@ -112,7 +112,7 @@ class IngestProgress:
         seconds = now - self._begun
         rate = f", {self._events / seconds:,.0f} events/s" if self._events and seconds > 0.2 else ""
         place = f"{min(self._run + 1, self._runs):,}/{self._runs:,} " if self._runs > 1 else ""
-        # Standard input has no size: how much is left is not known.
+        # The size of standard input is unknown.
         of = f"/{self._total / _MEGA:,.1f}" if self._total else ""
         self._progress.update(
             self._task,

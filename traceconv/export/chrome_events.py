@@ -67,7 +67,7 @@ class Events:
 
 
 def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
-    """Tasks, calls and ranges: complete events; begin events without an end where the duration is not known."""
+    """Tasks, calls and ranges: complete events, or begin events without an end if the duration is unknown."""
     facts = look_at(connection, source, table(name))
     joins = _join_thread(connection, name, "track_id", "id")
     op = {"task": "described", "api": "named", "range": None}[name]
@@ -164,7 +164,7 @@ def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) ->
 def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
     """Counters: the number is in args under the name of its series, or `value`.
 
-    A whole number stands as it is; `value` beside args when the table's value is another than that number.
+    An integer is written unchanged; the event has a key `value` if the table's value differs from it.
     """
     differs = "s.value_int IS NOT NULL AND s.value IS DISTINCT FROM s.value_int::DOUBLE"
     event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
@@ -228,11 +228,11 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
 
 
 def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
-    """SELECT of the text of each flow of the temporary table `export_flow`, a start and a finish, as they lie there.
+    """Return the SELECT of the start and finish events of each flow of the temporary table `export_flow`, in its order.
 
-    Its columns start_tid and finish_tid are the threads of its ends; NULL, where the event is not known, is the thread
-    for such, and the second column says so. A flow without a known end has no finish. Viewers lose arrows that lead
-    back in time: such a flow (`reversed`) starts where it ends, and its args say so.
+    Its columns start_tid and finish_tid are the threads of its ends; NULL, for an unknown event, selects the thread of
+    unbound flows, as the second column shows. A flow without an end has no finish. Viewers drop flows that lead back
+    in time: such a flow (`reversed`) starts at its end, which its args note.
     """
     facts = look_at(connection, source, table("flow"))
     heads = make_lookup(

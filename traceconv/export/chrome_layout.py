@@ -71,7 +71,7 @@ class Layout:
 def make_layout(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> Layout:
     """The layout of a run. `sources` are FROM clauses of the rows to show, by table.
 
-    Its last thread (`flow`) is for flows whose ends are not known.
+    Its last thread (`flow`) is for flows with unknown ends.
     """
     tables = {name: _rows(connection, name, run_id) for name in ("run", "device", "process", "track")}
     tracks = {row["track_id"]: row for row in tables["track"]}
@@ -189,9 +189,9 @@ def _whole(value: object) -> int | None:
 
 
 def metadata_events(layout: Layout, *, unbound: bool) -> Iterator[str]:
-    """The M events that name and sort processes and threads; their args also say what a thread holds.
+    """The M events that name and sort processes and threads; their args also describe the thread's track.
 
-    With `unbound` those for flows whose ends are not known, without it all others.
+    With `unbound` those of flows with unknown ends, otherwise all others.
     """
     for process in layout.processes:
         if (process.layer == "unbound") is not unbound:

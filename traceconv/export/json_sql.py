@@ -16,7 +16,7 @@ import duckdb
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import Column, TableSchema
 
-#: Beyond this a double, and so most JSON parsers, can't hold every whole number: such a number is a string.
+#: Larger integers are not exact in a double, which most JSON parsers use: they are written as strings.
 EXACT_LIMIT = 2**53
 
 #: A character that JSON escapes.
@@ -142,7 +142,7 @@ def _value(column: Column, expression: str, facts: Facts) -> tuple[str, str, str
 
 
 def integer(expression: str) -> str:
-    """A whole number; a string of its digits beyond ±2^53."""
+    """SQL of an integer as JSON; a string of its digits beyond ±2^53."""
     return (
         f"CASE WHEN {expression} BETWEEN -{EXACT_LIMIT} AND {EXACT_LIMIT} THEN ({expression})::VARCHAR "
         f"""ELSE '"' || ({expression})::VARCHAR || '"' END"""
@@ -171,7 +171,7 @@ def embedded(expression: str) -> str:
 
 
 def microseconds(nanoseconds: str, *, wide: bool) -> str:
-    """Whole nanoseconds as microseconds with three decimals, in decimal arithmetic: exact.
+    """SQL of integer nanoseconds as microseconds with three decimals, in exact decimal arithmetic.
 
     `wide` is for values of 10^15 ns (11 days) and more, which need more than 64 bits on the way.
     """

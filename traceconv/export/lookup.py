@@ -13,7 +13,7 @@ _MAX_SPARSENESS = 8
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Values by a whole number, from `first` on, in a variable of the connection."""
+    """Values by integer key, from `first`, in a variable of the connection."""
 
     variable: str
     first: int

@@ -186,7 +186,7 @@ def _head(title: str, height: int) -> str:
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
-    """Axes of the map, gaps, segments, and what is written beside them."""
+    """Axes of the map, gaps and segments with their labels."""
     title = "device" if panel.device_id is None else f"device {panel.device_id}"
     yield label(_LEFT, panel.top - 100, title, "h")
     yield rect(_LEFT, panel.top, _PLOT_WIDTH, panel.height, "f")

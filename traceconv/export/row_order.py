@@ -48,17 +48,16 @@ def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | No
 def slice_order(
     start_ns: pa.ChunkedArray, dur_ns: pa.ChunkedArray, depth: pa.ChunkedArray, ids: pa.ChunkedArray
 ) -> NDArray[np.intp] | None:
-    """Places of slices in the order in which a trace wants them; None when they lie so.
+    """Return the indices of slices in the order that a trace needs; None if they are sorted.
 
-    What begins earlier first; of what begins together the longest first, an end that is not known being later than
-    all, and of what is as long the outermost.
+    Slices are sorted by start, then by descending duration (an unknown one is the longest), then by depth.
     """
     lengths = dur_ns.fill_null(2**63 - 1).to_numpy()
     return order_of([start_ns.to_numpy(), -lengths, depth.fill_null(0).to_numpy(), ids.to_numpy()])
 
 
 def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
-    """So many slices of `source`, a FROM clause, are some tens of MB; their args are looked at in a few."""
+    """Estimate the number of slices of `source`, a FROM clause, that take some tens of MB, from a few args."""
     [(size_bytes,)] = connection.execute(
         f"SELECT avg(strlen(args))::BIGINT FROM (SELECT args FROM {source} LIMIT {_SAMPLE_ROWS})"
     ).fetchall()

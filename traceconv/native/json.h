@@ -299,8 +299,7 @@ INLINE Outcome walk_object(Text *place, Text end, int lines, Text (*past)(void *
     }
 }
 
-/* A whole number as it is spelled by those who print it, of up to 18 digits: no zeros before it, no sign but a minus.
-   0 for anything else. */
+/* Parse an integer in canonical form, of up to 18 digits: no leading zeros, no plus sign. Returns 0 for anything else. */
 static inline int parse_int64(Text at, Text end, int64_t *number)
 {
     int negative = at < end && *at == '-';

@@ -205,7 +205,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
     if (!room_for_one(&track->open, depth, &track->room, sizeof(Open), 2))
         return 0;
     if (span->kind == UNFINISHED)
-        overlap = 0; /* whether it reaches over what it began in is not known */
+        overlap = 0; /* unknown whether it ends after its parent */
     Open *parent = depth > 0 ? &track->open[depth - 1] : NULL;
     if (parent != NULL && span->kind != UNFINISHED && span->dur_ns > 0)
         parent->child_ns = parent->child_ns > UINT64_MAX - (uint64_t)span->dur_ns ? UINT64_MAX

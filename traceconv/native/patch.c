@@ -25,9 +25,9 @@ typedef struct {
 static const char *const words[] = {
     "NaN", "nan", "NAN", "Infinity", "infinity", "inf", "Inf", "INF", "N/A", "None", "True", "False", "undefined",
 };
-/* What such a word or number begins with, unless it is a number that ends in its point. */
+/* First characters of such words and numbers, except of numbers that end in a point. */
 static const char firsts[] = "+-.0NnIiTFu";
-/* So many words may have a sign. */
+/* SIGNED_WORDS: the first words, which may have a sign. */
 enum { WORDS = sizeof words / sizeof *words, SIGNED_WORDS = 8 };
 
 static int is_space(uint8_t byte)

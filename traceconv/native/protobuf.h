@@ -16,7 +16,7 @@ typedef struct {
     const uint8_t *at;
 } Field;
 
-/* The number that begins at `at`; gives where it ends, NULL where it is cut off or has more than ten bytes. */
+/* Parse the varint at `at`; return its end, or NULL if it is truncated or has more than ten bytes. */
 static inline const uint8_t *past_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)
 {
     *value = 0;

@@ -14,7 +14,7 @@
 enum { MOST_MEMBERS = 64 };
 
 typedef struct {
-    int64_t whole; /* the value where it is a plain whole number, 0 for others */
+    int64_t whole; /* the value if it is an integer, otherwise 0 */
     int32_t object, key, is_whole, start, stop;
 } Member;
 

@@ -1,7 +1,7 @@
-/* Texts of numbers → whole nanoseconds, exactly: digits are counted, nothing is rounded.
+/* Texts of numbers → integer nanoseconds, exactly, without rounding.
 
-   What it takes are plain numbers, quoted or not, that are no finer than a nanosecond; of anything else among them it
-   says None, and the texts are read by slower ways. */
+   It supports plain numbers, quoted or not, that are not finer than a nanosecond. If there is anything else among
+   them, it returns None, and the texts are parsed in Python. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -17,7 +17,7 @@ _ELEMENT_BYTES = {
 
 
 def size_collectives(target: RunSql) -> None:
-    """Fills task.size_bytes of collectives from their args; a type that is not known leaves it NULL."""
+    """Set task.size_bytes of collectives from their args; NULL for unknown types."""
     types = ", ".join(f"('{name}', {size})" for size, names in _ELEMENT_BYTES.items() for name in names)
     for count, kind in _KEYS:
         target.run_sql(

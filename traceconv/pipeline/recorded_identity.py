@@ -13,11 +13,11 @@ _RANK = re.compile(r"rank[ _:=-]*([0-9]{1,9})", re.IGNORECASE)
 def host_and_rank(
     target: RunSql, program: object, process_names: Collection[str | None]
 ) -> tuple[str | None, int | None]:
-    """(host, rank) of a run of the transaction; None where its rows don't say it, or say more than one.
+    """Return (host, rank) of a run from its rows; None if they have none or several.
 
-    program        what wrote the trace, as in run.writer. DFTracer says the host in metadata (`HH`), and of old in
-                   the args of every call
-    process_names  of its processes: any program may call its one process by its rank
+    program        writer of the trace, as in run.writer. DFTracer has the host in metadata (`HH`), and older versions
+                   in the args of every call
+    process_names  names of its processes: a single process may be named by its rank
     """
     rank = None
     (name,) = process_names if len(process_names) == 1 else (None,)

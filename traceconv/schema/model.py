@@ -158,9 +158,9 @@ def _parse_field(entry: object, where: str, documented: bool) -> Field:
         _check_unit(entry, where)
     null = entry.get("null")
     if kind == "str":
-        null = 0  # a hash of 0 is no string, in every record
+        null = 0  # a hash of 0 means no string, in every record
     if null is not None and (type(null) is not int or not 0 <= null < 1 << 64):
-        raise SchemaError(f"{where}: null must be a whole number")
+        raise SchemaError(f"{where}: null must be an unsigned 64-bit integer")
     values = entry.get("values")
     if values is not None:
         if not isinstance(values, Mapping) or len(values) > 256:

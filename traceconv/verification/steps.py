@@ -37,7 +37,7 @@ class StepTimes:
     """Times of one step on one device, ns.
 
     stage            from the first start to the last end, without what it waited to receive
-    preparing        from the host's begin of the step to the first task; None when that is not known
+    preparing        from the host's start of the step to the first task; None if unknown
     bubble           waiting to receive
     stage_us         the vendor's doubles of both
     slack_ns         by how much sums may differ, where durations that are finer than a nanosecond were rounded

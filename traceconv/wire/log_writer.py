@@ -80,7 +80,7 @@ class CaptureWriter:
             raise _refused(folder, error) from error
 
     def add_device(self, device_id: int, clock_hz: int) -> None:
-        """A device that was not known when the writer was made: its folder, and the frequency of its counter."""
+        """Add a device after construction: create its folder and set its clock frequency."""
         if device_id in self._device_clock_hz:
             return
         folder = self.folder / f"device_{device_id}" / "data"

@@ -19,8 +19,8 @@ from traceconv.formats.npulog.discover import LogFile
 from traceconv.wire.frames import Block, Damage, FrameDecoder, chained_records, read_block
 
 _CHUNK_BYTES = 2 << 20
-#: So many bytes of records a jump of the sequence numbers may stand for; or so many times what the stream's files
-#: hold. Beyond that the number is wrong rather than the records lost.
+#: Maximum bytes of records missing at a gap in sequence numbers, absolute and relative to the size of the stream's
+#: files. A larger gap is a wrong sequence number rather than lost records.
 _PLAUSIBLE_BYTES = 1 << 30
 _PLAUSIBLE_FACTOR = 16
 
@@ -87,12 +87,12 @@ def part_of(block: Block, first: int, end: int) -> Block:
 
 
 def plausible(record_count: int, record_size: int, file_bytes: int) -> bool:
-    """Whether so many records may be missing of a stream whose files have so many bytes."""
+    """Whether `record_count` records can be missing in a stream with files of `file_bytes`."""
     return record_count * max(1, record_size) <= max(_PLAUSIBLE_BYTES, _PLAUSIBLE_FACTOR * file_bytes)
 
 
 class StreamFile(Protocol):
-    """A file of a stream, with a decoder for any order of its own. `tag`: of the stream's records; None: not known."""
+    """A file of a stream, with its decoder. `tag`: tag of the stream's records; None: unknown."""
 
     @property
     def file(self) -> LogFile: ...

@@ -61,9 +61,9 @@ class VendorFolder:
 
 
 def find_vendor_folders(path: Path, kind_of: Callable[[str], str | None]) -> list[VendorFolder]:
-    """The recordings at or below a folder, by name; none when `path` is no folder.
+    """The recordings at or below a folder, by name; none if `path` is not a folder.
 
-    `kind_of`: what a CSV file's rows become by its name, `nothing` for sums; None for a name that is not known.
+    `kind_of`: the kind of a CSV file's rows by its name, `nothing` for sums; None for an unknown name.
     """
     return list(_search(path, kind_of, MAX_DEPTH, [MAX_FOLDERS])) if os.path.isdir(path) else []
 
@@ -126,7 +126,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     else:
         timelines = parts
     older = _of_older_exports((*timelines, *tables))
-    left += [(file, "there is a newer export of the same recording beside it") for file in sorted(older)]
+    left += [(file, "there is a newer export of the same recording in the folder") for file in sorted(older)]
     read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     known = {*timelines, *tables, *facts, *(file for file, _ in left)}

@@ -90,7 +90,7 @@ def ensure_clock(
 
 
 class TaskPass:
-    """task records of one device → task; flows from launches, and task ids for the counters, are put aside."""
+    """task records of one device → task; collects flows from launches, and task IDs for the counters."""
 
     def __init__(self, context: RunContext, device_id: int) -> None:
         schema = record("task")
@@ -142,7 +142,7 @@ class TaskPass:
         report_unknown(context, "task", {"task_type": self._types})
 
     def _batch(self, starts: RecordArray, ids: Int64, ends: RecordArray | None) -> pa.RecordBatch:
-        """Rows of started tasks, in the order of their start; `ends` None: their ends are not known."""
+        """Rows of started tasks, by start; `ends` None: their ends are unknown."""
         context, schema = self._context, self._schema
         start_ns, valid = context.times(self._device_id, starts)
         end_ns = start_ns
@@ -222,7 +222,7 @@ class TaskPass:
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(names, pa.string()))
 
     def _op_names(self, op_index: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """The name hash of each op; 0 where the op is not known."""
+        """The name hash of each op; 0 if the op is unknown."""
         known, hashes = self._context.op_indices, self._context.op_name_hashes
         if not len(known):
             return np.zeros(len(op_index), np.uint64)
@@ -230,7 +230,7 @@ class TaskPass:
         return np.where(known[place] == op_index, hashes[place], np.uint64(0))
 
     def _launched(self, starts: RecordArray, ids: Int64, start_ns: Int64) -> Nullable:
-        """When each task was submitted; the arrow from its launch is put aside."""
+        """The submit time of each task; collects the flows from the launches."""
         found, launch = self._context.launches.look_up(starts["correlation_id"])
         found &= starts["correlation_id"] != 0
         flows = np.empty(int(np.count_nonzero(found)), FLOW_DTYPE)

@@ -1,4 +1,4 @@
-"""Ingest of a vendor's output folder: its timeline, and the CSV files beside it, which complete its rows: one run."""
+"""Ingest a vendor's output folder as one run: its timeline, and the CSV files that complete its rows."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ WITH change AS (
   SELECT k.device_id, k.pool, k.ns, max(h.total_bytes) - any_value(k.bytes) AS rest, max(h.reserved_bytes) AS reserved
   FROM temp.vendor_held AS h
   JOIN known AS k ON k.device_id IS NOT DISTINCT FROM h.device_id AND k.pool IS NOT DISTINCT FROM h.pool AND k.ns = h.ns
-  -- Where something is freed in the same moment, the order is not known.
+  -- If a block is freed at the same time, the order is unknown.
   WHERE k.frees = 0
   GROUP BY k.device_id, k.pool, k.ns
 )
