@@ -1,10 +1,10 @@
-"""Finds output folders of msprof and torch_npu below a path, and what in each of them is to be read.
+"""Find output folders of msprof and torch_npu below a path, and the files to read in each of them.
 
-*_ascend_pt/ASCEND_PROFILER_OUTPUT/      torch_npu: trace_view.json and CSV files; PROF_* beside it is the same
-                                         recording once more, and is left alone
-PROF_*/mindstudio_profiler_output/       msprof: msprof_*.json and CSV files, their names end in the time of export
-PROF_*/device_*/{timeline,summary}/      msprof of old: names end in device, model and iteration
-any folder with such files in it
+*_ascend_pt/ASCEND_PROFILER_OUTPUT/      torch_npu: trace_view.json and CSV files; PROF_* next to it is the same
+                                         recording and is skipped
+PROF_*/mindstudio_profiler_output/       msprof: msprof_*.json and CSV files; names end with the time of export
+PROF_*/device_*/{timeline,summary}/      legacy msprof: names end with device, model and iteration
+any folder with such files
 """
 
 from __future__ import annotations
