@@ -243,7 +243,7 @@ def test_other_databases_are_refused_with_an_error(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE rocpd_string (id INT)")
     db.close()
-    with pytest.raises(InputError, match="a rocpd database: use rocprofv3's JSON"):
+    with pytest.raises(InputError, match="a rocpd database; use rocprofv3"):
         ingest([path], tmp_path / "trace.duckdb")
     path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     with pytest.raises(InputError, match="as SQLite"):

@@ -149,7 +149,7 @@ def test_pipes_and_sockets_are_not_opened() -> None:
 BAD = {
     "empty": (b"", "is empty"),
     "zeros": (bytes(100), "is empty"),
-    "text": (b"killed by signal 9\n", "does not begin as a trace does"),
+    "text": (b"killed by signal 9\n", "does not begin like a trace"),
     "cut": (b'{"traceEvents": [{"ph": "X", "na', "contains no usable events"),
     "packed": (b"\x1f\x8b\x08\x00", "can't be decompressed"),
 }
@@ -207,7 +207,7 @@ def test_where_nothing_can_be_used_each_reason_is_said(tmp_path: Path, capfd: py
 def test_a_folder_without_traces_is_one_line(tmp_path: Path) -> None:
     top = tmp_path / "t"
     top.mkdir()
-    with pytest.raises(InputError, match="the folder is empty"):
+    with pytest.raises(InputError, match="is empty; specify"):
         ingest([top], tmp_path / "s.duckdb")
     (top / "notes.txt").write_text("x")
     with pytest.raises(InputError, match=r"no capture and no trace found in 1 files, such as notes\.txt"):
@@ -471,7 +471,7 @@ def test_too_many_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     for number in range(5):
         write_trace(tmp_path / f"t/rank{number}.json", seed=number)
     monkeypatch.setattr(find_traces, "MAX_FILES", 3)
-    with pytest.raises(InputError, match="holds more than 3 files"):
+    with pytest.raises(InputError, match="contains more than 3 files"):
         ingest([tmp_path / "t"], tmp_path / "s.duckdb")
 
 

@@ -224,7 +224,7 @@ def test_a_cut_off_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["nothing"], 1, "there is no such file or folder"),
+        (["nothing"], 1, "does not exist"),
         (["PROF_1", "--type", "tsk"], 2, "unknown record type 'tsk'. Did you mean 'task'?"),
         (["PROF_1", "--limit", "-1"], 2, "'--limit'"),
         ([], 2, ""),

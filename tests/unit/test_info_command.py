@@ -194,7 +194,7 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
     [
         ("nothing", "does not exist"),
         ("text.txt", "is not a raw log or a known trace format"),
-        ("empty", "the folder is empty"),
+        ("empty", "is empty; specify"),
         ("false.duckdb", "can't open"),
     ],
 )

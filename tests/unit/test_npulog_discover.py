@@ -105,7 +105,7 @@ def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(discover, "MAX_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
-    with pytest.raises(InputError, match="holds more than 3 folders; name one nearer"):
+    with pytest.raises(InputError, match="contains more than 3 folders; specify one"):
         find_captures([tmp_path])
 
 
@@ -174,16 +174,16 @@ def test_names_that_no_text_encoding_can_say(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "nothing": "there is no such file or folder",
-    "empty": "the folder is empty; name a capture",
+    "nothing": "does not exist",
+    "empty": "empty is empty; specify a capture",
     "other": "no capture found \\(looked for host/data/\\*.bin",
     "bare": "no capture found",
-    "empty.bin": "the file is empty",
-    "zeros.bin": "is no log of the NPU runtime",
-    "text.txt": "is no log of the NPU runtime",
-    "text.txt/x": "there is no such file or folder",
-    "pipe": "is neither a file nor a folder; a trace may come by standard input",
-    "loop": "can't be read: Too many levels of symbolic links",
+    "empty.bin": "is empty",
+    "zeros.bin": "is not a raw log",
+    "text.txt": "is not a raw log",
+    "text.txt/x": "does not exist",
+    "pipe": "is neither a file nor a folder; pipe a trace through standard input",
+    "loop": "loop: Too many levels of symbolic links",
 }
 
 
@@ -217,7 +217,7 @@ def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(path)
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
-    with pytest.raises(InputError, match="locked: can't be read: Permission denied"):
+    with pytest.raises(InputError, match=r"can't read .*locked: Permission denied"):
         find_captures([tmp_path / "locked"])
     (capture,) = find_captures([tmp_path])
     assert capture.path == folder

@@ -1,7 +1,7 @@
-"""Trace files in a folder: found by their first bytes, at any depth, and what else lies there is told apart.
+"""Find trace files below a folder by their first bytes.
 
-Hidden files and folders are left out, and so is what belongs to recordings that are read as a whole. A link is
-followed once: what was seen under another name is not looked at again.
+Hidden files and folders are skipped, and so are those of recordings that are read as one. Links are followed; each file
+and folder is read once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.registry import SURE, TRACE_NAME, best_match
 from traceconv.formats.unsupported import what_it_is
 
-#: How deep below a named folder files are looked for, and how many folders and files are looked at in all.
+#: How deep below a given folder files are searched, and how many folders and files at most.
 MAX_DEPTH = 8
 MAX_FOLDERS = 50_000
 MAX_FILES = 200_000
@@ -32,7 +32,7 @@ _DIGITS = frozenset("0123456789")
 
 @dataclass(frozen=True, slots=True)
 class FoundTrace:
-    """A file that may be a trace. `sure`: it is one by its first bytes; else only reading it shows whether it is."""
+    """A file that may be a trace. `sure`: it is one by its first bytes; otherwise it must be read to tell."""
 
     path: Path
     reader: str
@@ -41,11 +41,11 @@ class FoundTrace:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What lies in a folder.
+    """The content of a folder.
 
-    traces    in the order of their names, numbers in names by value
-    unusable  (file or folder, why): traces by their names that can't be read, folders that can't be listed
-    others    (file, why it is not read): files that are no traces
+    traces    sorted by name, with numbers in names by value
+    unusable  (file or folder, why): files named like traces that can't be read, folders that can't be listed
+    others    (file, why it is not ingested)
     """
 
     traces: tuple[FoundTrace, ...]
@@ -54,7 +54,7 @@ class Found:
 
 
 def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
-    """The place of a path among others: by its names, numbers in them by value, so that rank10 follows rank9."""
+    """The sort key of a path: by its names, with numbers in them by value, so that rank10 follows rank9."""
     return tuple(
         tuple(
             (1, int(part[:19]), part) if part[0] in _DIGITS else (0, 0, part) for part in _NUMBERS.split(name) if part
@@ -66,11 +66,11 @@ def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
 def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = None, *, has_items: bool = False) -> Found:
     """The trace files below `top`.
 
-    own     whether a folder belongs to a recording that is read as a whole: nothing below it counts
-    wanted  the reader for all of them: files that it knows, or that are called like traces
-    has_items  rules say where a document of JSON has items: such documents count
+    own        whether a folder belongs to a recording that is read as one; it is skipped
+    wanted     the reader for all of them: files that it recognises, or that are named like traces
+    has_items  a rule file describes the items of JSON documents, which are included
 
-    Raises InputError when `top` can't be listed, or holds too much.
+    Raises InputError if `top` can't be listed or contains too many files.
     """
     traces: list[FoundTrace] = []
     unusable: list[tuple[Path, str]] = []
@@ -91,7 +91,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             if (best.name == wanted and confidence) or called_trace:
                 traces.append(FoundTrace(path, wanted, best.name == wanted and confidence >= SURE))
             else:
-                others.append((path, f"is not for the reader {wanted}"))
+                others.append((path, f"is not a file for the reader {wanted}"))
         elif has_items and confidence < SURE and called_trace and may_have_items(head):
             traces.append(FoundTrace(path, JSON_ITEMS.name, False))
         elif other is not None:
@@ -101,7 +101,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
         elif confidence:
             traces.append(FoundTrace(path, best.name, confidence >= SURE))
         elif called_trace:
-            what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin as a trace does"
+            what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin like a trace"
             unusable.append((path, f"{printable(str(path))} {what}"))
         else:
             others.append((path, "is not a trace"))
@@ -109,7 +109,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
 
 
 def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str | None]]:
-    """(plain file, None), in the order of their names, and (folder, why it can't be listed)."""
+    """(regular file, None), sorted by name, and (folder, why it can't be listed)."""
     seen: set[tuple[int, int]] = set()
     folders = files = 0
     todo: list[tuple[Path, int]] = [(top, 0)]
@@ -118,7 +118,7 @@ def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str |
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
-            continue  # a link to nothing, or gone since it was listed
+            continue  # a dangling link, or deleted since it was listed
         except OSError as error:
             if error.errno != errno.ELOOP:
                 yield path, f"can't read {printable(str(path))}: {error.strerror or error}"
@@ -131,14 +131,16 @@ def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str |
             if stat.S_ISREG(status.st_mode):
                 files += 1
                 if files > MAX_FILES:
-                    raise InputError(f"{printable(str(top))}: holds more than {MAX_FILES} files; name a folder in it")
+                    raise InputError(
+                        f"{printable(str(top))} contains more than {MAX_FILES} files; specify a folder in it"
+                    )
                 yield path, None
             continue
         if own(path) or depth > MAX_DEPTH:
             continue
         folders += 1
         if folders > MAX_FOLDERS:
-            raise InputError(f"{printable(str(top))}: holds more than {MAX_FOLDERS} folders; name one in it")
+            raise InputError(f"{printable(str(top))} contains more than {MAX_FOLDERS} folders; specify one of them")
         try:
             with os.scandir(path) as entries:
                 names = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]

@@ -34,6 +34,8 @@ class FileReader:
         self.blocks: list[tuple[int, int, int | None, int | None]] = []
         self.found_events = False
         self.keys: dict[str, bytes] = {}
+        #: Names of tracks, for the next batch.
+        self._track_names: list[TrackName] = []
 
     def options(self) -> str | None:
         """The metadata of the file as one JSON object; None if it has none."""
@@ -46,9 +48,9 @@ class FileReader:
         byte_count: int | None,
         *,
         segments: tuple[Segment, ...] = (),
-        names: tuple[TrackName, ...] = (),
     ) -> TraceBatch:
         """The next batch, from a byte range of the text; noted as a block."""
+        names, self._track_names = tuple(self._track_names), []
         batch = TraceBatch(self._ordinal, byte_offset, byte_count, columns, segments, names)
         self._note_block(batch)
         self._ordinal += columns.count

@@ -1,4 +1,4 @@
-"""Finds captures in the paths that a user names: folders of logs, folders that hold such folders, single files."""
+"""Find captures in the given paths: capture folders, folders that contain some, and single log files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
@@ -15,9 +15,9 @@ from traceconv.formats.npulog.manifest import Manifest, ManifestProblem, read_ma
 from traceconv.wire.frames import BLOCK_MAGIC, FILE_MAGIC
 from traceconv.wire.log_writer import MANIFEST
 
-#: How deep below a named folder captures are looked for.
+#: How deep below a given folder captures are searched.
 MAX_DEPTH = 8
-#: How many folders are looked at below a named folder, so that a slip such as `/` ends with a sentence.
+#: How many folders are searched below a given folder, so that a mistake such as `/` ends with an error.
 MAX_FOLDERS = 50_000
 
 _SNIFF_BYTES = 2 << 20  # a full block and more: a file whose header is lost still shows the start of a block
@@ -32,9 +32,9 @@ class LogFile:
     """One log file of a capture.
 
     relative_path  inside the capture, with '/'
-    record         record type by the file's name: a hint only, the blocks say what they hold
+    record         record type by the file's name: a hint only; the blocks contain their type
     device_id      device by the folder's name; None for the host's files
-    slice_index    number of the slice by the file's name; 0 when it has none
+    slice_index    number of the slice by the file's name; 0 if it has none
     """
 
     path: Path
@@ -47,13 +47,13 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class CaptureFolder:
-    """A capture: its files by (device, host first; record; slice), and what its manifest says of them.
+    """A capture: its files by (device, host first; record; slice), and its manifest.
 
-    manifest          None when there is none that can be used
-    manifest_problem  why: begins with missing, unreadable or invalid; None when the manifest is sound,
-                      and for a single file that lies outside of a capture
-    missing           paths that the manifest names and that are not there
-    unreadable        folders of the capture that could not be listed
+    manifest          None if it can't be used
+    manifest_problem  why: begins with missing, unreadable or invalid; None if the manifest is valid, and for a single
+                      file outside a capture
+    missing           paths in the manifest that don't exist
+    unreadable        folders of the capture that can't be listed
     """
 
     path: Path
@@ -64,42 +64,34 @@ class CaptureFolder:
     unreadable: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Wanted:
-    """What was asked for of one capture: all of it (`files` None), or single files."""
-
-    folder: Path
-    files: dict[str, Path] | None = None
-
-
 def find_captures(paths: Sequence[Path]) -> list[CaptureFolder]:
-    """The captures that `paths` name, in the order of `paths`, below a folder in the order of their names.
+    """The captures at or below `paths`, in the order of `paths` and sorted by name below a folder, without duplicates.
 
-    A path may be a capture, a folder that holds some at any depth up to `MAX_DEPTH`, or a single log file:
-    that is a capture of that file alone, and several files of one capture are one capture. What is named
-    twice comes once. Raises InputError for a path that does not exist, can't be read, or holds no capture.
+    A path may be a capture, a folder that contains some up to `MAX_DEPTH` levels below, or a log file. Log files of one
+    capture are one capture of only those files. Raises InputError for a path that doesn't exist, can't be read, or
+    contains no capture.
     """
-    wanted: dict[str, _Wanted] = {}
+    folders: dict[str, Path] = {}
+    #: The files that were named in a capture; None: all of it.
+    named: dict[str, dict[str, Path] | None] = {}
     for path in paths:
         for folder, file in _search(path):
             key = os.path.realpath(folder)
-            known = wanted.get(key)
+            folders.setdefault(key, folder)
+            files = named.setdefault(key, {})
             if file is None:
-                wanted[key] = _Wanted(known.folder if known else folder)
-            elif known is None:
-                wanted[key] = _Wanted(folder, {os.path.realpath(file): file})
-            elif known.files is not None:
-                known.files.setdefault(os.path.realpath(file), file)
-    return [_whole(one.folder) if one.files is None else _part(one) for one in wanted.values()]
+                named[key] = None
+            elif files is not None:
+                files.setdefault(os.path.realpath(file), file)
+    return [_capture(folder, named[key]) for key, folder in folders.items()]
 
 
 def fingerprint(capture: CaptureFolder) -> str:
-    """A digest by which the same capture is known again, wherever it lies and whatever it is called.
+    """A digest that identifies a capture, wherever it is and whatever its name.
 
-    Covers each file's relative path, its size and the first and last 4 KiB: the file header has the writer's
-    id, and block headers have the CRC-32 of what they hold; and whether there is a manifest. Files that can't be
-    read count by path and size. Bytes in the middle of a file are not looked at: a copy in which they were mended
-    is known as the same capture.
+    Covers each file's relative path, its size and the first and last 4 KiB, which contain the writer's id and the
+    CRC-32 of blocks, and whether there is a manifest. Files that can't be read count by path and size. A copy with
+    changes in the middle of a file is the same capture.
     """
     digest = hashlib.blake2b(digest_size=16)
     digest.update(b"whole" if capture.manifest is not None else b"cut off")
@@ -117,18 +109,18 @@ def fingerprint(capture: CaptureFolder) -> str:
 
 
 def _search(path: Path) -> Iterable[tuple[Path, Path | None]]:
-    """(capture, None) for each whole capture in `path`, or (its capture, file) when it is a file."""
+    """(capture, None) for each capture in `path`, or (its capture, file) if it is a file."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{_shown(path)}: there is no such file or folder") from None
+        raise InputError(f"{_shown(path)} does not exist") from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if stat.S_ISDIR(mode):
         return [(folder, None) for folder in _captures_below(path)]
     if not stat.S_ISREG(mode):
-        hint = "; a trace may come by standard input: … | traceconv ingest -" if stat.S_ISFIFO(mode) else ""
-        raise InputError(f"{_shown(path)}: is neither a file nor a folder{hint}")
+        hint = "; pipe a trace through standard input: … | traceconv ingest -" if stat.S_ISFIFO(mode) else ""
+        raise InputError(f"{_shown(path)} is neither a file nor a folder{hint}")
     if path.name == MANIFEST and _is_capture(path.absolute().parent):
         return [(path.parent, None)]
     _check_log(path)
@@ -159,7 +151,7 @@ def _captures_below(top: Path) -> list[Path]:
         elif depth < MAX_DEPTH:
             todo.extend((entry, depth + 1) for entry in entries)
         if len(seen) > MAX_FOLDERS:
-            raise InputError(f"{_shown(top)}: holds more than {MAX_FOLDERS} folders; name one nearer to the capture")
+            raise InputError(f"{_shown(top)} contains more than {MAX_FOLDERS} folders; specify one of them")
     if not found:
         raise InputError(_nothing_found(top, unreadable))
     return found
@@ -170,13 +162,13 @@ def _nothing_found(top: Path, unreadable: list[Path]) -> str:
         rest = f"; some folders can't be read, such as {_shown(unreadable[0])}"
         return f"{_shown(top)}: no capture found (looked for {_SOUGHT}){rest}"
     if not any(top.iterdir()):
-        return f"{_shown(top)}: the folder is empty; name a capture (PROF_…) or a folder that holds some"
+        return f"{_shown(top)} is empty; specify a capture (PROF_…) or a folder that contains some"
     return f"{_shown(top)}: no capture found (looked for {_SOUGHT})"
 
 
 def _is_capture(folder: Path) -> bool:
-    """Whether `folder` holds logs where a capture has them, or a manifest that says so."""
-    if any(files for _, files, _ in _log_folders(folder)):
+    """Whether `folder` contains logs where a capture has them, or a manifest."""
+    if any(files for _, files in _log_folders(folder)):
         return True
     try:
         read_manifest(folder)
@@ -185,101 +177,88 @@ def _is_capture(folder: Path) -> bool:
     return True
 
 
-def _whole(folder: Path) -> CaptureFolder:
-    files: list[LogFile] = []
-    unreadable: list[str] = []
-    for data, paths, problem in _log_folders(folder):
-        if problem:
-            unreadable.append(data)
-        for path in paths:
-            _add_file(files, path, f"{data}/{path.name}")
-    files.sort(key=_by_stream)
-    there = {file.relative_path for file in files}
-    try:
-        manifest = read_manifest(folder)
-    except ManifestProblem as error:
-        return CaptureFolder(folder, None, str(error), tuple(files), (), tuple(unreadable))
-    missing = tuple(sorted(file.path for file in manifest.files if file.path not in there))
-    return CaptureFolder(folder, manifest, None, tuple(files), missing, tuple(unreadable))
-
-
-def _part(wanted: _Wanted) -> CaptureFolder:
-    files: list[LogFile] = []
-    in_capture = False
-    for path in (wanted.files or {}).values():
-        place = _place_in_capture(path)
-        in_capture = in_capture or place is not None
-        _add_file(files, path, path.name if place is None else place)
-    files.sort(key=_by_stream)
-    there = {file.relative_path for file in files}
-    manifest, problem = None, None
-    if in_capture:
+def _capture(folder: Path, named: Mapping[str, Path] | None) -> CaptureFolder:
+    """The capture in a folder: all of it, or only the named files."""
+    listed = _log_folders(folder) if named is None else []
+    places: list[tuple[Path, str | None]] = [
+        (path, f"{data}/{path.name}") for data, paths in listed for path in paths or ()
+    ]
+    places += [(path, _place_in_capture(path)) for path in (named or {}).values()]
+    files = sorted((file for path, place in places if (file := _log_file(path, place)) is not None), key=_by_stream)
+    relative_paths = {file.relative_path for file in files}
+    manifest, problem, missing = None, None, []
+    if named is None or any(place is not None for _, place in places):
         try:
-            whole = read_manifest(wanted.folder)
-            named = tuple(file for file in whole.files if file.path in there)
-            manifest = Manifest(whole.writer_id, whole.version, named, whole.extra)
+            manifest = read_manifest(folder)
         except ManifestProblem as error:
             problem = str(error)
-    return CaptureFolder(wanted.folder, manifest, problem, tuple(files), ())
+    if manifest is not None and named is None:
+        missing = sorted({file.path for file in manifest.files} - relative_paths)
+    elif manifest is not None:
+        manifest = replace(manifest, files=tuple(file for file in manifest.files if file.path in relative_paths))
+    unreadable = tuple(data for data, paths in listed if paths is None)
+    return CaptureFolder(folder, manifest, problem, tuple(files), tuple(missing), unreadable)
 
 
-def _log_folders(folder: Path) -> list[tuple[str, list[Path], bool]]:
-    """(relative path, its log files, whether it can't be listed) for each data folder of a capture."""
-    data_folders: list[tuple[str, list[Path], bool]] = []
+def _log_folders(folder: Path) -> list[tuple[str, list[Path] | None]]:
+    """(relative path, its log files or None if it can't be listed) of each data folder of a capture."""
+    found: list[tuple[str, list[Path] | None]] = []
     try:
         owners = sorted((entry for entry in folder.iterdir() if _OWNER.fullmatch(entry.name)), key=_by_name)
     except OSError:
-        return [(".", [], True)]
+        return [(".", None)]
     for owner in owners:
-        relative = f"{owner.name}/data"
+        data = owner / "data"
         try:
-            if (owner / "data").is_dir():
-                files = [path for path in (owner / "data").iterdir() if path.suffix == ".bin" and path.is_file()]
-                data_folders.append((relative, sorted(files, key=_by_name), False))
+            if data.is_dir():
+                files = [path for path in data.iterdir() if path.suffix == ".bin" and path.is_file()]
+                found.append((f"{owner.name}/data", sorted(files, key=_by_name)))
         except OSError:
-            data_folders.append((relative, [], True))
-    return data_folders
+            found.append((f"{owner.name}/data", None))
+    return found
 
 
-def _add_file(files: list[LogFile], path: Path, relative_path: str) -> None:
+def _log_file(path: Path, relative_path: str | None) -> LogFile | None:
+    """A log file; None if it was deleted since it was listed, which the manifest will show."""
     try:
         size_bytes = path.stat().st_size
     except OSError:
-        return  # gone since it was listed; the manifest, if any, will show it as missing
+        return None
+    relative_path = relative_path or path.name
     name = _LOG_NAME.fullmatch(path.name)
     record, slice_index = (name[1], int(name[2])) if name else (path.stem, 0)
-    files.append(LogFile(path, relative_path, record, owner_of(relative_path), slice_index, size_bytes))
+    return LogFile(path, relative_path, record, owner_of(relative_path), slice_index, size_bytes)
 
 
 def owner_of(relative_path: str) -> int | None:
-    """The device in whose folder a file of a capture lies; None: the host's."""
+    """The device of a file by its folder in the capture; None: the host."""
     owner = _OWNER.fullmatch(relative_path.split("/")[0])
     return int(owner[1]) if owner and owner[1] else None
 
 
 def _place_in_capture(path: Path) -> str | None:
-    """The relative path of a log file in its capture, by the names of the folders above; None outside of one."""
+    """The relative path of a log file in its capture, by the names of its parent folders; None outside a capture."""
     place = path.absolute().parts[-3:]
     fits = len(place) == 3 and place[1] == "data" and _OWNER.fullmatch(place[0])
     return "/".join(place) if fits else None
 
 
 def _capture_of(path: Path) -> Path:
-    """The folder of the capture that a log file belongs to; its own folder when it lies outside of one."""
+    """The capture folder of a log file; outside a capture, its parent folder."""
     return path.parent if _place_in_capture(path) is None else path.absolute().parent.parent.parent
 
 
 def _check_log(path: Path) -> None:
-    """Raises InputError when a file that was named by itself holds nothing of a log."""
+    """Raise InputError if a file is not a log."""
     try:
         with path.open("rb") as file:
             head = file.read(_SNIFF_BYTES)
     except OSError as error:
         raise _unreadable(path, error) from error
     if not head:
-        raise InputError(f"{_shown(path)}: the file is empty")
+        raise InputError(f"{_shown(path)} is empty")
     if not head.startswith(FILE_MAGIC) and BLOCK_MAGIC not in head:
-        raise InputError(f"{_shown(path)}: is no log of the NPU runtime; name a capture (PROF_…) or a .bin file of one")
+        raise InputError(f"{_shown(path)} is not a raw log; specify a capture (PROF_…) or one of its .bin files")
 
 
 def _by_stream(file: LogFile) -> tuple[int, str, int, str]:
@@ -296,4 +275,4 @@ def _shown(path: Path) -> str:
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return InputError(f"{_shown(path)}: can't be read: {reason}")
+    return InputError(f"can't read {_shown(path)}: {reason}")

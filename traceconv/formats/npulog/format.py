@@ -10,5 +10,5 @@ FORMAT = Format(
     "a raw log of the NPU runtime",
     lambda head: 100 if head.startswith(FILE_MAGIC) else 60 if BLOCK_MAGIC in head else 0,
     in_captures=True,
-    why_skipped=lambda path: "is a log outside a capture; name the file itself to read it",
+    why_skipped=lambda path: "is a log outside a capture; specify the file itself to read it",
 )

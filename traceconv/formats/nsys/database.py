@@ -1,10 +1,11 @@
-"""An SQLite file that nobody vouches for → rows of its plain tables, read-only, as far as they can be read."""
+"""An untrusted SQLite file → rows of its plain tables, read-only, as far as they can be read."""
 
 from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -13,28 +14,28 @@ from traceconv.base.errors import InputError, printable
 
 Row: TypeAlias = "tuple[Any, ...]"
 
-#: What comes out of a damaged file: sqlite3 fails, too, to decode messages and names that are not UTF-8, and calls a
-#: text that it can't get at a want of memory.
+#: Raised for damaged files: sqlite3 also fails to decode messages and names that are not UTF-8, and reports text that
+#: it can't reach as lack of memory.
 ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-#: Rows that are taken at once.
+#: Rows that are read at once.
 ROWS = 16384
-#: One value may not be larger: names and JSON payloads are far below.
+#: Largest value; names and JSON payloads are far smaller.
 _VALUE_BYTES = 64 << 20
-#: What a statement may do: read. No function, no attaching, no writing.
+#: Statements may only read: no functions, no attaching, no writing.
 _ALLOWED = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA))
 
 
 class Database:
-    """The tables of one file. Views, virtual tables and computed columns are never asked for: they would run SQL.
+    """The tables of one file. Views, virtual tables and computed columns are never read: they would run SQL.
 
-    Raises InputError when the file is no database.
+    Raises InputError if the file is not a database.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         try:
-            # immutable: no journal is looked for, nothing is locked, nothing is written beside the file.
+            # immutable: no journal, no locks, and no files next to it.
             uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
             self._connection = sqlite3.connect(uri, uri=True)
             self._connection.text_factory = _text
@@ -54,7 +55,7 @@ class Database:
         self._columns: dict[str, list[str]] = {}
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -64,7 +65,7 @@ class Database:
         return self._connection.execute(sql, parameters)
 
     def columns(self, table: str) -> list[str]:
-        """The stored columns of a table, as they are called; none when it is not there or its schema is damaged."""
+        """The names of a table's stored columns; none if it doesn't exist or its schema is damaged."""
         if table not in self.tables:
             return []
         if table not in self._columns:
@@ -76,7 +77,7 @@ class Database:
         return self._columns[table]
 
     def row_count(self, table: str) -> int:
-        """About how many rows a table has: quickly."""
+        """An estimate of the number of rows, from the last rowid."""
         try:
             row = self._execute(f"SELECT rowid FROM {_quoted(table)} ORDER BY rowid DESC LIMIT 1").fetchone()  # noqa: S608 - quoted
         except ERRORS:
@@ -84,12 +85,17 @@ class Database:
         return int(row[0]) if row is not None and isinstance(row[0], int) and 0 < row[0] < 1 << 48 else 0
 
     def scan(
-        self, table: str, columns: Sequence[str], damage: list[Damage], *, numbered: bool = False
+        self,
+        table: str,
+        columns: Sequence[str],
+        on_damage: Callable[[Damage], None] = lambda damage: None,
+        *,
+        numbered: bool = False,
     ) -> Iterator[list[Row]]:
-        """All rows that can be read: lists of tuples. Columns that the table does not have are None.
+        """All rows that can be read, in lists of tuples. Columns that the table doesn't have are None.
 
-        `numbered`: the rowid stands in front of each. Behind a damaged page it goes on from the table's other end;
-        what lies between goes to `damage`.
+        After a damaged page, reading continues from the end of the table; `on_damage` is called for the rows between.
+        `numbered`: each row begins with its rowid.
         """
         have = set(self.columns(table))
         wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
@@ -106,7 +112,7 @@ class Database:
             reason = str(error)
         first: int | None = None
         try:
-            # Row by row: those before the damage count, also when they come in one portion with it.
+            # Row by row, to keep the rows of a portion before its damage.
             cursor = self._execute(f"{sql} WHERE rowid > ? ORDER BY rowid", (-(2**63) if last is None else last,))
             places: list[int] = []
             yield from self._salvaged(cursor, places, skip)
@@ -118,7 +124,7 @@ class Database:
         except ERRORS as error:
             reason = str(error)
         lost = first - last - 1 if first is not None and last is not None else None
-        damage.append(Damage(table, reason, last, first, lost))
+        on_damage(Damage(table, reason, last, first, lost))
 
     def _salvaged(self, cursor: sqlite3.Cursor, places: list[int], skip: int) -> Iterator[list[Row]]:
         rows: list[Row] = []
@@ -138,13 +144,15 @@ class Database:
             yield rows
 
 
+@dataclass(frozen=True, slots=True)
 class Damage:
-    """A stretch of a table that can't be read: between which rows, and how many (None: not known)."""
+    """Rows of a table that can't be read: between which rowids, and how many (None: unknown)."""
 
-    __slots__ = ("after", "before", "count", "reason", "table")
-
-    def __init__(self, table: str, reason: str, after: int | None, before: int | None, count: int | None) -> None:
-        self.table, self.reason, self.after, self.before, self.count = table, reason, after, before, count
+    table: str
+    reason: str
+    after: int | None
+    before: int | None
+    count: int | None
 
 
 def _authorize(action: int, *_: str | None) -> int:

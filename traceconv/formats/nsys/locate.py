@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.locate import Evidence, Wanted
-from traceconv.formats.nsys.database import ERRORS, Damage, Database, Row
+from traceconv.formats.nsys.database import ERRORS, Database, Row
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NAMING
-from traceconv.formats.nsys.tables import CALL_TABLES, DEVICE_TABLES, GPU_METRICS, MEMORY_USAGE, NVTX
+from traceconv.formats.nsys.tables import EVENT_TABLES, NVTX, SPAN_TABLES
 
 #: Columns with the number of a text in StringIds.
 _TEXTS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
@@ -37,15 +37,13 @@ def locate(wanted: Wanted) -> list[Evidence]:
 
 def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
     """(table, its columns, rowid and cells of rows that became events), in the order in which ingest reads them."""
-    spans = [table.table for table in (*DEVICE_TABLES, *CALL_TABLES)]
-    for name in (*spans, NVTX, GPU_METRICS, MEMORY_USAGE):
+    for name in EVENT_TABLES:
         columns = db.columns(name)
-        needed = {"start", "end"} if name in spans else {"start"} if name == NVTX else set()
+        needed = {"start", "end"} if name in SPAN_TABLES else {"start"} if name == NVTX else set()
         if name not in db.tables or not needed <= set(columns):
             continue
-        damage: list[Damage] = []
         kind = columns.index("eventType") + 1 if name == NVTX and "eventType" in columns else None
-        for rows in db.scan(name, columns, damage, numbered=True):
+        for rows in db.scan(name, columns, numbered=True):
             yield name, columns, rows if kind is None else [row for row in rows if row[kind] not in NAMING]
 
 

@@ -1,4 +1,4 @@
-"""What things in a report are called: texts by id, processes and threads by global id, devices, labels of enums."""
+"""Names in a report: texts by id, processes and threads by global id, devices, labels of enums."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from traceconv.events.trace import TrackName
 from traceconv.formats.nsys.database import Damage, Database
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
-#: Text of names that is kept in memory; beyond that names are not known.
+#: Most text of names that is kept in memory; further names are unknown.
 _MAX_TEXT = 1 << 30
 _ABOUT = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
 
 
 class Names:
-    """`about`: what the report says of itself. `several_processes`: whether more than one process is in it."""
+    """The names in one report. `about`: what the report says about itself."""
 
     def __init__(self, db: Database, log: ImportLog, accounts: Accounts) -> None:
         self._db = db
@@ -24,7 +24,7 @@ class Names:
         self._texts: dict[Any, str] = {}
         self._processes: dict[int, tuple[int, str]] = {}  # global id without the thread → number, label
         self._threads: dict[Any, tuple[str | None, int | None]] = {}
-        self._said: list[TrackName] = []
+        self._track_names: list[TrackName] = []
         self._labels: dict[str, dict[Any, str]] = {}
         self._read_texts(accounts)
         self._process_names = self._read_processes()
@@ -40,26 +40,26 @@ class Names:
         return len(self._processes) > 1
 
     def _all(self, table: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
-        """All rows of a table that is small in every sound report; at most a million."""
+        """All rows of a table that is small in every valid report; at most about a million."""
         found: list[tuple[Any, ...]] = []
         if table not in self._db.tables:
             return found
-        damage: list[Damage] = []
-        for rows in self._db.scan(table, columns, damage):
+        for rows in self._db.scan(table, columns, self._report):
             found.extend(rows)
             if len(found) > 1_000_000:
                 self._log.add(Code.TOO_MUCH_TEXT, f"{table} has more rows than are kept", source_id=1)
                 break
-        for one in damage:
-            self._log.add(Code.DAMAGED_BLOCK, f"{table}: rows can't be read ({one.reason})", source_id=1)
         return found
+
+    def _report(self, damage: Damage) -> None:
+        message = f"{damage.table}: rows can't be read ({damage.reason}); names may be missing"
+        self._log.add(Code.DAMAGED_BLOCK, message, source_id=1, event_count=damage.count)
 
     def _read_texts(self, accounts: Accounts) -> None:
         if STRINGS not in self._db.tables:
             return
-        damage: list[Damage] = []
         size = count = kept = 0
-        for rows in self._db.scan(STRINGS, ("id", "value"), damage):
+        for rows in self._db.scan(STRINGS, ("id", "value"), self._report):
             count += len(rows)
             if size > _MAX_TEXT:
                 continue
@@ -76,16 +76,13 @@ class Names:
             self._log.add(
                 Code.TOO_MUCH_TEXT, f"{STRINGS}: more text than is kept", source_id=1, event_count=count - kept
             )
-        for one in damage:
-            message = f"{STRINGS}: rows can't be read ({one.reason}); names may be missing"
-            self._log.add(Code.DAMAGED_BLOCK, message, source_id=1, event_count=one.count)
 
     def _read_processes(self) -> dict[int, str]:
         rows = self._all("PROCESSES", ("globalPid", "name"))
         return {row[0] >> 24: row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], str)}
 
     def _cuda_devices(self) -> dict[Any, str]:
-        """Names by CUDA's number of the device, where that is not the number of the GPU."""
+        """Names by CUDA's device number, which may differ from the GPU's number."""
         rows = self._all("TARGET_INFO_CUDA_DEVICE", ("cudaId", "gpuId"))
         return {row[0]: self._gpus[row[1]] for row in rows if row[0] is not None and row[1] in self._gpus}
 
@@ -103,19 +100,19 @@ class Names:
     # -- look-ups --
 
     def text(self, number: Any) -> str | None:
-        """The text of an id; None when there is none."""
+        """The text of an id; None for an unknown id."""
         return self._texts.get(number)
 
     def texts(self, numbers: Sequence[Any]) -> list[str | None]:
-        """The same of many."""
+        """The texts of several ids."""
         return list(map(self._texts.get, numbers))
 
     def gpu(self, device: Any) -> str | None:
-        """What a device is called."""
+        """The name of a device."""
         return self._gpus.get(device)
 
     def labels(self, table: str) -> dict[Any, str]:
-        """The labels of an enum: those of the report, else those that are known."""
+        """The labels of an enum: those of the report, or known ones."""
         if table not in self._labels:
             rows = self._all(table, ("id", "label", "name"))
             found = {row[0]: row[1] or row[2] for row in rows if isinstance(row[1] or row[2], str)}
@@ -134,33 +131,33 @@ class Names:
         if found is None:
             pid = str((global_id >> 24) & 0xFFFFFF)
             if any(label == pid for _, label in self._processes.values()):
-                pid = f"{global_id >> 48}:{pid}"  # the same number on another host or machine
+                pid = f"{global_id >> 48}:{pid}"  # the same number on another host
             found = self._processes[global_id >> 24] = (len(self._processes), pid)
             name = self._process_names.get(global_id >> 24)
             if name is not None:
-                self._said.append(TrackName(pid, None, name))
+                self._track_names.append(TrackName(pid, None, name))
         return found
 
     def process_index(self, global_id: Any) -> int:
-        """The number of the process of a process or thread, in the order in which they are met; 0 when not known."""
+        """The index of the process of a global id, in the order of first use; 0 if unknown."""
         return self._process(global_id)[0]
 
     def process_label(self, global_id: Any) -> str | None:
-        """Its number as the system gave it."""
+        """Its PID, as text."""
         return self._process(global_id)[1]
 
     def thread(self, global_tid: Any) -> tuple[str | None, int | None]:
-        """Process and thread, as the system numbers them."""
+        """PID and TID of a global id."""
         found = self._threads.get(global_tid)
         if found is None:
             number = global_tid & 0xFFFFFF if isinstance(global_tid, int) else None
             found = self._threads[global_tid] = (self.process_label(global_tid), number)
             name = self._thread_names.get(global_tid)
             if name:
-                self._said.append(TrackName(*found, name))
+                self._track_names.append(TrackName(*found, name))
         return found
 
-    def take_said(self) -> tuple[TrackName, ...]:
-        """The names that belong to what was looked up since the last call."""
-        said, self._said = tuple(self._said), []
+    def take_track_names(self) -> tuple[TrackName, ...]:
+        """The names of the tracks that were looked up since the last call."""
+        said, self._track_names = tuple(self._track_names), []
         return said

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from traceconv.events.trace import Label, NamedTrack
 from traceconv.formats.common.columns import json_objects
-from traceconv.formats.nsys.database import Damage, Database, Row
+from traceconv.formats.nsys.database import Database, Row
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.tables import NVTX
 
@@ -35,7 +35,7 @@ class NvtxEvents:
 
 
 class NvtxRanges:
-    """Makes events of rows of the table; `columns` are to be read."""
+    """Converts rows of the table to events. `columns`: those to read."""
 
     def __init__(self, db: Database, names: Names) -> None:
         self._names = names
@@ -43,8 +43,7 @@ class NvtxRanges:
         self.columns = (*_FIRST, *self._others)
         self._domains: dict[tuple[int, Any], str] = {}
         self._categories: dict[tuple[int, Any, Any], str] = {}
-        damage: list[Damage] = []  # named when the events are read
-        for rows in db.scan(NVTX, _FIRST, damage):
+        for rows in db.scan(NVTX, _FIRST):  # damage is reported when the events are read
             for row in rows:
                 if row[2] == DOMAIN:
                     self._domains[self._process(row), row[6]] = self._text(row)
@@ -58,7 +57,7 @@ class NvtxRanges:
         return row[4] if isinstance(row[4], str) else self._names.text(row[5]) or ""
 
     def events(self, rows: Sequence[Row]) -> NvtxEvents:
-        """The events of some rows; rows that only name a domain, a category or a thread make none."""
+        """The events of some rows; rows that only name a domain, a category or a thread are not events."""
         found = NvtxEvents()
         args = []
         json_text = self._others.index("jsonTextId") if "jsonTextId" in self._others else None

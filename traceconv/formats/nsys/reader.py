@@ -1,4 +1,4 @@
-"""A report of Nsight Systems, exported to SQLite → batches of events: table by table, with cursors, in integer ns."""
+"""A report of Nsight Systems, exported to SQLite → batches of events, table by table, in integer ns."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ from traceconv.formats.nsys.tables import (
     DESCRIBING,
     DESCRIBING_PREFIXES,
     DEVICE_TABLES,
+    EVENT_TABLES,
     GPU_METRICS,
     MEMORY_USAGE,
     NVTX,
+    SPAN_TABLES,
     CallTable,
     DeviceTable,
 )
 
 Int64 = NDArray[np.int64]
 
-#: Correlation ids up to this are looked up in a table of bits, so that calls that launch nothing start no arrow.
+#: Correlation ids below this are looked up in a bit table, so that calls that launch nothing start no flow.
 _MAX_CORRELATION = 1 << 26
-_ARROWS = "launch"
-#: Tables of which at least one makes a database a report.
+_FLOWS = "launch"
+#: A database with one of these tables is a report.
 _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
 
 
@@ -59,7 +61,7 @@ class _Columns:
 
 
 class NsysReader:
-    """Reads one report. After `batches` has come to its end, the rest is known."""
+    """Reads one report, as `TraceSource` describes."""
 
     def __init__(self, request: ReadRequest) -> None:
         _check_file(request.path)
@@ -69,7 +71,7 @@ class NsysReader:
         self._advance = request.advance
         self._ordinal = 0
         self._launching: dict[int, NDArray[np.bool_]] = {}
-        self._names_said: set[object] = set()
+        self._named_tracks: set[object] = set()
         self.blocks: list[tuple[int, int, int | None, int | None]] = []
         self.size_bytes = self._path.stat().st_size
         self.digest = None
@@ -78,11 +80,11 @@ class NsysReader:
         self.keys: dict[str, bytes] = {}
 
     def options(self) -> str | None:
-        """What the report says of itself, as one JSON object."""
+        """What the report says about itself, as one JSON object."""
         return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:
-        """All events, table by table. Raises InputError when the file is no report of Nsight Systems."""
+        """All events, table by table. Raises InputError if the file is not a report of Nsight Systems."""
         self._db = Database(self._path)
         try:
             self._check_report()
@@ -92,12 +94,12 @@ class NsysReader:
             for table in DEVICE_TABLES:
                 self._note_launched(table)
             for device_table in DEVICE_TABLES:
-                yield from self._told(device_table.table, self._device_work(device_table), shares)
+                yield from self._noted(device_table.table, self._device_work(device_table), shares)
             for call_table in CALL_TABLES:
-                yield from self._told(call_table.table, self._calls(call_table), shares)
-            yield from self._told(NVTX, self._nvtx(), shares)
-            yield from self._told(GPU_METRICS, self._metrics(), shares)
-            yield from self._told(MEMORY_USAGE, self._memory_usage(), shares)
+                yield from self._noted(call_table.table, self._calls(call_table), shares)
+            yield from self._noted(NVTX, self._nvtx(), shares)
+            yield from self._noted(GPU_METRICS, self._metrics(), shares)
+            yield from self._noted(MEMORY_USAGE, self._memory_usage(), shares)
             self._count_unread()
         finally:
             self._db.close()
@@ -105,23 +107,22 @@ class NsysReader:
     def _check_report(self) -> None:
         tables = set(self._db.tables)
         if tables & set(_REPORT_TABLES) or any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
-            if any(table.table in tables for table in (*DEVICE_TABLES, *CALL_TABLES)) or NVTX in tables:
-                self.found_events = True
+            self.found_events = not tables.isdisjoint((*SPAN_TABLES, NVTX))
             return
-        kind = "a rocpd database: use rocprofv3's JSON (--output-format json)" if _is_rocpd(self._db.tables) else ""
+        is_rocpd = any(name.startswith("rocpd") for name in tables)
+        what = "a rocpd database; use rocprofv3 --output-format json" if is_rocpd else "it has none of its tables"
         shown = printable(str(self._path))
-        raise InputError(f"{shown} is SQLite, but no report of Nsight Systems ({kind or 'it has none of its tables'})")
+        raise InputError(f"{shown} is SQLite, but not a report of Nsight Systems ({what})")
 
-    # -- progress, provenance, books --
+    # -- progress, provenance, accounting --
 
     def _shares(self) -> dict[str, int]:
-        """The bytes of the file that count as read when a table is, by its part of the rows."""
-        read = [*(table.table for table in (*DEVICE_TABLES, *CALL_TABLES)), NVTX, GPU_METRICS, MEMORY_USAGE]
-        counts = {table: self._db.row_count(table) for table in read if table in self._db.tables}
+        """The bytes that count as read with each table, by its share of the rows."""
+        counts = {table: self._db.row_count(table) for table in EVENT_TABLES if table in self._db.tables}
         total = sum(counts.values()) or 1
         return {table: self.size_bytes * count // total for table, count in counts.items()}
 
-    def _told(self, table: str, batches: Iterator[TraceBatch], shares: Mapping[str, int]) -> Iterator[TraceBatch]:
+    def _noted(self, table: str, batches: Iterator[TraceBatch], shares: Mapping[str, int]) -> Iterator[TraceBatch]:
         if table not in self._db.tables:
             return
         done, share, total = 0, shares.get(table, 0), self._db.row_count(table) or 1
@@ -135,49 +136,38 @@ class NsysReader:
         self._advance(share - done)
 
     def _rows(self, table: str, columns: Sequence[str]) -> Iterator[list[Row]]:
-        damage: list[Damage] = []
-        yield from self._db.scan(table, columns, damage)
-        for one in damage:
-            where = f"behind row {one.after}" if one.after is not None else "from the first row on"
-            until = f" up to row {one.before}" if one.before is not None else ""
-            message = f"{table}: rows {where}{until} can't be read ({one.reason})"
-            self._log.add(Code.DAMAGED_BLOCK, message, source_id=SOURCE_ID, event_count=one.count)
-            if one.count:
-                account = self._accounts[f"{table} rows"]
-                account.records += one.count
-                account.lost += one.count
+        return self._db.scan(table, columns, self._report)
+
+    def _report(self, damage: Damage) -> None:
+        where = f"after row {damage.after}" if damage.after is not None else "from the first row on"
+        until = f" up to row {damage.before}" if damage.before is not None else ""
+        message = f"{damage.table}: rows {where}{until} can't be read ({damage.reason})"
+        self._lose(damage.table, damage.count, Code.DAMAGED_BLOCK, message)
+
+    def _lose(self, table: str, count: int | None, code: Code, message: str) -> None:
+        self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
+        if count:
+            account = self._accounts[f"{table} rows"]
+            account.records += count
+            account.lost += count
 
     def _count_unread(self) -> None:
-        known = {
-            *(table.table for table in (*DEVICE_TABLES, *CALL_TABLES)),
-            *DESCRIBING,
-            NVTX,
-            GPU_METRICS,
-            MEMORY_USAGE,
-        }
-        for table in sorted(set(self._db.tables) - known):
-            if table.startswith(DESCRIBING_PREFIXES):
-                continue
-            count = sum(len(rows) for rows in self._rows(table, ()))
-            if count:
-                account = self._accounts[f"{table} rows"]
-                account.records += count
-                account.lost += count
-                message = f"{table}: a table that is not read"
-                self._log.add(Code.UNKNOWN_RECORD, message, source_id=SOURCE_ID, event_count=count)
+        for table in sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING}):
+            if not table.startswith(DESCRIBING_PREFIXES):
+                count = sum(len(rows) for rows in self._rows(table, ()))
+                if count:
+                    self._lose(table, count, Code.UNKNOWN_RECORD, f"{table}: unknown table, not read")
         for view in sorted(self._db.views)[: ImportLog.LIMIT]:
-            self._log.add(
-                Code.NOT_READ, f"{printable(view)}: a view or virtual table; such are not read", source_id=SOURCE_ID
-            )
+            message = f"{printable(view)}: views and virtual tables are not read"
+            self._log.add(Code.NOT_READ, message, source_id=SOURCE_ID)
 
     # -- work of devices --
 
     def _note_launched(self, table: DeviceTable) -> None:
-        """Which correlation ids work of devices has, per process."""
+        """Note the correlation ids of device work, by process."""
         if not {"correlationId"} <= set(self._db.columns(table.table)):
             return
-        damage: list[Damage] = []  # named when the table itself is read
-        for rows in self._db.scan(table.table, ("correlationId", "globalPid"), damage):
+        for rows in self._db.scan(table.table, ("correlationId", "globalPid")):  # damage is reported later
             ids, processes = whole([row[0] for row in rows]), self._process_indices([row[1] for row in rows])
             usable = (ids >= 0) & (ids < _MAX_CORRELATION)
             for process in np.unique(processes[usable]).tolist():
@@ -192,7 +182,7 @@ class NsysReader:
                 bits[wanted] = True
 
     def _process_indices(self, ids: Sequence[Any]) -> Int64:
-        """Of global ids (of processes or threads) the number of the process; 0 where it is not known."""
+        """The process index of each global id; 0 if unknown."""
         distinct, inverse = np.unique(whole(ids) >> 24, return_inverse=True)
         found = np.array([self._names.process_index(one << 24) for one in distinct.tolist()], np.int64)
         return found[inverse]
@@ -224,7 +214,7 @@ class NsysReader:
             keys = [columns[at - 2] for at in kept]
             values: list[Sequence[Any] | pa.Array] = [shown[at] for at in kept]
             if processes.any():
-                # Ids of different processes are made different: the first process keeps its own.
+                # Makes ids of different processes distinct.
                 keys.append("correlation")
                 values.append(_correlation(processes, correlations))
             pids, tids, said = self._streams(
@@ -233,7 +223,7 @@ class NsysReader:
             usable = np.flatnonzero(correlations >= 0)
             args = json_objects(keys, values, len(rows))
             events = _Columns(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
-            flows = self._arrow_ends(usable, processes, correlations, 2) if not table.apart else None
+            flows = self._flow_ends(usable, processes, correlations, 2) if not table.apart else None
             yield self._batch(table.category, events, flows, said)
 
     def _work_names(
@@ -270,15 +260,15 @@ class NsysReader:
             whose = self._names.process_label(process)
             tid = NamedTrack("stream", f"{whose}/{context}/{stream}{beside}")
             tracks.append((pid, tid))
-            if tracks[-1] not in self._names_said:
-                self._names_said.add(tracks[-1])
+            if tracks[-1] not in self._named_tracks:
+                self._named_tracks.add(tracks[-1])
                 gpu = self._names.gpu(device)
                 said.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
                 of_process = f" (process {whose})" if self._names.several_processes else ""
                 said.append(TrackName(pid, tid, f"Stream {stream}{beside}{of_process}"))
         return *_pairs(keys, tracks), tuple(said)
 
-    def _arrow_ends(
+    def _flow_ends(
         self,
         places: Int64,
         processes: Int64,
@@ -289,7 +279,7 @@ class NsysReader:
             return None
         keys = (processes[places] << 32) + correlations[places]
         texts = [str(one) for one in correlations[places].tolist()]
-        return EventFlows(places.astype(np.int64), keys, np.full(len(places), step, np.int32), _ARROWS, texts)
+        return EventFlows(places.astype(np.int64), keys, np.full(len(places), step, np.int32), _FLOWS, texts)
 
     # -- calls of the host --
 
@@ -311,16 +301,16 @@ class NsysReader:
                 if processes.any():
                     keys.append("correlation")
                     values.append(_correlation(processes, correlations))
-                flows = self._arrow_ends(self._launchers(processes, correlations), processes, correlations, 0)
+                flows = self._flow_ends(self._launchers(processes, correlations), processes, correlations, 0)
             threads = coded(by_column[2])
             pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
             names = [one or table.category for one in self._names.texts(by_column[3])]
             args = json_objects(keys, values, len(rows))
             events = _Columns(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
-            yield self._batch(table.category, events, flows, self._names.take_said())
+            yield self._batch(table.category, events, flows, self._names.take_track_names())
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
-        """Which calls have work of a device with their correlation id."""
+        """The calls that share their correlation id with device work."""
         launches = correlations >= _MAX_CORRELATION
         for process, bits in self._launching.items():
             mine = (processes == process) & (correlations >= 0) & (correlations < len(bits))
@@ -331,7 +321,7 @@ class NsysReader:
 
     def _nvtx(self) -> Iterator[TraceBatch]:
         ranges = NvtxRanges(self._db, self._names)
-        if not {"start", "eventType"} <= set(self._db.columns(NVTX)) and "start" not in self._db.columns(NVTX):
+        if "start" not in self._db.columns(NVTX):
             return
         for rows in self._rows(NVTX, ranges.columns):
             events = ranges.events(rows)
@@ -341,7 +331,7 @@ class NsysReader:
                 account.records += used
                 account.used += used
             if events.names:
-                yield self._batch("nvtx", events, said=self._names.take_said())
+                yield self._batch("nvtx", events, said=self._names.take_track_names())
 
     def _metrics(self) -> Iterator[TraceBatch]:
         names = self._names.metric_names()
@@ -355,13 +345,7 @@ class NsysReader:
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
         columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
-        operations: dict[Any, str] = {
-            0: "allocation",
-            1: "deallocation",
-            2: "static allocation",
-            3: "static deallocation",
-        }
-        operations.update(self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER"))
+        operations = self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER")
         kind = columns.index("memoryOperationType") if "memoryOperationType" in columns else None
         for rows in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
             names = [operations.get(row[2 + kind] if kind is not None else None, "memory") for row in rows]
@@ -392,13 +376,13 @@ def _same(value: str, count: int) -> Coded:
 
 
 def _pairs(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:
-    """What each key stands for, two values, as two columns. `pairs`: in the order of the distinct keys."""
+    """The two values of each key, as two columns. `pairs`: in the order of the distinct keys."""
     first, second = coded([pair[0] for pair in pairs]), coded([pair[1] for pair in pairs])
     return Coded(first.codes[keys.codes], first.distinct), Coded(second.codes[keys.codes], second.distinct)
 
 
 def _correlation(processes: Int64, correlations: Int64) -> pa.Array:
-    """Ids of different processes made different: the first process keeps its own. Null where there is none."""
+    """Ids that are distinct across processes; null for the first process, which keeps its own, and for unknown ids."""
     ids = np.where(processes > 0, (processes << 32) + correlations, 0)
     return pa.array(ids, mask=ids == 0)
 
@@ -406,16 +390,10 @@ def _correlation(processes: Int64, correlations: Int64) -> pa.Array:
 def _check_file(path: Path) -> None:
     shown = printable(str(path))
     if path == STDIN:
-        raise InputError(
-            "a report of Nsight Systems can't be read from standard input: give the path of the .sqlite file"
-        )
+        raise InputError("a report of Nsight Systems can't be read from standard input; specify the .sqlite file")
     with opened(path) as stream:
         head = stream.read(16)
     if container_of(head) != "plain":
-        raise InputError(f"{shown} is packed ({container_of(head)}): unpack the SQLite file first")
+        raise InputError(f"{shown} is compressed ({container_of(head)}); decompress it first")
     if not head.startswith(MAGIC):
-        raise InputError(f"{shown} is no SQLite file; export a report with: nsys export --type sqlite report.nsys-rep")
-
-
-def _is_rocpd(tables: Sequence[str]) -> bool:
-    return any(name.startswith(("rocpd_", "rocpd")) for name in tables)
+        raise InputError(f"{shown} is not a SQLite file; export the report with: nsys export --type sqlite FILE")

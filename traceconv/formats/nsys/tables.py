@@ -1,4 +1,4 @@
-"""The tables of a report that hold events: on what track each one's rows stand, and what they are called."""
+"""The tables of a report that contain events, with the tracks and names of their rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class DeviceTable:
     """Work of a GPU: rows with start, end, deviceId, contextId, streamId, correlationId, globalPid.
 
-    names    columns with the id of the name in StringIds, the first that is there counts
-    enum     (column, table of its labels, labels where that table is not there)
-    title    what the row is called where it has no name: `{}` stands for the label, or for the column `number`
-    apart    on a track beside that of its stream: it lasts while the stream works
+    names    columns with the id of the name in StringIds; the first that exists counts
+    enum     (column, table of its labels)
+    title    name of rows without one: `{}` is the label, or the value of the column `number`
+    apart    on a separate track next to its stream, since it lasts while the stream works
     """
 
     table: str
@@ -61,7 +61,10 @@ NVTX = "NVTX_EVENTS"
 GPU_METRICS = "GPU_METRICS"
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 STRINGS = "StringIds"
-#: Tables that name and describe what is in others, or the report itself: used, or of no use without them.
+SPAN_TABLES = tuple(table.table for table in (*DEVICE_TABLES, *CALL_TABLES))
+#: In the order in which they are read.
+EVENT_TABLES = (*SPAN_TABLES, NVTX, GPU_METRICS, MEMORY_USAGE)
+#: Tables that describe others or the report itself.
 DESCRIBING = (
     STRINGS,
     "ThreadNames",
@@ -91,6 +94,12 @@ LABELS = {
         8: "Device-to-Device",
         9: "Host-to-Host",
         10: "Peer-to-Peer",
+    },
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": {
+        0: "allocation",
+        1: "deallocation",
+        2: "static allocation",
+        3: "static deallocation",
     },
     "ENUM_CUPTI_SYNC_TYPE": {
         1: "Event Synchronize",

@@ -12,21 +12,16 @@ import numpy as np
 from traceconv.base.diagnostics import Code
 from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
 from traceconv.formats.common.columns import durations, integers
-from traceconv.formats.common.file_reader import FileReader
+from traceconv.formats.common.elements import json_object
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.rocprofv3.records import (
-    Agent,
-    CounterSymbol,
-    Handle,
-    KernelSymbol,
-    Record,
-)
+from traceconv.formats.rocprofv3.records import Agent, CounterSymbol, Handle, KernelSymbol, Record
 
 _ROOT = "rocprofiler-sdk-tool"
 _GPU = 2
-_ARROWS = "launch"
-#: Lists of records; all else beside them describes.
+_FLOWS = "launch"
+#: Lists of records; everything else describes them.
 _RECORD_LISTS = ("buffer_records", "callback_records")
 _STREAMED = ("agents", "counters", "kernel_symbols", "code_objects", "host_functions", "summary")
 _MAX_NAMES = 4_000_000
@@ -34,7 +29,7 @@ _MAX_NAMES = 4_000_000
 
 @dataclass(slots=True)
 class _Process:
-    """What one process of the results says of itself."""
+    """What the results say about one process."""
 
     index: int
     pid: int | None = None
@@ -47,15 +42,14 @@ class _Process:
 
 
 class Rocprofv3Reader(FileReader):
-    """Reads one file. After `batches` has come to its end, the rest is known."""
+    """Reads one file, as `TraceSource` describes."""
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
-        self._tracks_said: set[object] = set()
-        self._said: list[TrackName] = []
+        self._named_tracks: set[object] = set()
 
     def batches(self) -> Iterator[TraceBatch]:
-        """All records, in the order of the text. Raises InputError when the file can't be read."""
+        """All records, in the order of the text. Raises InputError if the file can't be read."""
         account = self._accounts["damaged records"]
         document = JsonDocument(self._source.chunks(), _shape, self._log, self._limits, account)
         process = _Process(-1)
@@ -77,37 +71,28 @@ class Rocprofv3Reader(FileReader):
         if not account.records:
             del self._accounts.by_record["damaged records"]
 
-    # -- what describes --
+    # -- descriptions --
 
     def _metadata(self, process: _Process, text: bytes) -> None:
-        try:
-            found = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
-        key = _ROOT if process.index == 0 else f"{_ROOT} {process.index}"
-        self.keys[key] = msgspec.json.encode(found)
-        if isinstance(found, dict):
-            pid, command = found.get("pid"), found.get("command")
-            process.pid = pid if type(pid) is int else None
-            if isinstance(command, list) and command and isinstance(command[0], str):
-                self._said.append(TrackName(process.pid, None, command[0].rsplit("/", 1)[-1]))
+        found = json_object(text)
+        if found:
+            self.keys[_ROOT if process.index == 0 else f"{_ROOT} {process.index}"] = msgspec.json.encode(found)
+        pid, command = found.get("pid"), found.get("command")
+        process.pid = pid if type(pid) is int else None
+        if isinstance(command, list) and command and isinstance(command[0], str):
+            self._track_names.append(TrackName(process.pid, None, command[0].rsplit("/", 1)[-1]))
 
     def _strings(self, process: _Process, text: bytes) -> None:
-        try:
-            found = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._log.add(Code.DAMAGED_TEXT, "the names of operations can't be read", source_id=1)
-            return
-        if not isinstance(found, dict):
-            return
+        found = json_object(text)
+        if not found:
+            self._log.add(Code.DAMAGED_TEXT, "the names of operations can't be read", source_id=SOURCE_ID)
         for what in _RECORD_LISTS:
-            listed = found.get(what)
-            entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
             process.operations[what] = [
-                (str(one.get("kind")), [str(name) for name in _listed(one.get("operations"))]) for one in entries
+                (str(one.get("kind")), [str(name) for name in _listed(one.get("operations"))])
+                for one in _listed(found.get(what))
+                if isinstance(one, dict)
             ]
-        listed = found.get("marker_api")
-        for one in listed if isinstance(listed, list) else []:
+        for one in _listed(found.get("marker_api")):
             if isinstance(one, dict) and isinstance(one.get("key"), int) and isinstance(one.get("value"), str):
                 process.messages[one["key"]] = one["value"]
 
@@ -143,13 +128,13 @@ class Rocprofv3Reader(FileReader):
             account.lost += lost
             account.used += used
         if lost:
-            message = f"{what}: records that this version does not know"
-            self._log.add(Code.UNKNOWN_RECORD, message, source_id=1, byte_offset=item.byte_offset, event_count=lost)
+            code, message, offset = Code.UNKNOWN_RECORD, f"{what}: unknown records", item.byte_offset
+            self._log.add(code, message, source_id=SOURCE_ID, byte_offset=offset, event_count=lost)
         if rows:
             yield self._batch(process, what, rows, item)
 
     def _row(self, process: _Process, where: str, what: str, record: Record, text: Any) -> _Row | None:
-        """What becomes of a record; None for one that has no times, and for a launch that is there already."""
+        """The row of a record; None if it has no times, or repeats a launch."""
         start, end, correlation = record.start_timestamp, record.end_timestamp, record.correlation_id
         dispatch, category = record.dispatch_info, what
         lead: dict[str, object] = {}
@@ -207,12 +192,12 @@ class Rocprofv3Reader(FileReader):
         kind = "GPU" if device is not None else "CPU"
         pid = f"{kind} {device if device is not None else agent.handle if agent is not None else ''}".strip()
         track = (pid, NamedTrack("stream", f"{process.pid}/{line}"))
-        if track not in self._tracks_said:
-            self._tracks_said.add(track)
+        if track not in self._named_tracks:
+            self._named_tracks.add(track)
             title = (known.product_name or known.name) if known is not None else ""
-            self._said.append(TrackName(pid, None, f"{pid} {title}".strip()))
+            self._track_names.append(TrackName(pid, None, f"{pid} {title}".strip()))
             of_process = f" (process {process.pid})" if process.index else ""
-            self._said.append(TrackName(*track, line.capitalize() + of_process))
+            self._track_names.append(TrackName(*track, line.capitalize() + of_process))
         return track
 
     def _batch(self, process: _Process, what: str, rows: Sequence[_Row], item: Elements) -> TraceBatch:
@@ -225,7 +210,7 @@ class Rocprofv3Reader(FileReader):
             np.array([place for place, _ in usable], np.int64),
             keys.fill_null(0).to_numpy(),
             np.array([rows[place].step for place, _ in usable], np.int32),
-            _ARROWS,
+            _FLOWS,
             [str(number) for _, number in usable],
         )
         labels: dict[str, Sequence[Any]] = {
@@ -241,8 +226,7 @@ class Rocprofv3Reader(FileReader):
             "args": binary_column([row.args for row in rows]),
         }
         columns = EventColumns(count, labels, raw, None, flows if usable else None)
-        names, self._said = tuple(self._said), []
-        return self._next_batch(columns, item.byte_offset, item.byte_count, names=names)
+        return self._next_batch(columns, item.byte_offset, item.byte_count)
 
 
 @dataclass(slots=True)
@@ -258,7 +242,7 @@ class _Row:
 
 
 def _shape(path: JsonPath) -> str:
-    """Which parts of the document are entered, which are streamed."""
+    """The parts of the document that are entered or streamed."""
     if len(path) < 3:
         return ENTER if not path or path[0] == _ROOT else WHOLE
     if path[2] in _RECORD_LISTS:
@@ -267,7 +251,7 @@ def _shape(path: JsonPath) -> str:
 
 
 def _args(lead: dict[str, object], text: Any) -> bytes:
-    """The record as it stands in the text, with what rules and readers want at the top of it."""
+    """The text of the record, with what rules need as its first members."""
     first = msgspec.json.encode({key: value for key, value in lead.items() if value is not None})
     body = bytes(text).strip()
     rest = body[1:].lstrip()
@@ -285,12 +269,12 @@ def _is_gpu(process: _Process, handle: Handle | None) -> bool:
     return agent is not None and agent.type == _GPU
 
 
-def _listed(value: object) -> list[object]:
+def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _sums(process: _Process, record: Record) -> dict[str, int | float] | None:
-    """Each counter's sum over the parts of the device; whole where all of its values are."""
+    """Each counter's sum over the parts of the device; an integer if all of its values are."""
     sums: dict[str, int | float] = {}
     for one in record.records or ():
         if one.counter_id is None:

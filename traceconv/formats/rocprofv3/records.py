@@ -1,4 +1,4 @@
-"""Records of rocprofv3's JSON, as far as their fields have columns."""
+"""Records of rocprofv3's JSON, with the fields that are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Handle(msgspec.Struct, gc=False):
 
 
 class Correlation(msgspec.Struct, gc=False):
-    """What ties a call to the work that it launched."""
+    """Links a call to the work that it launched."""
 
     internal: int = 0
 
@@ -37,14 +37,14 @@ class DispatchData(msgspec.Struct, gc=False):
 
 
 class CounterValue(msgspec.Struct, gc=False):
-    """A counter's value of one part of the device."""
+    """A counter's value for one part of the device."""
 
     counter_id: Handle | None = None
     value: Raw = Raw(b"")
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record of any kind: None where it has no such field."""
+    """A record of any kind; missing fields are None."""
 
     kind: int | None = None
     operation: int | None = None
@@ -71,7 +71,7 @@ class Agent(msgspec.Struct, gc=False):
 
 
 class KernelSymbol(msgspec.Struct, gc=False):
-    """What a kernel is called."""
+    """The names of a kernel."""
 
     kernel_id: int
     kernel_name: str = ""
@@ -80,7 +80,7 @@ class KernelSymbol(msgspec.Struct, gc=False):
 
 
 class CounterSymbol(msgspec.Struct, gc=False):
-    """What a counter is called."""
+    """The name of a counter."""
 
     id: Handle
     name: str = ""

@@ -22,7 +22,7 @@ from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Element
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.speedscope.stacks import SampledStacks, rounded
 
-#: Nanoseconds of a unit; what is not here is no time.
+#: Nanoseconds of the units of time.
 UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds": 10**9}
 _LISTS = ("events", "samples", "weights")
 _BATCH = 16384
@@ -44,7 +44,7 @@ class _Event(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class _Profile:
-    """What stands beside the lists of a profile."""
+    """The values of a profile other than its lists."""
 
     values: dict[str, object] = field(default_factory=dict)
 
@@ -54,11 +54,11 @@ class _Profile:
 
 
 class SpeedscopeReader(FileReader):
-    """Reads one file, twice: first the names and units, which may stand behind what they are for."""
+    """Reads one file twice: first names and units, which may come after what they describe."""
 
     def __init__(self, request: ReadRequest) -> None:
         if request.path == STDIN:
-            raise InputError("a speedscope file can't be read from standard input: give its path")
+            raise InputError("a speedscope file can't be read from standard input; specify its path")
         super().__init__(request)
         self._names: list[str] = []
         self._frame_args: dict[int, bytes] = {}
@@ -67,11 +67,11 @@ class SpeedscopeReader(FileReader):
         self._unknown_frames = 0
 
     def batches(self) -> Iterator[TraceBatch]:
-        """All events, profile by profile. Raises InputError when the file can't be read, or is none."""
+        """All events, profile by profile. Raises InputError if the file can't be read or contains no profiles."""
         self._read_names()
         if not self._profiles:
             raise InputError(f"{printable(str(self._path))}: a speedscope file without profiles")
-        said = self._tracks()
+        self._name_tracks()
         account = self._accounts["damaged elements"]
         document = JsonDocument(self._source.chunks(), document_shape, self._log, self._limits, account)
         number, stacks = -1, SampledStacks()
@@ -83,20 +83,13 @@ class SpeedscopeReader(FileReader):
                 number, stacks = item.path[1], SampledStacks()
             self.found_events = True
             if item.path[2] == "events":
-                for batch in self._evented(number, item):
-                    yield self._with_names(batch, said)
-                    said = ()
+                yield from self._evented(number, item)
             elif item.path[2] == "samples":
                 self._take_samples(stacks, item.texts)
             else:
                 self._take_weights(number, stacks, item.texts)
-        for batch in self._sampled(number, stacks):
-            yield self._with_names(batch, said)
-            said = ()
+        yield from self._sampled(number, stacks)
         self._report(account)
-
-    def _with_names(self, batch: TraceBatch, said: tuple[TrackName, ...]) -> TraceBatch:
-        return TraceBatch(batch.first_ordinal, batch.byte_offset, batch.byte_count, batch.columns, (), said)
 
     def _report(self, account: Account) -> None:
         if not account.records:
@@ -104,7 +97,7 @@ class SpeedscopeReader(FileReader):
         if self._rounded:
             self._log.add(Code.FINE_TIME, "times finer than a nanosecond", source_id=1, event_count=self._rounded)
         if self._unknown_frames:
-            message = "numbers of frames that are not in the list of frames"
+            message = "frames that are not in the list of frames"
             self._log.add(Code.MISSING_TEXT, message, source_id=1, event_count=self._unknown_frames)
 
     # -- names and units --
@@ -139,28 +132,29 @@ class SpeedscopeReader(FileReader):
                 self._frame_args[len(self._names)] = _without_name(text)
             self._names.append(frame.name)
 
-    def _tracks(self) -> tuple[TrackName, ...]:
+    def _name_tracks(self) -> None:
         title = self.keys.get("name")
         name = str(msgspec.json.decode(title)) if title else None
-        said = [TrackName(_PID, None, name)] if name else []
+        if name:
+            self._track_names.append(TrackName(_PID, None, name))
         for number, profile in self._profiles.items():
-            said.append(TrackName(_PID, number + 1, str(profile.values.get("name", f"profile {number}")), number))
+            shown = str(profile.values.get("name", f"profile {number}"))
+            self._track_names.append(TrackName(_PID, number + 1, shown, number))
             if profile.unit not in UNITS:
-                message = f"profile {number} counts {printable(profile.unit, 40)}: each stands for a nanosecond"
+                message = f"profile {number} counts {printable(profile.unit, 40)}, shown as nanoseconds"
                 self._log.add(Code.NOT_TIME, message, source_id=SOURCE_ID)
-        return tuple(said)
 
     def _factor(self, number: int) -> int:
         profile = self._profiles.get(number)
         return UNITS.get(profile.unit, 1) if profile is not None else 1
 
     def _ns(self, text: bytes, factor: int) -> int | None:
-        """A number in units of `factor` ns, rounded to whole ones; None when it is none, or beyond all times."""
+        """A number in units of `factor` ns, rounded to ns; None if it is not a number or out of range."""
         exact = self._exact_ns(text, factor)
         return None if exact is None else rounded(exact)
 
     def _exact_ns(self, text: bytes, factor: int) -> int | Decimal | None:
-        """A number in units of `factor` ns, exactly; None when it is none, or beyond all times."""
+        """A number in units of `factor` ns, exactly; None if it is not a number or out of range."""
         try:
             return int(text) * factor
         except ValueError:
@@ -170,7 +164,7 @@ class SpeedscopeReader(FileReader):
             if not -LARGEST - 1 < exact < LARGEST + 1:
                 return None
             whole = exact.to_integral_value()
-        except (ArithmeticError, ValueError):  # no number, or one with an exponent beyond all
+        except (ArithmeticError, ValueError):  # not a number, or its exponent is out of range
             return None
         if exact == whole:
             return int(whole)
@@ -227,7 +221,7 @@ class SpeedscopeReader(FileReader):
             bad += not usable
             stacks.add_weight(ns if usable and ns is not None else 0)
         if bad:
-            self._log.add(Code.BAD_DURATION, "weights of samples that are no lengths", source_id=1, event_count=bad)
+            self._log.add(Code.BAD_DURATION, "weights of samples that are not durations", source_id=1, event_count=bad)
 
     def _sampled(self, number: int, stacks: SampledStacks) -> Iterator[TraceBatch]:
         if stacks.unpaired:
@@ -278,7 +272,7 @@ class SpeedscopeReader(FileReader):
 
 
 def document_shape(path: JsonPath) -> str:
-    """Which parts of the document are entered, which are streamed."""
+    """The parts of the document that are entered or streamed."""
     if not path or path == ("shared",) or (path[0] == "profiles" and len(path) < 3):
         return ENTER
     if path == ("shared", "frames") or (path[0] == "profiles" and path[2] in _LISTS):
@@ -287,7 +281,7 @@ def document_shape(path: JsonPath) -> str:
 
 
 def _without_name(text: Raw) -> bytes:
-    """The keys of a frame beside its name."""
+    """The keys of a frame other than its name."""
     keys = msgspec.json.decode(text, type=dict[str, Raw])
     keys.pop("name", None)
     return msgspec.json.encode(keys)

@@ -1,4 +1,4 @@
-"""Samples of a stack → slices: a frame is one slice for as long as it stays where it is in the stack."""
+"""Samples of a stack → slices: a frame is one slice for as long as it keeps its position in the stack."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def rounded(ns: int | Decimal) -> int:
 
 
 class SampledStacks:
-    """Collects samples and their weights, which stand in two lists; then gives slices, each when it ends.
+    """Collects samples and their weights, which are in two lists; then yields slices, each when it ends.
 
-    Holds a number for each sample and each distinct stack once, not the samples.
+    Keeps a number for each sample and each distinct stack once, not the samples.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class SampledStacks:
         self._whole = 0
 
     def add_sample(self, stack: tuple[int, ...]) -> None:
-        """The next sample: frames from the outermost in."""
+        """Add a sample: frames from the outermost inwards."""
         self._samples.append(self._numbers.setdefault(stack, len(self._numbers)))
 
     def add_weight(self, dur_ns: int | Decimal) -> None:
-        """The next weight: how long its sample stands for. Sums are rounded, not weights: errors don't add up."""
+        """Add a weight, the duration of its sample. Sums are rounded, not weights, so errors don't add up."""
         self._exact += dur_ns
         weight = min(rounded(self._exact) - self._whole, LARGEST)
         self._weights.append(weight)
