@@ -91,7 +91,7 @@ class State:
     # Changing
 
     def order_changed(self) -> None:
-        """Nodes were put in: their places are counted anew."""
+        """Forget the cached positions after nodes were inserted."""
         self._places = {}
 
     def join(self, rule: str, nodes: Sequence[Node], kind: str | None = None) -> None:

@@ -15,9 +15,9 @@ from traceconv.runtime.training.losses import Loss
 
 #: Name of the array of targets among those of a file.
 TARGET = "target"
-#: Random data sets have so many batches.
+#: Number of batches in a random data set.
 _RANDOM_BATCHES = 4
-#: Images are shifted by up to this part of their extents.
+#: Images are shifted by up to 1/16 of their size.
 _SHIFT = 16
 
 

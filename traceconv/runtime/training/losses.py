@@ -20,8 +20,8 @@ class Loss:
     """A loss of one tensor of the model against a target.
 
     kind        one of `LOSSES`
-    source      the tensor that is held against the target: logits, or a prediction
-    target      what the caller gives in each step
+    source      the tensor to compare with the target: logits or a prediction
+    target      input of each step
     class_axis  the axis of the logits that the target indexes
     """
 
@@ -32,7 +32,7 @@ class Loss:
 
     @property
     def op_types(self) -> tuple[str, str]:
-        """Names on the device of the loss and of its gradient."""
+        """Device op types of the loss and of its gradient."""
         if self.kind == "mse":
             return "MseLoss", "MseLossGrad"
         return "SoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyGrad"
@@ -76,13 +76,13 @@ class Loss:
 
 
 def loss_of(graph: Graph, kind: str | None, target: Array | None) -> Loss:
-    """The loss of a model's first output.
+    """Return the loss of a model's first output.
 
-    kind    one of `LOSSES`; None: "mse" for a target of floats, else "cross-entropy"
-    target  an example of it; None: class numbers of the fitting shape
+    kind    one of `LOSSES`; None: "mse" for a float target, otherwise "cross-entropy"
+    target  an example; None: class indices with the shape of the output
 
-    Raises UsageError for a kind that there is not, ModelError for an output that has no such loss, InputError for a
-    target that does not fit it.
+    Raises UsageError for an unknown kind, ModelError if the output does not support the loss, and InputError if the
+    target does not match the output.
     """
     if kind is not None and kind not in LOSSES:
         near = suggestion(kind, list(LOSSES)) or f" There are: {', '.join(LOSSES)}."

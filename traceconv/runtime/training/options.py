@@ -1,4 +1,4 @@
-"""What to train with: the optimizer, the loss, and which ops mark the parts of a step."""
+"""Training options: the optimizer, the loss, and the ops that delimit the parts of a step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from traceconv.runtime.training.optimizers import Optimizer
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """How a model is trained.
+    """Options of a training.
 
-    loss          "cross-entropy" or "mse"; None: "mse" where targets are floats, else "cross-entropy"
-    fp_point      name of the op at whose start the forward part of a step begins; None: the first one
-    bp_point      name of the op at whose end the backward part ends; None: the last one
+    loss          "cross-entropy" or "mse"; None: "mse" for float targets, otherwise "cross-entropy"
+    fp_point      name of the op that starts the forward part of a step; None: the first op
+    bp_point      name of the op that ends the backward part; None: the last op
     augment       whether the host shifts images before each step
-    bucket_bytes  gradients are exchanged in buckets of about so many bytes; None: a quarter of all, at most 25 MiB
+    bucket_bytes  approximate size of the buckets in which gradients are exchanged; None: a quarter of all, at most 25 MiB
     """
 
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -27,13 +27,13 @@ class TrainOptions:
     bucket_bytes: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError for what can't be."""
+        """Raises UsageError for invalid options."""
         self.optimizer.check()
         if self.bucket_bytes is not None and self.bucket_bytes < 1:
             raise UsageError(f"bucket_bytes {self.bucket_bytes}: must be at least 1")
 
     def described(self) -> dict[str, object]:
-        """The options as the log keeps them."""
+        """The options as written to the log."""
         return {**asdict(self.optimizer), **{name: getattr(self, name) for name in _SHOWN}}
 
 
