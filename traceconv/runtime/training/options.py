@@ -16,7 +16,7 @@ class TrainOptions:
     fp_point      name of the op that starts the forward part of a step; None: the first op
     bp_point      name of the op that ends the backward part; None: the last op
     augment       whether the host shifts images before each step
-    bucket_bytes  approximate size of the buckets in which gradients are exchanged; None: a quarter of all, at most 25 MiB
+    bucket_bytes  approximate size of the buckets for exchanging gradients; None: a quarter of all, at most 25 MiB
     """
 
     optimizer: Optimizer = field(default_factory=Optimizer)
