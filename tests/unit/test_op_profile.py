@@ -114,8 +114,8 @@ def test_constants_attributes_types_and_workspace() -> None:
         (("LSTM", [(4, 1, 8), (1, 16, 8), (1, 16, 4)]), {}, ModelError, "hidden_size"),
         (("Gather", [(3, 4), np.array([7])]), {}, ModelError, "fails: indices element out of"),
         # onnx itself would look for the shapes of such equations for ever.
-        (("Einsum", [(3, 4), (4, 5)], {"equation": "ij,jk-"}), {}, ModelError, "equation 'ij,jk-', which is none"),
-        (("Einsum", [(3, 4), (4, 5)], {"equation": "..ij,jk"}), {}, ModelError, "which is none"),
+        (("Einsum", [(3, 4), (4, 5)], {"equation": "ij,jk-"}), {}, ModelError, "equation 'ij,jk-', which is not valid"),
+        (("Einsum", [(3, 4), (4, 5)], {"equation": "..ij,jk"}), {}, ModelError, "which is not valid"),
     ],
 )
 def test_wrong_calls_are_one_clear_error(

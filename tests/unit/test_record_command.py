@@ -116,7 +116,7 @@ def test_no_path_of_the_machine_is_logged(tmp_path: Path) -> None:
         (["mini_resnet", "--seed", "-1"], 2, "--seed -1"),
         (["mini_resnet", "--devices", "0"], 2, "--devices 0"),
         (["mini_resnet", "--streams", "65"], 2, "--streams 65"),
-        (["mini_resnet", "--fetch", "t"], 2, "no op of mini_resnet makes it"),
+        (["mini_resnet", "--fetch", "t"], 2, "no op of mini_resnet produces it"),
         (["mini_resnet", "--input", "absent.npz"], 1, "absent.npz can't be read"),
     ],
 )
@@ -244,4 +244,4 @@ def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: p
     assert run(["report", "step-trace", *db, "--run", "2", "--columns", "iteration", "--format", "csv"]) == 0
     assert capfd.readouterr().out == "iteration\n1\n2\n"
     assert run(["report", "fusion-op", *db, "--run", "2"]) == 0
-    assert "Record a model that has ops to fuse" in capfd.readouterr().err
+    assert "Record a model with ops to fuse" in capfd.readouterr().err

@@ -76,7 +76,7 @@ def test_no_thread_sees_the_clock_go_back_or_count_a_stop() -> None:
 
     def read(times: list[int]) -> None:
         while not done.is_set() or len(times) < 100:
-            times.extend((clock.now(), *clock.readings()))
+            times.extend((clock.now(), clock.now()))
 
     threads = [threading.Thread(target=read, args=(times,)) for times in seen]
     for thread in threads:

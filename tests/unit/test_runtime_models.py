@@ -13,7 +13,7 @@ from onnx_models import ModelBuilder, onnxruntime_values
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from traceconv.base.errors import InputError, ModelError, UsageError
-from traceconv.runtime.inputs import inputs_from_file, random_inputs
+from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.ops import OpKind, traits_of
 from traceconv.runtime.session import CompiledModel, check_inputs, compile_model
@@ -144,7 +144,7 @@ def only_constants() -> onnx.ModelProto:
         (dangling, ["op Add", "'add_0'", "'nowhere'"]),
         (dynamic_batch, ["input 'x'", "'N'", "--batch or --input"]),
         (dynamic_tokens, ["input 'x'", "'tokens'", "fix it in the model"]),
-        (only_constants, ["no op is left"]),
+        (only_constants, ["no op remains"]),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(build: object, words: list[str]) -> None:
@@ -270,7 +270,7 @@ def test_inputs_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "in.npz"
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.savez(path, any_name=values)
-    np.testing.assert_array_equal(inputs_from_file(model, path)["x"], values)
+    np.testing.assert_array_equal(fitting_inputs(model, read_arrays(path))["x"], values)
     for arrays, words in (
         ({"x": values.astype(np.float64)}, "float64"),
         ({"x": values.T}, r"\[3, 2\]"),
@@ -279,15 +279,15 @@ def test_inputs_from_a_file(tmp_path: Path) -> None:
     ):
         np.savez(path, **arrays)
         with pytest.raises(InputError, match=words):
-            inputs_from_file(model, path)
+            fitting_inputs(model, read_arrays(path))
     path.write_text("hello")
     with pytest.raises(InputError, match="plain arrays"):
-        inputs_from_file(model, path)
+        fitting_inputs(model, read_arrays(path))
     single = tmp_path / "one.npy"
     np.save(single, values)
     with pytest.raises(InputError, match="is one array"):
-        inputs_from_file(model, single)
+        fitting_inputs(model, read_arrays(single))
     with pytest.raises(InputError, match="can't be read"):
-        inputs_from_file(model, tmp_path / "absent.npz")
+        fitting_inputs(model, read_arrays(tmp_path / "absent.npz"))
     with pytest.raises(InputError, match="needs an input"):
         check_inputs(model, {})

@@ -246,7 +246,7 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
         (["--train", "--fetch", "fc"], "--fetch"),
         (["--train", "--optimizer", "adam", "--momentum", "0.5"], "--momentum is for sgd"),
         (["--train", "--fp-point", "nowhere"], "--fp-point nowhere"),
-        (["--train", "--steps", "0"], "must be at least 1"),
+        (["--train", "--steps", "0"], "must be from 1"),
         (["--train", "--lr", "-1"], "--lr -1.0"),
         (["--train", "--input", "no_target.npz"], "needs an array 'target'"),
         (["--train", "--input", "short.npz", "--batch", "8"], "has 2 samples, but a batch is 8"),

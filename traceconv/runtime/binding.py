@@ -1,4 +1,4 @@
-"""Shapes of a model's inputs: fixed by the model, by `--batch`, or by the arrays that are given."""
+"""Shapes of a model's inputs: fixed by the model, by `--batch`, or by the given arrays."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from traceconv.runtime.graph import DTYPES, Array, Tensor
 
 
 class InputBinder:
-    """Makes the model's inputs one after another; a named dimension has one extent in all of them."""
+    """Determines the shapes of a model's inputs; a named dimension has the same extent in all of them."""
 
     def __init__(self, model_name: str, batch: int | None, given: Mapping[str, Array] | None) -> None:
         self._model_name = model_name
         self._batch = batch
         self._given = given or {}
         self._extents: dict[str, tuple[int, str]] = {}
-        #: The batch that the model itself states, where it states one.
+        #: The batch in the model itself, if any.
         self.old_batch: int | None = None
 
     def bind(self, entry: onnx.ValueInfoProto) -> Tensor:
-        """The input as a tensor of known shape.
+        """Return the input as a tensor of known shape.
 
-        Raises ModelError for an element type that can't be run and for a dimension that nothing fixes, InputError
-        when two inputs give one dimension different extents.
+        Raises ModelError for an unsupported element type or a dimension that nothing fixes, InputError when two inputs
+        give a dimension different extents.
         """
         where = f"{self._model_name}: input '{printable(entry.name, 80)}'"
         if not entry.type.HasField("tensor_type"):
-            raise ModelError(f"{where} is no tensor ({entry.type.WhichOneof('value')}): it can't be run")
+            raise ModelError(f"{where} is not a tensor ({entry.type.WhichOneof('value')}): it can't be run")
         kind = entry.type.tensor_type
         if kind.elem_type not in DTYPES:
             raise ModelError(
@@ -51,9 +51,11 @@ class InputBinder:
 
     def _extent(self, axis: int, dim: onnx.TensorShapeProto.Dimension, given: int | None, where: str) -> int:
         fixed = int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
-        name = str(dim.dim_param) if any(sign.isalnum() for sign in dim.dim_param) else ""  # '?' names nothing
+        name = str(dim.dim_param) if any(sign.isalnum() for sign in dim.dim_param) else ""  # '?' is not a name
         if axis == 0 and self._batch is not None:
-            self._note_old_batch(fixed, where)
+            if fixed is not None and self.old_batch not in (None, fixed):
+                raise ModelError(f"{where} has the batch {fixed}, another has {self.old_batch}: --batch is ambiguous")
+            self.old_batch = fixed or self.old_batch
             fixed = self._batch
         if fixed is None and given is None and name in self._extents:
             return self._extents[name][0]
@@ -67,12 +69,3 @@ class InputBinder:
             if first != extent:
                 raise InputError(f"{where}: dimension '{printable(name, 40)}' is {extent}, but {first} in {place}")
         return extent
-
-    def _note_old_batch(self, fixed: int | None, where: str) -> None:
-        if fixed is None:
-            return
-        if self.old_batch not in (None, fixed):
-            raise ModelError(
-                f"{where} starts with {fixed}, another with {self.old_batch}: --batch can't tell which is the batch"
-            )
-        self.old_batch = fixed

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from traceconv._version import __version__
 from traceconv.base.errors import OutputError
 from traceconv.runtime.event_log import EventStore, RangeBegin, Taken
 from traceconv.runtime.identity import Identity, real_identity
@@ -20,8 +19,6 @@ from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.recorder import LoadedModel, Recorder
 from traceconv.runtime.threads import FIRST_TASK_THREAD
-
-WRITER = f"traceconv {__version__} reference NPU"
 
 
 @dataclass(slots=True, eq=False)
@@ -90,11 +87,8 @@ class Capture:
 
     def _describe_self(self) -> None:
         names = set(self._models.values())
-        identity = self.identity
-        self.recorder.capture(
-            self.start_ns, identity.epoch_ns, identity.process_id, identity.host_name,
-            names.pop() if len(names) == 1 else "", WRITER, self.options.described(),
-        )  # fmt: skip
+        model_name = names.pop() if len(names) == 1 else ""
+        self.recorder.capture(self.start_ns, self.identity, model_name, self.options.described())
 
     # Sessions
 
@@ -253,7 +247,6 @@ class Capture:
             names = sorted(set(self._models.values()))
             self.recorder.close(
                 {
-                    "writer": WRITER,
                     "model": names[0] if len(names) == 1 else "",
                     "device_ids": sorted(self._devices),
                     "ended": ended,

@@ -85,17 +85,6 @@ class LiveClock:
         self._lock = threading.Lock()
         self._stopped_ns = self._total_ns
 
-    def readings(self) -> tuple[int, int, int]:
-        """Return three readings in direct succession: an event at the second is between the others."""
-        while True:
-            stopped_ns = self._stopped_ns
-            if stopped_ns is not None:
-                first, second, third = time.monotonic_ns(), time.monotonic_ns(), time.monotonic_ns()
-                if self._stopped_ns is stopped_ns:
-                    return first - stopped_ns, second - stopped_ns, third - stopped_ns
-            with self._lock:
-                pass
-
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Stop the clock for all threads within a block."""
@@ -116,7 +105,6 @@ class LiveThread:
         self.thread_id = thread_id
         self.name = name
         self.now = clock.now
-        self.readings = clock.readings
 
     def spend(self, ns: int) -> None:
         """Do nothing: work takes its real time."""

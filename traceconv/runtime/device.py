@@ -61,11 +61,6 @@ class Meeting:
         self.arrived += 1
         self.latest_ns = max(self.latest_ns, host_ns)
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all tasks have started."""
-        return self.arrived >= self.expected
-
 
 @dataclass(slots=True, eq=False)
 class Task:
@@ -183,9 +178,9 @@ class Device:
     def next_moment(self) -> int | None:
         """Return the tick of the next start or end of a task; None if there is none, or other devices determine it."""
         for running in self._running.values():
-            task = running.task
-            if task.meeting is not None and task.begin is None and task.meeting.is_complete:
-                task.begin = max(self.now, self.clock.ticks_after(task.meeting.latest_ns))
+            task, meeting = running.task, running.task.meeting
+            if meeting is not None and task.begin is None and meeting.arrived >= meeting.expected:
+                task.begin = max(self.now, self.clock.ticks_after(meeting.latest_ns))
         moments = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
         moments += [moment for running in self._running.values() if (moment := self._changes(running)) is not None]
         return max(self.now, min(moments)) if moments else None

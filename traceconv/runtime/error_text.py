@@ -1,23 +1,25 @@
-"""What a library says against a model, in its first line, without where in its own source it says so."""
+"""The first line of a library's error, without the location in its source."""
 
 from __future__ import annotations
 
 import re
 
-_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-_RUNNING = re.compile(r"Non-zero status code returned while running \S+ node\. Name:'[^']*' Status Message: ")
+_PREFIXES = (
+    re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "),
+    re.compile(r"Non-zero status code returned while running \S+ node\. Name:'[^']*' Status Message: "),
+    re.compile(r"\[ShapeInferenceError\] Inference error\(s\): \(op_type:[^)]*\): "),
+    re.compile(r"\[(?:Shape|Type)InferenceError\] "),
+)
 _PLACE = re.compile(r"(?:/\S*)?onnxruntime\S*\.(?:cc|cpp|h):\d+ ")
-_INFERENCE = re.compile(r"\[ShapeInferenceError\] Inference error\(s\): \(op_type:[^)]*\): ")
-_KIND = re.compile(r"\[(?:Shape|Type)InferenceError\] ")
 _CLAUSE = " was false. "
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what onnx or onnxruntime says, which is the one that says what is wrong."""
+    """Return the message of an error of onnx or onnxruntime, which is in its first line."""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else type(error).__name__
-    for mark in (_CODE, _RUNNING, _INFERENCE, _KIND):
-        text = mark.sub("", text, count=1)
+    for prefix in _PREFIXES:
+        text = prefix.sub("", text, count=1)
     place = _PLACE.search(text)
     if place is not None:
         text = text[: place.start()] + _without_signature(text[place.end() :])
@@ -25,7 +27,7 @@ def first_line(error: Exception) -> str:
 
 
 def _without_signature(text: str) -> str:
-    """What follows the signature of a C++ function, and the condition that it checked: its message."""
+    """Return the message after the signature of a C++ function and the condition that it checked."""
     _, clause, message = text.partition(_CLAUSE)
     if clause and message.strip():
         return message

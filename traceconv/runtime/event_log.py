@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.runtime.device import Device, Task
-from traceconv.runtime.lower import DeviceOp
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
@@ -215,7 +214,10 @@ class EventLog:
             key, op, size_bytes, correlation_id, step_id, execution_id = task.note
             head = heads.get(key)
             if head is None:
-                head = heads[key] = self._task_head(key, op)
+                name, op_index, task_type = key
+                blocks = (op.cost.block_count, op.cost.mix_block_count) if op else (0, 0)
+                numbers = self._op(op_index), *blocks, _TASK_TYPES[task_type], int(bool(op and op.hf32_eligible))
+                head = heads[key] = self._add_heads("task", (name or "", *numbers))
             size = _NONE_WORD if size_bytes is None else size_bytes
             start, end = task.span
             if clock.jump_ticks and end >= clock.jump_at:
@@ -224,12 +226,6 @@ class EventLog:
             if self.spans_open:
                 self.see_task(device.device_id, task.stream_id, start, end)
         self.store.add("task", device.device_id, *words)
-
-    def _task_head(self, key: TaskKey, op: DeviceOp | None) -> int:
-        name, op_index, task_type = key
-        blocks = (op.cost.block_count, op.cost.mix_block_count) if op else (0, 0)
-        hf32 = int(op is not None and op.hf32_eligible)
-        return self._add_heads("task", (name or "", self._op(op_index), *blocks, _TASK_TYPES[task_type], hf32))
 
     def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         """Note a task of a stream, while spans on streams are open."""

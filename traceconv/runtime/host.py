@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
@@ -73,7 +73,8 @@ class Host:
         numbers = correlations or itertools.count(1)
         #: Live calls have even numbers: the odd one before belongs to a call inside. `map` is thread-safe.
         self.correlations = map((2).__mul__, numbers) if self.is_live else numbers
-        self._dispatch_heads = _DispatchHeads(recorder, self.channel.thread_id)
+        #: Channel thread → index of an op → head and shape of its dispatch, as one word.
+        self._dispatch_words: dict[int, dict[int, int]] = {}
         #: False: the host does not wait for the device. Only for measuring the host alone.
         self.waits = True
         self._readings = 0
@@ -93,10 +94,12 @@ class Host:
 
     # Calls
 
-    def call(self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32) -> Call:
-        """A call around a `with` block; tasks launched inside get its `correlation_id`."""
+    def call(
+        self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32
+    ) -> AbstractContextManager[int]:
+        """A call around a `with` block, which gets its correlation_id, for what it launches."""
         if self._clock is not None and not self.recorder.store.calls_on:
-            return _UNLOGGED  # modelled time needs the call's price anyway
+            return nullcontext(0)  # modelled time needs the call's price anyway
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
 
     @contextmanager
@@ -120,15 +123,17 @@ class Host:
         put = self._queue.put
         if not self.recorder.store.calls_on:
             return lambda _, work: put(work)
-        thread_id = self.channel.thread_id
-        if self._dispatch_heads.thread_id != thread_id:
-            self._dispatch_heads = _DispatchHeads(self.recorder, thread_id)
-        now, numbers, add, heads = self.channel.now, self.correlations, self.recorder.add_call, self._dispatch_heads
+        thread_id, log = self.channel.thread_id, self.recorder
+        now, numbers, add = self.channel.now, self.correlations, log.add_call
+        words = self._dispatch_words.setdefault(thread_id, {})
 
         def dispatch(op_index: int, work: Callable[[], None]) -> None:
             begin_ns = now()
             put(work)
-            add(pack_call(begin_ns, now(), 0, next(numbers), heads[op_index], step_id))
+            end_ns, word = now(), words.get(op_index)
+            if word is None:
+                word = words[op_index] = 4 * log.call_head("OpDispatch", thread_id, op_index, "node") + WHOLE_CALL
+            add(pack_call(begin_ns, end_ns, 0, next(numbers), word, step_id))
 
         return dispatch
 
@@ -279,14 +284,14 @@ class Host:
 
 def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
     """Return (ticks, host before, host after)."""
-    before, read, after = thread.readings()
+    before, read, after = thread.now(), thread.now(), thread.now()
     return device.clock.reading(device.clock.ticks_at(read)), before, after
 
 
 class Call:
     """A call that begins and ends with its `with` block."""
 
-    __slots__ = ("_add", "_after_ns", "_before_ns", "_head", "_step_id", "_thread", "correlation_id")
+    __slots__ = ("_add", "_after_ns", "_before_ns", "_correlation_id", "_head", "_step_id", "_thread")
 
     def __init__(
         self,
@@ -302,50 +307,18 @@ class Call:
         self._head = 4 * recorder.call_head(name, thread.thread_id, op_index, level)
         self._thread = thread
         self._step_id = step_id
-        self.correlation_id = correlation_id
+        self._correlation_id = correlation_id
         self._before_ns, self._after_ns = _PRICES_NS.get(name, _PRICE_NS)
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> int:
         thread = self._thread
-        self._add(pack_call(thread.now(), 0, 0, self.correlation_id, self._head + CALL_BEGINS, self._step_id))
+        self._add(pack_call(thread.now(), 0, 0, self._correlation_id, self._head + CALL_BEGINS, self._step_id))
         thread.spend(self._before_ns)
-        return self
+        return self._correlation_id
 
     def __exit__(self, *error: object) -> None:
         self._thread.spend(self._after_ns)
-        self._add(pack_call(self._thread.now(), 0, 0, self.correlation_id, self._head + CALL_ENDS, NONE32))
-
-
-class _DispatchHeads(dict[int, int]):
-    """Index of an op → head and shape of its dispatch on a thread, as one word."""
-
-    def __init__(self, recorder: EventLog, thread_id: int) -> None:
-        super().__init__()
-        self.thread_id = thread_id
-        self._recorder = recorder
-
-    def __missing__(self, op_index: int) -> int:
-        head = self._recorder.call_head("OpDispatch", self.thread_id, op_index, "node")
-        word = self[op_index] = 4 * head + WHOLE_CALL
-        return word
-
-
-class UnloggedCall(Call):
-    """A call that is not logged."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        self.correlation_id = 0
-
-    def __enter__(self) -> Call:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
-_UNLOGGED = UnloggedCall()
+        self._add(pack_call(self._thread.now(), 0, 0, self._correlation_id, self._head + CALL_ENDS, NONE32))
 
 
 #: Threads of one device: the user's, the launching one, the driver's.
@@ -353,7 +326,11 @@ THREADS = ("channel", "worker", "device")
 
 
 def live_host(
-    recorder: EventLog, thread_ids: range, names: tuple[str, ...], clock: LiveClock, correlations: Iterator[int]
+    recorder: EventLog,
+    thread_ids: Sequence[int],
+    names: Sequence[str],
+    clock: LiveClock,
+    correlations: Iterator[int],
 ) -> Host:
     """Return host threads in real time; every host of a capture has the same clock."""
     channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))

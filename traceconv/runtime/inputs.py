@@ -1,4 +1,4 @@
-"""What a model is fed: arrays from an .npz file, or random ones that the model can take."""
+"""Inputs of a model: arrays from an .npz file, or valid random ones."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from traceconv.runtime.session import CompiledModel, check_inputs
 
 
 def random_inputs(model: CompiledModel, seed: int) -> dict[str, Array]:
-    """Inputs by name from a seed: normal floats; integers below what they index, where a Gather says so."""
+    """Return inputs by name from a seed: normal floats; integers within the bounds of what they index with Gather."""
     graph = model.program.graph
     if graph.sample is not None and graph.sample_seed == seed:
-        return dict(graph.sample)  # the shapes of the program are what these lead to
+        return dict(graph.sample)  # these lead to the shapes of the program
     return random_arrays(graph.inputs, graph.tensors, graph.consumers(), seed)
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Arrays by name from an .npz file. Raises InputError for a file that can't be read."""
+    """Return arrays by name from an .npz file. Raises InputError for an unreadable file."""
     shown = printable(str(path))
     try:
         file = np.load(path, allow_pickle=False)
         if not isinstance(file, np.lib.npyio.NpzFile):
-            raise InputError(f"{shown} is one array: --input takes an .npz file with an array for each input")
+            raise InputError(f"{shown} is one array: --input takes an .npz file with an array per input")
         with file:
             return {name: file[name] for name in file.files}
     except OSError as error:
@@ -37,18 +37,10 @@ def read_arrays(path: Path) -> dict[str, Array]:
         raise InputError(f"{shown} is not an .npz file of plain arrays") from error
 
 
-def inputs_from_file(model: CompiledModel, path: Path) -> dict[str, Array]:
-    """Inputs by name from an .npz file; where there is one of each, its name does not matter.
-
-    Raises InputError for a file that can't be read and arrays that the model does not take.
-    """
-    return fitting_inputs(model, read_arrays(path))
-
-
 def fitting_inputs(model: CompiledModel, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """`arrays` as the model takes them; where there is one of each, its name does not matter.
+    """Return `arrays` as the model's inputs; a single array fits a single input, whatever its name.
 
-    Raises InputError for a missing, unknown or misshapen one.
+    Raises InputError for a missing or unknown one, or a wrong shape or type.
     """
     names = model.program.graph.inputs
     if len(names) == len(arrays) == 1:

@@ -300,8 +300,8 @@ class Launcher:
         """Submit a task by a call on a thread, which is the worker by default."""
         thread = thread or self._host.worker
         op_index = NONE32 if launch.op is None else launch.op.index
-        with self._host.call(thread, "runtime", call_name, op_index=op_index, step_id=run.step_id) as call:
-            return self._enqueue(thread.now(), call.correlation_id, launch, run, event, meeting)
+        with self._host.call(thread, "runtime", call_name, op_index=op_index, step_id=run.step_id) as correlation_id:
+            return self._enqueue(thread.now(), correlation_id, launch, run, event, meeting)
 
     def _enqueue(
         self,

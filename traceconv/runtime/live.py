@@ -281,9 +281,8 @@ class Process:
 
     def check_points(self) -> None:
         """Raise UsageError when a profile names an op that no session has. Called before a session's first run."""
-        sessions = list(self.sessions)
         for capture in self.captures:
-            self._check_points(capture.options, sessions)
+            self._check_points(capture.options, list(self.sessions))
 
     @staticmethod
     def _check_points(options: ProfileOptions, sessions: list[Session]) -> None:

@@ -1,9 +1,8 @@
-"""ONNX model → Graph: checks, constants folded, every shape inferred; it never guesses one.
+"""ONNX model → Graph: checks, constant folding, inference of every shape. Shapes are never guessed.
 
-One walk over the nodes does it all: a node whose inputs are all known is computed and becomes a
-constant; any other gets the shapes of its outputs from ONNX's own inference (or from onnxruntime, for
-domains that ONNX does not know; or, where they depend on values, from running the model up to there). So
-an error always has the node at hand that it is about.
+One pass over the nodes does everything, so that errors can name the node. A node whose inputs are all known is computed
+and becomes a constant. The output shapes of others come from ONNX's inference; from onnxruntime, for domains unknown to
+ONNX; or, if they depend on values, from running the model up to there.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
 from traceconv.base.errors import ModelError, UsageError, printable
@@ -23,16 +23,16 @@ from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe
 from traceconv.runtime.kernels import KernelCompiler
 from traceconv.runtime.sample import Sampler, random_arrays
 
-#: Ops that give another result each time; and dequantisation, which would make integer weights float.
+#: Ops with random results; and dequantisation, which would turn integer weights into floats.
 NOT_FOLDED = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
     | {"DequantizeLinear"}
 )
 
-#: Inputs up to this size are shown to shape inference by value: shapes, axes, repeats.
+#: Inputs up to this size are passed to shape inference by value: shapes, axes, repeats.
 _VALUE_LIMIT = 1 << 10
 
-#: Letters for dimensions, at most one ellipsis a term, terms joined by commas, and what is made.
+#: Letters for dimensions, at most one ellipsis per term, terms separated by commas, and the result.
 _EINSUM = re.compile(r"{0}(,{0})*(->{0})?".format(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?"))
 
 
@@ -44,11 +44,11 @@ def load_graph(
     given: Mapping[str, Array] | None = None,
     seed: int = 0,
 ) -> Graph:
-    """The graph of `model`, with `batch` as the first extent of every input when given.
+    """Return the graph of `model`, with `batch`, if given, as the first dimension of every input.
 
-    Dimensions that the model leaves open are those of the arrays in `given`. Where a shape depends on values, the
-    model is run up to there on `given`, or on inputs from `seed`. Raises ModelError for what can't be run (unknown
-    op, element type, open dimension), naming op, node and opset; UsageError for a batch that is no positive number.
+    Arrays in `given` settle dimensions that the model leaves open. If a shape depends on values, the model is run up to
+    there on `given`, or on inputs from `seed`. Raises ModelError for what can't be run (unknown op, element type, open
+    dimension), naming op, node and opset; UsageError for a batch that is not positive.
     """
     if batch is not None and batch < 1:
         raise UsageError(f"--batch {batch}: must be at least 1")
@@ -56,7 +56,7 @@ def load_graph(
 
 
 class _Loader:
-    """State of one walk: what is known of each tensor so far."""
+    """State of one pass: what is known of each tensor so far."""
 
     def __init__(
         self, model: onnx.ModelProto, name: str, batch: int | None, given: Mapping[str, Array] | None, seed: int
@@ -64,7 +64,7 @@ class _Loader:
         self.name = name
         self.batch = batch
         self.seed = seed
-        self.model = self._inlined(model)
+        self.model = onnx.inliner.inline_local_functions(model) if model.functions else model
         self.given = _named_as_input(self.model, given)
         self.binder = InputBinder(name, batch, self.given)
         self.opsets = {
@@ -85,23 +85,15 @@ class _Loader:
         self.readers: dict[str, list[Node]] = {}
         self._fills: dict[tuple[tuple[int, ...], bytes], Array] = {}
 
-    def _inlined(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        if not model.functions:
-            return model
-        from onnx import inliner
-
-        inlined: onnx.ModelProto = inliner.inline_local_functions(model)
-        return inlined
-
     def _check(self, node: Node) -> None:
-        """Refuses a node that its opset does not have, or not with these inputs, outputs and attributes."""
+        """Raise ModelError for a node that its opset lacks, or lacks with these inputs, outputs and attributes."""
         if not node.domain:
             try:
                 onnx.defs.get_schema(node.op_type, self.opsets.get("", 0), "")
             except onnx.defs.SchemaError as error:
-                raise ModelError(f"{self.name}: {self._what(node)} does not exist in this opset") from error
+                raise self._error(node, "does not exist in this opset") from error
         if node.has_subgraph:
-            # The checker knows no names from outside; onnxruntime checks the whole when it is compiled.
+            # The checker rejects names from outside; onnxruntime checks the node when it is compiled.
             for body in subgraphs(node.proto):
                 for inner in _named(body.node, f"{node.name}/"):
                     self._check(inner)
@@ -109,15 +101,12 @@ class _Loader:
         try:
             onnx.checker.check_node(node.proto, self._context)
         except onnx.checker.ValidationError as error:
-            raise ModelError(f"{self.name}: {self._what(node)} is not valid: {printable(first_line(error))}") from error
+            raise self._error(node, f"is not valid: {printable(first_line(error))}") from error
         if node.op_type == "Einsum" and not node.domain:
-            # Asked for the shape of an equation that is none, onnx would never answer.
+            # onnx hangs on an invalid equation.
             equation = onnx.helper.get_node_attr_value(node.proto, "equation").decode(errors="replace")
             if not _EINSUM.fullmatch(equation.replace(" ", "")):
-                raise ModelError(
-                    f"{self.name}: {self._what(node)} has the equation '{printable(equation, 60)}', which is none; "
-                    "one is ij,jk->ik"
-                )
+                raise self._error(node, f"has the equation '{printable(equation, 60)}', which is not valid")
 
     def load(self) -> Graph:
         graph = self.model.graph
@@ -140,7 +129,7 @@ class _Loader:
                 self.readers.setdefault(name, []).append(node)
         for node in map(self._without_unread, alive):
             if any(name in self.tensors for name in node.outputs if name):
-                raise ModelError(f"{self.name}: {self._what(node)} makes a tensor that is there already")
+                raise self._error(node, "produces a tensor that already exists")
             if self._fold(node):
                 folded.append(node.name)
             else:
@@ -149,9 +138,9 @@ class _Loader:
         outputs = tuple(o.name for o in graph.output)
         for output in outputs:
             if output not in self.tensors:
-                raise ModelError(f"{self.name}: nothing makes the output '{printable(output)}'")
+                raise ModelError(f"{self.name}: no op produces the output '{printable(output)}'")
         if not kept:
-            raise ModelError(f"{self.name}: no op is left to run once constants are folded")
+            raise ModelError(f"{self.name}: no op remains after constant folding")
         used = {name for node in kept for name in node.inputs} | set(outputs)
         return Graph(
             self.name,
@@ -168,8 +157,6 @@ class _Loader:
             None if self.given else self.seed,
         )
 
-    # Values from outside
-
     def _initializer(self, initializer: onnx.TensorProto) -> Array:
         if initializer.data_type not in DTYPES:
             kind = TensorProto.DataType.Name(initializer.data_type)
@@ -185,7 +172,7 @@ class _Loader:
         self.tensors[name] = Tensor(name, tuple(value.shape), helper.np_dtype_to_tensor_dtype(value.dtype))
 
     def _fold(self, node: Node) -> bool:
-        """Computes `node` when everything it reads is known; whether it did."""
+        """Compute `node` if everything that it reads is known; return whether it was."""
         if node.op_type == "Shape" and node.inputs[0] in self.tensors and node.inputs[0] not in self.dynamic:
             extents = np.array(self.tensors[node.inputs[0]].shape, np.int64)
             start, end = node.int("start", 0), node.int("end", len(extents))
@@ -201,7 +188,7 @@ class _Loader:
             self._add_constant(node.outputs[0], self._fill(node))
             return True
         if node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Identity"):
-            # These move no data; onnxruntime would copy weights.
+            # These move no data, while onnxruntime would copy weights.
             shape = self._outputs(node)[0].shape
             self._add_constant(node.outputs[0], self.constants[node.inputs[0]].reshape(shape))
             return True
@@ -212,7 +199,7 @@ class _Loader:
         return True
 
     def _fill(self, node: Node) -> Array:
-        """The array of a ConstantOfShape; arrays of one shape and value are one array, since models repeat them."""
+        """Return the array of a ConstantOfShape, shared by all of this shape and value, since models repeat them."""
         shape = tuple(int(extent) for extent in self.constants[node.inputs[0]])
         value = np.zeros(1, np.float32)
         for attribute in node.proto.attribute:
@@ -226,7 +213,7 @@ class _Loader:
     # Shapes
 
     def _without_unread(self, node: Node) -> Node:
-        """The node without optional outputs (a mask, say) that nothing reads."""
+        """Return the node without optional outputs (such as a mask) that nothing reads."""
         if len(node.outputs) < 2 or not onnx.defs.has(node.op_type, node.domain):
             return node
         declared = onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain).outputs
@@ -239,18 +226,17 @@ class _Loader:
         return node if len(outputs) == len(node.outputs) else node.rewired(outputs=outputs)
 
     def _infer(self, node: Node) -> Node:
-        """Notes the shapes of what `node` makes; gives the node, rewritten where the batch asks for it."""
+        """Note the shapes of the outputs of `node`; return the node, rewritten if the batch requires it."""
         for name in node.inputs:
             if name and name not in self.tensors:
-                raise ModelError(f"{self.name}: {self._what(node)} reads '{printable(name, 80)}', which nothing makes")
+                raise self._error(node, f"reads '{printable(name, 80)}', which no op produces")
         node = self._with_batch(node)
         for tensor in self._outputs(node):
             self.tensors[tensor.name] = tensor
         return node
 
     def _outputs(self, node: Node) -> list[Tensor]:
-        """What `node` makes: by ONNX's inference; by onnxruntime's where ONNX has no such op or no answer; by
-        running it where it depends on values."""
+        """Return the outputs of `node`: by ONNX's inference, else by onnxruntime's, else by running it."""
         names = [name for name in node.outputs if name]
         inferred: list[Tensor] | None = None
         if onnx.defs.has(node.op_type, node.domain):
@@ -260,19 +246,19 @@ class _Loader:
                 if not node.has_subgraph:
                     hint = "; the model may not allow this --batch" if self.batch is not None else ""
                     reason = printable(first_line(error))
-                    raise ModelError(f"{self.name}: {self._what(node)} has no valid shape: {reason}{hint}") from error
+                    raise self._error(node, f"has no valid shape: {reason}{hint}") from error
         if inferred is not None:
             return inferred
-        made = self.compiler.compile([node], names, self.tensors, self.constants, self.dynamic).signature
-        known = [Tensor(one.name, one.shape, one.elem_type) for one in made if one.shape is not None]
-        if len(known) == len(made):
+        outputs = self.compiler.compile([node], names, self.tensors, self.constants, self.dynamic).signature
+        known = [Tensor(one.name, one.shape, one.elem_type) for one in outputs if one.shape is not None]
+        if len(known) == len(outputs):
             return known
         self.dynamic.update(names)
         values = self._sampler().run(node, self.producers, self.tensors, self.constants)
-        return [Tensor(one.name, tuple(values[one.name].shape), one.elem_type) for one in made]
+        return [Tensor(one.name, tuple(values[one.name].shape), one.elem_type) for one in outputs]
 
     def _sampler(self) -> Sampler:
-        """Runs the model on the inputs that are given, and on random ones where none are."""
+        """Return what runs the model, on the given inputs and random ones for the others."""
         if self.sampler is None:
             inputs = random_arrays(self.inputs, self.tensors, self.readers, self.seed)
             self.sampler = Sampler(self.compiler, {**inputs, **self.given})
@@ -297,27 +283,23 @@ class _Loader:
         found = []
         for entry in model.graph.output:
             kind = entry.type.tensor_type
-            if entry.type.WhichOneof("value") not in (None, "tensor_type") or (
-                kind.elem_type and kind.elem_type not in DTYPES
-            ):
+            is_tensor = entry.type.WhichOneof("value") in (None, "tensor_type")
+            if not is_tensor or (kind.elem_type and kind.elem_type not in DTYPES):
                 what = TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else entry.type.WhichOneof("value")
-                raise ModelError(f"{self.name}: {self._what(node)} makes {what}, which can't be run")
-            if (
-                not kind.elem_type
-                or not kind.HasField("shape")
-                or any(not d.HasField("dim_value") for d in kind.shape.dim)
-            ):
+                raise self._error(node, f"produces {what}, which can't be run")
+            dims = kind.shape.dim
+            if not (kind.elem_type and kind.HasField("shape") and all(d.HasField("dim_value") for d in dims)):
                 return None
-            found.append(Tensor(entry.name, tuple(int(d.dim_value) for d in kind.shape.dim), kind.elem_type))
+            found.append(Tensor(entry.name, tuple(int(d.dim_value) for d in dims), kind.elem_type))
         return found
 
     # Batch
 
     def _with_batch(self, node: Node) -> Node:
-        """A Reshape whose target states the model's own batch, stating the new one instead.
+        """Return a Reshape to the model's own batch with the new one instead.
 
-        Only where the data begins with the batch and the target does: anything else keeps its meaning,
-        or fails in the check of its element count.
+        Only if both data and target begin with the batch: any other keeps its meaning, or fails the check of its
+        element count.
         """
         if node.op_type != "Reshape" or node.inputs[1] not in self.constants or node.inputs[0] in self.dynamic:
             return node
@@ -331,20 +313,18 @@ class _Loader:
                 self._add_constant(shape_name, np.array(target, np.int64))
                 node = node.rewired([node.inputs[0], shape_name])
             elif target[0] > 0 and target[0] % new:
-                raise ModelError(
-                    f"{self.name}: {self._what(node)} has its batch written into its shape {target}: "
-                    f"this model can't take --batch {new}"
-                )
+                problem = f"has its batch written into its shape {target}: this model can't take --batch {new}"
+                raise self._error(node, problem)
         copied = [
             data.shape[k] if extent == 0 and not node.int("allowzero", 0) else extent for k, extent in enumerate(target)
         ]
         if -1 not in copied and math.prod(copied) != data.count:
             hint = f": this model can't take --batch {new}" if new is not None else ""
-            raise ModelError(f"{self.name}: {self._what(node)} turns shape {list(data.shape)} into {target}{hint}")
+            raise self._error(node, f"turns shape {list(data.shape)} into {target}{hint}")
         return node
 
-    def _what(self, node: Node) -> str:
-        return describe(node, self.opsets)
+    def _error(self, node: Node, problem: str) -> ModelError:
+        return ModelError(f"{self.name}: {describe(node, self.opsets)} {problem}")
 
 
 def _named_as_input(model: onnx.ModelProto, given: Mapping[str, Array] | None) -> dict[str, Array]:
@@ -357,7 +337,7 @@ def _named_as_input(model: onnx.ModelProto, given: Mapping[str, Array] | None) -
 
 
 def _named(protos: Iterable[onnx.NodeProto], prefix: str = "") -> list[Node]:
-    """Nodes with names that are unique: as the model has them, or made from type and place."""
+    """Return nodes with unique names: those of the model, or made from type and index."""
     taken: set[str] = set()
     nodes = []
     for index, proto in enumerate(protos):
@@ -370,7 +350,7 @@ def _named(protos: Iterable[onnx.NodeProto], prefix: str = "") -> list[Node]:
 
 
 def _alive(nodes: list[Node], outputs: list[str]) -> list[Node]:
-    """The nodes that the outputs depend on, in the model's order."""
+    """Return the nodes that the outputs depend on, in the model's order."""
     needed = set(outputs)
     alive = []
     for node in reversed(nodes):

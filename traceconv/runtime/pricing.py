@@ -143,7 +143,8 @@ def _price_vector(
         group.nodes[0].op_type in _SCATTERED,
         mix=_instructions(graph, group.nodes),
     )
-    return _vector_type(group), "AI_VECTOR_CORE", vector_cost(spec, work), flops
+    op_type = traits.device_type if group.kind or len(group.nodes) == 1 else "FusedElementwise"
+    return op_type, "AI_VECTOR_CORE", vector_cost(spec, work), flops
 
 
 def _worked_on(graph: Graph, node: Node, traits: OpTraits) -> int:
@@ -171,12 +172,6 @@ def _instructions(graph: Graph, nodes: Sequence[Node]) -> InstructionMix:
             pairs += whole - 1 if node.op_type == "Sum" else whole > 1
     lanes = next((name for name, of in _LANES if types & of), "misc")
     return InstructionMix(lanes, casts, max(0, pairs))
-
-
-def _vector_type(group: Group) -> str:
-    if group.kind:
-        return KINDS[group.kind].device_type
-    return traits_of(group.nodes[0]).device_type if len(group.nodes) == 1 else "FusedElementwise"
 
 
 def _price_matrix(

@@ -11,7 +11,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from traceconv._version import __version__
 from traceconv.base.errors import OutputError, UsageError, printable, suggestion
 from traceconv.runtime import counters
 from traceconv.runtime.clock import LiveClock
@@ -28,8 +27,13 @@ from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.truth import TRUTH, DeviceTruth, write_truth
 
-_WRITER = f"traceconv {__version__} reference NPU"
-_MAX_DEVICES = 64
+_LIMITS = {
+    "iterations": (1, 1 << 31),
+    "warmup": (0, 1 << 31),
+    "seed": (0, (1 << 63) - 1),
+    "devices": (1, 64),
+    "streams": (1, 64),
+}
 #: Records are written after this time or, in modelled time, this many: a killed process leaves a useful log.
 _FLUSH_NS = 200_000_000
 _FLUSH_RECORDS = 256
@@ -185,7 +189,8 @@ def _capture(
         yield recorder, seats
         if options.truth:
             write_truth(folder / TRUTH, [seat.truth for seat in seats if seat.truth is not None])
-        recorder.close(_manifest(options, model_name))
+        device_ids = list(range(options.devices))
+        recorder.close({"model": model_name, "device_ids": device_ids, "options": _options(options)})
     except BaseException:
         with contextlib.suppress(OutputError):  # the original error is being raised, and may be the same
             recorder.flush()
@@ -197,16 +202,10 @@ def _capture(
 
 
 def _check(options: RecordOptions) -> None:
-    if options.iterations < 1:
-        raise UsageError(f"--iterations {options.iterations}: must be at least 1")
-    if options.warmup < 0:
-        raise UsageError(f"--warmup {options.warmup}: must not be negative")
-    if not 0 <= options.seed < 1 << 63:
-        raise UsageError(f"--seed {options.seed}: must be from 0 to 2^63 - 1")
-    if not 1 <= options.devices <= _MAX_DEVICES:
-        raise UsageError(f"--devices {options.devices}: must be from 1 to {_MAX_DEVICES}")
-    if options.streams is not None and not 1 <= options.streams <= 64:
-        raise UsageError(f"--streams {options.streams}: must be from 1 to 64")
+    for name, (low, high) in _LIMITS.items():
+        value = getattr(options, name)
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"--{name} {value}: must be from {low} to {high}")
     if options.train is not None:
         options.train.check()
         if options.fetch:
@@ -234,15 +233,7 @@ def _seats(
             host = modelled_host(recorder, thread_ids, names, identity.host_ns, host_seed, ids.correlations)
         start_ns = host.channel.now()
         if device_id == 0:
-            recorder.capture(
-                start_ns,
-                identity.epoch_ns,
-                identity.process_id,
-                identity.host_name,
-                model_name,
-                _WRITER,
-                _options(options),
-            )
+            recorder.capture(start_ns, identity, model_name, _options(options))
         for order, thread in enumerate((host.channel, host.worker, host.driver), device_id * len(THREADS)):
             recorder.thread(identity.process_id, "traceconv record", thread.thread_id, thread.name, order)
         device = Device(spec, identity.device_clock(device_id, start_ns, spec), device_id)
@@ -334,13 +325,4 @@ def _options(options: RecordOptions) -> dict[str, object]:
         "seed": options.seed,
         "streams": options.streams,
         "warmup": options.warmup,
-    }
-
-
-def _manifest(options: RecordOptions, model_name: str) -> dict[str, object]:
-    return {
-        "writer": _WRITER,
-        "model": model_name,
-        "device_ids": list(range(options.devices)),
-        "options": _options(options),
     }

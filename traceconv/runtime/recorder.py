@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from traceconv._version import __version__
 from traceconv.runtime import counters
 from traceconv.runtime.event_log import (
     HEADS,
@@ -29,12 +30,14 @@ from traceconv.runtime.event_log import (
     Words,
     enum_values,
 )
+from traceconv.runtime.identity import Identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.log_writer import CaptureWriter
 
+WRITER = f"traceconv {__version__} reference NPU"
 _NONE64 = (1 << 64) - 1
 _PHASES = enum_values("op", "phase")
 _RANGE_KINDS = enum_values("range", "kind")
@@ -71,12 +74,8 @@ class Selection:
 
     def takes_range(self, kind: str) -> bool:
         """Whether ranges of a kind are written."""
-        selected = {
-            "annotation": True,
-            "module": self.calls,
-            "inference": self.inferences,
-            "execution": self.inferences,
-        }
+        runs = self.inferences
+        selected = {"annotation": True, "module": self.calls, "inference": runs, "execution": runs}
         return selected.get(kind, self.operators)
 
 
@@ -209,7 +208,7 @@ class Recorder(EventLog):
     def close(self, manifest: Mapping[str, object]) -> None:
         """Write the rest and finally the manifest, which marks the capture as complete."""
         self.flush()
-        self._writer.close(manifest)
+        self._writer.close({"writer": WRITER, **manifest})
 
     def abandon(self) -> None:
         """End without a manifest: the capture stays marked as truncated."""
@@ -226,19 +225,10 @@ class Recorder(EventLog):
 
     # Descriptions
 
-    def capture(
-        self,
-        host_ns: int,
-        epoch_ns: int,
-        process_id: int,
-        host_name: str,
-        model_name: str,
-        writer: str,
-        options: Mapping[str, object],
-    ) -> None:
+    def capture(self, host_ns: int, identity: Identity, model_name: str, options: Mapping[str, object]) -> None:
         """Describe the capture, and relate the host clock to the wall clock."""
-        texts = host_name, model_name, writer, json.dumps(options, sort_keys=True)
-        self._row("capture", None, (host_ns, epoch_ns, process_id, *map(self.text, texts)))
+        texts = identity.host_name, model_name, WRITER, json.dumps(options, sort_keys=True)
+        self._row("capture", None, (host_ns, identity.epoch_ns, identity.process_id, *map(self.text, texts)))
 
     def thread(self, process_id: int, process_name: str, thread_id: int, name: str, sort_index: int) -> None:
         """Describe a host thread."""

@@ -1,4 +1,4 @@
-"""Many may run at a time, or one may change what is recorded: a lock for readers and a writer, who goes first."""
+"""A readers-writer lock that prefers writers: many runs at a time, or one change of what is recorded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 class Gate:
-    """`shared` for runs, `exclusive` for what must see no run under way.
+    """`shared` for runs, `exclusive` for what must not happen during a run.
 
-    A thread that is inside does not wait for itself: code of the user runs in the midst of it all the same, when a
-    signal arrives or the garbage collector finishes a generator, and may begin or end a profile there.
+    Reentrant: user code may run inside, in a signal handler or when the garbage collector finishes a generator, and
+    begin or end a profile there.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Gate:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Waits while somebody has, or waits for, the gate alone."""
+        """Enter once no other thread has, or waits for, exclusive access."""
         thread = threading.get_ident()
         with self._changed:
             while thread not in self._sharing and self._owner != thread and (self._owner is not None or self._waiting):
@@ -38,13 +38,13 @@ class Gate:
                 self._changed.notify_all()
 
     def is_inside(self) -> bool:
-        """Whether this thread is inside."""
+        """Whether this thread has entered."""
         thread = threading.get_ident()
         return thread in self._sharing or self._owner == thread
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Waits until nobody else is inside."""
+        """Enter once no other thread is inside."""
         thread = threading.get_ident()
         with self._changed:
             self._waiting += 1

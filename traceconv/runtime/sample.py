@@ -1,4 +1,4 @@
-"""Values at load: inputs from a seed, and what a model makes of inputs where a shape depends on it."""
+"""Values at load: random inputs, and what a model computes from inputs where a shape depends on it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,34 @@ import numpy as np
 from traceconv.runtime.graph import FLOATS, Array, Node, Tensor
 from traceconv.runtime.kernels import KernelCompiler
 
-#: Integers that index nothing we know of are 0 or 1: ids, masks and flags can all be that.
+#: Integers with no known indexing use are 0 or 1, which is valid for ids, masks and flags.
 _DEFAULT_LIMIT = 2
-#: Ops that hand integers on as they are.
+#: Ops that pass integers on unchanged.
 _PASSED_ON = frozenset({"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})
 
 
 def random_arrays(
     names: Sequence[str], tensors: Mapping[str, Tensor], readers: Mapping[str, Sequence[Node]], seed: int
 ) -> dict[str, Array]:
-    """Arrays by name from a seed: normal floats; integers below what they index, where a Gather says so.
+    """Return arrays by name from a seed: normal floats; integers within the bounds of what they index with Gather.
 
     `readers`: tensor → nodes that read it.
     """
     random = np.random.default_rng(seed)
-    return {name: _random(tensors[name], tensors, readers, random) for name in names}
-
-
-def _random(
-    tensor: Tensor,
-    tensors: Mapping[str, Tensor],
-    readers: Mapping[str, Sequence[Node]],
-    random: np.random.Generator,
-) -> Array:
-    if tensor.elem_type in FLOATS:
-        values: Array = random.standard_normal(tensor.shape).astype(tensor.numpy_dtype)
-        return values.reshape(tensor.shape)
-    limit = min(_index_limits(tensor.name, tensors, readers), default=_DEFAULT_LIMIT)
-    return random.integers(0, limit, tensor.shape).astype(tensor.numpy_dtype).reshape(tensor.shape)
+    arrays: dict[str, Array] = {}
+    for name in names:
+        tensor = tensors[name]
+        if tensor.elem_type in FLOATS:
+            values: Array = np.asarray(random.standard_normal(tensor.shape))
+        else:
+            limit = min(_index_limits(name, tensors, readers), default=_DEFAULT_LIMIT)
+            values = np.asarray(random.integers(0, limit, tensor.shape))
+        arrays[name] = values.astype(tensor.numpy_dtype)
+    return arrays
 
 
 def _index_limits(name: str, tensors: Mapping[str, Tensor], readers: Mapping[str, Sequence[Node]]) -> list[int]:
-    """Extents of what a tensor indexes, looking through Cast and the like."""
+    """Return the extents of what a tensor indexes, also through Cast and the like."""
     limits = []
     for node in readers.get(name, ()):
         if node.op_type == "Gather" and node.inputs[1] == name:
@@ -53,7 +49,7 @@ def _index_limits(name: str, tensors: Mapping[str, Tensor], readers: Mapping[str
 
 
 class Sampler:
-    """Runs nodes one by one on one set of inputs, and remembers what they make."""
+    """Runs nodes one by one on one set of inputs, keeping their outputs."""
 
     def __init__(self, compiler: KernelCompiler, inputs: Mapping[str, Array]) -> None:
         self.inputs = inputs
@@ -61,16 +57,9 @@ class Sampler:
         self._values: dict[str, Array] = dict(inputs)
 
     def run(
-        self,
-        node: Node,
-        producers: Mapping[str, Node],
-        tensors: Mapping[str, Tensor],
-        constants: Mapping[str, Array],
+        self, node: Node, producers: Mapping[str, Node], tensors: Mapping[str, Tensor], constants: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """What `node` makes, once everything that it needs has been run.
-
-        Raises ModelError when one of the nodes can't be run, or not on these values.
-        """
+        """Return the outputs of `node`, after running everything that it needs. Raises ModelError when that fails."""
         pending = [node]
         while pending:
             todo = pending[-1]
@@ -82,7 +71,7 @@ class Sampler:
                 pending.extend({producers[name].name: producers[name] for name in needed}.values())
                 continue
             outputs = [name for name in todo.outputs if name]
-            # Shapes are those of the arrays at hand; what was inferred before may leave them open.
+            # Shapes are those of the arrays: inferred ones may be open.
             reads = {name for name in todo.inputs if name} - set(constants)
             kernel = self._compiler.compile([todo], outputs, tensors, constants, reads)
             feeds = {name: constants[name] if name in constants else self._values[name] for name in kernel.inputs}

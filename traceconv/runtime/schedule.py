@@ -1,13 +1,12 @@
-"""Which stream each op goes to, which events order the streams, and when memory can be given up.
+"""The schedule: the stream of each op, the events that order streams, and when memory can be freed.
 
-Ops are launched in the order of the program. An op goes to the stream on which it would end first by its cost
-alone; independent branches so come to different streams. Where an op reads what another stream makes,
-its stream waits for an event that is recorded there; waits that follow from others are left out. Collectives have
-a stream of their own, so that they run beside the ops.
+Ops are launched in program order. An op goes to the stream on which it would end first by its cost alone, so that
+independent branches go to different streams. If an op reads a result of another stream, its stream waits for an event
+recorded there, unless another wait implies it. Collectives have a stream of their own, to run concurrently with ops.
 
-Vector clocks say what is known to be done: `clock[s][t]` is how many tasks of stream t are done for certain when the
-next task of stream s starts. From the same clocks follows when a block of memory can be used again:
-when its own stream is behind every task that touches it.
+Vector clocks track what is certainly done: `clock[s][t]` is the number of tasks of stream t that are done when the next
+task of stream s starts. They also tell when a block of memory can be reused: when its stream is past every task that
+touches it.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from traceconv.runtime.device import EVENT_TICKS
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
 
-#: Stands for the copies of the model's inputs among the ops that are waited for.
+#: Represents the copies of the model's inputs among the ops that are waited for.
 INPUTS = -1
-#: Ops of the model whose first inputs decide what is launched, and how many these inputs are.
+#: Ops whose first inputs determine what is launched → the number of these inputs.
 _DECIDING = {"If": 1, "Loop": 2}
-#: The group of all devices that share a job, as HCCL calls it; the name of the stream of collectives ends in it, which
-#: is how ingest knows (task.comm_group).
+#: HCCL's name for the group of all devices of a job. The name of the stream of collectives ends with it, from which
+#: ingest gets task.comm_group.
 WORLD_GROUP = "hccl_world_group"
-#: Stands for the stream of collectives, until it is known how many others there are.
+#: Represents the stream of collectives until the number of other streams is known.
 _COMMUNICATION = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an op runs. Lists are of op indices, or `INPUTS`; `frees` are tensors that own their bytes.
+    """Where an op runs.
 
-    waits    events that its stream waits for before it
+    waits    ops (or `INPUTS`) whose events its stream waits for before it
     records  whether an event is recorded after it
-    frees    memory that can be given up once it is launched
+    frees    tensors (that own their bytes) to be freed after its launch
     """
 
     stream: int
@@ -49,7 +48,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Tensors that are copied to the host, once the events of the ops `waits` have happened: all work is done then."""
+    """Tensors to copy to the host after the events of the ops `waits`, when all work is done."""
 
     tensors: tuple[str, ...]
     waits: tuple[int, ...]
@@ -60,8 +59,8 @@ class Schedule:
     """The plan of one run.
 
     placements    by op index
-    stream_count  compute streams in use
-    host_reads    op index → values that the host reads before it launches the op; the number of ops: at the end
+    stream_count  number of compute streams
+    host_reads    op index → values that the host reads before launching the op; at the end, for the number of ops
     stores        the outputs of the run
     communicates  whether there is a stream of collectives
     """
@@ -91,14 +90,14 @@ class Schedule:
 
     @property
     def communication(self) -> int:
-        """The stream of collectives, where there are some."""
+        """The stream of collectives, if there is one."""
         return self.stream_count + 2
 
 
 def schedule(program: Program, spec: DeviceSpec, fetch: Sequence[str] = ()) -> Schedule:
-    """Plans the runs of a program; `fetch` are tensors whose values the host reads as soon as they are made.
+    """Plan the runs of a program; `fetch` are tensors that the host reads as soon as they are produced.
 
-    Raises UsageError for a tensor that no op makes.
+    Raises UsageError for a tensor that no op produces.
     """
     producers = {program.root(tensor.name): op.index for op in program.ops for tensor in op.writes}
     reads = _host_reads(program, producers, fetch)
@@ -126,8 +125,8 @@ def schedule(program: Program, spec: DeviceSpec, fetch: Sequence[str] = ()) -> S
 
 
 def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Op index → values that the host must know before it: what decides a branch or a loop, a shape that depends on
-    values (all values of the tensor are read, since their number is the shape), and what is asked for in `fetch`.
+    """Return op index → values that the host needs before launching it: conditions of branches and loops, tensors whose
+    shapes depend on values (which are read completely), and those of `fetch`.
     """
     made = {tensor.name: op.index for op in program.ops for tensor in op.writes}
     dynamic = program.graph.dynamic
@@ -136,7 +135,7 @@ def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[
     for op in program.ops:
         first = op.nodes[0]
         names = list(first.inputs[: _DECIDING.get(first.op_type, 0)])
-        # Where a shape starts to depend on values it must be read; what follows from it then is known.
+        # A shape that depends on values must be read once; later shapes follow from it.
         names += [t.name for t in op.reads if t.name in dynamic and t.name not in known]
         for root in dict.fromkeys(program.root(name) for name in names):
             if root in producers and root not in known:
@@ -146,14 +145,14 @@ def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[
             known.update(name for t in op.writes for name in (t.name, program.root(t.name)))
     for name in fetch:
         if name not in made:
-            near = suggestion(name, list(made)) or " A fused op keeps its inner tensors to itself."
-            raise UsageError(f"--fetch {printable(name, 80)}: no op of {program.graph.name} makes it.{near}")
+            near = suggestion(name, list(made)) or " Inner tensors of a fused op are not available."
+            raise UsageError(f"--fetch {printable(name, 80)}: no op of {program.graph.name} produces it.{near}")
         found.setdefault(made[name] + 1, {})[name] = None
     return {index: tuple(names) for index, names in sorted(found.items())}
 
 
 class _Placer:
-    """List scheduling: each op in turn goes where it ends first."""
+    """List scheduling: place each op in turn where it ends first."""
 
     def __init__(self, program: Program, spec: DeviceSpec, producers: Mapping[str, int]) -> None:
         self._program = program
@@ -166,7 +165,7 @@ class _Placer:
         self._hop = 2 * (EVENT_TICKS + spec.dispatch_gap_ticks)
 
     def place(self, op: DeviceOp) -> int:
-        """The stream of an op, after those before it."""
+        """Return the stream of the next op."""
         before = {self._producers[root] for t in op.reads if (root := self._program.root(t.name)) in self._producers}
         before |= set(op.after)
         before.discard(op.index)
@@ -194,7 +193,7 @@ class _Placer:
 
 
 class _Clocks:
-    """What each stream knows to be done, as ops are launched one after another."""
+    """What is certainly done for each stream, as ops are launched one after another."""
 
     def __init__(
         self, program: Program, streams: Sequence[int], producers: Mapping[str, int], read_by_host: Sequence[str]
@@ -207,17 +206,17 @@ class _Clocks:
         self._copies = width - 1
         self._clock = [[0] * width for _ in range(width)]
         self._clock[self._copies][self._copies] = 1
-        #: Op (or INPUTS) → its stream, and what is done once it is done.
+        #: Op (or INPUTS) → its stream, and the clock when it is done.
         self._at = {INPUTS: (self._copies, list(self._clock[self._copies]))}
         self._joined = [0] * width
         self._touched: dict[str, list[int]] = {}
-        #: Stream → tensors in its memory that no later op reads, while others may still be reading them.
+        #: Stream → tensors in its memory that no later op reads, but other streams may still be reading.
         self._lingering: dict[int, list[str]] = {}
-        #: Op → memory that can be given up after its launch.
+        #: Op → tensors to be freed after its launch.
         self.frees: dict[int, list[str]] = {}
 
     def launch(self, op: DeviceOp) -> tuple[int, ...]:
-        """The events that an op's stream must wait for before it."""
+        """Launch an op; return the events that its stream must wait for first."""
         stream, root = self._streams[op.index], self._program.root
         needed = {self._producers[name] for t in op.reads if (name := root(t.name)) in self._producers} - {op.index}
         needed |= set(op.after)
@@ -240,7 +239,7 @@ class _Clocks:
         return waits
 
     def join(self) -> tuple[int, ...]:
-        """The events after which all that was launched is done; the host waits for them, and so everyone knows."""
+        """Return the events after which everything launched is done. The host waits for them, so all streams know."""
         latest: dict[int, int] = {}
         for index, (stream, _) in self._at.items():
             latest[stream] = index
@@ -254,7 +253,7 @@ class _Clocks:
         return clock[stream] >= seen[stream]
 
     def _learn(self, clock: list[int], needed: Collection[int]) -> tuple[int, ...]:
-        """Adds to a clock what the ops `needed` know; those of them that it did not know of, in order."""
+        """Merge the clocks of the ops `needed` into a clock; return those that it did not imply, in order."""
         found = []
         for index in sorted(needed, reverse=True):  # later ops know more
             if not self._is_done(index, clock):

@@ -1,9 +1,8 @@
-"""`with span("name", key=value):` and `@span("name")`: labelled ranges of the user's code, in every profile there is.
+"""`with span("name", key=value):` and `@span("name")`: labelled ranges of the user's code, in every active profile.
 
-A span is on the clock of the host and on the thread where it begins, or, with `stream=`, on a stream of the
-device. In an asyncio task it is on a line of its own, since tasks of a thread take turns. The span around it is
-its parent, also across threads that were given a copy of the context. Without a profile a span costs next to
-nothing and is nowhere.
+A span is on the host clock and on the thread where it begins or, with `stream=`, on a stream of the device. Spans of an
+asyncio task are on a track of their own, since the tasks of a thread alternate. The parent is the span around it, also
+across threads that run in a copy of the context. Without a profile a span costs next to nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from traceconv.runtime.stream_spans import StreamSpan
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: Longest name and longest text of attributes that a log keeps whole, in characters.
+#: Greatest length of a name and of the text of attributes in a log, in characters.
 _NAME_LIMIT = 4_000
 _ARGS_LIMIT = 60_000
-#: CPython refuses to write larger numbers in decimal digits.
+#: CPython refuses to convert larger numbers to decimal digits.
 _DECIMAL_BITS = 2_000
 
 
 class _Entry(NamedTuple):
-    """A time that a span was entered: by code in a frame, which leaves it too where a `with` statement did."""
+    """One entry of a span. A `with` statement enters and leaves in the same frame and code."""
 
     frame: int
     code: CodeType
@@ -45,11 +44,11 @@ class _Entry(NamedTuple):
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
-class span:  # noqa: N801 - used like the functions that it stands beside
+class span:  # noqa: N801 - used like a function
     """A labelled range around a `with` block, or around each call of a decorated function.
 
-    Attributes are kept as JSON; what JSON has no word for is kept as text. Functions may be coroutines
-    and generators: the range is from their first step to their end.
+    Attributes are stored as JSON, or as text if JSON can't represent them. Functions may be coroutines and generators:
+    the range is from their first step to their end.
     """
 
     __slots__ = ("_args", "_before", "_name", "_open", "_stream")
@@ -58,9 +57,9 @@ class span:  # noqa: N801 - used like the functions that it stands beside
         self._name = name
         self._args = attributes
         self._stream = stream
-        #: One for each time that it was entered since a profile was there; None before: then it costs nothing.
+        #: Its open entries since there was a profile; None before, when it costs nothing.
         self._open: list[_Entry] | None = None
-        #: How often it was entered before that, and not left yet.
+        #: Number of open entries from before that.
         self._before = 0
 
     def __enter__(self) -> span:
@@ -91,12 +90,12 @@ class span:  # noqa: N801 - used like the functions that it stands beside
         del unchanged
 
     def _leave(self, frame: FrameType) -> _Entry | None:
-        """The time that code in `frame` entered it, which may have been another thread's or generator's meanwhile.
+        """Remove and return the entry made by code in `frame`; others may be by other threads or generators.
 
-        None: that was before a profile was there. Where no `with` statement entered it, as with an ExitStack, it is
-        the latest time in this thread or task.
+        None: it was made before there was a profile. Without a `with` statement, as with an ExitStack, it is the latest
+        one of this thread or task.
         """
-        entries = list(self._open or ())  # others may come and go meanwhile
+        entries = list(self._open or ())  # other threads may enter and leave meanwhile
         if not entries:
             self._before -= 1
             return None
@@ -126,7 +125,7 @@ class span:  # noqa: N801 - used like the functions that it stands beside
         span_id, token, on_stream = entry[3:]
         exception = "" if kind is None else _cut_name(kind.__name__)[0]
         if token is not None:
-            # Another context, which finishes a generator, and spans that do not nest: there nothing changes.
+            # Otherwise a generator was finished in another context, or spans do not nest.
             if CURRENT_SPAN.get() == span_id:
                 _reset(token)
             PROCESS.span_end(span_id, exception)
@@ -134,7 +133,7 @@ class span:  # noqa: N801 - used like the functions that it stands beside
             PROCESS.stream_spans.end(on_stream, exception)
 
     def _again(self) -> span:
-        """One of its own for each call: calls may overlap."""
+        """Return a new span for a call, since calls may overlap."""
         return span(self._name, stream=self._stream, **self._args)
 
     def __call__(self, function: _F) -> _F:
@@ -142,10 +141,10 @@ class span:  # noqa: N801 - used like the functions that it stands beside
 
 
 def _reset(token: Token[int]) -> None:
-    """Takes back a change of the current span, in the context where it was made.
+    """Undo a change of the current span, in the context where it was made.
 
-    Until CPython 3.11 the garbage collector may finish a generator in the midst of a change, and the generator's span
-    change the context too: what it was before must stay alive until then, or the interpreter reads freed memory.
+    Until CPython 3.11 the garbage collector may finish a generator during the change, and the generator's span changes
+    the context too: the previous context must stay alive meanwhile, or the interpreter reads freed memory.
     """
     unchanged = copy_context()
     with suppress(ValueError):
@@ -154,7 +153,7 @@ def _reset(token: Token[int]) -> None:
 
 
 def wrap(function: _F, enter: Callable[[], object]) -> _F:
-    """`function` within a context of `enter()`, a new one for each call; coroutines, generators and methods too."""
+    """Return `function` with each call inside a new `enter()`; supports coroutines, generators and methods."""
     if isinstance(function, (staticmethod, classmethod)):
         return cast("_F", type(function)(wrap(function.__func__, enter)))
     plain = cast("Callable[..., object]", function)
@@ -187,14 +186,14 @@ def wrap(function: _F, enter: Callable[[], object]) -> _F:
                         step = generator.asend((yield value))
                     except GeneratorExit:
                         raise
-                    except BaseException as error:  # noqa: BLE001 - it is the generator's, as with `yield from`
+                    except BaseException as error:  # noqa: BLE001 - passed to the generator, as by `yield from`
                         step = generator.athrow(error)
             except StopAsyncIteration:
                 pass
             finally:
                 await generator.aclose()
 
-    #: An object may be one of these by its `__call__`.
+    #: A callable object is one of these if its `__call__` is.
     called = function if inspect.isroutine(function) else type(function).__call__
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called):
         return cast("_F", call_async)
@@ -206,16 +205,16 @@ def wrap(function: _F, enter: Callable[[], object]) -> _F:
 
 
 def _cut_name(name: object) -> tuple[str, bool]:
-    """A name that a log takes, and whether it is only the beginning of one."""
+    """Return a name that fits in a log, and whether it was cut."""
     text = str.__str__(name) if isinstance(name, str) else _text(name)
     return (text, False) if len(text) <= _NAME_LIMIT else (text[: _NAME_LIMIT - 1] + "…", True)
 
 
 def args_text(attributes: dict[str, object]) -> tuple[str, bool]:
-    """Attributes as the text of a JSON object, and whether that is only the beginning of them."""
+    """Return attributes as the text of a JSON object, and whether it was cut."""
     try:
         text = _encode(attributes)
-    except Exception:  # noqa: BLE001 - methods of the user's objects raise what they like
+    except Exception:  # noqa: BLE001 - the user's objects may raise anything
         text = "{" + ", ".join(f"{_encode(key)}: {_json(value)}" for key, value in attributes.items()) + "}"
     if len(text) > _ARGS_LIMIT:
         return _encode({"cut": text[: _ARGS_LIMIT // 2]}), True
@@ -223,7 +222,7 @@ def args_text(attributes: dict[str, object]) -> tuple[str, bool]:
 
 
 def _json(value: object) -> str:
-    """`value` as JSON; where that has no word for it, its text."""
+    """Return `value` as JSON or, if JSON can't represent it, its text as JSON."""
     try:
         return _encode(value)
     except Exception:  # noqa: BLE001 - as above
@@ -231,7 +230,7 @@ def _json(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """What an object says that it is; where it can't, its type: a span must not end the program that it is in."""
+    """Return the `repr` of an object or, if that fails, its type: a span must not end the program."""
     try:
         return hex(value) if isinstance(value, int) and value.bit_length() > _DECIMAL_BITS else repr(value)
     except Exception:  # noqa: BLE001 - as above

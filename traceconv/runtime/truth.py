@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from traceconv.base.errors import OutputError, printable
@@ -105,15 +105,7 @@ class DeviceTruth:
     def lines(self) -> Iterator[dict[str, object]]:
         """All objects of the file for this device."""
         clock = self.device.clock
-        yield self._line(
-            "device",
-            origin_ns=clock.origin_ns,
-            offset_ticks=clock.offset_ticks,
-            clock_hz=clock.clock_hz,
-            drift_ppb=clock.drift_ppb,
-            jump_at=clock.jump_at,
-            jump_ticks=clock.jump_ticks,
-        )
+        yield self._line("device", **asdict(clock))
         for done in self.tasks:
             start, end = done.span
             yield self._line(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
-from traceconv.runtime.clock import LiveThread
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
-from traceconv.runtime.host import Host
+from traceconv.runtime.host import THREADS, Host, live_host
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS, SessionLog, Stream
 from traceconv.runtime.memory import MemoryEvent
@@ -82,15 +81,9 @@ class Session:
         self._log = SessionLog(PROCESS, op_base=op_base, model_base=model_base)
         place = device.device_id
         threads, suffix = PROCESS.threads, f" {place}" if place else ""
-        channel, worker, driver = (
-            LiveThread(number, name, PROCESS.clock)
-            for number, name in (
-                (threads.current(), "channel"),
-                (threads.add(f"worker{suffix}", 2000 + 2 * place), "worker"),
-                (threads.add(f"device{suffix}", 2001 + 2 * place), "device"),
-            )
-        )
-        self._host = Host(self._log, (channel, worker, driver), PROCESS.clock, 0, PROCESS.ids.correlations)
+        worker_id = threads.add(f"worker{suffix}", 2000 + 2 * place)
+        thread_ids = threads.current(), worker_id, threads.add(f"device{suffix}", 2001 + 2 * place)
+        self._host = live_host(self._log, thread_ids, THREADS, PROCESS.clock, PROCESS.ids.correlations)
         self._finalizer = weakref.finalize(self, _dismiss, self._host, device)
         self.engine = self._make_engine(compiled, device, fetch)
         self.engine.options = options

@@ -1,4 +1,4 @@
-"""Models by name: the networks inside the installed `onnx` package, and small ones built here."""
+"""Models by name: the networks in the installed `onnx` package, and small ones built here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx
 from traceconv.base.errors import ModelError, printable, suggestion
 from traceconv.runtime import reference_kinds, reference_models
 
-#: Networks in `onnx/backend/test/data/light`: real graphs whose weights are filled with one value.
+#: Networks in `onnx/backend/test/data/light`: real graphs whose weights all have one value.
 LIGHT_MODELS = (
     "bvlc_alexnet",
     "densenet121",
@@ -25,7 +25,7 @@ LIGHT_MODELS = (
     "zfnet512",
 )
 
-#: Small models that are built on the spot, the same on every machine and with every version of `onnx`.
+#: Small models built on demand, identical on every machine and with every version of `onnx`.
 BUILT_MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mini_decoder": reference_kinds.mini_decoder,
     "mini_detector": reference_kinds.mini_detector,
@@ -39,21 +39,21 @@ BUILT_MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model in memory and the name that the log gives it (never a path)."""
+    """A model in memory, and its name in logs (never a path)."""
 
     name: str
     proto: onnx.ModelProto
 
 
 def model_names() -> list[str]:
-    """Every name that `find_model` knows, sorted."""
+    """Return every name that `find_model` knows, sorted."""
     return sorted([*LIGHT_MODELS, *BUILT_MODELS])
 
 
 def find_model(text: str) -> FoundModel:
-    """The model that `text` names: an existing file, or one of `model_names()`.
+    """Return the model named by `text`: a file, or one of `model_names()`.
 
-    Raises ModelError when it is neither, or the file is no ONNX model.
+    Raises ModelError when it is neither, or the file is not an ONNX model.
     """
     path = Path(text)
     if path.is_file():
@@ -64,7 +64,7 @@ def find_model(text: str) -> FoundModel:
         folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
         light = folder / f"light_{text}.onnx"
         if not light.is_file():
-            raise ModelError(f"the installed onnx package {onnx.__version__} does not carry {text}: give a path")
+            raise ModelError(f"the installed onnx package {onnx.__version__} does not include {text}: give a path")
         return FoundModel(text, _read(light))
     if path.is_dir():
         raise ModelError(f"{printable(text)} is a folder: give an .onnx file, or a name")
@@ -80,13 +80,13 @@ def _plain_name(path: Path) -> str:
 
 
 def _read(path: Path) -> onnx.ModelProto:
-    # The module exists wherever onnx does; protobuf ships no types.
+    # onnx depends on this module, which has no types.
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         proto = onnx.load(path)
     except (OSError, DecodeError, onnx.checker.ValidationError, ValueError) as error:
-        # onnx reports missing external data as ValidationError, ValueError or OSError, by version.
+        # The exception for missing external data depends on the version of onnx.
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ModelError(f"{printable(str(path))} can't be read as an ONNX model: {printable(reason)}") from error
     if not proto.HasField("graph") or not proto.opset_import:
