@@ -84,7 +84,7 @@ def test_sql_from_a_standard_input_that_has_none(place: Path) -> None:
     assert shell(place, "query -", "< s.duckdb") == (2, "traceconv: the SQL is not UTF-8 text\n")
 
 
-LARGEST = "whole numbers go from -9223372036854775808 to 9223372036854775807"
+LARGEST = "must be from -9223372036854775808 to 9223372036854775807"
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_relative_path_is_found_beside_the_store(
     monkeypatch.chdir("/")
     code, out, _ = ask(capfd, tmp_path / "trace.duckdb", "slice", str(FIRST))
     assert code == 0
-    assert "of the unpacked gzip text" in out
+    assert "of the decompressed gzip data" in out
 
 
 def test_a_raw_log_with_another_one_in_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

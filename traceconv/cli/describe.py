@@ -1,4 +1,4 @@
-"""What a table, a view or a report is, as text for the terminal: made from its schema or its header."""
+"""Descriptions of tables, views and reports for the terminal, from their schema or header."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traceconv.store.documented_sql import DocumentedSql, SqlColumn
 
 
 def description(name: str, kind: str, title: str | None, doc: str, columns: Sequence[SqlColumn]) -> Iterator[str]:
-    """Lines that say what a table, view or report is and what each of its columns holds."""
+    """Describe a table, view or report and its columns."""
     yield f"{name} ({kind})" if title is None else f"{name} ({kind}): {title}"
     yield from _wrapped(doc, "  ")
     yield ""
@@ -22,10 +22,10 @@ def description(name: str, kind: str, title: str | None, doc: str, columns: Sequ
 
 
 def report_description(report: DocumentedSql) -> Iterator[str]:
-    """The lines of a report's help: what it answers, what it takes, what it gives."""
+    """Describe a report: its question, columns, parameters and order."""
     yield from description(report.name, "report", report.title, report.doc, report.columns)
     yield ""
-    yield "Parameters of its macro, and options of the command; all are NULL (everything) unless given:"
+    yield "Parameters of the macro and options of the command (default: NULL, for everything):"
     for parameter in report.parameters:
         yield f"  {parameter.name}  {parameter.type}"
         yield from _wrapped(parameter.doc, "      ")

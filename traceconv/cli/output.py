@@ -1,4 +1,4 @@
-"""Rows out of a command: to the terminal, a pipe or a file, in the format that was asked for."""
+"""A command's output: rows in the requested format to the terminal, a pipe or a file, and diagnostics."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from traceconv.reports.render import Table
 
 
-#: No line is longer than this.
+#: Maximum length of a line.
 _LONGEST_LINE = 1 << 20
 
 
 def say(text: str, prefix: str = "traceconv: ") -> None:
-    """Print one line to stderr, without control characters."""
-    print(prefix + printable(text, _LONGEST_LINE), file=sys.stderr)  # noqa: T201 - the only output to stderr
+    """Print a diagnostic line to stderr, without control characters."""
+    print(prefix + printable(text, _LONGEST_LINE), file=sys.stderr)  # noqa: T201 - the only place for diagnostics
 
 
 def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> None:
-    """Print a formatted table; report on stderr if it is truncated."""
+    """Write a table for people, with a note if not all rows are shown."""
     from traceconv.cli.tables import show
     from traceconv.export.output import open_output
 
     if output is None and sys.stdout.isatty():
         drawn, complete = show(table, None, row_limit=row_limit)
         if not complete:
-            say(f"the first {drawn} rows; for others: --top N, --filter, or --format csv -o FILE")
+            say(f"showing the first {drawn} rows; for more, use --top N, --filter, or --format csv -o FILE")
         return
     with _reader_may_leave(output), open_output(output) as file:
         show(table, file, row_limit=row_limit)
@@ -52,29 +52,29 @@ def write_rows(table: Table, form: str, output: Path | None, *, row_limit: int |
 
 
 def write_text(chunks: Iterable[str], output: Path | None) -> None:
-    """Writes a text format to a file or to standard output as it comes."""
+    """Write text to a file or to standard output as it is produced."""
     from traceconv.export.output import open_output
 
     escape = output is None and sys.stdout.isatty()
     with _reader_may_leave(output), open_output(output) as file:
         for chunk in chunks:
-            # On a terminal, nothing of a trace may act on it; a file gets what the format says.
+            # A terminal would interpret control characters; a file gets the exact text.
             file.write((_harmless(chunk) if escape else chunk).encode())
 
 
 def write_parquet_file(
     connection: duckdb.DuckDBPyConnection, sql: str, values: list[Value], output: Path, partial: Path | None = None
 ) -> None:
-    """Writes the rows of a statement to a Parquet file, which appears whole or not at all.
+    """Write the rows of a statement to a Parquet file, which appears only when it is complete.
 
-    partial  the name to write it under until it is whole, when the connection may write to no other
+    partial  temporary name of the file, if the connection can write to no other
     """
     from traceconv.export.output import partial_of
     from traceconv.reports.run import write_parquet
 
     target = Path(os.path.realpath(output))
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OutputError(f"can't write {printable(str(output))}: it is no plain file")
+        raise OutputError(f"can't write {printable(str(output))}: it is not a regular file")
     partial = partial or partial_of(target)
     try:
         write_parquet(connection, sql, values, partial)
@@ -87,13 +87,13 @@ def write_parquet_file(
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Prints our own text to standard output."""
+    """Print lines to standard output."""
     write_text((line + "\n" for line in lines), None)
 
 
 @contextmanager
 def _reader_may_leave(output: Path | None) -> Iterator[None]:
-    """Whoever reads our standard output may stop (`| head`): that ends the work, and is no error."""
+    """The reader of standard output may stop reading (`| head`): that ends the work, and is not an error."""
     try:
         yield
     except BrokenPipeError:
@@ -104,9 +104,4 @@ def _reader_may_leave(output: Path | None) -> Iterator[None]:
 def _harmless(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(_shown(text))
-
-
-def _shown(text: str) -> Iterator[str]:
-    for character in text:
-        yield character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}"
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)

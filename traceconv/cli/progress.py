@@ -1,4 +1,4 @@
-"""The progress line of an ingest: bytes read, rate and remaining time."""
+"""The progress line of an ingest: how much was read, how fast, and the remaining time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from traceconv.pipeline.result import Observer
 
-#: Update interval of the line.
+#: How often the line is updated.
 _SECONDS_BETWEEN = 0.1
 _MEGA = 1e6
 
 
 @contextmanager
 def ingest_progress() -> Iterator[Observer | None]:
-    """Show a progress line if stderr is a terminal; otherwise yield None."""
+    """Show a progress line if stderr is a terminal, else None."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -42,34 +42,34 @@ def ingest_progress() -> Iterator[Observer | None]:
 
 
 class IngestProgress:
-    """Updates a rich progress line during an ingest.
+    """Updates a rich progress line.
 
-    If a file is read completely before it is stored, each phase counts for half. Progress of storing is the ratio of
-    rows to events, because their numbers are similar.
+    If a file is read first and stored afterwards, each phase counts for half. Storing is measured in rows per event
+    read, since there are about as many.
     """
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=None, numbers="")
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._shown = 0.0
-        self._runs = self._run = 0
-        self._total = self._before = 0
-        self._all_read = self._events = 0
+        self._runs = self._finished_runs = 0
+        self._total_bytes = self._finished_bytes = 0
+        self._all_read = self._all_events = 0
         self._label, self._phase, self._passes = "", "", 1
-        self._size = self._read = self._run_events = self._rows = 0
+        self._size = self._read = self._events = self._rows = 0
 
     def plan(self, run_count: int, total_bytes: int) -> None:
         """Set the number of runs and their total size."""
-        self._runs, self._total = run_count, total_bytes
+        self._runs, self._total_bytes = run_count, total_bytes
         self._show(at_once=True)
 
     def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
-        """Start or restart reading a run of `total_bytes`."""
+        """Start reading a run, or restart it from its beginning."""
         self._label, self._phase, self._passes = printable(label, 60), "reading", passes
         self._all_read -= self._read
-        self._events -= self._run_events
-        self._size, self._read, self._run_events, self._rows = total_bytes, 0, 0, 0
+        self._all_events -= self._events
+        self._size, self._read, self._events, self._rows = total_bytes, 0, 0, 0
         self._show(at_once=self._runs == 1)
 
     def advance(self, byte_count: int) -> None:
@@ -80,11 +80,11 @@ class IngestProgress:
 
     def counted(self, event_count: int) -> None:
         """Add events read since the last call."""
-        self._run_events += event_count
         self._events += event_count
+        self._all_events += event_count
 
     def storing(self) -> None:
-        """Switch to storing: all events of the run are read."""
+        """Start storing: all events of the run are read."""
         self._phase = "storing"
         self._show(at_once=self._runs == 1)
 
@@ -94,10 +94,10 @@ class IngestProgress:
         self._show()
 
     def done(self) -> None:
-        """End the run, stored or not."""
-        self._run += 1
-        self._before += self._size
-        self._size = self._read = self._run_events = self._rows = 0
+        """Finish the run, stored or not."""
+        self._finished_runs += 1
+        self._finished_bytes += self._size
+        self._size = self._read = self._events = self._rows = 0
         self._show()
 
     def _show(self, *, at_once: bool = False) -> None:
@@ -107,17 +107,17 @@ class IngestProgress:
         self._shown = now
         part = min(1.0, self._read / self._size) if self._size else 0.0
         if self._passes == 2:
-            stored = min(1.0, self._rows / self._run_events) if self._run_events else 0.0
+            stored = min(1.0, self._rows / self._events) if self._events else 0.0
             part = (part + stored) / 2
-        seconds = now - self._begun
-        rate = f", {self._events / seconds:,.0f} events/s" if self._events and seconds > 0.2 else ""
-        place = f"{min(self._run + 1, self._runs):,}/{self._runs:,} " if self._runs > 1 else ""
+        seconds = now - self._started
+        rate = f", {self._all_events / seconds:,.0f} events/s" if self._all_events and seconds > 0.2 else ""
+        place = f"{min(self._finished_runs + 1, self._runs):,}/{self._runs:,} " if self._runs > 1 else ""
         # The size of standard input is unknown.
-        of = f"/{self._total / _MEGA:,.1f}" if self._total else ""
+        total = f"/{self._total_bytes / _MEGA:,.1f}" if self._total_bytes else ""
         self._progress.update(
             self._task,
             description=f"{place}{self._phase} {self._label}".strip(),
-            total=self._total or None,
-            completed=self._before + part * self._size,
-            numbers=f"{self._all_read / _MEGA:,.1f}{of} MB{rate}",
+            total=self._total_bytes or None,
+            completed=self._finished_bytes + part * self._size,
+            numbers=f"{self._all_read / _MEGA:,.1f}{total} MB{rate}",
         )

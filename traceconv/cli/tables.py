@@ -1,4 +1,4 @@
-"""Rows as a table for people: columns that fit the terminal, numbers to the right, nothing cut without an ellipsis."""
+"""Tables for people: columns that fit the terminal, right-aligned numbers, an ellipsis for omitted text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from traceconv.reports.render import Table, heading, human_rows, is_number
+from traceconv.reports.render import Row, Table, heading, human_rows, is_number
 
 _GAP = 2
-#: A text column is not made narrower than this, or than a word of its heading.
+#: Minimum width of a text column, unless its content is narrower.
 _NARROWEST = 10
-#: Rows that a terminal shows unless it is asked for more; a pipe gets all.
+#: Default number of rows on a terminal; a pipe gets all.
 TERMINAL_ROWS = 1000
 
 
 def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -> tuple[int, bool]:
-    """Draws a table on the terminal (`out` None) or into a file. Returns the rows drawn, and whether that is all.
+    """Draw a table on the terminal (`out` None) or into a file. Return the number of rows drawn, and if that is all.
 
-    A terminal gets a table of its width, or a block of lines for each row when the columns can't fit; a pipe or
-    a file gets the width that keeps everything. `row_limit` None: all rows in a pipe, TERMINAL_ROWS otherwise.
+    A terminal gets a table of its width, or a block of lines per row if the columns don't fit; a pipe or a file gets
+    the full width. `row_limit` None: all rows in a pipe, TERMINAL_ROWS on a terminal.
     """
     terminal = out is None and sys.stdout.isatty()
     limit = row_limit if row_limit is not None else TERMINAL_ROWS if terminal else None
@@ -32,7 +32,7 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
     numbers = [is_number(column) for column in table.columns]
     drawn = 0
     complete = True
-    for first, batch in enumerated(table.batches):
+    for first, batch in _batches(table):
         rows = human_rows(table, batch)
         if limit is not None and drawn + len(rows) > limit:
             rows = rows[: limit - drawn]
@@ -48,25 +48,23 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
     return drawn, complete
 
 
-def enumerated(batches: object) -> Iterator[tuple[bool, Sequence[Sequence[object]]]]:
-    """The batches, the first one marked; an empty one when there is none, so that the headings are drawn."""
-    first = True
-    for batch in batches:  # type: ignore[attr-defined]
-        yield first, batch
-        first = False
-    if first:
-        yield True, []
+def _batches(table: Table) -> Iterator[tuple[bool, Sequence[Row]]]:
+    """Yield the batches and whether each is the first; if there are none, an empty one, to draw the headings."""
+    batches = iter(table.batches)
+    yield True, next(batches, [])
+    for batch in batches:
+        yield False, batch
 
 
 def lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool], width: int | None, *, first: bool
 ) -> Iterator[tuple[bool, str]]:
-    """The lines of a table, each with whether it is the heading; `width` None lets it be as wide as it needs."""
+    """Yield the lines of a table, each with whether it is a heading. `width` None: as wide as needed."""
     cells = [max((cell_len(row[i]) for row in rows), default=0) for i in range(len(headings))]
     titles = [[title] for title in headings]
     widths: list[int] | None = [max(size, cell_len(title)) for size, title in zip(cells, headings, strict=True)]
     if width is not None and _total(widths or []) > width:
-        # First the headings give way, on several lines; then the texts do.
+        # First break the headings into several lines, then shorten the texts.
         titles = [_broken(title, size) for title, size in zip(headings, cells, strict=True)]
         floors = [max(map(cell_len, title)) for title in titles]
         widths = _fitted([max(pair) for pair in zip(cells, floors, strict=True)], floors, numbers, width)
@@ -84,7 +82,7 @@ def lines(
 
 
 def shortened(text: str, width: int) -> str:
-    """`text` in at most `width` cells: an ellipsis in place of its middle, since names differ at both ends."""
+    """Shorten `text` to `width` cells, with an ellipsis in its middle: names differ at both ends."""
     if cell_len(text) <= width:
         return text
     tail_width = (width - 1) // 2
@@ -99,7 +97,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _broken(title: str, width: int) -> list[str]:
-    """A heading on several lines, broken after underscores, each at most `width` cells wide where that can be."""
+    """Break a heading after underscores into lines of at most `width` cells if possible."""
     broken: list[str] = []
     for part in title.replace("_", "_\n").split("\n"):
         if broken and cell_len(broken[-1] + part) <= width:
@@ -110,7 +108,7 @@ def _broken(title: str, width: int) -> list[str]:
 
 
 def _fitted(natural: Sequence[int], floors: Sequence[int], numbers: Sequence[bool], width: int) -> list[int] | None:
-    """Widths that fit: numbers as they are, texts made narrower, the widest first; None when that is not enough."""
+    """Return widths that fit, narrowing text columns from the widest on; None if that is not enough."""
     widths = list(natural)
     least = [max(floor, min(size, _NARROWEST)) for size, floor in zip(natural, floors, strict=True)]
     while _total(widths) > width:
@@ -131,7 +129,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) 
 
 
 def _blocks(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[bool, str]]:
-    """One line a value: for rows that are too wide for the terminal. Nothing is cut."""
+    """One line per value, for rows that are too wide for the terminal."""
     width = max(map(cell_len, headings))
     for row in rows:
         for title, cell in zip(headings, row, strict=True):

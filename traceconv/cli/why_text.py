@@ -1,4 +1,4 @@
-"""What is known of a row's origin, as text for people and as JSON."""
+"""The origin of a row as text for people and as JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|"')
 _HEX_LINE = 16
-#: Lines and characters of a piece that are shown to people; --json has all that was kept.
+#: Lines and characters shown per piece; --json has all.
 _MAX_LINES = 60
 _MAX_CHARACTERS = 400
-#: Longer JSON is shown as it stands: pretty it would not be.
+#: Longer JSON is not reformatted.
 _MAX_PRETTY = 8192
 _SHORT = 72
-#: Longer texts in a row are cut.
+#: Longer texts in a row are truncated.
 _MAX_VALUE = 8192
 
 
 def lines_of(answer: Answer) -> Iterator[str]:
-    """The answer for people."""
+    """Describe the answer for people."""
     label = printable(answer.run_label)
     for row in answer.rows[:8]:
         yield f"{answer.table} {printable(answer.id)} of run {answer.run_id} ({label}){_title(row)}"
@@ -37,19 +37,19 @@ def lines_of(answer: Answer) -> Iterator[str]:
         yield from _piece(number, piece)
     if answer.made_of:
         yield ""
-        yield "Made of other rows:"
+        yield "Derived from:"
         for ref in answer.made_of[:8]:
             yield f"  {ref.table} {ref.id}: {ref.role} (traceconv why {ref.table} {ref.id})"
     if answer.notes:
         yield ""
-        yield "How it was made:"
+        yield "Derivation:"
         width = max(len(column) for column, _ in answer.notes)
         for column, how in answer.notes:
             yield f"  {column:<{width}}  {how}" if width else f"  {how}"
 
 
 def as_json(answer: Answer) -> str:
-    """The answer as one JSON object."""
+    """Return the answer as a JSON object."""
     return json.dumps(
         {
             "table": answer.table,
@@ -68,9 +68,9 @@ def as_json(answer: Answer) -> str:
 
 
 def pretty(text: str) -> str:
-    """JSON text with line breaks and nothing else changed: numbers, escapes and the order of keys are the file's.
+    """Add line breaks to JSON text, without changing numbers, escapes or the order of keys.
 
-    Arrays and objects that are short stand on one line. What is no sound JSON comes out as it is.
+    Short arrays and objects stay on one line. Malformed JSON is returned unchanged.
     """
     tokens: list[str] = _TOKEN.findall(text)
     if "".join(tokens) != _squeezed(text):
@@ -80,7 +80,7 @@ def pretty(text: str) -> str:
 
 
 def _laid_out(tokens: list[str], at: int, depth: int) -> tuple[str, int]:
-    """The value that begins at a token, and where the next token is. Deep values stay on one line."""
+    """Lay out the value that starts at a token; return it and the position after it. Deep values stay on one line."""
     if at >= len(tokens) or tokens[at] not in "{[" or depth > 40:
         end = _end(tokens, at)
         return " ".join(tokens[at:end]), end
@@ -152,9 +152,9 @@ def _piece(number: int, piece: Evidence) -> Iterator[str]:
 def _place(piece: Evidence) -> str:
     if piece.byte_offset is None or piece.byte_count is None:
         return ""
-    unpacked = "" if piece.source.container == "plain" else f" of the unpacked {piece.source.container} text"
+    inside = "" if piece.source.container == "plain" else f" of the decompressed {piece.source.container} data"
     end = piece.byte_offset + piece.byte_count
-    return f", bytes {piece.byte_offset:,} to {end:,}{unpacked} ({piece.byte_count:,} bytes)"
+    return f", bytes {piece.byte_offset:,} to {end:,}{inside} ({piece.byte_count:,} bytes)"
 
 
 def _text(piece: Evidence) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _hex(data: bytes) -> Iterator[str]:
 
 
 def _evidence(piece: Evidence) -> dict[str, object]:
-    found: dict[str, object] = {
+    return {
         "role": piece.role,
         "source_id": piece.source.source_id,
         "file": piece.source.name,
@@ -186,7 +186,6 @@ def _evidence(piece: Evidence) -> dict[str, object]:
         "text": piece.data.decode("utf-8", "backslashreplace") if piece.is_text and piece.data else None,
         "cut": piece.cut,
     }
-    return found
 
 
 def _plain(row: Mapping[str, object]) -> dict[str, object]:
@@ -194,7 +193,7 @@ def _plain(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _short(value: object) -> object:
-    """A long text of a row as its beginning: the whole of it is in the store."""
+    """Truncate a long text; the store has all of it."""
     if isinstance(value, str) and len(value) > _MAX_VALUE:
         return f"{value[:_MAX_VALUE]}… ({len(value) - _MAX_VALUE:,} more characters)"
     return value

@@ -1,7 +1,7 @@
-"""The SQL whose rows are the events of a Chrome trace, as JSON text: one function for each table.
+"""SQL that returns the events of a Chrome trace as JSON text, one function per table.
 
-Every text begins with a comma and a line break, so that texts can be written one after another. `export_thread`
-has the head of an event (its pid and tid) for each thread of the layout, `export_op` what is known of an op.
+Every text starts with a comma and a line break, so that texts can be concatenated. `export_thread` has the head of an
+event (pid and tid) for each thread of the layout, `export_op` the members of an op.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from traceconv.export.lookup import Lookup, make_lookup
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
 
-#: Columns of an op that its tasks show. Calls show its name.
+#: Columns of an op that its tasks show; calls only show its name.
 _OP_COLUMNS = OP_MEMBERS[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How times become text: nanoseconds since `base_ns`, as microseconds with three decimals."""
+    """Formats timestamps as microseconds since `base_ns` with three decimals."""
 
     base_ns: int
     wide: bool
 
     @property
     def cast(self) -> str:
-        """What makes the difference of two times fit."""
+        """The cast that makes the difference of two times fit."""
         return "::HUGEINT" if self.wide else ""
 
     def at(self, time: str) -> str:
-        """The text of a moment."""
+        """Return the text of a timestamp."""
         return microseconds(f"{time}{self.cast} - ({self.base_ns})", wide=self.wide)
 
     def length(self, duration: str) -> str:
-        """The text of a duration."""
+        """Return the text of a duration."""
         return microseconds(duration, wide=self.wide)
 
 
@@ -46,12 +46,12 @@ class Clock:
 class Events:
     """The parts of a query for events.
 
-    table   the table that they are from
-    source  FROM clause of the rows; the query names it `s`
-    time    column of `source` by which windows cut it; None: it is one query, which sorts on its own
-    joins   what is joined to it: `t` is the thread of an event
+    table   their table
+    source  FROM clause of the rows, `s` in the query
+    time    column of `source` to split into windows; None: a single query
+    joins   tables joined to it; `t` is the thread of an event
     order   ORDER BY
-    text    the event, as JSON text
+    text    the event as JSON text
     """
 
     table: str
@@ -62,12 +62,12 @@ class Events:
     text: str
 
     def query(self, where: str = "true") -> str:
-        """SELECT of the texts of the rows that fulfil a condition, in order."""
+        """Return the SELECT of the texts, in order, for the rows that match a condition."""
         return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
 
 
 def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
-    """Tasks, calls and ranges: complete events, or begin events without an end if the duration is unknown."""
+    """Tasks, calls and ranges: complete events; begin events if the duration is unknown."""
     facts = look_at(connection, source, table(name))
     joins = _join_thread(connection, name, "track_id", "id")
     op = {"task": "described", "api": "named", "range": None}[name]
@@ -80,7 +80,7 @@ def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, 
     if heads is None:
         return events
     listed = None
-    # No joins: what a row needs is looked up.
+    # Lookups instead of joins.
     if op:
         ops = make_lookup(connection, f"export_{name}_op", f"SELECT op_id AS key, {op} AS value FROM export_op")
         if ops is None:
@@ -91,7 +91,7 @@ def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, 
 
 
 def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Mapping[str, Facts]) -> Lookup | None:
-    """The heads of a table's threads by track; None where a track has several, or a row none."""
+    """Return the heads of a table's threads by track; None if a track has several, or a row none."""
     [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [name]).fetchall()
     if moved or facts["track_id"].some_null:
         return None
@@ -100,7 +100,7 @@ def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Map
 
 
 def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None) -> str:
-    """The text of a slice. `head` and `op` are the SQL of the head of its thread and of the members of its op."""
+    """Return the text of a slice. `head` and `op` are SQL for the head of its thread and the members of its op."""
     event = Concat().sql(head)
     if facts["dur_ns"].some_null:
         event.sql("CASE WHEN s.dur_ns IS NULL THEN 'B' ELSE 'X' END").literal('","ts":')
@@ -117,7 +117,7 @@ def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, 
 
 
 def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
-    """Steps: slices on the Step Trace of their device; instants where no start is known."""
+    """Steps: slices on the Step Trace of their device; instants if the start is unknown."""
     facts = look_at(connection, source, table("step"))
     start = "coalesce(s.start_ns, s.fp_start_ns)"
     is_slice = f"({start} IS NOT NULL AND coalesce(s.end_ns >= {start}, true))"
@@ -133,13 +133,13 @@ def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock
 
 
 def step_source(source: str, clock: Clock) -> str:
-    """The steps with `at_ns`: their start, or the first time that is known."""
+    """Return the steps with `at_ns`: their start, or the first known time."""
     first = f"coalesce(start_ns, fp_start_ns, bp_end_ns, end_ns, {clock.base_ns})"
     return f"(SELECT *, {first} AS at_ns FROM {source})"
 
 
 def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
-    """Markers that have a time: instants."""
+    """Markers with a time: instants."""
     source = f"(SELECT * FROM {source} WHERE ts_ns IS NOT NULL)"
     facts = look_at(connection, source, table("marker"))
     event = Concat().sql("t.head").literal('i","s":"')
@@ -152,7 +152,7 @@ def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
 
 
 def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> str | None:
-    """SELECT of the rows of a table as metadata events, which viewers pass over; None when it has none."""
+    """Return the SELECT of a table's rows as metadata events, which viewers ignore; None if there are none."""
     facts = look_at(connection, source, table(name))
     if facts["run_id"].all_null:
         return None
@@ -164,7 +164,7 @@ def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) ->
 def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
     """Counters: the number is in args under the name of its series, or `value`.
 
-    An integer is written unchanged; the event has a key `value` if the table's value differs from it.
+    Integers are written exactly; `value` is added next to args if the table's value is a different number.
     """
     differs = "s.value_int IS NOT NULL AND s.value IS DISTINCT FROM s.value_int::DOUBLE"
     event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
@@ -178,7 +178,7 @@ def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Cl
 
 
 def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
-    """Blocks of memory: an instant when one is allocated, or `held` from before the recording; one when freed."""
+    """Memory blocks: an instant for the allocation, or `held` if before the recording, and one for the free."""
     facts = look_at(connection, source, table("memory"))
     names = {column.name: column for column in table("memory").columns}
     moments = (
@@ -196,15 +196,15 @@ def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
     return Events("memory", moments, "at_ns", joins, order, event.build())
 
 
-#: Columns of memory that an event needs no member for, or has one in each of its halves.
+#: Columns of memory that need no member, or are in both events of a block.
 _MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns"})
 
 
 def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, source: str, clock: Clock) -> Events:
-    """Bytes in blocks (`used`) and in segments (`reserved`) of each device, whenever one of them changes.
+    """Bytes in blocks (`used`) and segments (`reserved`) of each device, at every change.
 
-    What is held from before the recording counts from the beginning. Without segments nothing is reserved that
-    is known of, and the series is left out. A device whose source has these counters itself is left out.
+    Memory allocated before the recording counts from the start. Without segments the series `reserved` is omitted, and
+    devices whose source has these counters itself are skipped.
     """
     series = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') AS {name}" for kind, name in (("block", "used"), ("segment", "reserved"))
@@ -228,11 +228,11 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
 
 
 def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
-    """Return the SELECT of the start and finish events of each flow of the temporary table `export_flow`, in its order.
+    """Return the SELECT of each flow of the temporary table `export_flow`: a start and a finish event.
 
-    Its columns start_tid and finish_tid are the threads of its ends; NULL, for an unknown event, selects the thread of
-    unbound flows, as the second column shows. A flow without an end has no finish. Viewers drop flows that lead back
-    in time: such a flow (`reversed`) starts at its end, which its args note.
+    Its columns start_tid and finish_tid are the threads of its ends; NULL stands for an unknown event, which goes to
+    the thread of unbound flows, and sets the second column. A flow without a known end has no finish. Viewers drop
+    arrows that lead back in time, so such a flow (`reversed`) is written from its end to its start, as its args note.
     """
     facts = look_at(connection, source, table("flow"))
     heads = make_lookup(
@@ -240,7 +240,7 @@ def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock)
     )
     [(loose,)] = connection.execute("SELECT tid FROM export_thread WHERE source = 'flow'").fetchall()
     if heads is None:
-        raise StoreError(f"{loose} threads are more than a Chrome trace can show")
+        raise StoreError(f"{loose} threads exceed the limit of a Chrome trace; select one device with --device N")
     titles = _flow_titles(facts)
     event = Concat().sql(heads.of(f"coalesce(s.start_tid, {loose})")).literal('s","ts":').sql(clock.at("s.at_ns"))
     event.extend(titles)
@@ -261,7 +261,7 @@ def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock)
 
 
 def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
-    """What ties the events of a flow together: the same cat, name and id in both."""
+    """The members that both events of a flow share: cat, name and id."""
     columns = table("flow")
     titles = Concat()
     for key, column in (("cat", "category"), ("name", "name")):
@@ -275,7 +275,7 @@ def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
 
 
 def flow_source(source: str, clock: Clock) -> str:
-    """The flows with `at_ns`, where their start is drawn, and `reversed`: whether that is their later end."""
+    """Return the flows with `at_ns`, the time of their start event, and `reversed`: whether that is their later end."""
     return (
         "(SELECT *, dst_ns < src_ns IS TRUE AS reversed, "
         f"coalesce(least(src_ns, dst_ns), src_ns, dst_ns, {clock.base_ns}) AS at_ns FROM {source})"
@@ -283,7 +283,7 @@ def flow_source(source: str, clock: Clock) -> str:
 
 
 def flow_end_query(sources: Mapping[str, str]) -> str:
-    """SELECT of the ends of the flows in `export_flow_window`: id and thread, for those that are in the trace."""
+    """Return the SELECT of the ends of the flows in `export_flow_window` that are in the trace: id and thread."""
     slices = " UNION ALL ".join(
         f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range", "marker")
     )
@@ -297,7 +297,7 @@ def flow_end_query(sources: Mapping[str, str]) -> str:
 
 
 def op_query(run_id: int) -> str:
-    """SELECT of op_id and the members that describe the op, for `export_op`."""
+    """Return the SELECT of op_id and the members that describe the op, for `export_op`."""
     named = """',"op_name":' || to_json(o.name)::VARCHAR"""
     others = [f"""',"{name}":' || to_json(o.{name})::VARCHAR""" for name in _OP_COLUMNS]
     return (
@@ -322,7 +322,7 @@ def _titles(event: Concat, name: str, facts: Mapping[str, Facts]) -> None:
 
 
 def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, Facts]) -> Concat:
-    """Begins the args of an event: the run, and every column that has no place elsewhere in the event."""
+    """Add the start of args: the run, and every column that is not elsewhere in the event."""
     event.literal(',"args":{').members(table(name).columns[:1], "s", facts, first=True)
     if "name" in placed and facts["name"].some_null:
         event.sql("CASE WHEN s.name IS NULL THEN ',\"name\":null' END")
@@ -333,9 +333,9 @@ def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, F
 
 
 def _join_thread(connection: duckdb.DuckDBPyConnection, source: str, track: str, id_: str | None = None) -> str:
-    """Joins the thread of each row as `t`, by its lane where the table has slices on other lanes."""
+    """Return the JOIN of each row's thread as `t`, by lane if the table has slices in other lanes."""
     [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [source]).fetchall()
-    # The device of a step or a block may not be known.
+    # The device of a step or a block may be unknown.
     same = "IS NOT DISTINCT FROM" if track == "device_id" else "="
     thread = f"JOIN export_thread AS t ON t.source = '{source}' AND t.track_id {same} s.{track} AND t.lane = "
     if not moved or id_ is None:

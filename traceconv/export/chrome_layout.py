@@ -1,9 +1,8 @@
-"""Where a Chrome trace shows what: processes and threads, their numbers, names and order.
+"""The processes and threads of a Chrome trace: their IDs, names and order.
 
-A viewer's process is a layer of the system, its threads are the tracks of that layer: ranges of the
-application, calls into the runtime, and one process for each device with its steps, streams, counters and
-memory. Process numbers come first, thread numbers follow on, so that no thread has its process's number,
-which viewers take for the main thread.
+A viewer's process is a layer of the system and its threads are the tracks of that layer: ranges of the application,
+runtime calls, and a process per device with its steps, streams, counters and memory. Thread IDs follow the process IDs,
+so that no thread has the ID of its process, which viewers take for the main thread.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from traceconv.export.timeline import SLICE_TABLES
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 
-#: Values of a row of a small table, by column.
+#: A row of a small table, by column.
 Row = Mapping[str, object]
 
 #: Layers from the top of the screen to the bottom.
 _LAYERS = ("application", "runtime", "device", "counter", "unbound")
 
-#: Tables with a `track_id`; step and memory lie on a thread of their device instead.
+#: Tables with a `track_id`; steps and memory are on a thread of their device instead.
 TRACK_TABLES = ("range", "api", "task", "marker", "counter")
 DEVICE_TABLES = ("step", "memory")
 
@@ -33,8 +32,8 @@ DEVICE_TABLES = ("step", "memory")
 class Thread:
     """A viewer's thread: rows of one table (`source`) on one track, or on one device for step and memory.
 
-    `track_id` is that device's id for DEVICE_TABLES. `lane` is above 0 for slices that overlap others.
-    `shared`: its rows, markers, are drawn on the thread that their track's slices have.
+    `track_id` is the device ID for DEVICE_TABLES. `lane` is above 0 for slices that overlap others. `shared`: its
+    markers are on the thread of their track's slices.
     """
 
     source: str
@@ -69,23 +68,19 @@ class Layout:
 
 
 def make_layout(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> Layout:
-    """The layout of a run. `sources` are FROM clauses of the rows to show, by table.
+    """Lay out a run. `sources` are FROM clauses of the rows to export, by table.
 
-    Its last thread (`flow`) is for flows with unknown ends.
+    The last thread (`flow`) is for flows with unknown ends.
     """
     tables = {name: _rows(connection, name, run_id) for name in ("run", "device", "process", "track")}
     tracks = {row["track_id"]: row for row in tables["track"]}
-    lanes: dict[tuple[str, int], int] = {
-        (source, track_id): lane
-        for source, track_id, lane in connection.execute(
-            "SELECT source, track_id, max(lane) FROM export_lane GROUP BY source, track_id"
-        ).fetchall()
-    }
+    found = connection.execute("SELECT source, track_id, max(lane) FROM export_lane GROUP BY source, track_id")
+    lanes = {(source, track_id): lane for source, track_id, lane in found.fetchall()}
     threads = []
     for source in (*TRACK_TABLES, *DEVICE_TABLES):
         key = "track_id" if source in TRACK_TABLES else "device_id"
-        found = connection.execute(f"SELECT DISTINCT {key} FROM {sources[source]} ORDER BY {key}").fetchall()
-        for (track_id,) in found:
+        found = connection.execute(f"SELECT DISTINCT {key} FROM {sources[source]} ORDER BY {key}")
+        for (track_id,) in found.fetchall():
             first = _thread(source, track_id, tracks.get(track_id))
             threads.append(first)
             for lane in range(1, lanes.get((source, track_id), 0) + 1):
@@ -137,17 +132,18 @@ def _numbered(threads: list[Thread], tables: dict[str, list[Row]]) -> Layout:
     with_slices = {thread.track_id for thread in threads if thread.source in SLICE_TABLES}
     markers = [thread for thread in threads if thread.source == "marker" and thread.track_id in with_slices]
     threads = [thread for thread in threads if thread not in markers]
+    # Unknown owners come last in their layer.
     owners = sorted(
-        {(_LAYERS.index(thread.layer), _order(thread.owner)) for thread in threads},
+        {(thread.layer, thread.owner) for thread in threads},
+        key=lambda owner: (_LAYERS.index(owner[0]), owner[1] is None, owner[1]),
     )
     pids = {owner: pid for pid, owner in enumerate(owners, 1)}
     processes = [
-        Process(pid, _LAYERS[layer], known[1], _process_name(_LAYERS[layer], known[1], tables))
-        for (layer, known), pid in pids.items()
+        Process(pid, layer, owner, _process_name(layer, owner, tables)) for (layer, owner), pid in pids.items()
     ]
 
     def place(thread: Thread) -> tuple[int, tuple[int, int, int, int], int]:
-        pid = pids[_LAYERS.index(thread.layer), _order(thread.owner)]
+        pid = pids[thread.layer, thread.owner]
         return (pid, thread.order, (*TRACK_TABLES, *DEVICE_TABLES, "flow").index(thread.source))
 
     numbered: list[Thread] = []
@@ -155,7 +151,7 @@ def _numbered(threads: list[Thread], tables: dict[str, list[Row]]) -> Layout:
     for tid, thread in enumerate(sorted(threads, key=place), len(pids) + 1):
         pid, name = place(thread)[0], thread.name
         if thread.source == "counter" and (pid, name) in names:
-            name = f"{name} #{thread.track_id}"  # counters of one name would be drawn as one
+            name = f"{name} #{thread.track_id}"  # viewers merge counters with the same name
         names.add((pid, name))
         numbered.append(replace(thread, pid=pid, tid=tid, name=name))
     slices = {thread.track_id: thread for thread in numbered if thread.source in SLICE_TABLES and not thread.lane}
@@ -179,19 +175,14 @@ def _process_name(layer: str, owner: int | None, tables: Mapping[str, Sequence[R
     return f"{title}: {' '.join(shown)}" if shown else title
 
 
-def _order(owner: int | None) -> tuple[bool, int | None]:
-    """Sorts unknown owners last; the second part is the owner again."""
-    return (owner is None, owner)
-
-
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
 def metadata_events(layout: Layout, *, unbound: bool) -> Iterator[str]:
-    """The M events that name and sort processes and threads; their args also describe the thread's track.
+    """Yield the M events that name and sort processes and threads. Their args also identify the rows of a thread.
 
-    With `unbound` those of flows with unknown ends, otherwise all others.
+    `unbound`: those for flows with unknown ends, else all others.
     """
     for process in layout.processes:
         if (process.layer == "unbound") is not unbound:

@@ -1,8 +1,8 @@
-"""SQL that makes JSON text of the columns of a table: one flat `concat`, as short as the table's values allow.
+"""SQL that formats the columns of a table as JSON text: one flat `concat`, as short as the values allow.
 
-What is known of all values of a column makes its text cheap: a constant is a literal, a column without NULL
-needs no test for it, text without a character that JSON escapes stands between quotes as it is. So the values
-are looked at first, once for a table; with several million rows this makes an export four times as fast.
+Facts about all values of a column make its text cheap: a constant is a literal, a column without NULLs needs no test
+for them, and text without characters that JSON escapes only needs quotes. Collecting the facts first makes an export of
+several million rows four times as fast.
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ import duckdb
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import Column, TableSchema
 
-#: Larger integers are not exact in a double, which most JSON parsers use: they are written as strings.
+#: Doubles, and so most JSON parsers, can't represent every integer beyond this; larger ones are strings.
 EXACT_LIMIT = 2**53
 
 #: A character that JSON escapes.
 _ESCAPED = quote_text(r'["\\\x00-\x1f]')
-#: What DuckDB's parser takes for JSON and other parsers don't: NaN, Infinity, a comma before a bracket.
+#: Accepted as JSON by DuckDB but not by other parsers: NaN, Infinity, trailing commas.
 _LENIENT = quote_text(r"(?i)(^|[:,\[])\s*-?(nan|inf)|,\s*[\]}]")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What holds for all values of a column: whether some or all are NULL, the least and the greatest one.
-
-    `plain`: none is text with a character that JSON escapes.
-    """
+    """Facts about all values of a column. `plain`: no text has characters that JSON escapes."""
 
     some_null: bool
     all_null: bool
@@ -40,19 +37,19 @@ class Facts:
 
 
 class Concat:
-    """Builds the SQL of one flat `concat` from literal text and expressions; neighbouring literals are joined."""
+    """Builds the SQL of a flat `concat` from literal text and expressions; adjacent literals are joined."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._literal = ""
 
     def literal(self, text: str) -> Concat:
-        """Appends text."""
+        """Append text."""
         self._literal += text
         return self
 
     def sql(self, expression: str) -> Concat:
-        """Appends the value of an expression; nothing where it is NULL."""
+        """Append the value of an expression; nothing if it is NULL."""
         if self._literal:
             self._parts.append(quote_text(self._literal))
             self._literal = ""
@@ -60,13 +57,13 @@ class Concat:
         return self
 
     def extend(self, other: Concat) -> Concat:
-        """Appends all that another one has."""
+        """Append all parts of another one."""
         for part in other._parts:
             self.sql(part)
         return self.literal(other._literal)
 
     def member(self, key: str, column: Column, alias: str, facts: Facts, *, first: bool = False) -> Concat:
-        """Appends `,"key":value` for a column of the table `alias`; nothing where the value is NULL.
+        """Append `,"key":value` for a column of the table `alias`; nothing if the value is NULL.
 
         `first`: without the comma, for the first member of an object.
         """
@@ -85,23 +82,23 @@ class Concat:
     def members(
         self, columns: Iterable[Column], alias: str, facts: Mapping[str, Facts], *, first: bool = False
     ) -> Concat:
-        """Appends a member for each column, under the column's own name."""
+        """Append a member for each column, under its name."""
         for column in columns:
             self.member(column.name, column, alias, facts[column.name], first=first)
         return self
 
     def build(self) -> str:
-        """The SQL expression."""
+        """Return the SQL expression."""
         parts = [*self._parts, *([quote_text(self._literal)] if self._literal else [])]
         return f"concat({', '.join(parts)})" if parts else "''"
 
 
 def look_at(connection: duckdb.DuckDBPyConnection, source: str, schema: TableSchema) -> dict[str, Facts]:
-    """The facts of every column of a table, of the rows of `source` (a FROM clause)."""
+    """Collect the facts of every column of a table for the rows of `source` (a FROM clause)."""
     asked = ["count(*)"]
     for column in schema.columns:
         name = quote_identifier(column.name)
-        # Neither is looked at closer: long texts are costly to compare, and doubles have no order that counts.
+        # Not compared: long texts are expensive, and doubles have no useful order.
         ends = ["NULL", "NULL"] if column.type in ("json", "f64") else [f"min({name})", f"max({name})"]
         asked += [f"count({name})", *ends]
     [(rows, *found)] = connection.execute(f"SELECT {', '.join(asked)} FROM {source}").fetchall()
@@ -122,7 +119,7 @@ def look_at(connection: duckdb.DuckDBPyConnection, source: str, schema: TableSch
 
 
 def _value(column: Column, expression: str, facts: Facts) -> tuple[str, str, str]:
-    """Text before a value, the expression of the value (empty: the text before is all), text after it."""
+    """Return the text before a value, its expression (empty if constant) and the text after it."""
     if column.type not in ("json", "f64") and facts.least == facts.greatest:
         return (json_text(facts.least), "", "")
     if column.type in ("i32", "i64", "u64"):
@@ -142,7 +139,7 @@ def _value(column: Column, expression: str, facts: Facts) -> tuple[str, str, str
 
 
 def integer(expression: str) -> str:
-    """SQL of an integer as JSON; a string of its digits beyond ±2^53."""
+    """Format an integer, as a string beyond ±2^53."""
     return (
         f"CASE WHEN {expression} BETWEEN -{EXACT_LIMIT} AND {EXACT_LIMIT} THEN ({expression})::VARCHAR "
         f"""ELSE '"' || ({expression})::VARCHAR || '"' END"""
@@ -150,7 +147,7 @@ def integer(expression: str) -> str:
 
 
 def double(expression: str) -> str:
-    """The shortest text that is the same double again; "nan", "inf" and "-inf" are strings."""
+    """Format a double so that it round-trips; "nan", "inf" and "-inf" are strings."""
     return (
         f"CASE WHEN isfinite({expression}) THEN ({expression})::VARCHAR "
         f"""ELSE '"' || ({expression})::VARCHAR || '"' END"""
@@ -158,12 +155,12 @@ def double(expression: str) -> str:
 
 
 def text(expression: str) -> str:
-    """A string, escaped."""
+    """Format a string, escaped."""
     return f"to_json({expression})::VARCHAR"
 
 
 def embedded(expression: str) -> str:
-    """JSON text as it is, or as a string when it is not JSON by the letter."""
+    """Embed JSON text unchanged, or as a string if it is not strict JSON."""
     return (
         f"CASE WHEN json_valid({expression}) AND NOT regexp_matches({expression}, {_LENIENT}) "
         f"THEN {expression} ELSE {text(expression)} END"
@@ -171,16 +168,16 @@ def embedded(expression: str) -> str:
 
 
 def microseconds(nanoseconds: str, *, wide: bool) -> str:
-    """SQL of integer nanoseconds as microseconds with three decimals, in exact decimal arithmetic.
+    """Format nanoseconds as microseconds with three decimals, in exact decimal arithmetic.
 
-    `wide` is for values of 10^15 ns (11 days) and more, which need more than 64 bits on the way.
+    `wide` is for values of 10^15 ns (11 days) and more, which need more than 64 bits.
     """
     digits = 30 if wide else 15
     return f"(({nanoseconds})::DECIMAL({digits}, 0) * 0.001::DECIMAL(3, 3))"
 
 
 def json_text(value: object) -> str:
-    """Compact JSON of a Python value; members that are None are left out, numbers no double holds are strings."""
+    """Return compact JSON of a Python value. Members that are None are omitted, integers beyond 2^53 are strings."""
     return json.dumps(_exact(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""A small table as a list that rows index: a look-up that is no join, and costs less than one."""
+"""A small table as a list that is indexed by a key: cheaper than a join."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 import duckdb
 
-#: A list has at most this many places, and this many times as many as it has values.
+#: Maximum length of a list, and maximum ratio of its length to its number of values.
 _MAX_PLACES = 200_000
 _MAX_SPARSENESS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Values by integer key, from `first`, in a variable of the connection."""
+    """Values by an integer key, from `first` on, in a variable of the connection."""
 
     variable: str
     first: int
 
     def of(self, key: str) -> str:
-        """SQL of the value for a key: NULL where there is none, and for NULL."""
+        """Return the SQL of the value for a key; NULL if there is none."""
         return f"getvariable('{self.variable}')[{key} - ({self.first}) + 1]"
 
 
 def make_lookup(connection: duckdb.DuckDBPyConnection, variable: str, query: str) -> Lookup | None:
-    """A look-up of what a query gives as `key` and `value`; None when the keys are too many or too far apart."""
+    """Build a lookup from a query's `key` and `value`; None if the keys are too many or too far apart."""
     [(first, last, count)] = connection.execute(f"SELECT min(key), max(key), count(key) FROM ({query})").fetchall()
     if count == 0:
         first, last = 0, 0

@@ -1,7 +1,7 @@
-"""Device memory as a picture: each block a rectangle of its addresses and its time, as an SVG file of bounded size.
+"""Device memory over time as an SVG of bounded size: each block is a rectangle of its addresses and its lifetime.
 
-Blocks are disjoint in time × address, so that a picture of them is exact, but for what is too small to be seen:
-that is drawn together. The file has as many rectangles at most, whether a run has a hundred blocks or ten million.
+Blocks are disjoint in time × address, so the picture is exact, except that blocks too small to see are drawn together.
+The number of rectangles is bounded, whether a run has a hundred blocks or ten million.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time
 from traceconv.reports.values import human_bytes, human_duration
 from traceconv.store.catalogue import define
 
-#: Blocks that get a rectangle each, the largest in the picture first, and boxes of those that share one.
+#: Maximum number of blocks with their own rectangle, largest first, and of boxes for several blocks.
 _MAX_BLOCKS = 1_100
 _MAX_BOXES = 700
-#: What is smaller than this, in tenths of a pixel, is drawn together with its neighbours.
+#: Smaller blocks (in tenths of a pixel) are drawn together with their neighbors.
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 12
-#: Backgrounds of segments that are drawn at most.
+#: Maximum number of segment backgrounds.
 _MAX_SEGMENTS = 150
 
 # The picture, in tenths of a pixel.
@@ -38,7 +38,7 @@ _MAP_HEIGHT_OF_MANY = 2_400
 _STRIP_HEIGHT, _STRIP_GAP, _PANEL_GAP = 900, 300, 1_000
 _PLOT_WIDTH = _WIDTH - _LEFT - _RIGHT
 
-#: What a block is for → class of its colour, name in the legend.
+#: Purpose of a block → CSS class of its color.
 _PURPOSES = {
     "weight": "w",
     "input": "i",
@@ -186,7 +186,7 @@ def _head(title: str, height: int) -> str:
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
-    """Axes of the map, gaps and segments with their labels."""
+    """Axes, gaps and segments of the map, with their labels."""
     title = "device" if panel.device_id is None else f"device {panel.device_id}"
     yield label(_LEFT, panel.top - 100, title, "h")
     yield rect(_LEFT, panel.top, _PLOT_WIDTH, panel.height, "f")
@@ -239,7 +239,7 @@ def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[
 
 
 def _placed_sql(panel: _Panel) -> str:
-    """SQL of the blocks with their places: x0, x1 from the left, y0, y1 from the bottom, in tenths of a pixel."""
+    """Return the SQL of the blocks with their positions from the left and the bottom, in tenths of a pixel."""
     last_ns = panel.first_ns + panel.span_ns
     return f"""
         SELECT m.*, greatest(1, (end_ns::HUGEINT - begin_ns) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
@@ -255,10 +255,10 @@ def _placed_sql(panel: _Panel) -> str:
 
 
 def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
-    """Rectangles: what is drawn together below, the rest above. `counts` becomes [drawn alone, drawn together]."""
+    """Rectangles of blocks: those drawn together below, the others above."""
     if not panel.axis:
         return
-    # The area that a block has in the picture says which are worth a rectangle each.
+    # The blocks with the largest areas get their own rectangle.
     ranked = f"""
         SELECT *, width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} AND row_number() OVER (
                  ORDER BY width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} DESC, width::BIGINT * high DESC, block_id
@@ -297,7 +297,7 @@ def _block(panel: _Panel, row: tuple[Any, ...]) -> str:
 
 
 def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
-    """What is too small to be seen, or beyond the number of rectangles: neighbours share a box."""
+    """Blocks that are too small or exceed the number of rectangles: neighbors share a box."""
     row_height = 20
     while True:
         boxes = f"""
@@ -333,7 +333,7 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter
 
 
 def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
-    """Used and reserved bytes over time below the map, and the peak in both."""
+    """Used and reserved bytes over time below the map, and the peak."""
     define(connection, "memory_usage")
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE memory_flow_usage AS SELECT ts_ns, used_bytes, reserved_bytes "

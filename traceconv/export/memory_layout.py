@@ -1,4 +1,4 @@
-"""Where memory is drawn: addresses that were never used take little room, however wide they are."""
+"""The address axis of a memory picture: unused address ranges are compressed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import duckdb
 
 from traceconv.export.svg import TENTHS
 
-#: Gaps that are compressed at most, the widest first; the rest is drawn as wide as it is.
+#: Maximum number of compressed gaps, widest first; the others are drawn to scale.
 _MAX_GAPS = 300
-#: A gap narrower than a 200th of the memory that was used is not worth a mark.
+#: Gaps narrower than 1/200 of the used memory are not marked.
 _LEAST_GAP_PART = 200
 _GAP_PIXELS = 14
 #: All gaps together take at most a third of the height.
 _GAPS_PART = 3
-#: What a stretch of used memory gets at least, as far as there is room.
+#: Minimum height of a stretch of used memory, if there is room.
 _LEAST_PIXELS = 4
 
 
@@ -34,7 +34,7 @@ class Stretch:
 
 
 def stretches(connection: duckdb.DuckDBPyConnection, blocks: str, height: int) -> list[Stretch]:
-    """The address axis: used stretches and gaps between them, by address, over `height` tenths of a pixel.
+    """Return the address axis: used stretches and the gaps between them, over `height` tenths of a pixel.
 
     `blocks` is SQL with columns `address` and `size_bytes` of every block.
     """
@@ -69,7 +69,7 @@ def _placed(low: int, high: int, gaps: Sequence[tuple[int, int]], height: int) -
     first, bottom, before = low, 0, 0
     for gap_first, gap_size in [*gaps, (high, 0)]:
         size = gap_first - first
-        # From the sums, so that what is rounded off does not add up.
+        # From the sums, so that rounding errors don't accumulate.
         top = (len(found) // 2 + 1) * least + shared * (before + size) // used + gap_height * (len(found) // 2)
         found.append(Stretch(first, size, bottom, top - bottom, gap=False))
         before += size
@@ -82,7 +82,7 @@ def _placed(low: int, high: int, gaps: Sequence[tuple[int, int]], height: int) -
 
 
 def place_of(found: Sequence[Stretch], address: int) -> int:
-    """Where an address is drawn, in tenths of a pixel from the bottom; one that is beyond the axis, at its end."""
+    """Return the position of an address in tenths of a pixel from the bottom; beyond the axis, its end."""
     for stretch in found:
         if address < stretch.first:
             return stretch.bottom
@@ -92,6 +92,6 @@ def place_of(found: Sequence[Stretch], address: int) -> int:
 
 
 def as_values(found: Sequence[Stretch]) -> str:
-    """The axis as rows of SQL: first, size_bytes, bottom, height."""
+    """Return the axis as SQL rows: first, size_bytes, bottom, height."""
     rows = (f"({s.first}::HUGEINT, {s.size_bytes}::HUGEINT, {s.bottom}, {s.height})" for s in found)
     return f"(VALUES {', '.join(rows)}) AS axis(first, size_bytes, bottom, height)"

@@ -1,7 +1,7 @@
-"""A run as a Perfetto trace in protobuf, which Perfetto's viewer and trace processor open.
+"""A run as a Perfetto trace in protobuf, for Perfetto's viewer and trace processor.
 
-Slices are begins and ends on tracks, with their columns as debug annotations; texts are interned. All records of a
-batch are made at once, as a matrix of bytes; memory doesn't grow with the run. Times are the store's nanoseconds.
+Slices are begin and end events on tracks, with their columns as debug annotations; texts are interned. The records of a
+batch are encoded in bulk as a matrix of bytes, so memory doesn't grow with the run. Timestamps are the store's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _BATCH_ROWS = 16_384
-#: Text columns count their bytes in 31 bits.
+#: Text columns have 31-bit offsets.
 _BATCH_BYTES = 256 << 20
 _MEMORY_LIMIT = "100MB"
 #: Columns of a slice that are not annotations: they are elsewhere in the event, or follow from its place.
@@ -115,17 +115,19 @@ class _Export:
         return Written(self.rows, self.file.size_bytes, omitted)
 
     def _check(self, name: str) -> None:
-        """Raises StoreError when there are slices without a time or a track."""
+        """Raise StoreError if there are slices without a time or a track."""
         source = self.sources[name]
         [(bad,)] = self.connection.execute(f"SELECT count(*) FROM {source} WHERE start_ns IS NULL").fetchall()
         tracks = f"SELECT DISTINCT track_id FROM {source}"
         known = f"SELECT track_id FROM track WHERE run_id = {self.run_id}"
         bad += len(self.connection.execute(f"SELECT * FROM ({tracks}) EXCEPT {known}").fetchall())
         if bad:
-            raise StoreError(f"table {name} has events without a time or a track; the store is damaged, ingest again")
+            raise StoreError(
+                f"table {name} has rows without a time or a track; the store is damaged, ingest its sources again"
+            )
 
     def _metadata(self) -> None:
-        """What the trace says of itself."""
+        """Write the writer and the shift of timestamps."""
         writer = wire.bytes_field(1, b"traceconv-writer") + wire.bytes_field(2, f"traceconv {__version__}".encode())
         shift = wire.bytes_field(1, SHIFT.encode()) + wire.number_field(4, self.shift_ns)
         self.file.write(
@@ -133,7 +135,7 @@ class _Export:
         )
 
     def _clock(self) -> None:
-        """Where the trace's clock is that of the world, it says so."""
+        """Write a clock snapshot if the offset to the wall clock is known."""
         [(start_ns, known)] = self.connection.execute(
             "SELECT start_ns, epoch_known FROM run WHERE run_id = ?", [self.run_id]
         ).fetchall()
@@ -212,7 +214,7 @@ class _Export:
                 event.note(note, wire.NOTE_TEXT, numbers, where)
 
     def _put_ops(self, event: wire.Parts, op_id: pa.Array, shown: Sequence[str]) -> None:
-        """What is said of the ops that tasks and calls belong to: each op is looked up once a batch."""
+        """Add the ops that tasks and calls belong to; each op is looked up once per batch."""
         if op_id.null_count == len(op_id):
             return
         coded = op_id.dictionary_encode()
@@ -234,7 +236,7 @@ class _Export:
         arrows: np.ndarray,
         closing: wire.Parts | None,
     ) -> None:
-        """Writes the events with what has no fixed length: the source's args, arrows."""
+        """Write the events with their fields of variable length: the source's args, and flows."""
         tail: list[pa.Array] = []
         args = column.get("args")
         if args is not None and args.null_count < len(args):
@@ -269,7 +271,7 @@ class _Export:
     # -- steps, markers, counters --
 
     def _steps(self) -> int:
-        """Steps: slices on a track of their device."""
+        """Write steps as slices on a track of their device."""
         query = (
             "SELECT s.device_id, coalesce(l.lane, 0)::INTEGER AS lane, 'Iteration ' || iteration AS name, "
             "'step' AS category, at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN end_ns - at_ns END AS dur_ns, "
@@ -286,7 +288,7 @@ class _Export:
         return written
 
     def _markers(self) -> Iterator[int]:
-        """Moments whose time is known."""
+        """Write markers as instants."""
         source = self.sources["marker"]
         args = ", args" if self.with_args else ""
         query = f"SELECT id, track_id, name, category, ts_ns AS at_ns, scope{args} FROM {source} AS s"
@@ -307,7 +309,7 @@ class _Export:
             yield batch.num_rows
 
     def _counters(self) -> int:
-        """Counters: whole numbers as such, others as doubles."""
+        """Write counter samples: integers exactly, others as doubles."""
         written = 0
         query = (
             "SELECT track_id, series, ts_ns, value, value_int FROM "
@@ -338,7 +340,7 @@ class _Export:
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:
-    """What is added to all times, so that none is below 0: viewers drop those."""
+    """Return what is added to all times so that none is negative; viewers drop those."""
     times = {"step": "at_ns", "counter": "ts_ns", "marker": "ts_ns", "memory": "least(alloc_ns, free_ns)"}
     firsts = [
         f"SELECT min({times.get(name, 'start_ns')}) AS ns FROM {sources[name]}" for name in (*SLICE_TABLES, *times)
@@ -348,14 +350,14 @@ def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str])
 
 
 def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[str | None, ...]]:
-    """What is known of each op, in the order of _OP_COLUMNS. There are as many as a model has."""
+    """Return the columns of each op, in the order of _OP_COLUMNS; there are as many as a model has."""
     columns = ", ".join(f"{'name' if column == 'op_name' else column}::VARCHAR" for column in _OP_COLUMNS)
     rows = connection.execute(f"SELECT op_id, {columns} FROM op WHERE run_id = ?", [run_id]).fetchall()
     return {row[0]: row[1:] for row in rows}
 
 
 def _pieces(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a query in batches that are small in bytes too; none is empty."""
+    """Yield the rows of a query in non-empty batches of limited size in bytes."""
     for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
         yield from _small(batch)
 
@@ -372,14 +374,14 @@ def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Slices of a window in such batches, by start; of those that start together the outermost first."""
+    """Yield the slices of a window in such batches, by start, outermost first."""
     found = connection.sql(query).to_arrow_table(_BATCH_ROWS)
     order = slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
     if order is None:
         for batch in found.to_batches():
             yield from _small(batch)
         return
-    # Taking from several chunks would join them each time; there are several where texts have more than 2 GB.
+    # Taking from several chunks would join them each time; texts of more than 2 GB are in several.
     whole = found.combine_chunks()
     del found
     for at in range(0, len(order), _BATCH_ROWS):

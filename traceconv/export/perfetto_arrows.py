@@ -1,7 +1,7 @@
-"""Arrows of a Perfetto trace: each end is said by the event that it stands on.
+"""Flows of a Perfetto trace: each end is a field of its event.
 
-Readers lose an arrow whose end comes before its start. Such an arrow is drawn from the earlier event to the later one;
-its number has the bit REVERSED, and the later event, where it starts, says so in its annotations.
+Readers drop a flow that ends before it starts. Such a flow is written from the earlier event to the later one, its ID
+has the bit REVERSED, and the later event, where it really starts, has an annotation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from traceconv.formats.perfetto_proto.own_export import REVERSED
 
 Int64 = NDArray[np.int64]
 
-#: What the event where such an arrow starts says of it: its number.
+#: Annotation of the event where such a flow starts: its ID.
 REVERSED_NOTE = "starts_arrow_back"
-#: ends: 0 the earlier event of an arrow, 1 the later one.
+#: ends: 0 the earlier event of a flow, 1 the later one.
 _DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
-#: Tables whose rows are events that an arrow may stand on, as they are written: their time, and what orders a time.
+#: Tables whose rows can be ends of flows, in the order written: their time, and the order of equal times.
 _TABLES = {
     **dict.fromkeys(("range", "api", "task"), ("start_ns", "-coalesce(dur_ns, 9223372036854775807)", "depth")),
     "marker": ("ts_ns", "0", "0"),
@@ -31,13 +31,10 @@ NONE = np.zeros(0, _DTYPE)
 
 
 class Arrows:
-    """The arrows of a run of which both ends are in the trace.
-
-    count  how many; `loose`: how many others there are, which are not written
-    """
+    """The flows of a run with both ends in the trace (`count`); the others are not written (`loose`)."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
-        """Makes a temporary table of the ends of arrows. `sources` are FROM clauses, by table."""
+        """Create a temporary table of the ends of flows. `sources` are FROM clauses, by table."""
         self._connection = connection
         flows = sources["flow"]
         known = " UNION ALL ".join(
@@ -45,8 +42,8 @@ class Arrows:
             f"FROM {sources[name]}"
             for place, (name, (at, longest, depth)) in enumerate(_TABLES.items())
         )
-        # The fields of `place` have names because DuckDB before 1.5 can't store those without.
-        # One join at a time: several at once would each want memory for all ids.
+        # DuckDB before 1.5 can't store structs with unnamed fields.
+        # One join at a time: each needs memory for all IDs.
         connection.execute(
             f"CREATE OR REPLACE TEMP TABLE export_end AS SELECT * FROM ({known}) "
             f"WHERE id IN (SELECT src_id FROM {flows} UNION ALL SELECT dst_id FROM {flows})"
@@ -71,10 +68,10 @@ class Arrows:
         self.loose = int(count) - self.count
 
     def of_rows(self, source: str, where: str) -> np.ndarray:
-        """The ends of arrows on the rows of a window, by their ids."""
+        """Return the ends of flows on the rows of a window, by row ID."""
         if not self.count:
             return NONE
-        # Ids of a window lie near to each other: their bounds spare looking at most arrows.
+        # IDs of a window are close together, so their bounds exclude most flows.
         [(low, high)] = self._connection.execute(f"SELECT min(id), max(id) FROM {source} AS s WHERE {where}").fetchall()
         if low is None:
             return NONE
@@ -89,7 +86,7 @@ class Arrows:
 
 
 def arrow_column(arrows: np.ndarray, ids: Int64) -> pa.Array | None:
-    """What the events with these ids say of arrows: a binary column; None when nothing."""
+    """Return the flow fields of the events with these IDs as a binary column; None if there are none."""
     found = _of_events(arrows, ids)
     if found is None:
         return None
@@ -102,7 +99,7 @@ def arrow_column(arrows: np.ndarray, ids: Int64) -> pa.Array | None:
 
 
 def back_column(arrows: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
-    """The annotations of the events with these ids where arrows start that lead back in time; None when none does."""
+    """Return the annotations of the events where reversed flows start; None if there are none."""
     back = (arrows["flow"] >= REVERSED) & (arrows["ends"] == 1)
     found = _of_events(arrows[back], ids) if back.any() else None
     if found is None:
@@ -117,7 +114,7 @@ def back_column(arrows: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
 
 
 def _of_events(arrows: np.ndarray, ids: Int64) -> tuple[np.ndarray, Int64] | None:
-    """The arrows of the events with these ids, event by event, and where those of each end; None when there is none."""
+    """Return the flows of the events with these IDs in event order, and their offsets; None if there are none."""
     if not len(arrows):
         return None
     first = np.searchsorted(arrows["id"], ids)

@@ -1,7 +1,7 @@
-"""In which order the rows of a stretch of time are to be, and whether slices lie neatly: looked at as numbers.
+"""The order of the rows of a time window, and whether its slices are well nested, computed on numbers only.
 
-Ingest writes rows in a few runs, each in the order of time. Sorting the numbers of such a stretch costs far less than
-sorting its texts, or than a window function over all rows.
+Ingest writes rows in a few sorted runs. Sorting the numbers of a window costs far less than sorting its texts, or than
+a window function over all rows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from traceconv.export.windows import condition, time_windows
 
 Int64 = NDArray[np.int64]
-#: Rows whose numbers are looked at together.
+#: Rows whose numbers are in memory together.
 _NUMBERS_ROWS = 262_144
-#: Bytes of the slices of a window, of a slice without args, and the most slices of one.
+#: Size of a window's slices and of a slice without args, and the maximum number of slices in a window.
 _WINDOW_BYTES = 16 << 20
 _ROW_BYTES = 200
 _WINDOW_ROWS = 131_072
@@ -26,7 +26,7 @@ _SAMPLE_ROWS = 2048
 
 
 def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | None:
-    """Places of the rows in rising order of the first key, then of the second and so on; None when they lie so."""
+    """Return the sort order of the rows by the first key, then the second and so on; None if they are sorted."""
     first = keys[0]
     order = None
     if bool((first[1:] < first[:-1]).any()):
@@ -48,16 +48,16 @@ def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | No
 def slice_order(
     start_ns: pa.ChunkedArray, dur_ns: pa.ChunkedArray, depth: pa.ChunkedArray, ids: pa.ChunkedArray
 ) -> NDArray[np.intp] | None:
-    """Return the indices of slices in the order that a trace needs; None if they are sorted.
+    """Return the order of slices in a trace; None if they are sorted.
 
-    Slices are sorted by start, then by descending duration (an unknown one is the longest), then by depth.
+    Slices are ordered by start, then the longest first (an unknown end is the latest), then the outermost.
     """
     lengths = dur_ns.fill_null(2**63 - 1).to_numpy()
     return order_of([start_ns.to_numpy(), -lengths, depth.fill_null(0).to_numpy(), ids.to_numpy()])
 
 
 def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
-    """Estimate the number of slices of `source`, a FROM clause, that take some tens of MB, from a few args."""
+    """Return how many slices of `source`, a FROM clause, take some tens of MB, by a sample of their args."""
     [(size_bytes,)] = connection.execute(
         f"SELECT avg(strlen(args))::BIGINT FROM (SELECT args FROM {source} LIMIT {_SAMPLE_ROWS})"
     ).fetchall()
@@ -65,7 +65,7 @@ def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
 
 
 def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_]) -> bool:
-    """Whether a row is less than the one before it, of those that `same` says to have the same key before these."""
+    """Whether a row is less than the previous one, among those with equal earlier keys (`same`)."""
     ties = same
     for key in keys:
         if bool((ties & (key[1:] < key[:-1])).any()):
@@ -75,9 +75,9 @@ def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_
 
 
 def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
-    """Whether no slice of `source`, a FROM clause, begins before the one before it ends, of its track and depth.
+    """Whether every slice of `source`, a FROM clause, starts after the previous one of its track and depth ended.
 
-    False too where that is not seen at once: some values are NULL, or very many tracks or depths.
+    Also False if that can't be checked cheaply: values are NULL, or there are too many tracks or depths.
     """
     query = f"SELECT track_id, depth, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
     last: dict[int, int] = {}
@@ -100,10 +100,10 @@ def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
 
 
 def _neat(track: Int64, depth: Int64, start: Int64, end: Int64, last: dict[int, int]) -> bool:
-    """The same of some slices in the order of time. `last` has the end of the last one of each line before them."""
+    """Check slices in time order. `last` has the end of the previous slice of each track and depth."""
     line = track << 20 | depth
     first_track, depths = int(track.min()), int(depth.max()) + 1
-    # Narrow numbers are sorted by radix, several times as fast.
+    # Narrow numbers are radix-sorted, several times as fast.
     narrow = (int(track.max()) - first_track + 1) * depths <= 1 << 16
     order = np.argsort(((track - first_track) * depths + depth).astype(np.uint16) if narrow else line, kind="stable")
     line, start, end = line[order], start[order], end[order]

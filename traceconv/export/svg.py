@@ -1,4 +1,4 @@
-"""Text of SVG: places in tenths of a pixel as integers, labels that no trace can break out of, round ticks."""
+"""SVG text: integer positions in tenths of a pixel, escaped labels, round ticks."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from html import escape
 
 from traceconv.base.errors import printable
 
-#: Units of a pixel: places are whole numbers of these.
+#: Units per pixel.
 TENTHS = 10
 _TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 
 
 def place(tenths: int) -> str:
-    """A place or a length, given in tenths of a pixel."""
+    """Format a position or length given in tenths of a pixel."""
     whole, rest = divmod(tenths, TENTHS)
     return f"{whole}.{rest}" if rest else str(whole)
 
 
 def words(text: str, limit: int = 120) -> str:
-    """Text of a trace as text of XML: on one line, without control characters, at most `limit` characters long."""
+    """Escape text of a trace for XML: one line without control characters, at most `limit` long."""
     return escape(printable(text, limit))
 
 
 def rect(x: int, y: int, width: int, height: int, css: str, title: str = "") -> str:
-    """A rectangle; `title` is XML already, and shown under the pointer."""
+    """Return a rectangle; `title` is XML, shown on hover."""
     shape = f'<rect class="{css}" x="{place(x)}" y="{place(y)}" width="{place(width)}" height="{place(height)}"'
     return f"{shape}><title>{title}</title></rect>\n" if title else f"{shape}/>\n"
 
 
 def line(x1: int, y1: int, x2: int, y2: int, css: str) -> str:
-    """A line."""
+    """Return a line."""
     return f'<line class="{css}" x1="{place(x1)}" y1="{place(y1)}" x2="{place(x2)}" y2="{place(y2)}"/>\n'
 
 
 def label(x: int, y: int, text: str, css: str = "", *, anchor: str = "", turned: bool = False) -> str:
-    """A text of ours or of `words`, which is XML already; `turned` reads from the bottom up."""
+    """Return a label; `text` is XML. `turned` reads from bottom to top."""
     extra = f' class="{css}"' if css else ""
     extra += f' text-anchor="{anchor}"' if anchor else ""
     extra += f' transform="rotate(-90 {place(x)} {place(y)})"' if turned else ""
@@ -43,12 +43,12 @@ def label(x: int, y: int, text: str, css: str = "", *, anchor: str = "", turned:
 
 
 def time_unit(span_ns: int) -> tuple[int, str]:
-    """The unit, as ns and as text, in which a span is told in numbers that people read."""
+    """Return a readable unit for a span, in ns and as text."""
     return next((ns, name) for ns, name in _TIME_UNITS if span_ns >= 2 * ns or ns == 1)
 
 
 def ticks(first: int, last: int, most: int) -> Iterator[int]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from `first` to `last`, at most about `most`."""
+    """Yield about `most` round numbers (1, 2 or 5 times a power of ten apart) from `first` to `last`."""
     step = 1
     while (last - first) // step > most:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
@@ -57,7 +57,7 @@ def ticks(first: int, last: int, most: int) -> Iterator[int]:
 
 
 def decimal(value: int, unit: int) -> str:
-    """`value / unit`, exactly, for a unit that is a power of ten: no more digits than needed."""
+    """Format `value / unit` exactly, for a unit that is a power of ten."""
     sign, size = ("-", -value) if value < 0 else ("", value)
     digits = len(str(unit)) - 1
     fraction = str(size % unit).rjust(digits, "0").rstrip("0") if digits else ""
