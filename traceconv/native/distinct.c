@@ -56,7 +56,7 @@ int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size)
     size_t slot = hash & (known->slot_count - 1);
     while (known->slots[slot]) {
         const Stretch *stretch = &known->stretches[known->slots[slot] - 1];
-        /* Of one size up to a word, different stretches have different hashes. */
+        /* Different ranges of one size, up to a word, have different hashes. */
         if (stretch->hash == hash && (size_t)stretch->size == size
             && (size <= WORD || memcmp(begin + stretch->start, at, size) == 0))
             return (int32_t)(known->slots[slot] - 1);

@@ -1,4 +1,4 @@
-/* Stretches of a text, each distinct one numbered once, in the order in which they come. */
+/* Numbers the distinct ranges of a text in the order of their first use. */
 
 #ifndef TRACECONV_DISTINCT_H
 #define TRACECONV_DISTINCT_H
@@ -12,20 +12,20 @@ typedef struct {
     int32_t start, size;
 } Stretch;
 
-/* The distinct stretches, and a hash table of their numbers plus one. All zeros: none yet. */
+/* The distinct ranges, and a hash table of their numbers plus one. All zeros: empty. */
 typedef struct {
     uint32_t *slots;
     Stretch *stretches;
     size_t slot_count, count, room;
 } Distinct;
 
-/* Python's own secret, so that nobody can choose stretches that meet in one slot. */
+/* Python's hash secret, so that nobody can choose ranges that collide. */
 int seed_distinct(void);
 
-/* The number of a stretch that begins at `at` in the text from `begin` to `end`; -1 without memory. */
+/* The number of the range at `at` in the text from `begin` to `end`; -1 if out of memory. */
 int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size);
 
-/* The stretches as a list of bytes; NULL with an exception set. */
+/* The ranges as a list of bytes; NULL with an exception set. */
 PyObject *distinct_list(const Distinct *known, Text begin);
 
 void free_distinct(Distinct *known);

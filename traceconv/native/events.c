@@ -1,7 +1,7 @@
-/* Text of whole events → columns: one pass over the bytes, outside of the interpreter's lock.
+/* Text of complete events → columns: one pass over the bytes, without the interpreter lock.
 
-   What it takes is strict JSON only: objects with a comma or a line break between them. Of anything else it says None,
-   and the text is read by the slower ways, which say what is wrong with it. The text is bytes, which do not change. */
+   Accepts strict JSON only: objects with commas or line breaks between them. For anything else it returns None, and
+   Python finds out what is wrong. The text is immutable bytes. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -12,7 +12,7 @@
 
 enum { MOST_FIELDS = 32, FIRST = MOST_FIELDS, UNKNOWN, PLACES };
 
-/* A field of events: by the first eight bytes of its name, which no name is longer than. */
+/* A field of events, identified by the first eight bytes of its name; no name is longer. */
 typedef struct {
     uint64_t word;
     size_t size;
@@ -20,7 +20,7 @@ typedef struct {
     int place; /* among the labels or the raw fields */
 } Field;
 
-/* A key that is no field: its event, the places of its quotes, start and end of its value. */
+/* A key that is not a field: its event, the positions of its quotes, start and end of its value. */
 typedef int32_t Other[5];
 
 typedef struct {
@@ -28,29 +28,29 @@ typedef struct {
     int lines;
     Field fields[MOST_FIELDS];
     int field_count, label_count, raw_count;
-    /* A row an event: codes of its labels (-1: none), then start and end of its raw fields. */
+    /* One row per event: codes of its labels (-1: none), then start and end of its raw fields. */
     int32_t *rows;
     size_t row_count, row_room, row_size;
     Distinct labels[MOST_FIELDS];
     Other *others;
     size_t other_count, other_room;
-    /* What is in order: the number of events and other keys, and where the event after them begins. */
+    /* The sound part: the number of events and other keys, and where the next event begins. */
     size_t whole_rows, whole_others;
     Text whole_end;
-    /* Which field came last behind each field, first in an event, and behind a key that is no field. */
+    /* Which field last followed each field, came first in an event, and followed a key that is not a field. */
     int guess[PLACES];
 } Scan;
 
-/* The event that is read now. */
+/* The current event. */
 typedef struct {
     Scan *scan;
     int32_t *row;
-    uint32_t said; /* a bit a field */
-    int number; /* of the field that was read last, or FIRST or UNKNOWN */
-    Text key, last; /* the quotes of a key that is no field */
+    uint32_t said; /* one bit per field */
+    int number; /* the field read last, or FIRST or UNKNOWN */
+    Text key, last; /* the quotes of a key that is not a field */
 } Event;
 
-/* Behind the colon of the key whose quote stands at `at`, when it is the field that is guessed. */
+/* After the colon of the key with its quote at `at`, if it is the guessed field. */
 static inline Text past_guess(const Scan *scan, Text at, int guess)
 {
     const Field *field = &scan->fields[guess];
@@ -116,7 +116,7 @@ INLINE Outcome take_value(void *self, Text value, Text stop)
     }
     const Field *field = &scan->fields[event->number];
     if (event->said & 1u << event->number)
-        return FALLBACK; /* a key twice */
+        return FALLBACK; /* a duplicate key */
     event->said |= 1u << event->number;
     if (field->is_label) {
         int32_t code = code_of(&scan->labels[field->place], scan->begin, scan->end, value, (size_t)(stop - value));
@@ -158,9 +158,9 @@ static Outcome take_events(Scan *scan)
     }
 }
 
-/* -- what Python is given -- */
+/* -- results for Python -- */
 
-/* An int32 code an event and the text of each code; None for a label that no event has. */
+/* An int32 code per event and the text of each code; None for a label that no event has. */
 static PyObject *label_column(Scan *scan, int label)
 {
     Distinct *known = &scan->labels[label];
@@ -178,7 +178,7 @@ static PyObject *label_column(Scan *scan, int label)
     return Py_BuildValue("(NN)", codes, tokens);
 }
 
-/* Few bytes are copied with some behind them, where there is room for those. */
+/* Short values are copied together with the bytes after them, where there is room. */
 static inline void copy_short(char *out, Py_ssize_t room, Text at, Text end, int32_t size)
 {
     enum { SHORT = 32 };

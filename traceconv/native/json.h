@@ -1,7 +1,7 @@
-/* Strict JSON (RFC 8259), read in place: each function takes a place in a text and says what follows what stands there.
+/* Strict JSON (RFC 8259), read in place: each function takes a position and returns the position after what it reads.
 
-   NULL: it is not sound, or goes on beyond the end. That the text is UTF-8 is for the caller to know. Nothing is read
-   beyond the end, nothing is allocated. `lines`: a line break is no blank, it ends what stands before it. */
+   NULL: malformed, or truncated by the end. The caller ensures UTF-8. Nothing is read beyond the end, and nothing is
+   allocated. `lines`: a line break is not a blank, but ends an event. */
 
 #ifndef TRACECONV_JSON_H
 #define TRACECONV_JSON_H
@@ -27,7 +27,7 @@ enum { DEEPEST = 256, WORD = 8, MOST_DIGITS = 18 };
 
 typedef const uint8_t *Text;
 
-/* How a loop over a text ends. FALLBACK: the text is left to the slower ways. */
+/* Result of a loop over a text. FALLBACK: the text is left to Python. */
 typedef enum { OK, FALLBACK, NO_MEMORY } Outcome;
 
 static inline int is_blank(uint8_t byte, int lines)
@@ -77,7 +77,7 @@ static inline int hex_digits(Text at, Text end, unsigned *value)
     return 1;
 }
 
-/* Behind an escape that begins at `at`; NULL when it is none, or half of a surrogate pair. */
+/* After the escape at `at`; NULL if it is invalid, or half of a surrogate pair. */
 static inline Text past_escape(Text at, Text end)
 {
     unsigned one, two;
@@ -99,7 +99,7 @@ static inline Text past_escape(Text at, Text end)
     }
 }
 
-/* The next quote, backslash or control character from `at` on; `end` when there is none. */
+/* The next quote, backslash or control character from `at` on; `end` if there is none. */
 static inline Text past_plain(Text at, Text end)
 {
 #ifdef __SSE2__
@@ -127,7 +127,7 @@ static inline Text past_plain(Text at, Text end)
     return at;
 }
 
-/* The quote that ends a string whose text begins at `at`; NULL when it does not end, or holds what no string may. */
+/* The closing quote of a string with its text from `at` on; NULL if it is missing, or the string is invalid. */
 static inline Text end_of_string(Text at, Text end)
 {
     for (;;) {
@@ -149,7 +149,7 @@ static inline Text past_digits(Text at, Text end)
     for (; end - at >= WORD; at += WORD) {
         uint64_t word;
         memcpy(&word, at, WORD);
-        /* The high halves are those of '0' to '9', and stay so when 6 is added. */
+        /* The high halves are those of '0' to '9', and still are after adding 6. */
         if ((word & ones * 0xF0) != ones * 0x30 || ((word + ones * 6) & ones * 0xF0) != ones * 0x30)
             break;
     }
@@ -207,7 +207,7 @@ static inline Text past_key(Text at, Text end, int lines, Text *last)
     return *last == NULL ? NULL : past_colon(*last + 1, end, lines);
 }
 
-/* Behind the value that begins at `at`; NULL when it is not sound, or too deep. */
+/* After the value at `at`; NULL if it is malformed or too deep. */
 static inline Text past_value(Text at, Text end, int lines)
 {
     uint8_t closes[DEEPEST];
@@ -266,10 +266,10 @@ static inline Text past_value(Text at, Text end, int lines)
     }
 }
 
-/* The members of the object that begins at *place, one after another; *place becomes what follows it.
+/* Walk the members of the object at *place; *place becomes the position after it.
 
-   past: from where a key should begin to its value; NULL: this object is not taken.
-   take: is given the start and end of the value of that key. */
+   past: from where a key should begin to its value; NULL: the object is left to Python.
+   take: receives the start and end of the value. */
 INLINE Outcome walk_object(Text *place, Text end, int lines, Text (*past)(void *self, Text at, Text end),
     Outcome (*take)(void *self, Text value, Text stop), void *self)
 {
@@ -316,7 +316,7 @@ static inline int parse_int64(Text at, Text end, int64_t *number)
     return 1;
 }
 
-/* The first eight of `size` bytes as a number, zeros behind them. */
+/* The first eight of `size` bytes as a number, padded with zeros. */
 static inline uint64_t word_of(Text at, size_t size, Text end)
 {
     uint64_t word = 0;

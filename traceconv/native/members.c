@@ -1,7 +1,7 @@
-/* Objects in JSON → columns of some of their members, for all rows at once, outside of the interpreter's lock.
+/* JSON objects → columns of some of their members, for all rows at once, without the interpreter lock.
 
-   What it takes are sound objects whose keys are written without escapes; of anything else among the rows it says
-   None, and they are read by slower ways. Of a key that an object has twice, the last value counts. */
+   Accepts sound objects with keys without escapes; for anything else it returns None, and Python reads them. Of a
+   duplicate key, the last value counts. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -13,23 +13,23 @@
 #include "rows.h"
 
 enum { MOST_WANTED = 64, MOST_MEMBERS = 64 };
-/* How a row says a number. */
+/* The form of a number in a row. */
 enum { ABSENT, WHOLE, OTHER };
 
 typedef struct {
     Text key;
     size_t size;
     int is_number;
-    /* Of numbers: */
+    /* For numbers: */
     int64_t *numbers;
     uint8_t *said;
-    /* Of others, and of numbers that are no plain ones: the number of the text, -1 where there is none. */
+    /* For others, and numbers in other forms: the number of the text, -1 for none. */
     int32_t *codes;
     Distinct texts;
     PyObject *numbers_bytes, *said_bytes, *codes_bytes;
 } Wanted;
 
-/* The key that stood in a place of the row before: its text, and what is wanted of it, if anything. */
+/* The key at the same position of the row before: its text, and the wanted member, if any. */
 typedef struct {
     Text at;
     size_t size;
@@ -44,7 +44,7 @@ typedef struct {
     Key before[MOST_MEMBERS];
 } Members;
 
-/* The object that is read now: its place in the columns, its next member, and what is wanted of the one before. */
+/* The current object: its row, the position of its next member, and the wanted member read last. */
 typedef struct {
     Members *members;
     Py_ssize_t place;
@@ -52,7 +52,7 @@ typedef struct {
     Wanted *wanted;
 } Object;
 
-/* From a key to its value; NULL when it is not sound, or has escapes. */
+/* From a key to its value; NULL if it is malformed, or has escapes. */
 INLINE Text past_name(void *self, Text at, Text end)
 {
     Object *object = self;

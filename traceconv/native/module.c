@@ -10,18 +10,18 @@ static PyMethodDef methods[] = {
     {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
     {"messages", native_messages, METH_VARARGS, "messages(data, at, tag, most): bounds of messages, and where they end."},
-    {"patch", native_patch, METH_VARARGS, "patch(text, deepest): text that is nearly JSON put right, or None."},
+    {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, or None."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
-    {"whole_numbers", native_whole_numbers, METH_VARARGS, "whole_numbers(offsets, data): numbers in texts, or None."},
+    {"whole_numbers", native_whole_numbers, METH_VARARGS, "whole_numbers(offsets, data): integers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_native", "What traceconv has in C.", -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_native", "The C part of traceconv.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__native(void)

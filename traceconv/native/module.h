@@ -1,4 +1,4 @@
-/* What Python calls; module.c says of each what it takes and gives. */
+/* The functions for Python; module.c has their signatures. */
 
 #ifndef TRACECONV_MODULE_H
 #define TRACECONV_MODULE_H
@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* A struct is laid out as its numpy dtype; a test compares these numbers with the dtype. */
+/* A struct has the layout of its numpy dtype; a test compares these numbers with the dtype. */
 #define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 

@@ -1,8 +1,8 @@
-/* Slices and moments in the order of their start → parents, depth and self time: a stack a track.
+/* Slices and instants in the order of their start → parents, depth and self time, with one stack per track.
 
-   The rules are those of normalize/complete_nesting.py. A row is done when its slice leaves the stack: when one comes
-   that it does not enclose. What is open, and the moments that wait for a slice, stay from one window to the next. A
-   slice without an end never leaves: its row is done at once, and only the last such slice of a track is kept. */
+   The rules are those of normalize/trace/complete_nesting.py. A row is complete when its slice leaves the stack, which
+   is when one comes that it doesn't enclose. Open slices, and instants that wait for a slice, stay from window to
+   window. A slice without an end never leaves: its row is complete at once; only the last one of a track is kept. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,7 +15,7 @@
 enum { SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT };
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
 static const int64_t forever = INT64_MAX;
-/* gap_ns after a slice without an end; gap_ns and self_ns that 64 bits can't hold. */
+/* gap_ns after a slice without an end; gap_ns and self_ns that don't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
 
 /* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE. */
@@ -41,14 +41,14 @@ SIZE(Moment, 16);
 AT(Moment, id, 0); AT(Moment, slice_id, 8);
 
 typedef struct {
-    Nested row; /* self_ns is set when it is done */
+    Nested row; /* self_ns is set when it is complete */
     int64_t start_ns, end_ns;
-    uint64_t child_ns; /* what its children have taken so far; the largest number: more than that */
+    uint64_t child_ns; /* time of its children so far, saturated */
 } Open;
 typedef struct {
     Open *open;
-    int64_t *asks; /* moments that wait for the next slice */
-    int64_t *loose; /* ends of slices that left the stack before their end: a heap, the least first */
+    int64_t *asks; /* instants that wait for the next slice */
+    int64_t *loose; /* ends of slices that left the stack before their end: a heap, smallest first */
     int64_t last_end_ns;
     size_t depth, room, ask_count, ask_room, loose_count, loose_room;
     int has_slices, last_unfinished;
@@ -65,10 +65,10 @@ typedef struct {
     const Span **order;
     size_t tied_room;
     long long overlaps;
-    int is_busy, is_unsound; /* a call is going on; a span had no track or kind */
+    int is_busy, is_unsound; /* a call is running; a span had no track or kind */
 } Nester;
 
-/* The end of a slice; cut where 64 bits can't hold it, which no reader passes on. */
+/* The end of a slice, saturated at 64 bits; no reader passes on such a slice. */
 static inline int64_t plus(int64_t start, int64_t dur)
 {
     if (dur < 0)
@@ -76,7 +76,7 @@ static inline int64_t plus(int64_t start, int64_t dur)
     return start > INT64_MAX - dur ? INT64_MAX : start + dur;
 }
 
-/* From the end of a slice to the next start; unknown where 64 bits can't hold it. */
+/* From the end of a slice to the next start; unknown if it doesn't fit 64 bits. */
 static inline int64_t gap(int64_t end, int64_t start)
 {
     int beyond = end < 0 ? start > INT64_MAX + end : start < INT64_MIN + end;
@@ -145,7 +145,7 @@ static int add_loose(Track *track, int64_t end)
     return 1;
 }
 
-/* Whether a slice that left the stack before its end reaches into one with this start and end, but not over it. */
+/* Whether a slice that left the stack before its end overlaps one with this start and end without enclosing it. */
 static int crosses_loose(Track *track, int64_t start, int64_t end)
 {
     int64_t *heap = track->loose;
@@ -172,7 +172,7 @@ static int take_moment(Nester *nester, Track *track, const Span *span)
         track->asks[track->ask_count++] = span->id;
         return 1;
     }
-    int64_t ended = NO_PARENT; /* the innermost slice that ends now: where nothing goes on, the moment is its */
+    int64_t ended = NO_PARENT; /* the innermost slice that ends now: the instant belongs to it if none continues */
     for (size_t depth = track->depth; depth > 0; depth--) {
         const Open *open = &track->open[depth - 1];
         if (open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns))
@@ -212,7 +212,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
                                                                                  : parent->child_ns + (uint64_t)span->dur_ns;
     Open *open = &track->open[depth];
     if (span->kind == UNFINISHED && parent != NULL && parent->row.kind == UNFINISHED)
-        open = &track->open[--depth]; /* it encloses all that comes: what encloses it is not asked for again */
+        open = &track->open[--depth]; /* it encloses all that follows: its own parents are not needed again */
     open->start_ns = start;
     open->end_ns = end;
     open->child_ns = 0;
@@ -226,7 +226,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
         .kind = (int16_t)span->kind,
         .overlap = overlap,
     };
-    if (span->kind == UNFINISHED && !add_row(nester, open)) /* its row is known now, and it stays open */
+    if (span->kind == UNFINISHED && !add_row(nester, open)) /* its row is complete, and it stays open */
         return 0;
     nester->overlaps += overlap;
     track->depth = depth + 1;
@@ -244,7 +244,7 @@ static int take(Nester *nester, const Span *span)
     return span->kind > UNFINISHED ? take_moment(nester, track, span) : take_slice(nester, track, span);
 }
 
-/* Of one start, track by track: moments that wait for the next slice, slices (the longest first), moments. */
+/* Order of spans with one start, by track: instants that wait for the next slice, slices (longest first), instants. */
 static int in_order(const void *one, const void *two)
 {
     const Span *left = *(const Span *const *)one, *right = *(const Span *const *)two;
@@ -270,8 +270,8 @@ static int is_zero(const Span *span)
     return span->kind < UNFINISHED && end_of(span) == span->start_ns;
 }
 
-/* Spans of one start and track, in order. A begin does not enclose what stands before it in the source and is over
-   when it comes: slices without duration (behind all others) are taken before the begins that come later. */
+/* Spans of one start and track, in order. A begin doesn't enclose what precedes it in the source and has ended by then:
+   slices without duration (sorted last) are taken before later begins. */
 static int take_in_order(Nester *nester, const Span **spans, size_t count)
 {
     size_t zero = 0;
@@ -289,7 +289,7 @@ static int take_in_order(Nester *nester, const Span **spans, size_t count)
     return 1;
 }
 
-/* The spans of one start: copies, as another thread may write to what was given. */
+/* The spans of one start: copies, since another thread may write to the input. */
 static int take_tied(Nester *nester, const volatile Span *given, size_t count)
 {
     if (count > nester->tied_room) {
@@ -357,7 +357,7 @@ static int take_rest(Nester *nester)
     return 1;
 }
 
-/* What is done: rows and moments, which are then forgotten. NULL with an exception set. */
+/* Return the complete rows and instants, and forget them. NULL with an exception set. */
 static PyObject *done(Nester *nester, int sound)
 {
     PyObject *found = NULL;
@@ -376,7 +376,7 @@ static PyObject *done(Nester *nester, int sound)
     return found;
 }
 
-/* 0 with an exception set while another thread is in here. */
+/* 0 with an exception set while another thread is inside. */
 static int enter(Nester *nester)
 {
     if (nester->is_busy)

@@ -1,7 +1,7 @@
-/* JSON that is nearly right → JSON: bare words and numbers that JSON does not have as strings, commas before a closing
-   bracket left out, raw control characters in strings escaped. One pass, outside of the interpreter's lock.
+/* Repair non-standard JSON: bare words and invalid numbers become strings, commas before a closing bracket are removed,
+   raw control characters in strings are escaped. One pass, without the interpreter lock.
 
-   Of text with anything else wrong in it (an escape, a string without an end, too deep) it says None: others know. */
+   Returns None for text with other faults (an escape, an unterminated string, too deep), which Python repairs. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -12,13 +12,13 @@
 #include "json.h"
 #include "module.h"
 
-/* What was wrong. */
+/* The faults. */
 enum { COMMA, WORD_OR_NUMBER, CONTROL, KINDS };
 
 typedef struct {
     uint8_t *bytes;
     size_t size, room;
-    Py_ssize_t first[KINDS]; /* where each kind came first, -1: nowhere */
+    Py_ssize_t first[KINDS]; /* the first position of each kind, -1: none */
     Py_ssize_t count;
 } Patch;
 
@@ -46,8 +46,8 @@ static int ends_word(Text at, Text end)
     return at == end || is_space(*at) || *at == ',' || *at == ']' || *at == '}';
 }
 
-/* Behind the bare word, or the number that JSON does not have, at `at`; NULL when there is none. *bound is where a word
-   that began before `at` could not go on: one that lies ahead is the bound of this word too, and is not sought again. */
+/* After the bare word or invalid number at `at`; NULL if there is none. *bound is where a word that began earlier has
+   to end: if it is ahead, it is the bound of this word too, and isn't searched for again. */
 static Text past_wrong_word(Text at, Text end, Text *bound)
 {
     Text stop, digits = at + (*at == '-'), point;
@@ -103,8 +103,8 @@ static void note(Patch *patch, int kind, Py_ssize_t place)
     patch->count++;
 }
 
-/* A string, from its first quote on, with control characters escaped. *after becomes what follows its last quote.
-   What lies from *from on is not added yet. */
+/* Copy a string from its first quote on, with control characters escaped. *after becomes the position after its last
+   quote. The text from *from on is not copied yet. */
 static Outcome take_string(Patch *patch, Text begin, Text at, Text end, Text *from, Text *after)
 {
     for (at++;;) {
@@ -133,7 +133,7 @@ static Outcome take_string(Patch *patch, Text begin, Text at, Text end, Text *fr
 static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
 {
     long depth = 0;
-    Text at = begin, from = begin; /* what lies from `from` to `at` is taken as it is */
+    Text at = begin, from = begin; /* the text from `from` to `at` is copied unchanged */
     Text bound = begin;
     while (at < end) {
         uint8_t byte = *at;

@@ -1,4 +1,4 @@
-/* Protobuf messages → columns of their fields, outside of the interpreter's lock. */
+/* Protobuf messages → columns of their fields, without the interpreter lock. */
 
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
@@ -20,7 +20,7 @@ typedef struct {
     size_t count, room;
 } Items;
 
-/* Room for one more item; NULL without memory. */
+/* Room for one more item; NULL if out of memory. */
 static void *one_more(Items *list, size_t size)
 {
     if (!room_for_one(&list->items, list->count, &list->room, size, 1024))
@@ -28,7 +28,7 @@ static void *one_more(Items *list, size_t size)
     return (char *)list->items + size * list->count++;
 }
 
-/* 0 without memory. Another thread may write to the bounds: each is read once. */
+/* 0 if out of memory. Another thread may write to the bounds: each is read once. */
 static int walk(
     const uint8_t *data, int64_t size, const volatile int64_t *bounds, Py_ssize_t count, Items *fields, char *sound)
 {
@@ -83,7 +83,7 @@ PyObject *native_fields(PyObject *module, PyObject *args)
     return result;
 }
 
-/* Messages one behind another, each a tag, its size, its bytes; gives where the last one ends, -1 without memory. */
+/* Consecutive messages, each a tag, its size, its bytes; returns where the last one ends, -1 if out of memory. */
 static int64_t follow(const uint8_t *data, int64_t size, int64_t at, uint8_t tag, uint64_t most, Items *bounds)
 {
     while (at < size && data[at] == tag) {

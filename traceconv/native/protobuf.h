@@ -1,4 +1,4 @@
-/* Protobuf's wire format, read in place: field by field. Nothing is read beyond the end, nothing is allocated. */
+/* Protobuf's wire format, read in place, field by field. Nothing is read beyond the end, nothing is allocated. */
 
 #ifndef TRACECONV_PROTOBUF_H
 #define TRACECONV_PROTOBUF_H
@@ -8,7 +8,7 @@
 
 enum { VARINT = 0, FIXED64 = 1, LEN = 2, FIXED32 = 5 };
 
-/* One field. `value`: the number; for LEN the size of what begins at `at`. */
+/* One field. `value`: the number; for LEN the size of the data at `at`. */
 typedef struct {
     uint32_t number;
     int kind;
@@ -29,7 +29,7 @@ static inline const uint8_t *past_varint(const uint8_t *at, const uint8_t *end, 
     return NULL;
 }
 
-/* The field that begins at `at`; gives where it ends, NULL where there is none in full. */
+/* Read the field at `at`; returns where it ends, NULL if it is malformed or truncated. */
 static inline const uint8_t *past_field(const uint8_t *at, const uint8_t *end, Field *field)
 {
     uint64_t tag;

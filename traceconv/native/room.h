@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for one more item of an array; 0 without memory. `items` is the address of the pointer to the first item. */
+/* Make room for one more item; 0 if out of memory. `items` is the address of the pointer to the first item. */
 static inline int room_for_one(void *items, size_t count, size_t *room, size_t size, size_t first)
 {
     if (count < *room)

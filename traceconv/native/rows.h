@@ -1,7 +1,7 @@
 /* Rows of an Arrow binary array: int32 offsets, and data.
 
-   Another thread may write to both while they are read, so each number is read once, and what it says is checked then.
-   A loop that reads an array a second time must not write more than the first one counted. */
+   Another thread may write to both while they are read, so each number is read once, and checked then. A loop that
+   reads an array a second time must not write more than the first one counted. */
 
 #ifndef TRACECONV_ROWS_H
 #define TRACECONV_ROWS_H
@@ -15,7 +15,7 @@ typedef struct {
     Py_ssize_t count;
 } Rows;
 
-/* After both buffers were obtained: 0 with an exception set when they are no array. */
+/* To be called with both buffers: 0 with an exception set if they are not an array. */
 static inline int count_rows(Rows *rows)
 {
     rows->count = rows->offsets.len / (Py_ssize_t)sizeof(int32_t) - 1;
@@ -31,7 +31,7 @@ static inline void release_rows(Rows *rows)
     PyBuffer_Release(&rows->data);
 }
 
-/* The bytes of a row; 0 when it lies outside of the data. */
+/* The bytes of a row; 0 if it is outside of the data. */
 static inline int row_of(const Rows *rows, int64_t row, Text *at, Text *end)
 {
     if (row < 0 || row >= rows->count)
@@ -45,7 +45,7 @@ static inline int row_of(const Rows *rows, int64_t row, Text *at, Text *end)
     return 1;
 }
 
-/* The members of the object in a row, as walk_object does; a row of blanks has none. */
+/* Walk the members of the object in a row, as walk_object does; a blank row has none. */
 INLINE Outcome walk_row(const Rows *rows, int64_t row, Text (*past)(void *self, Text at, Text end),
     Outcome (*take)(void *self, Text value, Text stop), void *self)
 {

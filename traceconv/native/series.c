@@ -1,7 +1,7 @@
-/* Objects in JSON → all of their members, one after another, outside of the interpreter's lock.
+/* JSON objects → all of their members in order, without the interpreter lock.
 
-   What it takes are sound objects of up to 64 members, whose keys are different and written without escapes; of
-   anything else among them it says None, and they are read by slower ways. */
+   Accepts sound objects of up to 64 members with distinct keys without escapes; for anything else it returns None, and
+   Python reads them. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -23,9 +23,9 @@ typedef struct {
     Text data, end;
     Member *members;
     size_t count, room;
-    int64_t other_count, other_bytes; /* of the values that are no plain whole numbers */
+    int64_t other_count, other_bytes; /* of the values that are not plain integers */
     Distinct keys;
-    /* The object that is read now: its number, its first member; the key that was read last. */
+    /* The current object: its number, its first member; the key read last. */
     int32_t object;
     size_t first;
     Text key, last;
@@ -70,7 +70,7 @@ static Outcome take_objects(Series *series)
         series->first = series->count;
         outcome = walk_row(&series->objects, object, past_quotes, take_member, series);
     }
-    /* Rows that overlap, as they may where the offsets change meanwhile, can have more bytes than offsets can count. */
+    /* If offsets change meanwhile, rows may overlap and have more bytes than offsets can count. */
     return outcome == OK && series->other_bytes > INT32_MAX ? FALLBACK : outcome;
 }
 
@@ -84,7 +84,7 @@ static inline PyObject *column_of(const Series *series, size_t field, size_t siz
     return column;
 }
 
-/* Offsets and data of the values that are no plain whole numbers. */
+/* Offsets and data of the values that are not plain integers. */
 static void copy_others(const Series *series, int32_t *ends, char *out)
 {
     *ends = 0;

@@ -1,4 +1,4 @@
-/* Arrow's binary arrays (int32 offsets, data): some of their rows, and the whole numbers that they spell. */
+/* Arrow's binary arrays (int32 offsets, data): some of their rows, and the integers in their texts. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -6,7 +6,7 @@
 #include "module.h"
 #include "rows.h"
 
-/* The number of bytes in the rows; -1 when one lies outside of the data, or they are more than 2 GB. */
+/* The number of bytes in the rows; -1 if one is outside of the data, or they exceed 2 GB. */
 static int64_t size_of(const Rows *texts, const volatile int64_t *rows, Py_ssize_t count)
 {
     int64_t size = 0;
@@ -19,7 +19,7 @@ static int64_t size_of(const Rows *texts, const volatile int64_t *rows, Py_ssize
     return size > INT32_MAX ? -1 : size;
 }
 
-/* 0 when the rows do not have `size` bytes any more. */
+/* 0 if the size of the rows has changed. */
 static int copy_rows(
     const Rows *texts, const volatile int64_t *rows, Py_ssize_t count, int32_t size, int32_t *ends, uint8_t *out)
 {

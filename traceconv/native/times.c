@@ -11,7 +11,7 @@
 
 enum { MOST_PLACES = 18 };
 
-/* Appends a digit; 0 when the number would leave 63 bits. */
+/* Append a digit; 0 if the number would exceed 63 bits. */
 static inline int append(int64_t *value, int digit)
 {
     if (*value > (INT64_MAX - 9) / 10 && *value > (INT64_MAX - digit) / 10)
@@ -20,7 +20,7 @@ static inline int append(int64_t *value, int digit)
     return 1;
 }
 
-/* Reads [-]digits[.digits], in units of 10^places; 0 when it is something else, too fine, or beyond 63 bits. */
+/* Read [-]digits[.digits], in units of 10^places; 0 if it is something else, too fine, or beyond 63 bits. */
 static int read_number(Text at, Text end, int places, int64_t *number)
 {
     int negative = 0, left = places;
@@ -63,7 +63,7 @@ static int read_number(Text at, Text end, int places, int64_t *number)
     return 1;
 }
 
-/* 0 when one is not taken. Empty values are absent: 0. */
+/* 0 if one is not accepted. Empty values are absent: 0. */
 static int read_numbers(const Rows *texts, int places, int64_t *ns, uint8_t *absent)
 {
     Text at, end;

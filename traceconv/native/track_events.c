@@ -1,7 +1,7 @@
-/* Track events of a Perfetto trace → rows, one after another, until one that says more than most events say.
+/* Track events of a Perfetto trace → rows, up to one with uncommon fields.
 
-   That one is left to Python (formats/perfetto_proto/events.py), which says the same of every event that is taken here.
-   Numbered texts are looked up in Python's dictionaries, so the interpreter's lock is held. */
+   That one is left to Python (formats/perfetto_proto/events.py), which gives the same rows for the events taken here.
+   Interned texts are looked up in Python's dictionaries, so the interpreter lock is held. */
 
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
@@ -45,7 +45,7 @@ enum {
 enum { NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, NOTE_NAME = 10, STRING_IID = 17 };
 enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
-/* Of an event; one with more is left. */
+/* Limits of an event; one with more is left. */
 enum { MOST_NOTES = 64, MOST_FLOWS = 64 };
 
 typedef struct {
@@ -67,7 +67,7 @@ typedef struct {
     Flow flows[MOST_FLOWS];
 } Event;
 
-/* The code that a distinct value has in the rows: `known` of it, and all values in their order. */
+/* Codes of distinct values in the rows: `known` by value, and all values in order. */
 typedef struct {
     PyObject *known, *distinct;
 } Coder;
@@ -79,10 +79,10 @@ typedef struct {
     Coder name, cat;
     Py_ssize_t most_args, first_args, first_row;
     Buffer rows, args, flows;
-    /* Of the last track of slices. */
+    /* Codes of the last track with slices. */
     uint64_t track;
     int track_known, pid, tid;
-    /* Numbers of names and categories that nothing explains: of the event that is read, and of those taken. */
+    /* Unknown numbers of names and categories: of the current event, and of those taken. */
     Py_ssize_t unknown, all_unknown;
 } Taker;
 
@@ -138,7 +138,7 @@ static int put_quoted(Buffer *buffer, const uint8_t *at, size_t size)
     return put(buffer, plain, (size_t)(end - plain)) && put(buffer, "\"", 1);
 }
 
-/* A double as the shortest text that reads as the same; one that is no number is left. */
+/* A double as its shortest exact text; NaN and infinities are left. */
 static Result put_double(Buffer *buffer, uint64_t bits)
 {
     double number;
@@ -158,7 +158,7 @@ static Result put_number(Buffer *buffer, const char *format, uint64_t value)
     return put(buffer, text, (size_t)size) ? DONE : FAILED;
 }
 
-/* What a number of a dictionary says, borrowed; NULL: nothing, or with an exception set. */
+/* The dictionary value for a number, borrowed; NULL: none, or with an exception set. */
 static PyObject *numbered(PyObject *known, uint64_t iid)
 {
     PyObject *key = PyLong_FromUnsignedLongLong(iid);
@@ -177,7 +177,7 @@ static Result put_numbered(Buffer *buffer, PyObject *known, uint64_t iid)
     return said != NULL && put_quoted(buffer, (const uint8_t *)said, (size_t)size) ? DONE : FAILED;
 }
 
-/* Bytes of the trace as text; what is not UTF-8 is left. */
+/* Bytes of the trace as text; invalid UTF-8 is left. */
 static Result put_text(Buffer *buffer, const uint8_t *at, size_t size)
 {
     uint8_t all = 0;
@@ -244,7 +244,7 @@ static Result put_note(Taker *taker, const Field *note, size_t *name_size)
     }
 }
 
-/* All annotations as one object; two of one name are left. */
+/* All annotations as one object; duplicate names are left. */
 static Result put_notes(Taker *taker, const Event *event)
 {
     size_t starts[MOST_NOTES], sizes[MOST_NOTES];
@@ -283,7 +283,7 @@ static int code_of_value(const Coder *coder, PyObject *value)
     return (int)code;
 }
 
-/* The code of a name or category: by its number, else as it stands in the event; 0 for none. */
+/* The code of a name or category: by its number, else by its text in the event; 0 for none. */
 static Result code_of_name(Taker *taker, const Coder *coder, PyObject *known, const Name *name, int32_t *code)
 {
     *code = 0;
@@ -308,7 +308,7 @@ static Result code_of_name(Taker *taker, const Coder *coder, PyObject *known, co
     return *code < 0 ? FAILED : DONE;
 }
 
-/* Numbers of what a dictionary says of a track, which it finds out if need be. */
+/* The codes of a track from a dictionary, which finds them on first use. */
 static Result numbers_of(PyObject *places, uint64_t track, int *numbers, int count)
 {
     PyObject *key = PyLong_FromUnsignedLongLong(track);
@@ -325,7 +325,7 @@ static Result numbers_of(PyObject *places, uint64_t track, int *numbers, int cou
     return result;
 }
 
-/* What an event says; one that says more than a row is made of is left. */
+/* The fields of an event; one with fields that a row lacks is left. */
 static Result read_event(const uint8_t *at, const uint8_t *end, Event *event)
 {
     Field field;
