@@ -65,7 +65,7 @@ def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
                 opened.report(name, **options)  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(UsageError, match="no_table"):
             opened.query("FROM no_table")
-    with pytest.raises(StoreError, match="no store"):
+    with pytest.raises(StoreError, match="does not exist"):
         traceconv.open_store(store.with_name("other.duckdb"))
 
 

@@ -250,14 +250,14 @@ def test_work_grows_with_the_nodes_and_not_with_their_square(monkeypatch: pytest
     from traceconv.runtime.load import load_graph
 
     walks = 0
-    consumers = State.consumers
+    refresh = State.refresh
 
-    def counted(state: State) -> dict[str, list[Any]]:
+    def counted(state: State) -> None:
         nonlocal walks
         walks += 1
-        return consumers(state)
+        refresh(state)
 
-    monkeypatch.setattr(State, "consumers", counted)
+    monkeypatch.setattr(State, "refresh", counted)
     seen = []
     for blocks in (5, 50):
         walks = 0

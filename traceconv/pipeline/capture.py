@@ -65,25 +65,13 @@ class CaptureRecording:
             if unfinished:
                 log.add(Code.UNFINISHED, "step: named by rows, without marks from the device", event_count=unfinished)
         complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
-        columns = {
-            "writer": facts.writer,
-            "model_name": facts.model_name,
-            "start_ns": facts.start_ns,
-            "end_ns": facts.end_ns,
-            "epoch_known": facts.epoch_known,
-            "epoch_offset_ns": 0 if facts.epoch_known else None,
-            "options": facts.options,
-        }
-        sources = [
-            Source(
-                one.source_id,
-                path_text(one.file.relative_path),
-                f"npulog {one.record}",
-                one.file.size_bytes,
-                f"{one.digest:08x}",
-            )
-            for one in reader.sources
-        ]
+        names = ("writer", "model_name", "start_ns", "end_ns", "epoch_known", "options")
+        columns = {name: getattr(facts, name) for name in names}
+        columns["epoch_offset_ns"] = 0 if facts.epoch_known else None
+        sources = []
+        for one in reader.sources:
+            path, digest = path_text(one.file.relative_path), f"{one.digest:08x}"
+            sources.append(Source(one.source_id, path, f"npulog {one.record}", one.file.size_bytes, digest))
         blocks = [(source.source_id, *block) for source in reader.sources for block in source.blocks]
         return RunContent(columns, Identity(host=facts.host), sources, blocks, size_bytes, complete, log, accounts)
 

@@ -1,4 +1,4 @@
-"""A static profile into a store: the ops of a model, and tasks that have a duration and no start."""
+"""Store a static profile: the ops of a model, and tasks with a duration but no start."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from traceconv.store.writer import StoreWriter
 
 _MODEL_ID = 1
 _SOURCE_ID = 1
-#: What `run.source_format` says of such a run.
+#: The `run.source_format` of such a run.
 STATIC_FORMAT = "static"
 
 
 def store_static_profile(profile: StaticProfile, store: Path, *, batch: int | None = None) -> int:
-    """Adds a profile to a store, which is made if need be, as a run of its own; returns the run's number.
+    """Add a profile to a store, which is created if it does not exist; returns the number of the new run.
 
-    Raises StoreError when the store can't be written.
+    Raises StoreError if the store can't be written.
     """
     with StoreWriter(store, report_statements) as writer:
         run_id = writer.next_run_id()
@@ -37,7 +37,7 @@ def store_static_profile(profile: StaticProfile, store: Path, *, batch: int | No
 
 
 def measured_memory(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[int, int | None]]:
-    """Of each device of a recorded run the most bytes used and reserved; empty when its memory was not logged."""
+    """Device → peak bytes (used, reserved) of a recorded run; empty if its memory was not logged."""
     rows = connection.execute(
         "SELECT device_id, peak_used_bytes, peak_reserved_bytes FROM memory_peak(run := ?) "
         "WHERE level = 'device' AND device_id IS NOT NULL ORDER BY device_id",
@@ -96,39 +96,25 @@ def _ops(profile: StaticProfile) -> pa.RecordBatch:
 
 
 def _tasks(profile: StaticProfile) -> pa.RecordBatch:
-    names: tuple[str, ...] = (
-        "id",
-        "track_id",
-        "device_id",
-        "stream_id",
-        "op_id",
-        "name",
-        "task_type",
-        "core_type",
-        "kind",
-        "kind_source",
-        "dur_ns",
-    )
-    names += ("depth", "self_ns", "block_count", "mix_block_count", "hf32_eligible")
     rows = [
-        (
-            (_SOURCE_ID << ORDINAL_BITS) + op.op_index,
-            op.stream_id + 1,
-            0,
-            op.stream_id,
-            op.op_index,
-            op.name,
-            op.core_type,
-            op.core_type,
-            "compute",
-            "recorded",
-            op.dur_ns,
-            0,
-            op.dur_ns,
-            op.block_count,
-            op.mix_block_count,
-            op.hf32_eligible,
-        )
+        {
+            "id": (_SOURCE_ID << ORDINAL_BITS) + op.op_index,
+            "track_id": op.stream_id + 1,
+            "device_id": 0,
+            "stream_id": op.stream_id,
+            "op_id": op.op_index,
+            "name": op.name,
+            "task_type": op.core_type,
+            "core_type": op.core_type,
+            "kind": "compute",
+            "kind_source": "recorded",
+            "dur_ns": op.dur_ns,
+            "depth": 0,
+            "self_ns": op.dur_ns,
+            "block_count": op.block_count,
+            "mix_block_count": op.mix_block_count,
+            "hf32_eligible": op.hf32_eligible,
+        }
         for op in profile.ops
     ]
-    return rows_from_tuples("task", names, rows)
+    return rows_from_tuples("task", tuple(rows[0]) if rows else ("id",), [tuple(row.values()) for row in rows])

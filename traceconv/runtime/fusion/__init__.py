@@ -60,5 +60,6 @@ def fuse(graph: Graph) -> FusedGraph:
     """Applies every pass, in order."""
     state = State.of(graph)
     for rewrite in PASSES:
+        state.refresh()
         rewrite(state)
     return finish(state)

@@ -14,11 +14,10 @@ Floats = NDArray[np.float64]
 
 def fold_affine(state: State) -> None:
     """Conv(x)·scale + shift = Conv with W·scale and b·scale + shift, per output channel."""
-    readers = state.consumers()
     for node in list(state.nodes.values()):
         conv = node
         while conv.name in state.nodes and _is_constant_conv(state, conv):
-            reader = state.only_reader(conv, readers)
+            reader = state.only_reader(conv)
             affine = reader and _affine(state, conv, reader)
             if not (reader and affine):
                 break

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 from traceconv.runtime.ops import OpKind, traits_of
@@ -13,30 +11,29 @@ _MOST_MEMBERS = 32
 
 
 def elementwise(state: State) -> None:
-    """From each elementwise op backwards: takes in producers that are read inside the group alone."""
-    readers, producers = state.consumers(), state.producers()
+    """From each elementwise op backwards: add producers that only the group reads."""
     for sink in reversed(list(state.nodes.values())):
         if sink.name in state.group_of or not _is_elementwise(sink):
             continue
-        members = _chain(state, sink, readers, producers)
+        members = _chain(state, sink)
         if len(members) > 1:
             state.join("elementwise", members)
 
 
-def _chain(state: State, sink: Node, readers: Mapping[str, list[Node]], producers: Mapping[str, Node]) -> list[Node]:
+def _chain(state: State, sink: Node) -> list[Node]:
     shape = state.tensors[sink.outputs[0]].shape
     members = {sink.name: sink}
     inside: dict[str, int] = {}  # producer → its readers that are members
     pending = [sink]
     while pending:
         for name in dict.fromkeys(pending.pop().inputs):
-            node = producers.get(name)
+            node = state.producers.get(name)
             if node is None or node.name in state.group_of or not _is_elementwise(node):
                 continue
             if name in state.outputs or state.tensors[name].shape != shape:
                 continue
             inside[node.name] = inside.get(node.name, 0) + 1
-            if inside[node.name] == len(readers[name]) and len(members) < _MOST_MEMBERS:
+            if inside[node.name] == len(state.readers[name]) and len(members) < _MOST_MEMBERS:
                 members[node.name] = node
                 pending.append(node)
     return list(members.values())
@@ -48,7 +45,6 @@ def _is_elementwise(node: Node) -> bool:
 
 def matmul_elementwise(state: State) -> None:
     """A matrix op whose output one elementwise group alone reads, beside constants: they become one op."""
-    readers = state.consumers()
     for node in list(state.nodes.values()):
         if traits_of(node).kind is not OpKind.MATRIX:
             continue
@@ -59,7 +55,7 @@ def matmul_elementwise(state: State) -> None:
         output = last.outputs[0]
         if output in state.outputs:
             continue
-        chain = _one_group(state, readers.get(output, []))
+        chain = _one_group(state, state.readers.get(output, []))
         if not chain or not all(_is_elementwise(member) for member in chain):
             continue
         inside = {name for member in chain for name in member.outputs} | {output}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 from traceconv.runtime.ops import ACTIVATIONS
@@ -15,28 +13,26 @@ def _is_free(state: State, node: Node, *op_types: str) -> bool:
 
 def conv_add_act(state: State) -> None:
     """Conv + residual Add + activation, the later Conv first: its sum can't start earlier anyway."""
-    readers = state.consumers()
     for node in reversed(list(state.nodes.values())):
         if _is_free(state, node, "Conv", "ConvTranspose"):
-            chain = _epilogue(state, node, readers, adds=1)
+            chain = _epilogue(state, node, adds=1)
             if len(chain) > 1:
                 state.join("conv-add-act", chain)
 
 
 def matmul_bias_act(state: State) -> None:
     """MatMul or Gemm + bias + residual Add + activation."""
-    readers = state.consumers()
     for node in list(state.nodes.values()):
         if _is_free(state, node, "MatMul", "Gemm"):
-            chain = _epilogue(state, node, readers, adds=2)
+            chain = _epilogue(state, node, adds=2)
             if len(chain) > 1:
                 state.join("matmul-bias-act", chain)
 
 
-def _epilogue(state: State, matrix: Node, readers: Mapping[str, list[Node]], adds: int) -> list[Node]:
+def _epilogue(state: State, matrix: Node, adds: int) -> list[Node]:
     chain = [matrix]
     shape = state.tensors[matrix.outputs[0]].shape
-    while (reader := state.only_reader(chain[-1], readers)) is not None:
+    while (reader := state.only_reader(chain[-1])) is not None:
         if reader.name in state.group_of or reader.domain or len(reader.outputs) != 1:
             break
         if state.tensors[reader.outputs[0]].shape != shape:

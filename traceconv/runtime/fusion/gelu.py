@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
@@ -11,30 +10,24 @@ from traceconv.runtime.graph import Node
 
 def gelus(state: State) -> None:
     """x/2 · (1 + erf(x/√2)); x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); x · sigmoid(x)."""
-    readers, producers = state.consumers(), state.producers()
     finders = {"Erf": (_erf_head, "gelu"), "Tanh": (_tanh_head, "fast-gelu")}
     for node in list(state.nodes.values()):
         if node.domain or node.name in state.group_of:
             continue
         if node.op_type == "Sigmoid":
-            product = state.only_reader(node, readers)
+            product = state.only_reader(node)
             if (
                 product is not None
                 and product.op_type == "Mul"
                 and set(product.inputs) == {*node.outputs, *node.inputs}
             ):
-                _join(state, "swish", [node, product], product, readers)
+                state.join_closed("swish", [node, product], product)
         elif node.op_type in finders:
             find, kind = finders[node.op_type]
-            head = find(state, node, producers)
-            tail = head and _tail(state, node, head[0], producers, readers)
+            head = find(state, node)
+            tail = head and _tail(state, node, head[0])
             if head and tail:
-                _join(state, kind, [*head[1], node, *tail], tail[-1], readers)
-
-
-def _join(state: State, kind: str, members: list[Node], sink: Node, readers: Mapping[str, list[Node]]) -> None:
-    if state.is_closed(members, sink, readers):
-        state.join(kind, members, kind)
+                state.join_closed(kind, [*head[1], node, *tail], tail[-1])
 
 
 def _near(value: float | None, wanted: float) -> bool:
@@ -56,52 +49,50 @@ def _times(state: State, node: Node | None, factor: float) -> str | None:
     return right if _near(state.constant_value(left), factor) else None
 
 
-def _erf_head(state: State, erf: Node, producers: Mapping[str, Node]) -> tuple[str, list[Node]] | None:
+def _erf_head(state: State, erf: Node) -> tuple[str, list[Node]] | None:
     """(x, ops before Erf)."""
-    scale = producers.get(erf.inputs[0])
+    scale = state.producers.get(erf.inputs[0])
     x = _times(state, scale, math.sqrt(0.5))
     return None if x is None or scale is None else (x, [scale])
 
 
-def _tanh_head(state: State, tanh: Node, producers: Mapping[str, Node]) -> tuple[str, list[Node]] | None:
+def _tanh_head(state: State, tanh: Node) -> tuple[str, list[Node]] | None:
     """(x, ops before Tanh)."""
-    scale = producers.get(tanh.inputs[0])
+    scale = state.producers.get(tanh.inputs[0])
     inner = _times(state, scale, math.sqrt(2 / math.pi))
-    total = producers.get(inner) if inner else None
+    total = state.producers.get(inner) if inner else None
     if scale is None or total is None or total.op_type != "Add":
         return None
     for x, name in (total.inputs, total.inputs[::-1]):
-        term = producers.get(name)
+        term = state.producers.get(name)
         cube_name = _times(state, term, 0.044715)
-        cube = producers.get(cube_name) if cube_name else None
+        cube = state.producers.get(cube_name) if cube_name else None
         if term is None or cube is None:
             continue
         if cube.op_type == "Pow" and cube.inputs[0] == x and state.constant_value(cube.inputs[1]) == 3.0:
             return x, [cube, term, total, scale]
         if cube.op_type == "Mul" and x in cube.inputs:
-            square = producers.get(state.other(cube, x) or "")
+            square = state.producers.get(state.other(cube, x) or "")
             if square is not None and square.op_type == "Mul" and square.inputs == (x, x):
                 return x, [square, cube, term, total, scale]
     return None
 
 
-def _tail(
-    state: State, node: Node, x: str, producers: Mapping[str, Node], readers: Mapping[str, list[Node]]
-) -> list[Node] | None:
+def _tail(state: State, node: Node, x: str) -> list[Node] | None:
     """The ops after Erf or Tanh: + 1, and the products with x and one half, in any order."""
-    plus = state.only_reader(node, readers)
+    plus = state.only_reader(node)
     if plus is None or plus.op_type != "Add":
         return None
     if not _near(state.constant_value(state.other(plus, node.outputs[0]) or ""), 1.0):
         return None
-    first = state.only_reader(plus, readers)
+    first = state.only_reader(plus)
     if first is None or first.op_type != "Mul":
         return None
     other = state.other(first, plus.outputs[0]) or ""
-    before = producers.get(other)
+    before = state.producers.get(other)
     if before is not None and _times(state, before, 0.5) == x:
         return [plus, before, first]
-    second = state.only_reader(first, readers)
+    second = state.only_reader(first)
     if second is None:
         return None
     if other == x and _times(state, second, 0.5) == first.outputs[0]:

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 
 
 def norms(state: State) -> None:
     """(x − mean) / √(var + ε) · γ + β, and x / √(mean(x²) + ε) · γ."""
-    readers, producers = state.consumers(), state.producers()
     for node in list(state.nodes.values()):
         if node.op_type != "Sqrt" or node.domain:
             continue
-        found = _statistics(state, node, producers)
+        found = _statistics(state, node)
         if found is None:
             continue
         members, centred, square_mean = found
-        sink = _division(state, node, centred, members, readers)
+        sink = _division(state, node, centred, members)
         if sink is None:
             continue
         kind = "rms-norm"
-        subtractions = _subtractions(centred, square_mean, members, sink, producers, readers)
+        subtractions = _subtractions(state, centred, square_mean, members, sink)
         if subtractions is not None:
             members += subtractions
             kind = "layer-norm"
-        sink = _scale_and_shift(state, sink, members, readers, shift=kind == "layer-norm")
-        if state.is_closed(members, sink, readers):
-            state.join(kind, members, kind)
+        sink = _scale_and_shift(state, sink, members, shift=kind == "layer-norm")
+        state.join_closed(kind, members, sink)
 
 
-def _statistics(state: State, root: Node, producers: Mapping[str, Node]) -> tuple[list[Node], str, Node] | None:
+def _statistics(state: State, root: Node) -> tuple[list[Node], str, Node] | None:
     """From √ back: (its ops, the tensor whose square is averaged, the op that averages)."""
-    add = producers.get(root.inputs[0])
+    add = state.producers.get(root.inputs[0])
     if add is None or add.op_type != "Add":
         return None
     names = [name for name in add.inputs if state.constant_value(name) is None]
-    mean = producers.get(names[0]) if len(names) == 1 else None
+    mean = state.producers.get(names[0]) if len(names) == 1 else None
     if mean is None or mean.op_type != "ReduceMean":
         return None
-    square = producers.get(mean.inputs[0])
+    square = state.producers.get(mean.inputs[0])
     if square is None:
         return None
     squared = square.op_type == "Pow" and state.constant_value(square.inputs[1]) == 2.0
@@ -48,11 +44,9 @@ def _statistics(state: State, root: Node, producers: Mapping[str, Node]) -> tupl
     return ([square, mean, add, root], square.inputs[0], mean) if squared else None
 
 
-def _division(
-    state: State, root: Node, centred: str, members: list[Node], readers: Mapping[str, list[Node]]
-) -> Node | None:
+def _division(state: State, root: Node, centred: str, members: list[Node]) -> Node | None:
     """The op that divides by √: Div(x, √), or Mul(x, 1/√) with its reciprocal, which joins `members`."""
-    reader = state.only_reader(root, readers)
+    reader = state.only_reader(root)
     if reader is None:
         return None
     if reader.op_type == "Div" and reader.inputs[1] == root.outputs[0] and state.constant_value(reader.inputs[0]) != 1:
@@ -60,28 +54,21 @@ def _division(
         return reader
     inverse = reader.op_type == "Reciprocal"
     inverse |= reader.op_type == "Div" and state.constant_value(reader.inputs[0]) == 1.0
-    product = state.only_reader(reader, readers) if inverse else None
+    product = state.only_reader(reader) if inverse else None
     if product is None or product.op_type != "Mul" or state.other(product, reader.outputs[0]) is None:
         return None
     members += [reader, product]
     return product
 
 
-def _subtractions(
-    centred: str,
-    square_mean: Node,
-    members: list[Node],
-    sink: Node,
-    producers: Mapping[str, Node],
-    readers: Mapping[str, list[Node]],
-) -> list[Node] | None:
+def _subtractions(state: State, centred: str, square_mean: Node, members: list[Node], sink: Node) -> list[Node] | None:
     """Sub(x, mean(x)), once or written twice, and the mean; None where nothing is subtracted."""
     inside = {name for node in members for name in node.outputs}
     divided = next(name for name in sink.inputs if name not in inside)
     found: dict[str, Node] = {}
     for name in {centred: None, divided: None}:
-        node = producers.get(name)
-        mean = producers.get(node.inputs[1]) if node is not None and node.op_type == "Sub" else None
+        node = state.producers.get(name)
+        mean = state.producers.get(node.inputs[1]) if node is not None and node.op_type == "Sub" else None
         if node is None or mean is None or mean.op_type != "ReduceMean" or mean.inputs[0] != node.inputs[0]:
             return None
         if mean.ints("axes", []) != square_mean.ints("axes", []) or mean.inputs[1:] != square_mean.inputs[1:]:
@@ -90,13 +77,11 @@ def _subtractions(
     return list(found.values())
 
 
-def _scale_and_shift(
-    state: State, sink: Node, members: list[Node], readers: Mapping[str, list[Node]], *, shift: bool
-) -> Node:
+def _scale_and_shift(state: State, sink: Node, members: list[Node], *, shift: bool) -> Node:
     """Takes in a product with constants and then a sum with constants; gives the last op."""
     shape = state.tensors[sink.outputs[0]].shape
     for op_type in ("Mul", "Add") if shift else ("Mul",):
-        reader = state.only_reader(sink, readers)
+        reader = state.only_reader(sink)
         if reader is None or reader.op_type != op_type or state.tensors[reader.outputs[0]].shape != shape:
             break
         if state.other(reader, sink.outputs[0]) not in state.constants:

@@ -7,8 +7,6 @@ outputs are the host's work, so that integers are what is copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node, Tensor
 from traceconv.runtime.ops import ACTIVATIONS, OpKind, traits_of
@@ -18,7 +16,6 @@ _TO_INTEGERS, _TO_FLOATS = "QuantizeLinear", "DequantizeLinear"
 
 def split_dequantize(state: State) -> None:
     """A Dequantize that several ops read becomes one for each, so that each can be an integer op of its own."""
-    readers = state.consumers()
     nodes: dict[str, Node] = {}
     changed: dict[str, Node] = {}
     for name, old in state.nodes.items():
@@ -26,7 +23,7 @@ def split_dequantize(state: State) -> None:
         if node.op_type != _TO_FLOATS or node.domain:
             continue
         output = node.outputs[0]
-        after = readers.get(output, [])
+        after = state.readers.get(output, [])
         copied = after if output in state.outputs else after[1:]
         for number, reader in enumerate(copied, 1):
             tensor = f"{output}@{number}"
@@ -49,35 +46,33 @@ def quantized(state: State) -> None:
 
     A matrix product may also leave floats: then it is dequantised on the way out.
     """
-    readers, producers = state.consumers(), state.producers()
     for node in list(state.nodes.values()):
         if node.op_type in (_TO_INTEGERS, _TO_FLOATS) or node.has_subgraph or len(node.outputs) != 1:
             continue
-        before = _operands(state, node, readers, producers)
+        before = _operands(state, node)
         if not before:
             continue
         chain = [node]
-        reader = state.only_reader(node, readers)
+        reader = state.only_reader(node)
         if reader is not None and reader.op_type in ACTIVATIONS and not reader.domain:
             chain.append(reader)
-            reader = state.only_reader(reader, readers)
+            reader = state.only_reader(reader)
         if reader is not None and reader.op_type == _TO_INTEGERS and reader.inputs[0] == chain[-1].outputs[0]:
             chain.append(reader)
         elif traits_of(node).kind is not OpKind.MATRIX:
             continue
         members = [*before, *chain]
-        if state.is_closed(members, chain[-1], readers):
-            state.join("quantized", members, "quantized")
+        state.join_closed("quantized", members, chain[-1])
 
 
-def _operands(state: State, node: Node, readers: Mapping[str, list[Node]], producers: Mapping[str, Node]) -> list[Node]:
+def _operands(state: State, node: Node) -> list[Node]:
     """The Dequantize nodes that make all operands which are no constants; none where there is another."""
     found: list[Node] = []
     for name in dict.fromkeys(node.inputs):
         if not name or name in state.constants:
             continue
-        producer = producers.get(name)
-        if producer is None or producer.op_type != _TO_FLOATS or state.only_reader(producer, readers) is not node:
+        producer = state.producers.get(name)
+        if producer is None or producer.op_type != _TO_FLOATS or state.only_reader(producer) is not node:
             return []
         found.append(producer)
     return found
@@ -85,8 +80,8 @@ def _operands(state: State, node: Node, readers: Mapping[str, list[Node]], produ
 
 def host_quantize(state: State) -> None:
     """Quantize of a model's input and Dequantize into a model's output, where nothing else reads them."""
-    readers, producers = state.consumers(), state.producers()
     host: list[tuple[str, Node]] = []
+    made = state.producers.keys()
     for node in state.nodes.values():
         if node.name in state.group_of or node.domain or len(node.inputs) < 2:
             continue
@@ -94,9 +89,9 @@ def host_quantize(state: State) -> None:
             continue
         source, result = node.inputs[0], node.outputs[0]
         if node.op_type == _TO_INTEGERS and source in state.graph.inputs:
-            if readers[source] == [node] and result not in state.outputs and source not in state.outputs:
+            if state.readers[source] == [node] and result not in state.outputs and source not in state.outputs:
                 host.append(("host-quantize", node))
-        elif node.op_type == _TO_FLOATS and result in state.outputs and result not in readers and source in producers:
+        elif node.op_type == _TO_FLOATS and result in state.outputs - state.readers.keys() and source in made:
             host.append(("host-dequantize", node))
     if len(host) < len(state.nodes):
         for kind, node in host:

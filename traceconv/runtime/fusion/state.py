@@ -1,8 +1,8 @@
-"""The graph as the passes change it, and the log of what they did."""
+"""The graph that the passes rewrite, and the log of their rewrites."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from traceconv.runtime.graph import Array, Graph, Node, Tensor
@@ -10,7 +10,7 @@ from traceconv.runtime.graph import Array, Graph, Node, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One application of a rule: what it was called and the names of the model's ops that it joined."""
+    """One application of a rule: its name and the names of the model's ops that it joined."""
 
     rule: str
     originals: tuple[str, ...]
@@ -20,8 +20,10 @@ class Rewrite:
 class State:
     """`nodes` by name, in an order in which they can run; a group is a list of their names.
 
-    `originals` maps a node to the model's ops that it stands for; `kinds` says what a group is as a whole
-    (a key of `ops.KINDS`), where that is more than the sum of its nodes.
+    originals  node → the model's ops that it stands for
+    kinds      group → key of `ops.KINDS`, for a group that is one op of the device
+    readers    tensor → nodes that read it, in order, as of the start of the pass
+    producers  tensor → node that makes it, as of the start of the pass
     """
 
     graph: Graph
@@ -34,6 +36,8 @@ class State:
     groups: dict[int, list[str]] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
     log: list[Rewrite] = field(default_factory=list)
+    readers: dict[str, list[Node]] = field(default_factory=dict)
+    producers: dict[str, Node] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict)
     _next_group: int = 0
 
@@ -52,50 +56,29 @@ class State:
             state.log.append(Rewrite("fold-constants", graph.folded))
         return state
 
-    # Looking
-
-    def consumers(self) -> dict[str, list[Node]]:
-        """Tensor → nodes that read it, each once, in order."""
-        found: dict[str, list[Node]] = {}
+    def refresh(self) -> None:
+        """Update `readers` and `producers` after nodes have changed."""
+        self.readers = {}
         for node in self.nodes.values():
             for name in dict.fromkeys(node.inputs):
                 if name:
-                    found.setdefault(name, []).append(node)
-        return found
+                    self.readers.setdefault(name, []).append(node)
+        self.producers = {name: node for node in self.nodes.values() for name in node.outputs if name}
 
-    def producers(self) -> dict[str, Node]:
-        """Tensor → node that makes it."""
-        return {name: node for node in self.nodes.values() for name in node.outputs if name}
-
-    def only_reader(self, node: Node, readers: Mapping[str, list[Node]]) -> Node | None:
-        """The one node that reads the one output of `node`, if there is one and nothing else sees it."""
+    def only_reader(self, node: Node) -> Node | None:
+        """The single reader of the single output of `node`, if nothing else sees the output."""
         outputs = [name for name in node.outputs if name]
         if len(outputs) != 1 or outputs[0] in self.outputs:
             return None
-        found = readers.get(outputs[0], [])
+        found = self.readers.get(outputs[0], [])
         return found[0] if len(found) == 1 else None
-
-    def is_closed(self, members: Iterable[Node], sink: Node, readers: Mapping[str, list[Node]]) -> bool:
-        """Whether nothing outside sees what `members` make, but for `sink`; and none is in a group yet."""
-        names = {node.name for node in members}
-        for node in members:
-            if node.name in self.group_of:
-                return False
-            if node is sink:
-                continue
-            for output in node.outputs:
-                if output in self.outputs or any(reader.name not in names for reader in readers.get(output, ())):
-                    return False
-        return True
-
-    # Changing
 
     def order_changed(self) -> None:
         """Forget the cached positions after nodes were inserted."""
         self._places = {}
 
     def join(self, rule: str, nodes: Sequence[Node], kind: str | None = None) -> None:
-        """Puts nodes (and the groups that they are in already) into one group, in the order of the graph."""
+        """Join nodes, and the groups that they are in already, into one group in the order of the graph."""
         members = {node.name for node in nodes}
         for node in nodes:
             old = self.group_of.get(node.name)
@@ -113,21 +96,32 @@ class State:
         self.group_of.update((name, key) for name in ordered)
         self.note(rule, ordered)
 
+    def join_closed(self, kind: str, members: Sequence[Node], sink: Node) -> None:
+        """Join nodes into an op of this kind, if no node outside reads any but `sink` and none is in a group yet."""
+        names = {node.name for node in members}
+        for node in members:
+            if node.name in self.group_of:
+                return
+            for output in node.outputs if node is not sink else ():
+                if output in self.outputs or any(reader.name not in names for reader in self.readers.get(output, ())):
+                    return
+        self.join(kind, members, kind)
+
     def replace(self, node: Node) -> None:
-        """A node of the same name takes the place of one."""
+        """Replace the node of the same name."""
         self.nodes[node.name] = node
 
     def absorb(self, gone: Node, home: Node) -> None:
-        """Takes a node out of the graph; the ops that it stood for are with `home` from now on."""
+        """Remove a node from the graph; `home` stands for its ops from now on."""
         del self.nodes[gone.name]
         self.originals[home.name] += self.originals.pop(gone.name)
 
     def note(self, rule: str, names: Iterable[str]) -> None:
-        """Logs a rewrite of these nodes."""
+        """Log a rewrite of these nodes."""
         self.log.append(Rewrite(rule, tuple(one.name for name in names for one in self.originals[name])))
 
     def constant_value(self, name: str) -> float | None:
-        """The value of a constant that has one element."""
+        """The value of a constant with one element."""
         value = self.constants.get(name)
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
