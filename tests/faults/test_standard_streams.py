@@ -80,7 +80,7 @@ def test_an_error_stays_one_when_nobody_hears_of_it(place: Path) -> None:
 
 
 def test_sql_from_a_standard_input_that_has_none(place: Path) -> None:
-    assert shell(place, "query -", "<&-") == (2, "traceconv: there is no SQL to run\n")
+    assert shell(place, "query -", "<&-") == (2, 'traceconv: empty SQL; pass a statement such as "FROM op_statistic"\n')
     assert shell(place, "query -", "< s.duckdb") == (2, "traceconv: the SQL is not UTF-8 text\n")
 
 

@@ -22,11 +22,10 @@ def why(
 ) -> None:
     """Show the source bytes of a row.
 
-    They are shown decoded, with their file and byte offset.
+    The bytes are decoded and shown with their file and byte offset.
 
-    TABLE and ID identify the row by the table's key: id for task, api, range and marker; block_id for memory;
-    TRACK_ID@TS_NS for counter; the id of slice and thread as in their tables; otherwise the table's own ID, such as
-    op_id or track_id.
+    TABLE and ID identify the row by the table's key: id for task, api, range, marker and the view slice; block_id for
+    memory; TRACK_ID@TS_NS for counter; otherwise the table's own ID, such as op_id or track_id.
 
     A row made from a begin and an end event shows both; a task of a vendor's output folder also shows the CSV rows that
     completed it. Records of raw logs are decoded and shown in hex; events of trace files are shown as JSON, reformatted
