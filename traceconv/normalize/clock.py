@@ -1,12 +1,12 @@
 """Device ticks → host nanoseconds: piecewise linear between sync records, in integers, with a bound of the error.
 
-A sync record says: while the host clock went from `before` to `after`, the counter read `ticks`. The middle
-of the two is taken for the host time of `ticks`, and half of what lies between them is its uncertainty. Between
-two neighbouring records the map is the straight line through both, rounded down:
+A sync record means: while the host clock went from `before` to `after`, the counter read `ticks`. The midpoint of the
+two is used as the host time of `ticks`, and half of their difference is its uncertainty. Between two neighbouring
+records the map is the straight line through both, rounded down:
 
     host(t) = h₀ + ⌊(t − t₀) · (h₁ − h₀) / (t₁ − t₀)⌋
 
-Before the first and after the last record the line of the nearest two goes on.
+Before the first and after the last record the line through the nearest two is extended.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import LARGEST, Int64, differences, sums
+from traceconv.normalize.time_bounds import TimeBounds
 
 _NS_PER_S = 1_000_000_000
-#: Below this many ticks products with a rest of a division stay within 63 bits.
+#: Below this many ticks, products with a remainder of a division fit 63 bits.
 _SHORT = 1 << 31
-#: Knots kept of a log with more sync records than this: the best of each stretch.
+#: Maximum number of knots; of more sync records, the best of each stretch is used.
 _MAX_KNOTS = 1 << 18
-#: A reading this many times as uncertain as the median one was delayed, and says less than its neighbours.
+#: A reading this many times as uncertain as the median was delayed, and is not used.
 _DELAYED = 4
-#: Ticks, and distances from the sync records in ns, beyond this are none (2^62 ns are 146 years).
+#: Limit for ticks, and for distances from the sync records in ns (2^62 ns are 146 years).
 LIMIT = 1 << 62
-#: Distances in ns from this on are too long: a little less than the limit, for the rounding of floats.
+#: Distances in ns from this on are too long; slightly less than the limit, because of float rounding.
 _STEEP = LIMIT - (1 << 12)
 
 
@@ -42,9 +43,9 @@ class SyncSummary:
 
 
 class DeviceClock:
-    """Maps one device's ticks to host ns. Made by `align`.
+    """Maps one device's ticks to host ns. Created by `align`.
 
-    It notes how far outside the sync records it was asked, since that widens the bound of the error.
+    It keeps the bounds of the mapped ticks, since ticks outside of the sync records widen the error bound.
     """
 
     def __init__(self, ticks: Int64, host_ns: Int64, half_ns: Int64, summary: SyncSummary, clock_hz: int) -> None:
@@ -53,8 +54,7 @@ class DeviceClock:
         self._host_ns = host_ns
         self._half_ns = half_ns
         self._clock_hz = clock_hz
-        self._first_asked: int | None = None
-        self._last_asked: int | None = None
+        self._mapped = TimeBounds()
         steps = np.diff(ticks)
         rises = np.diff(host_ns)
         self._steps = steps
@@ -64,7 +64,7 @@ class DeviceClock:
         self._steepest = int(np.abs(self._whole).max())
 
     def to_host_ns(self, ticks: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_] | None]:
-        """Host ns of each tick, and which are valid (None: all): not those beyond `LIMIT`, or whose time is none."""
+        """Return each tick's host ns, and which are valid (None: all): ticks up to `LIMIT` whose time fits 64 bits."""
         if not len(ticks):
             return np.zeros(0, np.int64), None
         limit = np.uint64(LIMIT)
@@ -79,7 +79,7 @@ class DeviceClock:
         whole = self._whole[segment]
         farthest = max(int(distance.max()), -int(distance.min()))
         if self._steepest * farthest >= _STEEP:
-            # Products that leave 64 bits belong to no time: a float tells them well enough.
+            # Products that exceed 64 bits are not times: a float identifies them accurately enough.
             near = np.abs(whole.astype(np.float64) * distance) < _STEEP
             distance = np.where(near, distance, 0)
             valid = near if valid is None else valid & near
@@ -91,23 +91,16 @@ class DeviceClock:
         result, beyond = sums(self._host_ns[segment], distance * whole + part)
         if beyond.any():
             valid = ~beyond if valid is None else valid & ~beyond
-        self._note_asked(asked if valid is None else asked[valid])
+        self._mapped.note_times(asked if valid is None else asked[valid])
         return np.asarray(result if valid is None else np.where(valid, result, 0)), valid
 
-    def _note_asked(self, ticks: Int64) -> None:
-        if len(ticks):
-            low, high = int(ticks.min()), int(ticks.max())
-            self._first_asked = low if self._first_asked is None else min(low, self._first_asked)
-            self._last_asked = high if self._last_asked is None else max(high, self._last_asked)
-
     def error_bound_ns(self) -> int | None:
-        """A bound of |mapped − true host time| for all ticks asked so far; None when the records can't give one.
+        """Return a bound of |mapped − true host time| for all ticks mapped so far; None if the records don't give one.
 
-        For a stretch between two sync records: the larger uncertainty of the two, plus how far the stretch's
-        length differs from what its neighbours' rates predict (which a jump or a change of drift shows in), plus
-        what the uncertainties of all these records may hide of that, plus one tick and one ns of rounding. One
-        stretch alone has no neighbour to be judged by: None. What a jump before the first or after the last record
-        does, no record can show.
+        For a stretch between two sync records: the larger uncertainty of the two, plus the difference between the
+        stretch's length and what its neighbours' rates predict (which reveals a jump or a change of drift), plus
+        what the uncertainties of all these records may hide of that, plus one tick and one ns of rounding. A single
+        stretch has no neighbour to be compared with: None. No record shows a jump before the first or after the last.
         """
         if len(self._ticks) < 3:
             return None
@@ -127,8 +120,8 @@ class DeviceClock:
             )
             bounds.append(max(half[index], half[index + 1]) + blur[0] + off + rounding)
         for edge, outside in (
-            (0, int(self._ticks[0]) - (self._first_asked if self._first_asked is not None else int(self._ticks[0]))),
-            (-1, (self._last_asked or 0) - int(self._ticks[-1])),
+            (0, 0 if self._mapped.first_ns is None else int(self._ticks[0]) - self._mapped.first_ns),
+            (-1, 0 if self._mapped.last_ns is None else self._mapped.last_ns - int(self._ticks[-1])),
         ):
             if outside > 0:  # the bound of the edge stretch grows in proportion
                 bounds.append(bounds[edge] * (1 + 2 * -(-outside // steps[edge])))
@@ -156,13 +149,13 @@ def _multiply_divide(distance: Int64, rest: Int64, steps: Int64) -> Int64:
 
 
 def align(ticks: NDArray[np.uint64], before_ns: Int64, after_ns: Int64, clock_hz: int) -> DeviceClock | None:
-    """A clock from sync records (three arrays of one length); None when none of them can be used.
+    """Return a clock from sync records (three arrays of one length); None if none of them can be used.
 
-    `clock_hz` is the counter's nominal frequency, used alone where there is only one record.
+    `clock_hz` is the counter's nominal frequency, used if there is only one record.
     """
     sound = (ticks < LIMIT) & (after_ns >= before_ns) & (before_ns >= -LARGEST)
     if sound.any():
-        # Of two readings that are both near a third the difference fits 64 bits.
+        # The difference of two readings that are both close to a third fits 64 bits.
         middle = np.full(len(ticks), np.sort(before_ns[sound])[sound.sum() // 2])
         for ns in (before_ns, after_ns):
             apart, beyond = differences(ns, middle)
@@ -192,7 +185,7 @@ def align(ticks: NDArray[np.uint64], before_ns: Int64, after_ns: Int64, clock_hz
 
 
 def _nominal(tick: int, host_ns: int, clock_hz: int) -> tuple[Int64, Int64]:
-    """One reading, and a second point from the nominal frequency: a second later, or before where times end."""
+    """Return one reading, and a second point by the nominal frequency: a second later, or earlier if that overflows."""
     later = int(host_ns > LARGEST - _NS_PER_S)
     ticks = [tick + clock_hz * (place - later) for place in (0, 1)]
     times = [host_ns + _NS_PER_S * (place - later) for place in (0, 1)]
@@ -200,17 +193,17 @@ def _nominal(tick: int, host_ns: int, clock_hz: int) -> tuple[Int64, Int64]:
 
 
 def unsynced(first_tick: int, host_ns: int, clock_hz: int) -> DeviceClock:
-    """A clock for a device without sync records: its nominal rate, `first_tick` put at `host_ns`."""
+    """Return a clock for a device without sync records: its nominal rate, with `first_tick` at `host_ns`."""
     tick, host = _nominal(first_tick, host_ns, clock_hz)
     return DeviceClock(tick, host, np.zeros(2, np.int64), SyncSummary(0, 0, 0), clock_hz)
 
 
 def _rising(tick: Int64, host: Int64) -> NDArray[np.bool_]:
-    """Which readings to keep so that both clocks rise: as many as can be. `tick` does not fall."""
+    """Select as many readings as possible so that both clocks rise. `tick` does not fall."""
     if len(tick) < 2 or (np.all(np.diff(tick) > 0) and np.all(np.diff(host) > 0)):
         return np.ones(len(tick), np.bool_)
     # Longest rising subsequence: tails[n] is the place of the lowest reading that n + 1 rising ones can end with.
-    # Readings of one tick are looked at from the highest down, so that no two of them are taken.
+    # Readings of one tick are visited from the highest down, so that at most one of them is selected.
     order = np.lexsort((-host, tick))
     values = host[order].tolist()
     tails: list[int] = []
@@ -233,7 +226,7 @@ def _rising(tick: Int64, host: Int64) -> NDArray[np.bool_]:
 
 
 def _best_of_stretches(half: Int64, length: int) -> NDArray[np.intp]:
-    """The index of the least uncertain reading of each stretch of `length`; the first and the last always."""
+    """Return the least uncertain reading of each stretch of `length`, and always the first and the last."""
     starts = np.arange(0, len(half), length)
     best = [start + int(np.argmin(half[start : start + length])) for start in starts.tolist()]
     return np.array(sorted({0, len(half) - 1, *best}), np.intp)

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from threading import RLock
@@ -212,12 +211,10 @@ class NumberedRows(Generic[Row]):
                     self._rows.setdefault(values[0], self._kind(*values))
 
     def rows(self) -> Iterator[list[Row]]:
-        """Yield all rows in the order of their numbers, in lists of a few thousand. Do not change rows meanwhile."""
+        """Yield all rows in the order of their numbers, in one list or more. Do not change rows meanwhile."""
         # Not under the lock: a generator may be resumed in another thread.
         if self._seen is None:
-            every = iter(list(self._rows.values()))
-            while some := list(islice(every, _BATCH_ROWS)):
-                yield some
+            yield list(self._rows.values())
             return
         at = 0
         statement = (

@@ -1,4 +1,4 @@
-"""Numbers of a log → text columns: dictionary hashes and enum values as dictionary-encoded Arrow arrays."""
+"""Text columns from a log's dictionary hashes and enum values, as dictionary-encoded Arrow arrays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from traceconv.schema import Field
 
-#: Dictionaries larger than this are cut down to what a batch uses, since each batch carries its own.
+#: Larger dictionaries are reduced to the texts that a batch uses, since each batch has its own.
 _SMALL = 4096
 _UINT64 = NDArray[np.uint64]
 
 
 class Texts:
-    """The dictionary of a log: look-up of many hashes at once. `missing` counts values that had no text."""
+    """The dictionary of a log, for look-ups of many hashes. `missing` counts values without a text."""
 
     def __init__(self, texts: Mapping[int, str]) -> None:
         hashes = np.array(sorted(texts), np.uint64)
@@ -25,27 +25,21 @@ class Texts:
         self.missing = 0
 
     def get(self, text_hash: int) -> str | None:
-        """One text; None for 0, and (counted) for a hash that has none."""
-        place = int(np.searchsorted(self._hashes, np.uint64(text_hash)))
-        if place < len(self._hashes) and int(self._hashes[place]) == text_hash:
-            return str(self._texts[place].as_py())
-        self.missing += text_hash != 0
-        return None
+        """Return one text; None for 0 and, counted, for a hash without text."""
+        text: str | None = self.column(np.array([text_hash], np.uint64))[0].as_py()
+        return text
 
     def column(self, hashes: _UINT64) -> pa.DictionaryArray:
-        """The texts of `hashes`, NULL for 0 and (counted) for those that have none."""
+        """Return the texts of `hashes`; NULL for 0 and, counted, for hashes without text."""
         if not len(self._hashes):
             self.missing += int(np.count_nonzero(hashes))
-            return pa.DictionaryArray.from_arrays(pa.nulls(len(hashes), pa.int32()), pa.array([], pa.string()))
+            return constant(None, len(hashes))
         codes = np.searchsorted(self._hashes, hashes)
         np.minimum(codes, len(self._hashes) - 1, out=codes)
         unknown = self._hashes[codes] != hashes
-        if unknown.any():
+        null = unknown if unknown.any() else None
+        if null is not None:
             self.missing += int(np.count_nonzero(hashes[unknown]))
-            return self._encoded(codes, unknown)
-        return self._encoded(codes, None)
-
-    def _encoded(self, codes: NDArray[np.intp], null: NDArray[np.bool_] | None) -> pa.DictionaryArray:
         texts = self._texts
         if len(texts) > _SMALL:
             used = np.flatnonzero(np.bincount(codes, minlength=len(texts)))
@@ -60,37 +54,35 @@ def _dictionary(codes: NDArray[np.int32], null: NDArray[np.bool_] | None, texts:
 
 
 class EnumColumn:
-    """An enum field as text; NULL for values without a name. `unknown` counts those."""
+    """An enum field as text; NULL for values without a name, which `unknown` counts."""
 
     def __init__(self, field: Field, rename: Mapping[str, str | None] | None = None) -> None:
-        """`rename` maps the enum's names to the texts wanted instead; None there makes NULL."""
+        """`rename`: the enum's names → other texts; None there makes NULL."""
         assert field.values is not None
         names = {value: rename.get(name) if rename is not None else name for value, name in field.values.items()}
         texts = sorted({name for name in names.values() if name is not None})
-        self._codes = np.full(256, -1, np.int32)
-        self._known = np.zeros(256, np.bool_)
+        #: The code of each value; -1: NULL, -2: unknown value.
+        self._codes = np.full(256, -2, np.int32)
         for value, name in names.items():
-            self._known[value] = True
-            if name is not None:
-                self._codes[value] = texts.index(name)
+            self._codes[value] = -1 if name is None else texts.index(name)
         self._texts = pa.array(texts, pa.string())
         self.unknown = 0
 
     def column(self, values: NDArray[np.uint8]) -> pa.DictionaryArray:
-        """The texts of `values`."""
-        self.unknown += int(np.count_nonzero(~self._known[values]))
+        """Return the texts of `values`."""
         codes = self._codes[values]
+        self.unknown += int(np.count_nonzero(codes == -2))
         null = codes < 0
         return _dictionary(np.where(null, 0, codes), null if null.any() else None, self._texts)
 
 
 def constant(text: str | None, count: int) -> pa.DictionaryArray:
-    """A text column that says the same in each of `count` rows."""
+    """Return a text column with the same text in each of `count` rows."""
     if text is None:
         return pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), pa.array([], pa.string()))
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text], pa.string()))
 
 
 def number_text(numbers: _UINT64, null: NDArray[np.bool_] | None) -> pa.Array:
-    """Numbers as text: ids that other systems spell as strings."""
+    """Return numbers as text, for IDs that are strings in other systems."""
     return pa.array(numbers, pa.uint64(), mask=null).cast(pa.string()).dictionary_encode()

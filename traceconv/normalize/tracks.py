@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.base.int64 import Int64
 from traceconv.normalize.memory_budget import Budget, NumberedRows, Row
 from traceconv.normalize.rows import rows_from_tuples
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class Tracks:
 
 def _batches(table: str, kind: type[Row], rows: NumberedRows[Row]) -> Iterator[pa.RecordBatch]:
     names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type] # a dataclass
-    for some in rows.rows() if rows.count else iter([[]]):
+    for some in rows.rows():
         yield rows_from_tuples(table, names, map(attrgetter(*names), some))
 
 

@@ -1,4 +1,4 @@
-"""Table schema → Arrow schema: what the batches of a table look like on the way into the store."""
+"""Table schema → Arrow schema of the batches that are written to the store."""
 
 from __future__ import annotations
 
@@ -14,19 +14,12 @@ _ARROW = {
     "u64": pa.uint64(),
     "f64": pa.float64(),
     "bool": pa.bool_(),
+    "str": pa.dictionary(pa.int32(), pa.string()),
+    "json": pa.string(),
 }
-_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 @cache
 def arrow_schema(table_name: str) -> pa.Schema:
-    """The Arrow schema of a table. Text columns are dictionary-encoded, except `json`, which is plain."""
-    fields = []
-    for column in table(table_name).columns:
-        if column.type == "str":
-            fields.append(pa.field(column.name, _TEXT))
-        elif column.type == "json":
-            fields.append(pa.field(column.name, pa.string()))
-        else:
-            fields.append(pa.field(column.name, _ARROW[column.type]))
-    return pa.schema(fields)
+    """Return the Arrow schema of a table. Text columns are dictionary-encoded, except `json`, which is plain."""
+    return pa.schema([(column.name, _ARROW[column.type]) for column in table(table_name).columns])

@@ -18,22 +18,22 @@ _SQL = {
 
 
 def sql_type(column: Column) -> str:
-    """The DuckDB type of a column."""
+    """Return the DuckDB type of a column."""
     return _SQL[column.type]
 
 
 def quote_identifier(name: str) -> str:
-    """`name` as a quoted SQL identifier."""
+    """Return `name` as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(text: str) -> str:
-    """`text` as an SQL string literal."""
+    """Return `text` as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def create_table(schema: TableSchema) -> str:
-    """The CREATE TABLE statement. No keys and no indexes: they slow the load and the reopening."""
+    """Return the CREATE TABLE statement. No keys and no indexes: they slow down loading and reopening."""
     columns = []
     for column in schema.columns:
         compression = " USING COMPRESSION zstd" if column.type == "json" else ""
@@ -42,7 +42,7 @@ def create_table(schema: TableSchema) -> str:
 
 
 def comments(schema: TableSchema) -> Iterator[str]:
-    """COMMENT ON statements for the table and each of its columns; the unit is part of the comment."""
+    """Yield COMMENT ON statements for the table and its columns; the unit is part of the comment."""
     name = quote_identifier(schema.name)
     yield f"COMMENT ON TABLE {name} IS {quote_text(schema.doc)}"
     for column in schema.columns:

@@ -1,4 +1,4 @@
-"""Record schema → numpy dtype: what bytes of a log are viewed as."""
+"""Record schema → numpy dtype of the bytes of a log."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from traceconv.schema.model import RecordSchema
 
-#: An array of records: a structured dtype, one element a record.
+#: An array of records: a structured dtype, one element per record.
 RecordArray = NDArray[np.void]
 
 _NUMPY = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i64": "<i8", "f64": "<f8", "str": "<u8"}
 
 
 def gather(records: RecordArray, index: NDArray[np.intp]) -> RecordArray:
-    """`records[index]`, by way of a plain byte view: many times as fast as indexing a structured array."""
+    """Return `records[index]`, via a plain byte view: many times as fast as indexing a structured array."""
     return _plain(records)[index].view(records.dtype)
 
 
 def join(parts: Sequence[RecordArray]) -> RecordArray:
-    """The records of all parts (at least one, all of one dtype), one after another; copied as plain bytes."""
+    """Concatenate parts (at least one, all of one dtype) as plain bytes."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([_plain(part) for part in parts]).view(parts[0].dtype)
@@ -39,9 +39,9 @@ def _numpy_type(kind: str) -> str:
 
 
 def dtype_of(schema: RecordSchema, record_size: int | None = None) -> np.dtype[np.void]:
-    """The packed, little-endian dtype of a record.
+    """Return the packed, little-endian dtype of a record.
 
-    `record_size` (bytes) is the size that a block states: a longer record keeps its unknown tail as padding.
+    `record_size` is the size in bytes from the block: the unknown tail of a longer record is padding.
     """
     size = schema.size_bytes if record_size is None else record_size
     if size < schema.size_bytes:

@@ -1,4 +1,4 @@
-"""Finds and loads the TOML files of `traceconv.schemas`, once."""
+"""Load the TOML files of `traceconv.schemas`, once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _load_folder(folder: str) -> list[Mapping[str, Any]]:
     for name, text in texts:
         raw = tomli.loads(text)
         if f"{raw.get('name')}.toml" != name:
-            raise SchemaError(f"{folder}/{name}: holds {raw.get('name')!r}; the file must be called after it")
+            raise SchemaError(f"{folder}/{name}: contains {raw.get('name')!r}; the file must have the same name")
         loaded.append(raw)
     return loaded
 
 
 @cache
 def records() -> Mapping[str, RecordSchema]:
-    """All record schemas by name, in the order of their tags."""
+    """Return all record schemas by name, in the order of their tags."""
     loaded = sorted((parse_record(raw) for raw in _load_folder("records")), key=lambda schema: schema.tag)
     if len({schema.tag for schema in loaded}) != len(loaded):
         raise SchemaError("two records have the same tag")
@@ -36,21 +36,21 @@ def records() -> Mapping[str, RecordSchema]:
 
 @cache
 def tables() -> Mapping[str, TableSchema]:
-    """All table schemas by name, in alphabetical order."""
+    """Return all table schemas by name, in alphabetical order."""
     return MappingProxyType({schema.name: schema for schema in map(parse_table, _load_folder("tables"))})
 
 
 def record(name: str) -> RecordSchema:
-    """The schema of one record type; KeyError when there is none of that name."""
+    """Return the schema of a record type; KeyError if it does not exist."""
     return records()[name]
 
 
 def table(name: str) -> TableSchema:
-    """The schema of one table; KeyError when there is none of that name."""
+    """Return the schema of a table; KeyError if it does not exist."""
     return tables()[name]
 
 
 @cache
 def record_by_tag() -> Mapping[int, RecordSchema]:
-    """All record schemas by tag."""
+    """Return all record schemas by tag."""
     return MappingProxyType({schema.tag: schema for schema in records().values()})

@@ -1,4 +1,4 @@
-"""What a record and a table are: values made from their TOML, checked on the way in."""
+"""Schemas of records and tables, parsed from TOML and validated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-#: Version of the store's schema. Raised with every change of a table; a store of a newer one is refused.
+#: Version of the store's schema, raised with every change of a table. Stores with a newer version are refused.
 SCHEMA_VERSION = 6
 
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
@@ -23,12 +23,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class SchemaError(ValueError):
-    """A schema that breaks the rules; a programming error for our own, bad input for one from a file."""
+    """An invalid schema: a bug if it is our own, bad input if it is from a file."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a raw record. `null` is the value that says "none"; `values` names the values of an enum."""
+    """A field of a raw record. `null` is the value that means NULL; `values` names the values of an enum."""
 
     name: str
     type: str
@@ -45,7 +45,7 @@ class Field:
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """A raw record type: fixed size, little-endian, fields one after another without gaps."""
+    """A raw record type: fixed size, little-endian, fields without gaps."""
 
     name: str
     tag: int
@@ -59,14 +59,11 @@ class RecordSchema:
         return sum(field.size_bytes for field in self.fields)
 
     def field(self, name: str) -> Field:
-        """The field called `name`; KeyError when there is none."""
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(name)
+        """Return a field; KeyError if it does not exist."""
+        return {field.name: field for field in self.fields}[name]
 
     def to_wire(self) -> dict[str, Any]:
-        """The schema as a log file carries it: all that a reader needs to step over, count and dump records."""
+        """Return the schema as embedded in log files: all that a reader needs to skip, count and dump records."""
         fields: list[dict[str, Any]] = []
         for field in self.fields:
             entry: dict[str, Any] = {"name": field.name, "type": field.type, "unit": field.unit}
@@ -98,18 +95,12 @@ class TableSchema:
     columns: tuple[Column, ...]
 
     def column(self, name: str) -> Column:
-        """The column called `name`; KeyError when there is none."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        """Return a column; KeyError if it does not exist."""
+        return {column.name: column for column in self.columns}[name]
 
 
 def parse_record(raw: Mapping[str, Any], *, documented: bool = True) -> RecordSchema:
-    """A record schema from its TOML (or from a log file, then with `documented=False`).
-
-    Raises SchemaError for anything that breaks the rules, since files are not to be trusted.
-    """
+    """Parse a record schema from TOML, or from a log file with `documented=False`. Raises SchemaError."""
     name = _name(raw.get("name"), "record")
     where = f"record {name}"
     tag = raw.get("tag")
@@ -125,12 +116,12 @@ def parse_record(raw: Mapping[str, Any], *, documented: bool = True) -> RecordSc
     _check_unique([field.name for field in fields], where)
     schema = RecordSchema(name, tag, clock, _doc(raw, where, documented), str(raw.get("becomes", "")), fields)
     if schema.size_bytes >= 1 << 16:
-        raise SchemaError(f"{where}: {schema.size_bytes} bytes are more than a record may have")
+        raise SchemaError(f"{where}: {schema.size_bytes} bytes exceed the maximum size of a record")
     return schema
 
 
 def parse_table(raw: Mapping[str, Any]) -> TableSchema:
-    """A table schema from its TOML. Raises SchemaError when a column lacks its type, unit or doc."""
+    """Parse a table schema from TOML. Raises SchemaError, e.g. for a column without type, unit or doc."""
     name = _name(raw.get("name"), "table")
     where = f"table {name}"
     columns = []
@@ -168,20 +159,20 @@ def _parse_field(entry: object, where: str, documented: bool) -> Field:
         try:
             values = {int(value): str(text) for value, text in values.items()}
         except ValueError:
-            raise SchemaError(f"{where}: the keys of values must be whole numbers") from None
+            raise SchemaError(f"{where}: the keys of values must be integers") from None
     return Field(name, kind, str(entry.get("unit", "none")), _doc(entry, where, documented), null, values)
 
 
 def _name(value: object, where: str) -> str:
     if not isinstance(value, str) or len(value) > 64 or not _NAME.fullmatch(value):
-        raise SchemaError(f"{where}: {value!r} is no name (lower case, digits, _)")
+        raise SchemaError(f"{where}: {value!r} is not a name (lower case, digits, _)")
     return value
 
 
 def _doc(entry: Mapping[str, Any], where: str, documented: bool) -> str:
     doc = entry.get("doc", "")
     if documented and not (isinstance(doc, str) and doc.endswith((".", "?", "!"))):
-        raise SchemaError(f"{where}: needs a doc that is a sentence")
+        raise SchemaError(f"{where}: needs a doc that ends with a full stop")
     return str(doc)
 
 
@@ -193,4 +184,4 @@ def _check_unit(entry: Mapping[str, Any], where: str) -> None:
 def _check_unique(names: list[str], where: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SchemaError(f"{where}: {', '.join(twice)} stands twice")
+        raise SchemaError(f"{where}: duplicate {', '.join(twice)}")

@@ -35,7 +35,7 @@ from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of, gather, join
 
-#: What a task type says of the task: kind, and the core that computes it.
+#: Task type → kind of the task, and the core that executes it.
 _TASK_KINDS = {
     "AI_CORE": ("compute", "AI_CORE"),
     "AI_VECTOR_CORE": ("compute", "AI_VECTOR_CORE"),
@@ -47,7 +47,7 @@ _TASK_KINDS = {
     "EVENT_RECORD": ("sync", None),
     "EVENT_WAIT": ("sync", None),
 }
-#: PMU record → the metric group that it holds.
+#: PMU record → its metric group.
 METRIC_GROUPS = {
     "pmu_pipe_utilization": "PipeUtilization",
     "pmu_arithmetic_utilization": "ArithmeticUtilization",
@@ -61,7 +61,7 @@ _NO_PMU_FIELDS = frozenset({"ticks", "task_id", "stream_id"})
 
 
 def align_clock(context: RunContext, device_id: int, clock_hz: int, batches: Iterable[EventBatch]) -> None:
-    """sync records → the clock that all later passes of the device use."""
+    """sync records → the clock for all later passes of the device."""
     parts = [batch.records.copy() for batch in batches]
     records = np.concatenate(parts) if parts else np.zeros(0, dtype_of(record("sync")))
     account = context.accounts["sync"]
@@ -71,26 +71,26 @@ def align_clock(context: RunContext, device_id: int, clock_hz: int, batches: Ite
     if aligned is None:
         return
     bad = aligned.summary.contradicting
-    context.note("sync", Code.BAD_CLOCK_SYNC, bad, f"device {device_id}: readings that contradict others, not used")
+    context.note("sync", Code.BAD_CLOCK_SYNC, bad, f"device {device_id}: contradictory readings, not used")
     context.clocks[device_id] = aligned
 
 
 def ensure_clock(
     context: RunContext, batches: Iterator[EventBatch], device_id: int, clock_hz: int
 ) -> Iterator[EventBatch]:
-    """Passes `batches` on; a device without sync records gets a clock that starts where the host's log does."""
+    """Yield `batches`; a device without sync records gets a clock that starts at the begin of the host's log."""
     for batch in batches:
         if device_id not in context.clocks:
             host_ns = (context.first_ns if context.first_ns is not None else context.offset_ns) - context.offset_ns
             first = int(batch.records["ticks"].min()) if len(batch.records) else 0
             context.clocks[device_id] = clock.unsynced(min(first, clock.LIMIT), host_ns, clock_hz)
-            message = f"device {device_id} has no usable sync records: its times are only right among themselves"
+            message = f"device {device_id} has no usable sync records: its times are only comparable to each other"
             context.log.add(Code.NO_CLOCK_SYNC, message)
         yield batch
 
 
 class TaskPass:
-    """task records of one device → task; collects flows from launches, and task IDs for the counters."""
+    """task records of one device → task; flows from launches, and task IDs for PMU records, are spilled."""
 
     def __init__(self, context: RunContext, device_id: int) -> None:
         schema = record("task")
@@ -108,7 +108,7 @@ class TaskPass:
         self._collective = next(code for code, name in types.items() if name == "HCCL")
         #: task_id → id of its row.
         self.rows_by_task = SpillIndex(("id",))
-        #: Streams whose tasks did not come in the order of their start, so that `stream_wait_ns` must be recomputed.
+        #: Streams with tasks that were not logged in the order of their start: `stream_wait_ns` must be recomputed.
         self.unordered: set[int] = set()
         self.table_waits = TableWaits()
         #: Stream → the last start or end of a task on it, on the run's clock.
@@ -134,15 +134,15 @@ class TaskPass:
         yield self._batch(rest, rest_ids, None)
         account.used += unmatched
         where = f"device {self._device_id}: "
-        context.note("task", Code.UNFINISHED, len(rest), where + "started, and no end when the log stops")
-        context.note("task", Code.UNMATCHED_END, unmatched, where + "ends without a start")
-        context.note("task", Code.NEGATIVE_DURATION, self._negative, where + "ends before the start")
+        context.note("task", Code.UNFINISHED, len(rest), where + "start without an end before the log stops")
+        context.note("task", Code.UNMATCHED_END, unmatched, where + "end without a start")
+        context.note("task", Code.NEGATIVE_DURATION, self._negative, where + "end before the start")
         overlaps = sum(count for stream, count in self._overlaps.items() if stream not in self.unordered)
-        context.note("task", Code.OVERLAP, overlaps, where + "begins before the task before it on its stream ends")
+        context.note("task", Code.OVERLAP, overlaps, where + "start before the end of the previous task on its stream")
         report_unknown(context, "task", {"task_type": self._types})
 
     def _batch(self, starts: RecordArray, ids: Int64, ends: RecordArray | None) -> pa.RecordBatch:
-        """Rows of started tasks, by start; `ends` None: their ends are unknown."""
+        """Return rows of started tasks, in the order of their start. `ends` None: their ends are unknown."""
         context, schema = self._context, self._schema
         start_ns, valid = context.times(self._device_id, starts)
         end_ns = start_ns
@@ -170,7 +170,7 @@ class TaskPass:
         names = starts["name"]
         numbers = ("stream_id", "step_id", "execution_id", "context_id", "correlation_id", "size_bytes")
         counts = ("block_count", "mix_block_count")
-        computes = starts["task_type"] <= 4  # AI_CORE … MIX_AIV: only these run in blocks
+        computes = starts["task_type"] <= 4  # AI_CORE … MIX_AIV: only these have blocks
         op_ids = context.number(schema, starts, "op_index")
         columns: dict[str, ColumnData] = {
             "id": ids,
@@ -211,7 +211,7 @@ class TaskPass:
         return self._context.tracks.stream(self._device_id, stream_id)
 
     def _groups(self, stream: NDArray[np.uint32], collective: Mask) -> pa.DictionaryArray:
-        """The group of each collective, as the name of its stream says; NULL of other tasks, and where it says none."""
+        """Return the group of each collective, from the name of its stream; NULL for other tasks."""
         codes = np.full(len(stream), -1, np.int32)
         names: list[str] = []
         for number in np.unique(stream[collective]).tolist():
@@ -222,7 +222,7 @@ class TaskPass:
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(names, pa.string()))
 
     def _op_names(self, op_index: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """The name hash of each op; 0 if the op is unknown."""
+        """Return the name hash of each op; 0 if the op is unknown."""
         known, hashes = self._context.op_indices, self._context.op_name_hashes
         if not len(known):
             return np.zeros(len(op_index), np.uint64)
@@ -230,7 +230,7 @@ class TaskPass:
         return np.where(known[place] == op_index, hashes[place], np.uint64(0))
 
     def _launched(self, starts: RecordArray, ids: Int64, start_ns: Int64) -> Nullable:
-        """The submit time of each task; collects the flows from the launches."""
+        """Return when each task was submitted, and spill the flow from its launch."""
         found, launch = self._context.launches.look_up(starts["correlation_id"])
         found &= starts["correlation_id"] != 0
         flows = np.empty(int(np.count_nonzero(found)), FLOW_DTYPE)
@@ -242,7 +242,7 @@ class TaskPass:
     def _table_waits(
         self, op_ids: Nullable, task_type: NDArray[np.uint8], ids: Int64, start_ns: Int64, end_ns: Int64, endless: Mask
     ) -> Nullable:
-        """The wait of each row of op_summary: of ops and collectives; NULL of other tasks."""
+        """Return the wait of each row of op_summary, i.e. of ops and collectives; NULL for other tasks."""
         is_row = task_type == self._collective
         is_row |= ~op_ids.mask
         rows = np.flatnonzero(is_row)
@@ -264,7 +264,7 @@ class TaskPass:
 
 
 def _by_start(start_ns: Int64, ids: Int64) -> NDArray[np.intp]:
-    """The order of start; those that start together come in the order of the log."""
+    """Return the order of start; tasks that start at the same time are in the order of the log."""
     order = np.argsort(start_ns, kind="stable")
     ordered = start_ns[order]
     return order if np.all(ordered[1:] > ordered[:-1]) else np.lexsort((ids, start_ns))
@@ -288,7 +288,7 @@ def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBa
         columns["metric_group"] = constant(METRIC_GROUPS[batch.kind], len(rows))
         yield row_batch("task_pmu", columns)
     for kind, count in orphans.items():
-        context.lose(kind, Code.ORPHAN_PMU, count, "counters of tasks that are not in the log")
+        context.lose(kind, Code.ORPHAN_PMU, count, "counters of a task that is not in the log")
 
 
 def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,7 +325,7 @@ def counters(context: RunContext, device_id: int, batches: Iterable[EventBatch])
 
 
 def counter_rows(track_id: Int64, ts_ns: Int64, value: Int64) -> pa.RecordBatch:
-    """A batch of table counter from whole numbers; `value_int` is the exact one."""
+    """Return a batch of table counter from integers; `value_int` is exact."""
     return row_batch(
         "counter",
         {"track_id": track_id, "ts_ns": ts_ns, "value": value.astype(np.float64), "value_int": value},
@@ -338,24 +338,22 @@ _END_MARK = _MARKS.index("end_ns")
 
 
 def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
-    """step_mark records of one device → step: a row some time after its end mark, or when the log stops."""
+    """step_mark records of one device → step. A row is yielded a batch after its end mark, or when the log stops."""
     account = context.accounts["step_mark"]
     marks = np.zeros(0, dtype_of(record("step_mark")))
     ended = emitted = np.zeros(0, np.uint32)
     for batch in batches:
         account.records += len(batch.records)
-        known = keep_valid(
-            context, batch, batch.records["mark"] < len(_MARKS), Code.UNKNOWN_VALUE, "a mark without a name"
-        )
+        known = keep_valid(context, batch, batch.records["mark"] < len(_MARKS), Code.UNKNOWN_VALUE, "unknown mark")
         _, valid = context.times(device_id, known.records)
         timed = keep_valid(context, known, valid, Code.BAD_TIME, "time out of range")
         on_time = ~np.isin(timed.records["step_id"], emitted)
-        timed = keep_valid(context, timed, on_time, Code.REPEATED_MARK, "marks long after the end of their step")
+        timed = keep_valid(context, timed, on_time, Code.REPEATED_MARK, "mark long after the end of its step")
         marks = join([marks, timed.records])
-        # A step waits one batch more after its end mark, for marks that come a little later.
-        whole = np.isin(marks["step_id"], ended)
-        yield _step_rows(context, device_id, marks[whole])
-        emitted, marks = np.union1d(emitted, ended), marks[~whole]
+        # Wait one more batch after the end mark, for marks that are slightly late.
+        complete = np.isin(marks["step_id"], ended)
+        yield _step_rows(context, device_id, marks[complete])
+        emitted, marks = np.union1d(emitted, ended), marks[~complete]
         ended = np.unique(marks["step_id"][marks["mark"] == _END_MARK])
     yield _step_rows(context, device_id, marks)
 
@@ -363,7 +361,7 @@ def steps(context: RunContext, device_id: int, batches: Iterable[EventBatch]) ->
 def _step_rows(context: RunContext, device_id: int, marks: RecordArray) -> pa.RecordBatch:
     _, firsts = np.unique(marks[["step_id", "mark"]], return_index=True)
     repeated = len(marks) - len(firsts)
-    context.lose("step_mark", Code.REPEATED_MARK, repeated, "marks that their step has already")
+    context.lose("step_mark", Code.REPEATED_MARK, repeated, "repeated mark of a step")
     context.accounts["step_mark"].used += len(firsts)
     marks = marks[np.sort(firsts)]
     ns, _ = context.times(device_id, marks)

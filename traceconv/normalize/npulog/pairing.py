@@ -1,4 +1,4 @@
-"""Start and end → one slice, by key, in whatever order they come; only what has no partner yet is kept."""
+"""Pair starts and ends by key, in any order; only records without a partner are carried."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.base.int64 import Int64
 from traceconv.schema.dtypes import RecordArray, gather, join
-
-Int64 = NDArray[np.int64]
 
 
 def stable_order(keys: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
-    """A stable argsort, by radix where the keys lie within 16 bits of each other, as those of a batch often do."""
+    """Return a stable argsort; a radix sort if the keys span at most 16 bits, as those of a batch often do."""
     if not len(keys):
         return np.zeros(0, np.intp)
     low = keys.min()
@@ -24,9 +23,9 @@ def stable_order(keys: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Slices made of two halves: `starts[i]` (with its id) and `ends[i]`; then starts whose end will not come.
+    """Pairs of records, `starts[i]` (with its ID) and `ends[i]`, and starts that will not get an end.
 
-    unmatched_ends  number of ends that have no start
+    unmatched_ends  number of ends without a start
     """
 
     starts: RecordArray
@@ -38,9 +37,9 @@ class Pairs:
 
 
 class Pairer:
-    """Pairs starts and ends that have the same key, over any number of batches.
+    """Pairs starts and ends with the same key, over any number of batches.
 
-    Of several starts of one key before its end, the last one takes the end and the others are unfinished.
+    Of several starts of a key before its end, the last one gets the end, and the others are unfinished.
     """
 
     def __init__(self, key: str, dtype: np.dtype[np.void]) -> None:
@@ -49,7 +48,7 @@ class Pairer:
         self._open_ids = np.zeros(0, np.int64)
 
     def feed(self, records: RecordArray, ids: Int64, is_end: NDArray[np.bool_]) -> Pairs:
-        """Takes the next records in the order of the log; returns what can be paired now."""
+        """Take the next records in the order of the log; return those that can be paired now."""
         waiting = len(self._open)
         if waiting:
             records = join([self._open, records])
@@ -59,7 +58,7 @@ class Pairer:
         order = stable_order(keys)
         sorted_keys = keys[order]
         sorted_end = is_end[order]
-        same = np.zeros(len(order), np.bool_)  # whether the next one has the same key
+        same = np.zeros(len(order), np.bool_)  # whether the next record has the same key
         same[:-1] = sorted_keys[1:] == sorted_keys[:-1]
         next_is_end = np.zeros(len(order), np.bool_)
         next_is_end[:-1] = sorted_end[1:]
@@ -81,7 +80,7 @@ class Pairer:
         )
 
     def finish(self) -> tuple[RecordArray, Int64]:
-        """The starts whose end never came, and their ids."""
+        """Return the starts without an end, and their IDs."""
         rest = self._open, self._open_ids
         self._open, self._open_ids = self._open[:0], self._open_ids[:0]
         return rest

@@ -24,6 +24,7 @@ from traceconv.normalize.npulog.device_passes import TaskPass
 from traceconv.normalize.npulog.slices import json_object
 from traceconv.normalize.rows import row_batch, rows_from_tuples
 from traceconv.normalize.table_waits import TableWaits
+from traceconv.schema.dtypes import RecordArray
 from traceconv.wire.text import TextCollector
 
 #: Limit for dictionary text: it must fit in memory.
@@ -106,8 +107,10 @@ class RawLogNormalizer:
             if kind in _HOST_TABLES:
                 table, rows = _HOST_TABLES[kind]
                 yield table, rows(context, batches)
-            elif kind in _HOST_METADATA:
-                self._read_metadata(kind, batches)
+            elif kind == "dictionary":
+                self._read_dictionary(batches)
+            elif kind in ("thread", "model", "capture"):
+                self._read_records(kind, None, batches)
             else:
                 self._refuse(kind, "the host", batches)
             return
@@ -118,7 +121,7 @@ class RawLogNormalizer:
             device_passes.align_clock(context, device_id, clock_hz, batches)
             return
         if kind in ("device", "stream"):
-            self._read_device(kind, device_id, batches)
+            self._read_records(kind, device_id, batches)
             return
         timed = device_passes.ensure_clock(context, batches, device_id, clock_hz)
         if kind == "task":
@@ -143,63 +146,56 @@ class RawLogNormalizer:
         self._context.accounts[kind].records += count
         self._context.lose(kind, Code.UNKNOWN_RECORD, count, f"record that a log of {owner} can't contain")
 
-    def _read_metadata(self, kind: str, batches: Iterable[EventBatch]) -> None:
-        """Read records of the host that have no rows of their own; few, so a Python loop will do."""
+    def _read_dictionary(self, batches: Iterable[EventBatch]) -> None:
         context = self._context
-        account = context.accounts[kind]
         collector = TextCollector(TEXT_LIMIT_BYTES)
+        for records in self._used_records("dictionary", batches):
+            collector.add(records)
+        context.texts = Texts(collector.texts)
+        for code, count in (
+            (Code.BAD_TEXT, collector.bad + collector.unfinished),
+            (Code.TOO_MUCH_TEXT, collector.refused),
+        ):
+            context.accounts["dictionary"].used -= count
+            context.lose("dictionary", code, count, code.doc.rstrip("."))
+
+    def _used_records(self, kind: str, batches: Iterable[EventBatch]) -> Iterator[RecordArray]:
+        """Yield records that have no rows of their own. They are few, so Python loops over them will do."""
+        account = self._context.accounts[kind]
         for batch in batches:
             account.records += len(batch.records)
             account.used += len(batch.records)
-            if kind == "dictionary":
-                collector.add(batch.records)
-                continue
-            for row in batch.records:
-                if kind == "thread":
-                    self._read_thread(row)
-                elif kind == "model":
-                    context.model_names[int(row["model_id"])] = context.texts.get(int(row["name"]))
-                elif kind == "capture":
-                    self._read_capture(row)
-        if kind == "dictionary":
-            context.texts = Texts(collector.texts)
-            for code, count in (
-                (Code.BAD_TEXT, collector.bad + collector.unfinished),
-                (Code.TOO_MUCH_TEXT, collector.refused),
-            ):
-                account.used -= count
-                context.lose(kind, code, count, code.doc.rstrip("."))
+            yield batch.records
 
-    def _read_thread(self, row: np.void) -> None:
-        context = self._context
-        process_id = context.tracks.process(str(int(row["process_id"])), context.texts.get(int(row["process_name"])))
-        name = context.texts.get(int(row["thread_name"]))
-        context.tracks.describe_thread(int(row["thread_id"]), process_id, name, int(row["sort_index"]))
+    def _read_records(self, kind: str, device_id: int | None, batches: Iterable[EventBatch]) -> None:
+        for records in self._used_records(kind, batches):
+            for row in records:
+                self._read_record(kind, device_id, row)
 
-    def _read_capture(self, row: np.void) -> None:
+    def _read_record(self, kind: str, device_id: int | None, row: np.void) -> None:
         context = self._context
-        offset = int(row["epoch_ns"]) - int(row["host_ns"])
-        if is_time(offset):
-            context.offset_ns, context.epoch_known = offset, True
-        names = ("host_name", "model_name", "writer", "options")
-        self._capture = tuple(context.texts.get(int(row[name])) for name in names)
 
-    def _read_device(self, kind: str, device_id: int, batches: Iterable[EventBatch]) -> None:
-        context = self._context
-        account = context.accounts[kind]
-        for batch in batches:
-            account.records += len(batch.records)
-            account.used += len(batch.records)
-            for row in batch.records:
-                if kind == "stream":
-                    name = context.texts.get(int(row["name"]))
-                    context.tracks.describe_stream(device_id, int(row["stream_id"]), name)
-                    continue
-                texts = tuple(context.texts.get(int(row[name])) for name in ("kind", "name"))
-                numbers = tuple(context.small(int(row[name])) for name in _DEVICE_NUMBERS)
-                self._devices[device_id] = texts + numbers
-                if row["clock_hz"]:
-                    self._clock_hz[device_id] = int(row["clock_hz"])
+        def text(field: str) -> str | None:
+            return context.texts.get(int(row[field]))
+
+        if kind == "thread":
+            process_id = context.tracks.process(str(int(row["process_id"])), text("process_name"))
+            sort_index = int(row["sort_index"])
+            context.tracks.describe_thread(int(row["thread_id"]), process_id, text("thread_name"), sort_index)
+        elif kind == "model":
+            context.model_names[int(row["model_id"])] = text("name")
+        elif kind == "capture":
+            offset = int(row["epoch_ns"]) - int(row["host_ns"])
+            if is_time(offset):
+                context.offset_ns, context.epoch_known = offset, True
+            self._capture = tuple(text(name) for name in ("host_name", "model_name", "writer", "options"))
+        elif kind == "stream" and device_id is not None:
+            context.tracks.describe_stream(device_id, int(row["stream_id"]), text("name"))
+        elif kind == "device" and device_id is not None:
+            numbers = tuple(context.small(int(row[name])) for name in _DEVICE_NUMBERS)
+            self._devices[device_id] = (text("kind"), text("name"), *numbers)
+            if row["clock_hz"]:
+                self._clock_hz[device_id] = int(row["clock_hz"])
 
     def _late_tables(self) -> Iterator[TableRows]:
         """Yield what is known only after all events."""
@@ -242,7 +238,6 @@ _HOST_TABLES = {
     "range": ("range", host_passes.ranges),
     "memory": ("memory", host_passes.memory),
 }
-_HOST_METADATA = ("dictionary", "capture", "thread", "model")
 _DEVICE_NUMBERS = (
     "peak_flops",
     "peak_bytes_per_s",

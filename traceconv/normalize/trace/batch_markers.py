@@ -79,7 +79,6 @@ def counters(events: EventBatch) -> None:
     event = at[samples.events]
     events.first.counters.append(
         (
-            pa.array(events.ids[event]),
             pa.array(tracks[samples.events]),
             samples.series.text(np.arange(len(event))),
             pa.array(events.ts.ns[event]),

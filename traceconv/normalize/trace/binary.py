@@ -1,4 +1,4 @@
-"""Binary and text columns by their buffers: what Arrow's own functions take long for."""
+"""Fast operations on the buffers of binary and text columns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
-
-Int64 = NDArray[np.int64]
+from traceconv.base.int64 import Int64
 
 
 def offsets_of(column: pa.Array) -> NDArray[np.int32]:
-    """Where the values of a binary or text column begin in its data, and where the last one ends."""
+    """Return the offsets of a binary or text column's values in its data, and the end of the last one."""
     ends = column.buffers()[1]
     if ends is None:
         return np.zeros(1, np.int32)
@@ -20,7 +19,7 @@ def offsets_of(column: pa.Array) -> NDArray[np.int32]:
 
 
 def taken(column: pa.Array, rows: NDArray[np.intp]) -> pa.Array:
-    """Some rows of a column; quickly where it is binary and has no NULL."""
+    """Return some rows of a column; fast for binary columns without NULL."""
     if not native.AVAILABLE or column.type != pa.binary() or column.null_count or not len(column):
         return column.take(pa.array(rows))
     ends, data = native.take(offsets_of(column), column.buffers()[2] or b"", rows)
@@ -28,12 +27,12 @@ def taken(column: pa.Array, rows: NDArray[np.intp]) -> pa.Array:
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """A binary column as text: that it is UTF-8 is known."""
+    """Return a binary column that is known to be UTF-8 as text."""
     return pa.Array.from_buffers(pa.string(), len(column), column.buffers(), column.null_count, column.offset)
 
 
 def whole_numbers(column: pa.Array) -> Int64 | None:
-    """The numbers that the values of a binary column spell, all as they would be printed; None when one is no such."""
+    """Parse integers in canonical notation; None if any value of the column is something else."""
     if native.AVAILABLE:
         found = None if column.null_count else native.whole_numbers(offsets_of(column), column.buffers()[2] or b"")
         return None if found is None else np.frombuffer(found, np.int64)

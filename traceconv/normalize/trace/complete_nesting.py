@@ -1,14 +1,14 @@
-"""Complete slices in the order of their start → depth, parent, self time and what encloses a moment, window by window.
+"""Nest complete slices in the order of their start: depth, parent, self time, and the slice that encloses a moment.
 
-A slice encloses another of its track that starts no earlier and ends no later. The parent is the nearest earlier
-one that does, found on a stack a track: in C (native/nester.c), or one by one where there is none.
+A slice encloses another of its track that starts no earlier and ends no later. The parent is the nearest earlier slice
+that does, found with one stack per track: in C (native/nester.c), or in Python without a compiler.
 
-- A slice without duration lies inside of one that begins with it, not inside of one that ends with it, nor of one
-  whose begin stands behind it in the source; two at the same time lie inside of each other in the order of the source.
-- An unfinished slice (its end is unknown) encloses all that comes after it on its track.
+- A slice of duration 0 is inside of a slice that begins at the same time, but not inside of one that ends then, nor of
+  one whose begin is later in the source; two at the same time are nested in the order of the source.
+- An unfinished slice (its end is unknown) encloses everything after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
-- A moment (a flow's end) is enclosed like a slice without duration that comes last at its time; where nothing
-  encloses it, it belongs to the innermost slice that ends at its time.
+- A moment (a flow point) is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
+  it belongs to the innermost slice that ends at its time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT = 0, 1, 2, 3, 4
 NO_PARENT = -1
 
 #: PAIR: a slice of a begin and an end. BEFORE_NEXT: a moment that belongs to the next slice that starts on its track.
-#: link: a number of the caller's own, that comes back with the row.
+#: link: a number that is returned with the row.
 SPAN_DTYPE = np.dtype(
     [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("link", "<i8"), ("track", "<i4"), ("kind", "<i4")]
 )
-#: gap_ns: start minus the end of the slice before it on its track, 0 for the first. overlap: 1 if it overlaps another.
+#: gap_ns: start minus the end of the previous slice on its track, 0 for the first. overlap: 1 if it overlaps another.
 NESTED_DTYPE = np.dtype(
     {
         "names": ["id", "parent_id", "dur_ns", "self_ns", "gap_ns", "link", "depth", "kind", "overlap"],
@@ -45,7 +45,7 @@ NESTED_DTYPE = np.dtype(
 )
 #: The slice that encloses a moment, NO_PARENT for none.
 MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
-#: gap_ns after a slice without an end; gap_ns and self_ns that 64 bits can't hold.
+#: gap_ns after a slice without an end; gap_ns and self_ns that exceed 64 bits.
 UNKNOWN = -(2**63)
 
 #: A row of SPAN_DTYPE.
@@ -53,9 +53,9 @@ _Span: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class CompleteNester:
-    """Feed it windows of spans, sorted by start (all rows of one start in one window); then `finish`.
+    """Feed it windows of spans, sorted by start (all rows of one start in one window); then call `finish`.
 
-    Each gives NESTED rows of slices that are done, and MOMENT rows, both in no set order.
+    Both return NESTED rows of closed slices, and MOMENT rows, in no set order.
     """
 
     def __init__(self) -> None:
@@ -63,15 +63,15 @@ class CompleteNester:
 
     @property
     def overlaps(self) -> int:
-        """Slices that begin inside of one before them on their track and end after it."""
+        """The number of slices that begin inside of an earlier slice of their track and end after it."""
         return self._nester.overlaps
 
     def feed(self, spans: RecordArray) -> tuple[RecordArray, RecordArray]:
-        """Nests the spans of a window; all later ones start after them."""
+        """Nest the spans of a window; all later ones start after them."""
         return self._arrays(self._nester.feed(np.ascontiguousarray(spans, SPAN_DTYPE)))
 
     def finish(self) -> tuple[RecordArray, RecordArray]:
-        """What still waits: open slices, and moments that no slice follows."""
+        """Close what is left: open slices, and moments without a next slice."""
         return self._arrays(self._nester.finish())
 
     @staticmethod
@@ -105,7 +105,7 @@ class _Track:
 
 
 class _PlainNester:
-    """What native.Nester does, span by span."""
+    """native.Nester in Python."""
 
     def __init__(self) -> None:
         self.overlaps = 0
@@ -141,7 +141,7 @@ class _PlainNester:
         if span[5] == BEFORE_NEXT:
             track.waiting.append(id_)
             return
-        ended = NO_PARENT  # the innermost slice that ends now: where nothing goes on, the moment is its
+        ended = NO_PARENT  # the innermost slice that ends now, used if no slice is open
         for one in reversed(track.open):
             if one.end_ns > ts_ns or one.end_ns == ts_ns == one.span[0]:
                 self._moments.append((id_, one.span[2]))
@@ -162,7 +162,7 @@ class _PlainNester:
                 overlap = True
                 heapq.heappush(track.left, one.end_ns)
             self._close(one)
-        overlap &= kind != UNFINISHED  # whether it reaches over what it began in is not known
+        overlap &= kind != UNFINISHED  # whether it ends after the enclosing slice is unknown
         parent = track.open[-1] if track.open else None
         if parent is not None:
             parent.child_ns += dur if kind != UNFINISHED else 0
@@ -172,7 +172,7 @@ class _PlainNester:
         depth = 0 if parent is None else parent.depth + 1
         one = _Open(span, end, NO_PARENT if parent is None else parent.span[2], gap, depth, overlap)
         if parent is not None and parent.encloses_all and one.encloses_all:
-            self._close(track.open.pop())  # what encloses this one is not asked for again
+            self._close(track.open.pop())  # later slices are inside of this one
         track.open.append(one)
         track.last = one
         self.overlaps += overlap
@@ -194,13 +194,13 @@ def _encloses(one: _Open, start: int, end: int) -> bool:
 
 
 def _order(span: _Span) -> tuple[int, ...]:
-    """Of one start and track: moments that wait for the next slice, slices (the longest first), moments."""
+    """For one start and track: moments before the next slice, slices (the longest first), other moments."""
     rank = {BEFORE_NEXT: 0, MOMENT: 2}.get(span[5], 1)
     return span[0], span[4], rank, -_end_of(span), span[2]
 
 
 def _zeros_before_later_begins(tied: Iterable[_Span]) -> Iterator[_Span]:
-    """Spans of one start and track: of those without duration, a begin does not enclose what stands before it."""
+    """Order spans of one start and track: a begin does not enclose slices of duration 0 before it in the source."""
     spans = list(tied)
     zeros = [span for span in reversed(spans) if span[5] < UNFINISHED and not span[1]]
     for span in spans:

@@ -1,10 +1,10 @@
-"""Patterns of kernel names that the rules of several writers share: a rule asks for one as `name = "@collective"`."""
+"""Patterns of kernel names that the rules of several writers share, used as `name = "@collective"`."""
 
 from __future__ import annotations
 
-# The library, or the function's own name, says that a kernel exchanges data with other devices. Names in template
-# arguments don't count, nor those of a Triton kernel, which lists the ops around it. A kernel that computes besides, as
-# all-reduce with a normalisation, is a collective: other devices decide how long it takes.
+# The library, or the function's own name, shows that a kernel exchanges data with other devices. Names in template
+# arguments do not count, nor those of a Triton kernel, which lists the ops around it. A kernel that also computes, such
+# as all-reduce with a normalisation, is a collective: its duration depends on other devices.
 COLLECTIVE = r"""(?x)
 (?:void\ )? (?:
     (?: [nN]ccl | rccl | msccl | oneccl | (?:oneapi::)? ccl:: | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout) ) .*

@@ -1,8 +1,8 @@
-"""Calls put aside by correlation id, process by process, and which of them launched a task.
+"""Calls by process and correlation ID, and which of them launched a task.
 
-Each process counts its own ids, and a trace that was merged of several has equal ones. What a process launched on a
-device does not say whose it is: an id of several processes is that of the task's own process, where it has one there.
-Else the launch is not known.
+Each process counts its own IDs, so a trace that was merged from several has equal ones. A device's tasks do not
+identify the process that launched them: of several processes with an ID, the task's own process is used. If that has
+no call with this ID, the launch is unknown.
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.spill_index import SpillIndex
 
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 _VALUES = ("start_ns", "step_id")
 
 
 class Launches:
-    """Takes calls, then finds those of tasks. `unclear`: tasks whose id calls of several processes have."""
+    """Takes calls, then finds those of tasks. `unclear`: tasks with an ID that several processes use."""
 
     def __init__(self, process_of: Callable[[int], int | None]) -> None:
-        """`process_of`: the process of a track."""
+        """`process_of`: returns the process of a track."""
         self._process_of = process_of
         self._calls: dict[int | None, SpillIndex] = {}
         self.unclear = 0
 
     def add(self, correlation: Int64, tracks: NDArray[np.int32], *values: Int64) -> None:
-        """Calls with their ids and tracks, and the values that are kept of each."""
+        """Add calls with their IDs and tracks, and the values to store for each."""
         for process, rows in self._by_process(tracks):
             calls = self._calls.setdefault(process, SpillIndex(_VALUES))
             calls.add(correlation[rows].astype(np.uint64), *(value[rows] for value in values))
 
     def look_up(self, correlation: Int64, known: Mask, tracks: NDArray[np.int32]) -> tuple[Mask, dict[str, Int64]]:
-        """Of which tasks the launch is known, and its values. `known`: which tasks have an id."""
+        """Return for which tasks the launch is known, and its values. `known`: tasks with an ID."""
         found = np.zeros(len(correlation), np.bool_)
         values = {name: np.zeros(len(correlation), np.int64) for name in _VALUES}
         keys = correlation.astype(np.uint64)
@@ -49,10 +48,10 @@ class Launches:
             own[rows] = places.get(process, -1) if process is not None else -1
         count, is_own = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         for place, calls in enumerate(self._calls.values()):
-            hit, said = calls.look_up(keys)
+            hit, own_values = calls.look_up(keys)
             take = hit & ~is_own
             for name in _VALUES:
-                values[name][take] = said[name][take]
+                values[name][take] = own_values[name][take]
             count += hit
             is_own |= hit & (own == place)
         unclear = known & (count > 1) & ~is_own
@@ -69,6 +68,6 @@ class Launches:
         return [(process, np.flatnonzero(number == place)) for process, place in numbers.items()]
 
     def close(self) -> None:
-        """Frees the disk space."""
+        """Free the disk space."""
         for calls in self._calls.values():
             calls.close()

@@ -21,33 +21,15 @@ from traceconv.base.int64 import Int64, sums
 from traceconv.events.trace import EventColumns, TraceBatch
 from traceconv.normalize.rows import ColumnData, row_batch
 from traceconv.normalize.sort.spill_index import SpillIndex
+from traceconv.normalize.trace import own_columns as own
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.distinct import Places
-from traceconv.normalize.trace.own_columns import (
-    DECODERS,
-    EVENT_TABLES,
-    FORM,
-    HEADER_TABLES,
-    MEMBERS,
-    NUMBER,
-    REFERENCES,
-    ROW_TABLES,
-    SLICES,
-    THREAD,
-    TIMELESS,
-    TIMELESS_ROW,
-    NotAsWritten,
-    arrays,
-    decoded,
-    integer,
-    ints,
-    plain_schema,
-)
+from traceconv.normalize.trace.own_columns import NotAsWritten, arrays, decoded, plain_schema
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.normalize.trace.times import Times, exact_ns
 
 #: Phases of the events that are rows of a table.
-_PHASES = {**dict.fromkeys(SLICES, "XB"), "marker": "i", "counter": "C", "memory": "iC", "step": "XBi"}
+_PHASES = {**dict.fromkeys(own.SLICES, "XB"), "marker": "i", "counter": "C", "memory": "iC", "step": "XBi"}
 
 
 class _Header(msgspec.Struct):
@@ -69,7 +51,7 @@ def header_of(keys: Mapping[str, bytes]) -> _Header | None:
         header = _HEADER.decode(keys.get("otherData", b""))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    ours = header.writer.startswith("traceconv ") and header.form == FORM and len(header.run) == 1
+    ours = header.writer.startswith("traceconv ") and header.form == own.FORM and len(header.run) == 1
     return header if ours else None
 
 
@@ -79,13 +61,13 @@ class OwnExport:
     def __init__(self, header: _Header, accounts: Accounts, source_id: int, id_bits: int) -> None:
         self._accounts = accounts
         self._first_id = source_id << id_bits
-        self._base_ns = integer(header.base_ns)
+        self._base_ns = own.integer(header.base_ns)
         self._small = {
             name: dict(zip(plain_schema(name).names, arrays(name, rows, {}), strict=True))
-            for name in HEADER_TABLES
-            for rows in [decoded(DECODERS[name], getattr(header, name))]
+            for name in own.HEADER_TABLES
+            for rows in [decoded(own.DECODERS[name], getattr(header, name))]
         }
-        self._rows = {name: SpilledRows(plain_schema(name)) for name in EVENT_TABLES}
+        self._rows = {name: SpilledRows(plain_schema(name)) for name in own.EVENT_TABLES}
         self._ids = SpillIndex(("id",))
         #: pid and tid → table, and track or (for step and memory) device.
         self._threads: dict[tuple[object, object], tuple[str, int | None]] = {}
@@ -134,26 +116,26 @@ class OwnExport:
         at = np.array([place])
         name = events.label("name")[place]
         if name == "thread_name":
-            args = decoded(THREAD, events.args(at))[0]
+            args = decoded(own.THREAD, events.args(at))[0]
             owner = args.device_id if args.table in ("step", "memory") else args.track_id
             self._threads[events.label("pid")[place], events.label("tid")[place]] = args.table, owner
-        elif name in ROW_TABLES:
-            self._rows[name].append(arrays(name, decoded(DECODERS[name], events.args(at)), {}))
-        elif name == TIMELESS:
-            rows = decoded(TIMELESS_ROW, events.args(at))
+        elif name in own.ROW_TABLES:
+            self._rows[name].append(arrays(name, decoded(own.DECODERS[name], events.args(at)), {}))
+        elif name == own.TIMELESS:
+            rows = decoded(own.TIMELESS_ROW, events.args(at))
             self._note_ids(rows, events.ids[at])
-            self._rows[TIMELESS].append(arrays(TIMELESS, rows, {"id": pa.array(events.ids[at])}))
+            self._rows[own.TIMELESS].append(arrays(own.TIMELESS, rows, {"id": pa.array(events.ids[at])}))
 
     def _note_ids(self, rows: Sequence[Any], ids: Int64) -> None:
         """Map the exported IDs of rows to their new ones."""
-        old = ints([one.id for one in rows], pa.int64())
+        old = own.ints([one.id for one in rows], pa.int64())
         if old.null_count:
             raise NotAsWritten("a row without an id")
         self._ids.add(old.to_numpy().view(np.uint64), ids)
 
     def _take_rows(self, table: str, ph: str, events: _Events, places: Places) -> None:
         """Take the events of one phase on threads of one table."""
-        name = "marker" if ph == "i" and table in SLICES else table
+        name = "marker" if ph == "i" and table in own.SLICES else table
         if ph not in _PHASES.get(name, ()):
             raise NotAsWritten(f"{ph} events on a thread of {table or 'another writer'}")
         if name == "memory":
@@ -166,7 +148,7 @@ class OwnExport:
         if name == "counter":
             self._rows[name].append(self._samples(events, places))
         else:
-            args = decoded(DECODERS[name], events.args(places))
+            args = decoded(own.DECODERS[name], events.args(places))
             self._rows[name].append(arrays(name, args, self._outside(name, args, events, places)))
         self._count(ph, len(places), "rows")
 
@@ -205,12 +187,12 @@ class OwnExport:
         extra = events.columns.extra
         exact_values, named = ({} if extra is None else extra.of(key) for key in ("value", "series"))
         for place, text in zip(places.tolist(), events.args(places), strict=True):
-            members = MEMBERS.decode(text)
+            members = own.MEMBERS.decode(text)
             if len(members) != 1:
                 raise NotAsWritten("a counter with several values")
             [(key, raw)] = members.items()
-            number = NUMBER.decode(raw)
-            exact = NUMBER.decode(exact_values[place]) if place in exact_values else number
+            number = own.NUMBER.decode(raw)
+            exact = own.NUMBER.decode(exact_values[place]) if place in exact_values else number
             try:
                 value = None if exact is None else float(exact)
             except ValueError:
@@ -229,7 +211,7 @@ class OwnExport:
 
     def _take_flows(self, events: _Events, places: Places) -> None:
         ph = events.label("ph").take(places)[:]
-        args = iter(decoded(DECODERS["flow"], events.args(places[[one == "s" for one in ph]])))
+        args = iter(decoded(own.DECODERS["flow"], events.args(places[[one == "s" for one in ph]])))
         keys = events.columns.raw["id"].take(pa.array(places)).to_pylist()
         paired = 0
         for one, key, ns in zip(ph, keys, events.times(places).tolist(), strict=True):
@@ -264,15 +246,15 @@ class OwnExport:
 
     def tables(self) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
         """Yield all tables with their batches. Read each table to its end before asking for the next."""
-        for name in EVENT_TABLES:
+        for name in own.EVENT_TABLES:
             yield name, self._batches(name)
-        for name in HEADER_TABLES[1:]:
+        for name in own.HEADER_TABLES[1:]:
             yield name, iter([row_batch(name, self._small[name])])
 
     def _batches(self, name: str) -> Iterator[pa.RecordBatch]:
         for _, batch in self._rows[name].batches():
             columns: dict[str, ColumnData] = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for column in REFERENCES & columns.keys():
+            for column in own.REFERENCES & columns.keys():
                 columns[column] = self._new_ids(batch.column(column))
             yield row_batch(name, columns)
 

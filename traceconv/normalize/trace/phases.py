@@ -1,4 +1,4 @@
-"""The kinds of events there are (ph), and what becomes of each."""
+"""Kinds of events by their phase (ph)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KINDS = {
     "T": ASYNC_INSTANT,
     "p": ASYNC_INSTANT,
     "M": METADATA,
-    # Objects, samples, memory dumps, marks, clock syncs, contexts, links: moments with args.
-    # And what DFTracer adds up of many calls (A).
+    # Objects, samples, memory dumps, marks, clock syncs, contexts, links: markers with args.
+    # Also DFTracer's aggregates of many calls (A).
     **dict.fromkeys("NODPvVcarmul(),=A", OTHER),
 }
 
 
 class Kinds(dict[object, int]):
-    """ph → kind. Of a longer ph the first letter counts, as in other readers."""
+    """ph → kind. For a longer ph the first letter is used, as in other readers."""
 
     def __missing__(self, ph: object) -> int:
         kind = MISSING if not isinstance(ph, str) or not ph else _KINDS.get(ph[0], UNKNOWN)
@@ -41,5 +41,5 @@ class Kinds(dict[object, int]):
 
 
 def account_of(ph: object) -> str:
-    """The name under which events of a ph stand in the books."""
+    """Return the account of events with this ph."""
     return f"{ph[0]} events" if isinstance(ph, str) and ph and ph[0] in _KINDS else "other events"

@@ -23,6 +23,7 @@ from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.flows import Flows
 from traceconv.normalize.trace.slice_rows import SliceRows
 from traceconv.normalize.trace.spans_by_track import SpansByTrack
+from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.schema.dtypes import RecordArray
 
 TableRows = tuple[str, Iterator[pa.RecordBatch]]
@@ -52,7 +53,7 @@ class SecondPass:
             },
             first.rule_sets,
         )
-        self._slices: SliceRows | None = None
+        self._slices = SliceRows(first, self.rules, self._nested, self._codes)
         #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
         self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
@@ -62,10 +63,8 @@ class SecondPass:
     def close(self) -> None:
         """Free the disk space."""
         self._thread.shutdown(cancel_futures=True)
-        for part in (self._nested, self._codes, self._by_id, self._moments, self._flows):
+        for part in (self._nested, self._codes, self._by_id, self._moments, self._flows, self._slices):
             part.close()
-        if self._slices is not None:
-            self._slices.close()
 
     def prepare(self) -> None:
         """Do everything that needs the events in another order than the source's. Binding flows may still go on."""
@@ -152,12 +151,11 @@ class SecondPass:
             tasks = is_task[codes]
             self._of_tasks[track[tasks]] = True
             self._of_others[track[~tasks]] = True
-        self._slices = SliceRows(self._first, self.rules, self._nested, self._codes)
 
     def tables(self) -> Iterator[TableRows]:
         """Yield all tables with their batches. Read each table to its end before asking for the next."""
         first, slices = self._first, self._slices
-        assert slices is not None and self._flows_bound is not None
+        assert self._flows_bound is not None
         slices.find_steps()
         shared = self._of_tasks & self._of_others
         if shared.any():
@@ -167,8 +165,8 @@ class SecondPass:
         if slices.launches.unclear:
             message = "tasks whose correlation ID is used by several processes: their launch is unknown"
             first.log.add(Code.UNCLEAR_LAUNCH, message, source_id=1, event_count=slices.launches.unclear)
-        yield "marker", self._markers()
-        yield "counter", self._counters()
+        yield "marker", _table_rows("marker", first.markers)
+        yield "counter", _table_rows("counter", first.counters)
         self._flows_bound.result()
         yield "flow", self._flows.batches(first.flows, self.rules.launch_flows)
         yield "op", slices.op_rows()
@@ -180,21 +178,17 @@ class SecondPass:
     @property
     def table_waits(self) -> dict[int | None, TableWaits]:
         """Corrections of the tasks' waits, by device, once all tables were read."""
-        return self._slices.table_waits if self._slices is not None else {}
+        return self._slices.table_waits
 
     @property
     def unclear_launches(self) -> int:
         """The number of tasks whose launch is unknown because several processes use their correlation ID."""
-        return self._slices.launches.unclear if self._slices is not None else 0
+        return self._slices.launches.unclear
 
-    def _markers(self) -> Iterator[pa.RecordBatch]:
-        for _, batch in self._first.markers.batches():
-            yield row_batch("marker", {name: batch.column(name) for name in batch.schema.names})
 
-    def _counters(self) -> Iterator[pa.RecordBatch]:
-        for _, batch in self._first.counters.batches():
-            names = ("track_id", "series", "ts_ns", "value", "value_int")
-            yield row_batch("counter", {name: batch.column(name) for name in names})
+def _table_rows(table: str, rows: SpilledRows) -> Iterator[pa.RecordBatch]:
+    for _, batch in rows.batches():
+        yield row_batch(table, dict(zip(batch.schema.names, batch.columns, strict=True)))
 
 
 def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Types of an op's tensors in one text, `T<768x3xf32>,|T<768xf16>` → shapes and data types of inputs and outputs."""
+"""Types of an op's tensors from one text, `T<768x3xf32>,|T<768xf16>` → shapes and data types of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 SIGNATURE_COLUMNS = ("input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
 _TENSOR = re.compile(r"T<((?:[0-9?]+x)*)([a-z]+[0-9]*)>")
-#: What may stand between tensors: commas, and the brackets of tuples.
+#: Allowed between tensors: commas, and the brackets of tuples.
 _BETWEEN = re.compile(r"[\s,()]*")
 
 
 def signature(text: str) -> dict[str, str]:
-    """The columns that `text` says; empty unless all of it is as above. What follows a `;` is no type.
+    """Return the columns from `text`; empty unless all of it matches. Text after a `;` is ignored.
 
-    A scalar is `T<f32>`: its shape is empty. A side without tensors has no columns; tuples count as their parts.
+    A scalar is `T<f32>`: its shape is empty. A side without tensors has no columns; tuples are flattened.
     """
     sides = text.split(";", 1)[0].split("|")
     if len(sides) != 2:

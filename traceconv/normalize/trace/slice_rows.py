@@ -365,7 +365,7 @@ class SliceRows:
 
     def op_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of table op."""
-        for ops in self._ops.rows() if self._ops.count else iter([[]]):
+        for ops in self._ops.rows():
             rows = [
                 (
                     op.op_id,

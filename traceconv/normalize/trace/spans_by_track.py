@@ -1,4 +1,4 @@
-"""Spans by start → the same track by track group, where there are more tracks than nesting should carry at once."""
+"""Spans by start → spans by groups of tracks, if there are too many tracks to nest at once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from traceconv.schema.dtypes import RecordArray, gather, join
 
 #: Tracks that are nested together: each takes about 250 bytes.
 TRACKS_AT_ONCE = 1 << 16
-#: Groups at most, since each is a temporary file.
+#: Maximum number of groups, since each is a temporary file.
 _MOST_GROUPS = 128
 
 
 class SpansByTrack:
-    """Iterates over groups of tracks; of each it gives windows by start. The numbers of the tracks begin at 0 in each.
+    """Iterates over groups of tracks, each as windows by start. Track numbers start at 0 in each group.
 
-    Few tracks are one group, read as it comes. To be read once.
+    Few tracks are one group, which is not copied. Can be read once.
     """
 
     def __init__(self, spans: ExternalSort, track_count: int) -> None:
@@ -45,13 +45,13 @@ class SpansByTrack:
             spool.close()
 
     def close(self) -> None:
-        """Frees the disk space."""
+        """Free the disk space."""
         for spool in self._groups:
             spool.close()
 
 
 def _with_ties(chunks: Spool) -> Iterator[RecordArray]:
-    """The same rows; those of one start are in one window."""
+    """Yield the same rows, with all rows of one start in one window."""
     held = np.zeros(0, SPAN_DTYPE)
     for chunk in chunks:
         rows = join([held, chunk])

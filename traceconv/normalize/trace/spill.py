@@ -18,6 +18,7 @@ import pyarrow as pa
 from traceconv.base.int64 import Int64
 from traceconv.base.prefetch import prefetch
 from traceconv.normalize.sort.spool import close_quietly, spill_file, spilling
+from traceconv.schema.arrow import arrow_schema
 
 #: Small batches are joined until they have this many rows, bytes or parts.
 _BATCH_ROWS, _BATCH_BYTES, _BATCH_PARTS = 40_000, 5 << 20, 512
@@ -46,17 +47,6 @@ SLICE_SCHEMA = pa.schema(
     ]
 )
 END_SCHEMA = pa.schema([("id", pa.int64()), ("thread_end_ns", pa.int64()), ("args", pa.string())])
-MARKER_SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("track_id", pa.int64()),
-        ("ts_ns", pa.int64()),
-        ("scope", SHARED),
-        ("category", SHARED),
-        ("name", SHARED),
-        ("args", pa.string()),
-    ]
-)
 #: step: 0 start, 1 step, 2 end. bound: the slice that it belongs to; −1: the one that encloses it.
 FLOW_SCHEMA = pa.schema(
     [
@@ -70,16 +60,8 @@ FLOW_SCHEMA = pa.schema(
         ("external_id", pa.string()),
     ]
 )
-COUNTER_SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("track_id", pa.int64()),
-        ("series", SHARED),
-        ("ts_ns", pa.int64()),
-        ("value", pa.float64()),
-        ("value_int", pa.int64()),
-    ]
-)
+#: The columns of the tables, without run_id.
+MARKER_SCHEMA, COUNTER_SCHEMA = (arrow_schema(table).remove(0) for table in ("marker", "counter"))
 
 
 @dataclass(slots=True)
@@ -117,7 +99,7 @@ class _Buffer:
 
 
 class SpilledRows:
-    """Rows of one schema whose first column is a rising ID.
+    """Rows of one schema. For groups and `find`, its first column must be a rising ID.
 
     Rows may be added in groups: a batch has rows of one group, and only within a group are IDs in order.
     If there are few rows, all of them are in order.

@@ -1,4 +1,4 @@
-"""Times as text → whole nanoseconds, exactly: integers, decimals, exponents, quoted or not; never a double."""
+"""Times as text → integer nanoseconds, exactly: integers, decimals, exponents, quoted or not; never a float."""
 
 from __future__ import annotations
 
@@ -8,31 +8,25 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.base.int64 import LARGEST
+from traceconv.base.int64 import LARGEST, Int64, Mask
 from traceconv.normalize.trace.binary import offsets_of
 
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-#: Numbers as JSON has them, and as people quote them: +1, .5, 5., 007 too.
+#: JSON numbers, and variants that occur in quoted numbers: +1, .5, 5., 007.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_FAR_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{3}")
-#: Decimal places between a microsecond, the unit of nearly all writers, and a nanosecond.
+#: Decimal places between a microsecond, the usual unit, and a nanosecond.
 US_PLACES = 3
-#: Largest power of ten that a time may have: beyond it lies nothing that 64 bits hold.
+#: Largest power of ten of a time: anything beyond exceeds 64 bits.
 _MAX_EXPONENT = 40
-#: Characters of a number at most, and a context that keeps all of its digits.
+#: Maximum length of a number, and a context that keeps all of its digits.
 _MAX_CHARACTERS = 400
 _ALL_DIGITS = Context(prec=2 * _MAX_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Nanoseconds (0 where not `valid`). `absent`: no such key, or null. `rounded`: how many were finer than a ns."""
+    """Nanoseconds (0 if not `valid`). `absent`: missing or null. `rounded`: the number of times finer than a ns."""
 
     ns: Int64
     valid: Mask
@@ -41,41 +35,22 @@ class Times:
 
 
 def exact_ns(texts: pa.Array, places: int = US_PLACES) -> Times:
-    """The times in a binary array of JSON values, in units of 10^places ns (µs); or in an int64 array, in ns."""
+    """Parse a binary array of JSON values in units of 10^places ns (default: µs), or an int64 array in ns."""
     if pa.types.is_int64(texts.type):
-        return _whole_ns(texts)
-    if native.AVAILABLE:
-        found = _at_once(texts, places)
-        if found is not None:
-            return found
-    lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
-    absent = lengths == 0
-    if absent.all():
-        return Times(np.zeros(len(texts), np.int64), ~absent, absent, 0)
-    if _has_far_exponent(texts):
-        return _one_by_one(texts, absent, places)
-    try:
-        strings = texts.cast(pa.string())
-        numbers = strings if not absent.any() else pc.if_else(pa.array(absent), None, strings)
-        quick = _quickly(numbers, places)
-        if quick is None:
-            quick = _quickly(pc.utf8_trim(numbers, '"'), places)
-    except pa.ArrowInvalid:
-        quick = None
-    if quick is not None:
-        return Times(quick, ~absent, absent, 0)
-    return _one_by_one(texts, absent, places)
+        return _integer_ns(texts)
+    found = _native_ns(texts, places) if native.AVAILABLE else None
+    return found or _decimal_ns(texts, places)
 
 
-def _whole_ns(numbers: pa.Array) -> Times:
+def _integer_ns(numbers: pa.Array) -> Times:
     absent = numbers.is_null().to_numpy(zero_copy_only=False)
     ns = numbers.fill_null(0).to_numpy()
-    near = ns >= -LARGEST
-    return Times(np.where(near, ns, 0), near & ~absent, absent, 0)
+    in_range = ns >= -LARGEST
+    return Times(np.where(in_range, ns, 0), in_range & ~absent, absent, 0)
 
 
-def _at_once(texts: pa.Array, places: int) -> Times | None:
-    """All of them by the compiled reader; None when one is no plain number, too large, or finer than a nanosecond."""
+def _native_ns(texts: pa.Array, places: int) -> Times | None:
+    """Parse with the C parser; None if a value is not a plain number, too large, or finer than a nanosecond."""
     data = texts.buffers()[2]
     if data is None or texts.null_count:
         return None
@@ -86,62 +61,36 @@ def _at_once(texts: pa.Array, places: int) -> Times | None:
     return Times(np.frombuffer(found[0], np.int64), ~absent, absent, 0)
 
 
-def _has_far_exponent(texts: pa.Array) -> bool:
-    """Whether a text may have an exponent of three digits or more: Arrow's cast would read beyond its tables."""
-    data = texts.buffers()[2]
-    plain = data.to_pybytes() if data is not None else b""
-    return (b"e" in plain or b"E" in plain) and _FAR_EXPONENT.search(plain) is not None
-
-
-def _quickly(numbers: pa.Array, places: int) -> Int64 | None:
-    """All of them at once; None when one is no number, too large, or finer than a nanosecond."""
-    try:
-        decimals = numbers.cast(pa.decimal128(22 + places, places))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-    # The value in nanoseconds is the unscaled integer: 128 bits, of which the lower 64 hold every time.
-    words = np.frombuffer(decimals.buffers()[1], np.int64)[2 * decimals.offset :][: 2 * len(decimals)]
-    low, high = words[0::2], words[1::2]
-    if decimals.null_count:
-        valid = decimals.is_valid().to_numpy(zero_copy_only=False)
-        low, high = np.where(valid, low, 0), np.where(valid, high, 0)
-    if not np.array_equal(high, low >> 63) or (len(low) and int(low.min()) < -LARGEST):
-        return None
-    return np.ascontiguousarray(low)
-
-
-def _one_by_one(texts: pa.Array, absent: Mask, places: int) -> Times:
-    """For batches with odd ones among them: a Python loop, and rare."""
+def _decimal_ns(texts: pa.Array, places: int) -> Times:
+    """Parse any number in a Python loop."""
     ns = np.zeros(len(texts), np.int64)
-    valid = np.zeros(len(texts), np.bool_)
-    missing = absent.copy()
+    valid, absent = np.zeros(len(texts), np.bool_), np.zeros(len(texts), np.bool_)
     rounded = 0
     for place, raw in enumerate(texts.to_pylist()):
         if not raw or raw == b"null":
-            missing[place] = True
+            absent[place] = True
             continue
         value = exact_number(raw.decode("utf-8", "replace"))
-        exact = None if value is None else value.scaleb(places, _ALL_DIGITS)
-        if exact is None:
+        if value is None:
             continue
-        whole = exact.to_integral_value(ROUND_HALF_EVEN)
-        if not -LARGEST <= whole <= LARGEST:
-            continue
-        rounded += exact != whole
-        ns[place], valid[place] = int(whole), True
-    return Times(ns, valid, missing, rounded)
+        exact = value.scaleb(places, _ALL_DIGITS)
+        nearest = exact.to_integral_value(ROUND_HALF_EVEN)
+        if -LARGEST <= nearest <= LARGEST:
+            rounded += exact != nearest
+            ns[place], valid[place] = int(nearest), True
+    return Times(ns, valid, absent, rounded)
 
 
 def exact_number(text: str, most: int = _MAX_EXPONENT) -> Decimal | None:
-    """A number that stands in JSON, quoted or not, exactly; None when it is no finite number of a sane size.
+    """Parse a JSON number, quoted or not, exactly; None if it is not a finite number of a reasonable size.
 
-    `most`: the largest power of ten, up and down.
+    `most`: the largest positive and negative power of ten.
     """
     plain = text.strip().strip('"').strip()
     if len(plain) > _MAX_CHARACTERS or not NUMBER.fullmatch(plain):
         return None
     try:
         value = Decimal(plain)
-    except InvalidOperation:  # an exponent that no decimal has
+    except InvalidOperation:  # the exponent is too large for Decimal
         return None
     return value if value == 0 or abs(value.adjusted()) <= most else None

@@ -1,1 +1,1 @@
-"""What the columns of vendors' CSV files mean, and their cells as exact values."""
+"""The columns of vendors' CSV files, and their cells as exact values."""

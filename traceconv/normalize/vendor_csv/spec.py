@@ -1,9 +1,9 @@
-"""Which CSV files of vendors are known, and which of their columns: `tables.toml`, checked when it is loaded."""
+"""Known CSV files of vendors and their columns: `tables.toml`, checked when it is loaded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -18,7 +18,7 @@ BECOMES = frozenset(("task", "attach", "counter", "memory", "step", "fusion", "n
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One of our columns, and how the file's header may spell it (as `plain` gives it)."""
+    """One of our columns, and its possible headings in a file (as `plain` returns them)."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file. becomes `nothing`: its rows are no rows of ours, `doc` says why."""
+    """A kind of file. `becomes` nothing: its rows are not imported, for the reason in `doc`."""
 
     kind: str
     names: re.Pattern[str]
@@ -39,14 +39,15 @@ class FileKind:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the columns of a kind are in one file.
+    """The positions of a kind's columns in one file.
 
     places   our column → index of the cell
-    units    our column → bytes that a unit of its heading is: 1024 of "Size(KB)"
-    others   (header, index) of the columns that are none of ours, in order
+    units    our column → bytes per unit of its heading: 1024 for "Size(KB)"
+    others   (header, index) of the other columns, in order
     missing  columns that the kind needs and the file lacks
-    group    group of hardware counters that was recorded; None when the header does not tell
-    vendor_values (column of op_summary, index) of cells that are made of such counters
+    group    recorded group of hardware counters; None if the header does not identify it
+
+    vendor_values: (column of op_summary, index) of cells that are computed from such counters
     """
 
     kind: FileKind
@@ -67,25 +68,24 @@ class Spec:
     vendor_values: tuple[Column, ...] = ()
 
     def kind_of(self, file_name: str) -> FileKind | None:
-        """The kind of a file by its name; None for one that is not known."""
+        """Return the kind of a file by its name; None for unknown files."""
         return next((kind for kind in self.kinds if kind.names.fullmatch(file_name)), None)
 
     def layout(self, kind: FileKind, header: Sequence[str]) -> Layout:
-        """Finds the columns of `kind` in a header; of a heading that comes twice, the first one counts."""
+        """Find the columns of `kind` in a header. Of repeated headings, the first is used."""
         found: dict[str, int] = {}
         for place, text in enumerate(header):
             found.setdefault(plain(text), place)
-        places: dict[str, int] = {}
-        for column in kind.columns:
-            at = next((found[name] for name in column.headers if name in found), None)
-            if at is not None:
-                places[column.name] = at
+
+        def placed(columns: Iterable[Column]) -> Iterator[tuple[Column, int]]:
+            for column in columns:
+                at = next((found[name] for name in column.headers if name in found), None)
+                if at is not None:
+                    yield column, at
+
+        places = {column.name: at for column, at in placed(kind.columns)}
         group = next((name for name, words in self.groups.items() if found.keys() & set(words)), None)
-        vendor_values: list[tuple[Column, int]] = []
-        for column in self.vendor_values if kind.becomes == "task" and group is not None else ():
-            at = next((found[name] for name in column.headers if name in found), None)
-            if at is not None:
-                vendor_values.append((column, at))
+        vendor_values = [*placed(self.vendor_values)] if kind.becomes == "task" and group is not None else []
         used = {*places.values(), *(place for _, place in vendor_values)}
         others = tuple((text, place) for place, text in enumerate(header) if place not in used and text)
         missing = tuple(name for name in kind.needs if name not in places)
@@ -94,25 +94,25 @@ class Spec:
 
 
 def counter_title(name: str, kind: str, stream: str | None) -> str:
-    """Name of a counter's track: several kinds of files count components of the same names."""
+    """Return the name of a counter's track; components of the same name occur in several kinds of files."""
     return f"{name} ({kind})" if stream is None else f"{name} ({kind}, stream {stream})"
 
 
 def _unit(header: str) -> int:
-    """Bytes in the unit that a heading names; 1 where it names none."""
+    """Return the bytes in the unit of a heading; 1 without a unit."""
     match = _UNIT.search(header)
     return 1024 ** "bkmgt".index(match[1][0].casefold()) if match else 1
 
 
 def plain(header: str) -> str:
-    """A heading without what its spellings differ in: case, blanks, underscores, a byte order mark, the micro sign."""
+    """Normalise a heading: case, blanks, underscores, byte order mark, micro sign."""
     text = re.sub(r"[\s_]+", " ", header.strip().strip("\ufeff")).casefold()
     return text.replace(" (", "(").replace("μs)", "us)")
 
 
 @cache
 def spec() -> Spec:
-    """What tables.toml says. ValueError when it breaks its own rules: that is an error of ours, not of the user."""
+    """Return the content of tables.toml. ValueError if it is invalid, which is a bug."""
     text = (resources.files("traceconv.normalize.vendor_csv") / "tables.toml").read_text("utf-8")
     raw: dict[str, Any] = tomli.loads(text)
     columns = {
@@ -124,7 +124,7 @@ def spec() -> Spec:
         own = columns[entry["columns"]] if "columns" in entry else ()
         needs = tuple(entry.get("needs", ()))
         if becomes not in BECOMES or not set(needs) <= {column.name for column in own}:
-            raise ValueError(f"tables.toml: {entry['kind']}: unknown `becomes`, or a need that is no column")
+            raise ValueError(f"tables.toml: {entry['kind']}: unknown `becomes`, or a needed column that does not exist")
         names = re.compile(entry["names"], re.IGNORECASE)
         kinds.append(FileKind(entry["kind"], names, becomes, entry["doc"], needs, own))
     groups = {name: tuple(map(plain, words)) for name, words in raw["pmu_groups"].items()}

@@ -1,11 +1,12 @@
-"""Cells of a vendor's CSV → Arrow columns of exact values: never a double, and N/A is NULL."""
+"""Cells of a vendor's CSV → Arrow columns of exact values: never floats, and N/A is NULL."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -23,7 +24,7 @@ _NOTHING = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "Na
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}(?:\.0*)?")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _FLAGS = {"yes": True, "no": False, "true": True, "false": False}
-#: What msprof writes for "no model" and "no context".
+#: msprof's value for "no model" and "no context".
 _NO_ID = 2**32 - 1
 
 TYPES = {
@@ -38,21 +39,21 @@ TYPES = {
 
 @dataclass(slots=True)
 class Odd:
-    """What was not as the column should have it: counted, by column. Those cells are NULL, but for rounded ones.
+    """Counts of irregular cells by column. They are NULL, except for rounded ones.
 
-    unreadable  no value of the column's type
-    rounded     times finer than a nanosecond: rounded
-    negative    durations below 0
-    coarse      of sizes whose digits are no whole bytes: how many bytes their last digit is worth
+    unreadable  not a value of the column's type
+    rounded     times finer than a nanosecond
+    negative    negative durations
+    coarse      for sizes that are not integer bytes: the value of their last digit in bytes
     """
 
-    unreadable: dict[str, int] = field(default_factory=dict)
-    rounded: dict[str, int] = field(default_factory=dict)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    rounded: Counter[str] = field(default_factory=Counter)
     negative: int = 0
     coarse: dict[str, int] = field(default_factory=dict)
 
     def note_fractions(self, name: str, cells: Sequence[str], unit: int) -> None:
-        """Takes note of the digits of sizes: rounded ones are known to their last digit alone."""
+        """Note the precision of sizes: rounded ones are known to their last digit only."""
         for cell in cells:
             value = exact_number(cell)
             if value is None or (value * unit) % 1 == 0:
@@ -63,10 +64,10 @@ class Odd:
 
 
 def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], odd: Odd) -> pa.RecordBatch:
-    """A batch with `id`, every column of the kind (NULL where the file has it not) and `args`.
+    """Return a batch with `id`, every column of the kind (NULL if the file lacks it), `args` and `vendor_values`.
 
-    args      the text of a JSON object of the cells in no column, numbers as they stand; NULL when there are none
-    vendor_values  the same of the cells that are made of counters, times in ns
+    args           JSON objects of the cells without a column, numbers as in the file; NULL for none
+    vendor_values  the same for the cells computed from hardware counters, times in ns
     """
     cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
     names, arrays = ["id"], [pa.array(ids, pa.int64())]
@@ -79,23 +80,24 @@ def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64],
             arrays.append(_values(column, cells[place], odd, layout.units[column.name]))
     if {"start_ns", "dur_ns"} <= set(names):
         _drop_far_ends(arrays, names.index("start_ns"), names.index("dur_ns"), odd)
-    names.append("args")
-    arrays.append(pa.array(_args(layout, cells, len(rows)), pa.string()))
-    names.append("vendor_values")
-    arrays.append(pa.array(_vendor_values(layout, cells, len(rows)), pa.string()))
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    others = ((header, map(_json_value, cells[place])) for header, place in layout.others)
+    counted = (
+        (column.name, [_vendor_value(column, cell) for cell in cells[place]]) for column, place in layout.vendor_values
+    )
+    arrays += [_objects(len(rows), others), _objects(len(rows), counted)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, "args", "vendor_values"])
 
 
 def _drop_far_ends(arrays: list[pa.Array], start: int, dur: int, odd: Odd) -> None:
-    """Durations that end where no time is are not known."""
+    """Make durations NULL whose end exceeds 64 bits."""
     _, beyond = sums(arrays[start].fill_null(0).to_numpy(), arrays[dur].fill_null(0).to_numpy())
     if beyond.any():
-        odd.unreadable["dur_ns"] = odd.unreadable.get("dur_ns", 0) + int(np.count_nonzero(beyond))
+        odd.unreadable["dur_ns"] += int(np.count_nonzero(beyond))
         arrays[dur] = pc.if_else(pa.array(beyond), None, arrays[dur])
 
 
 def series(layout: Layout, rows: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:
-    """Of a counter file: (heading, cells) of each column that is none of ours; cells without a value are empty."""
+    """Return (heading, cells) of each other column of a counter file; cells without a value are empty."""
     cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
     return [(header, ["" if c in _NOTHING else c for c in cells[place]]) for header, place in layout.others]
 
@@ -119,7 +121,7 @@ def _values(column: Column, cells: Sequence[str], odd: Odd, unit: int) -> pa.Arr
     values = [None if cell is None else read(cell) for cell in known]
     wrong = sum(1 for cell, value in zip(known, values, strict=True) if cell is not None and value is None)
     if wrong:
-        odd.unreadable[column.name] = odd.unreadable.get(column.name, 0) + wrong
+        odd.unreadable[column.name] += wrong
     if column.name in ("model_id", "context_id"):
         values = [None if value == _NO_ID else value for value in values]
     return pa.array(values, TYPES[column.type])
@@ -129,10 +131,10 @@ def _times(name: str, cells: Sequence[str], odd: Odd) -> pa.Array:
     texts = [b"" if cell in _NOTHING else cell.encode() for cell in cells]
     times = exact_ns(binary_column(texts))
     if times.rounded:
-        odd.rounded[name] = odd.rounded.get(name, 0) + times.rounded
+        odd.rounded[name] += times.rounded
     wrong = int(np.count_nonzero(~times.valid & ~times.absent))
     if wrong:
-        odd.unreadable[name] = odd.unreadable.get(name, 0) + wrong
+        odd.unreadable[name] += wrong
     null = ~times.valid
     if name == "dur_ns":
         below = times.valid & (times.ns < 0)
@@ -149,36 +151,34 @@ def _whole(cell: str) -> int | None:
 
 
 def _bytes(cell: str, unit: int) -> int | None:
-    """A size in units of so many bytes → bytes; of one with a fraction of a byte the whole ones, half to even."""
+    """Convert a size in units of `unit` bytes to bytes; fractions are rounded half to even."""
     value = exact_number(cell)
     if value is None or abs(value * unit) >= Decimal(2) ** 62:
         return None
     return int((value * unit).to_integral_value())
 
 
-def _vendor_values(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:
-    parts: list[list[str]] = [[] for _ in range(count)]
-    for column, place in layout.vendor_values:
-        key = json.dumps(column.name) + ":"
-        for row, cell in enumerate(cells[place]):
-            value = None if cell in _NOTHING else exact_number(cell)
-            if value is None or abs(value) >= Decimal(2) ** 52:
-                continue
-            if column.type == "us":
-                parts[row].append(f"{key}{int((value * 1000).to_integral_value())}")
-            elif _JSON_NUMBER.fullmatch(cell):
-                parts[row].append(key + cell)
-    return ["{" + ",".join(part) + "}" if part else None for part in parts]
+def _objects(count: int, columns: Iterable[tuple[str, Iterable[str | None]]]) -> pa.Array:
+    """Build JSON objects from columns of JSON values, row by row; NULL for rows without values."""
+    members: list[list[str]] = [[] for _ in range(count)]
+    for name, values in columns:
+        key = json.dumps(name, ensure_ascii=False)
+        for row, value in enumerate(values):
+            if value is not None:
+                members[row].append(f"{key}:{value}")
+    return pa.array(["{" + ",".join(row) + "}" if row else None for row in members], pa.string())
 
 
-def _args(layout: Layout, cells: Sequence[Sequence[str]], count: int) -> list[str | None]:
-    if not layout.others:
-        return [None] * count
-    parts: list[list[str]] = [[] for _ in range(count)]
-    for header, place in layout.others:
-        key = json.dumps(header, ensure_ascii=False) + ":"
-        for row, cell in enumerate(cells[place]):
-            if cell not in _NOTHING:
-                number = _JSON_NUMBER.fullmatch(cell) is not None
-                parts[row].append(key + (cell if number else json.dumps(cell, ensure_ascii=False)))
-    return ["{" + ",".join(part) + "}" if part else None for part in parts]
+def _json_value(cell: str) -> str | None:
+    if cell in _NOTHING:
+        return None
+    return cell if _JSON_NUMBER.fullmatch(cell) else json.dumps(cell, ensure_ascii=False)
+
+
+def _vendor_value(column: Column, cell: str) -> str | None:
+    value = None if cell in _NOTHING else exact_number(cell)
+    if value is None or abs(value) >= Decimal(2) ** 52:
+        return None
+    if column.type == "us":
+        return str(int((value * 1000).to_integral_value()))
+    return cell if _JSON_NUMBER.fullmatch(cell) else None
