@@ -57,22 +57,22 @@ def record(
     truth: bool = False,
     train: TrainOptions | None = None,
 ) -> Path:
-    """Runs a model on the reference NPU and logs it; returns the capture's folder.
+    """Run a model on the reference NPU and log it; returns the capture's folder.
 
     model          path of an .onnx file, or the name of a network such as "resnet50"
-    output_dir     where the PROF_… folder goes
-    input_path     .npz file with the inputs by name; None: random ones, by `seed`
+    output_dir     folder for the PROF_… folder
+    input_path     .npz file with the inputs by name; None: random ones from `seed`
     deterministic  the same arguments give the same bytes, on any machine
-    aic_metrics    group of counters to record of each task, such as "Memory"
-    devices        how many run the model at a time, each for itself
+    aic_metrics    group of counters to record for each task, such as "Memory"
+    devices        number of devices that run the model at the same time
     device_spec    TOML file that describes the device; None: the reference NPU
-    streams        most streams for ops; None: as the device has
-    prefetch       whether the inputs of a run are copied while the one before it computes; None: yes, not in training
-    fetch          tensors that the host reads as soon as they are made
-    truth          write what really happened beside the manifest, as truth.jsonl
-    train          how to train the model, of which each iteration is a step then; None: it is run as it is
+    streams        maximum number of streams for ops; None: as many as the device has
+    prefetch       copy the inputs of a run while the previous one computes; None: yes, except in training
+    fetch          tensors that the host reads as soon as they are produced
+    truth          write the ground truth next to the manifest, as truth.jsonl
+    train          train the model, one step per iteration; None: inference
 
-    Raises ModelError when the model can't be run, OutputError when the folder can't be written.
+    Raises ModelError if the model can't be run, OutputError if the folder can't be written.
     """
     from traceconv.runtime import record as recording
 
@@ -98,14 +98,14 @@ def record(
 
 
 def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, strict: bool = False) -> IngestedRuns:
-    """Reads captures, traces, or folders that hold some, into the store; returns what became of each.
+    """Import captures, traces, or folders that contain some, into the store.
 
     db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
-    replace  captures that are in the store already are read again
-    strict   any loss raises DataLossError, and the store stays as it was
+    replace  import captures that are in the store already again
+    strict   any loss raises DataLossError and leaves the store as it was
 
-    A run with losses says so (`lossy`, `log`). What can't be used is left out, and named in `unusable` of the result;
-    InputError when a path does not exist, or nothing in any of them can be used.
+    Losses are in `lossy` and `log` of each run, skipped files in `unusable` of the result. Raises InputError if a path
+    does not exist or nothing can be used.
     """
     from traceconv.pipeline.ingest import ingest as ingest_paths
     from traceconv.store.database import default_store_path
@@ -117,9 +117,9 @@ def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, 
 
 
 class Store:
-    """A store, open for reading. Use as a context manager, or call `close`.
+    """A store, open for reading. Use it as a context manager, or call `close`.
 
-    Each report, query and export has a connection of its own: they can be read in turns and in several threads, and
+    Each report, query and export has a connection of its own: they can be read alternately and in several threads, and
     none has to be read to its end. Raises StoreError when there is no store, or it can't be read. A store of an older
     schema version is migrated, with a StoreMigrated warning.
     """
@@ -281,7 +281,7 @@ class Store:
 
     @contextmanager
     def _telling_when_closed(self) -> Iterator[None]:
-        """Where another call has closed the store meanwhile, that is what the error says."""
+        """Raise StoreError if the store was closed meanwhile."""
         import duckdb
 
         try:

@@ -1,4 +1,4 @@
-"""Sizes of collectives whose source says how many elements they have, and of which type, but no bytes."""
+"""Sizes of collectives whose source has the number and type of their elements, but no bytes."""
 
 from __future__ import annotations
 

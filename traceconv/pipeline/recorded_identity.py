@@ -1,4 +1,4 @@
-"""Which host and rank a run is of, by rows that are in the store already."""
+"""The host and rank of a run, from rows that are stored already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that seem to be of one recording, though their files differ: compressed and plain, or read by two readers."""
+"""Find runs that seem to be of one recording in different files, such as compressed and plain."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ORDER BY run.run_id
 
 
 def same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """(run, earlier run) for those of `run_ids` that have the times and counts of an earlier run of the same rank.
+    """(run, earlier run) for those of `run_ids` with the times and counts of an earlier run of the same rank.
 
-    Both are kept, and the import log says so.
+    Both are kept, with an entry in the import log.
     """
     found = [(int(run_id), int(other)) for run_id, other in writer.fetch(_SAME_CONTENT, {"runs": list(run_ids)})]
     for run_id, other in found:

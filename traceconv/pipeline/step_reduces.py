@@ -1,4 +1,4 @@
-"""Reduces that only a vendor's step trace tells of: collective tasks, so that communication is counted."""
+"""Turn reduces that only a vendor's step trace has into collective tasks, so that communication is counted."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from traceconv.pipeline.run_sql import RunSql
 
 
 def settle_reduces(target: RunSql) -> bool:
-    """Makes ranges of kind `reduce` collective tasks of their step's device, unless it has collectives already.
+    """Turn ranges of kind `reduce` into tasks of their step's device, unless it has collectives already.
 
-    Whether there were such ranges: then the waits of tasks are to be made again.
-
-    A timeline of the collectives has the same work, and would count it twice.
+    Returns whether there were such ranges, after which the waits of tasks must be computed again. A device that has
+    collectives has the same work already.
     """
     if not target.fetch("SELECT 1 FROM range WHERE run_id = $run AND kind = 'reduce' LIMIT 1"):
         return False

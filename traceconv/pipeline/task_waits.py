@@ -1,4 +1,4 @@
-"""Waits of tasks, made in SQL once all tasks of a run are stored, where they were not as the tasks came."""
+"""Compute waits of tasks in SQL once all tasks of a run are stored, if they could not be computed before."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from traceconv.store.table_waits import table_waits
 
 
 def set_table_waits(target: RunSql) -> None:
-    """Makes task.wait_ns: of the rows of op_summary of each device, by start; NULL of other tasks."""
+    """Set task.wait_ns among the rows of op_summary of each device; NULL for other tasks."""
     target.run_sql(table_waits("run_id = $run"))
 
 
 def settle_table_waits(target: RunSql, waits: Mapping[int | None, TableWaits]) -> None:
-    """Puts right what tasks that came late have changed, by device; the others were stored with their waits."""
+    """Correct the waits that late tasks have changed, by device; the others were stored with their waits."""
     changed: dict[int, int | None] = {}
     for device_id, found in waits.items():
         if found.late:
@@ -34,7 +34,7 @@ def settle_table_waits(target: RunSql, waits: Mapping[int | None, TableWaits]) -
 
 
 def set_stream_waits(target: RunSql, device_id: int, streams: Iterable[int]) -> int:
-    """Makes task.stream_wait_ns of some streams of a device; returns how many tasks overlap the one before."""
+    """Set task.stream_wait_ns for streams of a device; returns the number of tasks that overlap the previous one."""
     values = {"device": device_id, "streams": list(streams)}
     where = "run_id = $run AND device_id = $device AND list_contains($streams, stream_id)"
     target.run_sql(stream_waits(where, "stream_id"), **values)

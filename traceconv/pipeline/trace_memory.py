@@ -1,10 +1,9 @@
-"""Moments at which a profiler saw memory allocated or freed → blocks in `memory`, each from its allocation to its free.
+"""Turn markers of allocations and frees into blocks in `memory`, each from its allocation to its free.
 
-An allocation and a free belong together when they are of one address of one device, the last allocation with the
-next free. Where the writer gives no addresses (PyTorch 1.9), those of one size do: what is used over time comes
-out right, but which of two blocks of one size lives longer is a guess. What was allocated before the recording is a
-block without `alloc_ns`; where the writer counts all that is allocated, what it counted before its first event, and
-was not freed later, is one block more, without either time. The moments themselves stay in `marker`.
+An allocation is paired with the next free of its address on its device. Writers without addresses (PyTorch 1.9) are
+paired by size: the memory in use over time is right, but which of two blocks of one size lives longer is a guess.
+Memory allocated before the recording is a block without `alloc_ns`. If the writer counts all allocated memory, what it
+counted before its first event and was not freed later is one more block, without times. The markers stay in `marker`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ WITH read AS (
   LEFT JOIN track AS t ON t.run_id = m.run_id AND t.track_id = m.track_id
   WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL
 ), typed AS MATERIALIZED (
-  -- Else the filter below would read the JSON a second time.
+  -- Otherwise the filter below would parse the JSON again.
   SELECT id, ts_ns, process_id, TRY_CAST(said[1] AS BIGINT) AS size_bytes, TRY_CAST(said[2] AS HUGEINT) AS address,
          TRY_CAST(said[3] AS BIGINT) AS device_id, TRY_CAST(said[4] AS BIGINT) AS device_type,
          TRY_CAST(said[5] AS BIGINT) AS total_bytes
@@ -45,7 +44,7 @@ WITH read AS (
          ) AS live
   FROM placed
 )
--- How many of its kind were live with it: on one level, allocations and frees take turns.
+-- On each level of live blocks, allocations and frees alternate.
 SELECT *, CASE WHEN size_bytes > 0 THEN live ELSE live + 1 END AS level FROM counted
 """
 
@@ -94,7 +93,7 @@ WHERE m.device_id IS NOT NULL
 
 
 def insert_blocks(target: RunSql, markers: MemoryMarkers) -> None:
-    """Makes the blocks of a run of the transaction out of its markers."""
+    """Store the blocks of a run from its markers."""
     keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
     paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
     target.run_sql(_MOMENTS, name=markers.name, host=HOST_DEVICE, paths=paths)

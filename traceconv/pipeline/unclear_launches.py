@@ -1,4 +1,4 @@
-"""Arrows from calls to tasks that may as well come from another process's call."""
+"""Launch flows to tasks that another process's call could have launched."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from traceconv.pipeline.run_sql import RunSql
 
 
 def drop_unclear_launches(target: RunSql) -> None:
-    """Drops the launch arrows of tasks whose correlation id calls of several processes have.
+    """Delete the launch flows to tasks whose correlation ID occurs in calls of several processes.
 
-    Arrows have the same ids: what leads to such a task from its own process stays, if it has such a call.
+    A flow from the task's own process stays.
     """
     target.run_sql(
         "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("

@@ -1,1 +1,1 @@
-"""Ingest of a vendor's output folder: a timeline and the CSV files that complete its rows."""
+"""Ingest a vendor's output folder: a timeline and CSV files that complete its rows."""

@@ -31,7 +31,7 @@ from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
 _EDGE_BYTES = 64 << 10
 _FACT_BYTES = 1 << 20
 _WRITER = "Ascend (torch_npu, msprof)"
-#: Files of tasks come first, since others tell of tasks; the more a file says of them, the sooner.
+#: Files of tasks come first, since others refer to tasks; the most detailed ones lead.
 _ORDER = (
     "kernel_details",
     "op_summary",
@@ -48,7 +48,7 @@ _ORDER = (
 
 @dataclass(slots=True)
 class _Run:
-    """What becomes known of a run while its files are read."""
+    """Facts about a run, collected while its files are read."""
 
     log: FolderLog = field(default_factory=FolderLog)
     accounts: Accounts = field(default_factory=Accounts)
@@ -61,7 +61,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class FolderRecording:
-    """A vendor's output folder, as it becomes a run."""
+    """A vendor's output folder to ingest."""
 
     folder: VendorFolder
     options: TraceOptions
@@ -75,9 +75,9 @@ class FolderRecording:
         return _fingerprint(self.folder)
 
     def read(self, target: RunTarget) -> RunContent:
-        """Stores its events. Raises InputError when it contains no usable events."""
+        """Store its events. Raises InputError if it contains no usable events."""
         folder = self.folder
-        size_bytes = sum(file.stat().st_size for file in folder.files)  # they were all read for the digest
+        size_bytes = sum(file.stat().st_size for file in folder.files)  # all were read for the digest
         target.observer.start(target.label, size_bytes, 2 if folder.timelines else 1)
         run = _Run()
         if folder.timelines:
@@ -110,7 +110,7 @@ class FolderRecording:
 
 
 def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOptions) -> None:
-    """The files of events, one behind the other, as one trace."""
+    """Read the files of events one after another as one trace."""
     first = FirstPass(run.log, run.accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
     second: SecondPass | None = None
     keys: dict[str, bytes] = {}
@@ -152,7 +152,7 @@ def _tables(folder: VendorFolder, target: RunTarget, run: _Run, options: TraceOp
         run.log.current = source_id
         if kind.becomes == "nothing":
             run.sources.append(Source(source_id, name, kind.kind, path.stat().st_size, None))
-            message = f"{name}: {kind.doc}; traceconv verify checks what can be checked"
+            message = f"{name}: {kind.doc}; use traceconv verify to check it"
             run.log.add(Code.NOT_READ, message, source_id=source_id)
             continue
         account = run.accounts[f"{kind.kind} records"]
@@ -170,7 +170,7 @@ def _place(path: Path) -> int:
 
 
 def _facts(folder: VendorFolder, run: _Run) -> dict[str, object]:
-    """What small files say of the recording, by name."""
+    """The content of small files that describe the recording, by name."""
     found: dict[str, object] = {}
     for file in folder.facts:
         name = folder.name_of(file)
@@ -186,7 +186,7 @@ def _facts(folder: VendorFolder, run: _Run) -> dict[str, object]:
 
 
 def _bounds(target: RunTarget, run: _Run) -> None:
-    """Widens the run's bounds by what came from tables."""
+    """Extend the run's bounds to rows from tables."""
     low, high = target.fetch(
         "SELECT min(ns), max(ns) FROM (SELECT min(start_ns) AS ns FROM task WHERE run_id = $run UNION ALL "
         "SELECT max(start_ns + coalesce(dur_ns, 0)) FROM task WHERE run_id = $run UNION ALL "
@@ -200,7 +200,7 @@ def _bounds(target: RunTarget, run: _Run) -> None:
 
 
 def _fingerprint(folder: VendorFolder) -> str:
-    """A digest by which the same output is known again: of each file its place, its size and both ends."""
+    """A digest that identifies the output: of each file's name, size and both ends."""
     digest = hashlib.blake2b(digest_size=16)
     for file in folder.files:
         name = folder.name_of(file).encode("utf-8", "surrogateescape")

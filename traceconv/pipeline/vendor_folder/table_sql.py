@@ -1,4 +1,4 @@
-"""Rows from a vendor's CSV that are no tasks: steps, fusions, blocks of memory, counters. SQL over temporary tables."""
+"""Steps, fusions and memory blocks from a vendor's CSV files, in SQL over temporary tables."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MEMORY_COLUMNS = {
 
 
 def add_steps(target: RunSql) -> tuple[int, int]:
-    """Steps of `vendor_step`: (those that the timeline has too and that are completed, those that are new).
+    """Store the steps of `vendor_step`; returns (steps of the timeline that were completed, new steps).
 
-    Tasks that lie inside of a new step on its device belong to it.
+    Tasks that start within a new step on its device belong to it.
     """
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_same_step AS "
@@ -68,7 +68,7 @@ def add_steps(target: RunSql) -> tuple[int, int]:
 
 
 def add_fusions(target: RunSql) -> None:
-    """Fusions of `vendor_fusion`: the op of that name and model is the fused one; made where there is none."""
+    """Store the fusions of `vendor_fusion`. The fused op is the one with that name and model, or a new one."""
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_fused AS SELECT v.*, row_number() OVER (ORDER BY v.id) "
         "+ (SELECT coalesce(max(fusion_id), 0) FROM fusion WHERE run_id = $run) AS fusion_id, o.op_id "
@@ -101,9 +101,9 @@ def add_fusions(target: RunSql) -> None:
 
 
 def add_memory(target: RunSql) -> None:
-    """Blocks of `vendor_memory`; the operator that asked for one is an op of its own, by its name.
+    """Store the blocks of `vendor_memory`, with an op for each operator that requested one.
 
-    What the allocator held in all after each allocation is kept for `add_held_memory`.
+    The allocator's totals after each allocation are kept for `add_held_memory`.
     """
     target.run_sql(
         "INSERT INTO op (run_id, op_id, name, op_type, op_type_source) SELECT $run, (SELECT coalesce(max(op_id), 0) "
@@ -129,7 +129,7 @@ def add_memory(target: RunSql) -> None:
     add_devices(target)
 
 
-#: What each pool holds beside the blocks that are known, at each moment at which its writer said what it holds in all.
+#: What each pool holds in addition to the listed blocks, at each time with a recorded total.
 _HELD = """
 WITH change AS (
   SELECT device_id, pool, alloc_ns AS ns, size_bytes AS bytes, 1 AS allocs, 0 AS frees
@@ -163,15 +163,16 @@ ORDER BY device_id, pool, ns
 
 
 def add_held_memory(target: RunSql, coarse_bytes: int) -> None:
-    """Makes blocks of what pools hold besides the blocks that are listed, and segments of what they reserve.
+    """Store blocks for memory that pools hold in addition to the listed blocks, and segments for what they reserve.
 
-    Both are known from the totals that stand with each allocation. A block without a time is held from before the
-    recording to behind its end; what is given up or added unseen is so at the first moment that shows it.
-    coarse_bytes  differences of totals below this come from their last digit
+    Both follow from the totals recorded with each allocation. A block without times is held during the complete
+    recording; unlisted changes happen at the first total that shows them.
+
+    coarse_bytes  smaller differences of totals are rounding errors
     """
     if not target.fetch("SELECT 1 FROM duckdb_tables() WHERE table_name = 'vendor_held' AND temporary"):
         return
-    # Both before the first is made: the new blocks would be known ones.
+    # Both before any block is stored, since new blocks would count as listed ones.
     levels: dict[tuple[str, int | None, str | None], list[tuple[int, int]]] = {}
     for column, kind in (("rest", "block"), ("reserved", "segment")):
         for device_id, pool, ns, held in target.fetch(_HELD.format(column)):
@@ -189,7 +190,7 @@ def add_held_memory(target: RunSql, coarse_bytes: int) -> None:
 
 
 def _parts(levels: Iterable[tuple[int, int]], coarse_bytes: int) -> list[tuple[int, int | None, int | None]]:
-    """(size, start, end) of parts that together are of these levels, each from its moment on; the newest ends first."""
+    """(size, start, end) of parts that add up to these levels over time; the newest part ends first."""
     open_parts: list[tuple[int, int | None]] = []
     done: list[tuple[int, int | None, int | None]] = []
     now: int | None = None
@@ -213,7 +214,7 @@ def _parts(levels: Iterable[tuple[int, int]], coarse_bytes: int) -> list[tuple[i
 
 
 def add_devices(target: RunSql) -> None:
-    """Devices that blocks or steps name and the timeline does not."""
+    """Store devices that only blocks, steps or tracks name."""
     target.run_sql(
         "INSERT INTO device (run_id, device_id, kind) SELECT DISTINCT $run, device_id, 'NPU' FROM ("
         "SELECT device_id FROM memory WHERE run_id = $run UNION SELECT device_id FROM step WHERE run_id = $run "
@@ -223,7 +224,7 @@ def add_devices(target: RunSql) -> None:
 
 
 def settle_one_device(target: RunSql) -> None:
-    """Where the files of a recording name one device and no other, its tasks, streams and steps are of that one."""
+    """If a recording names a single device, set it for all tasks, streams and steps."""
     found = target.fetch("SELECT device_id FROM device WHERE run_id = $run LIMIT 2")
     if len(found) != 1:
         return

@@ -1,11 +1,10 @@
-"""Tasks from a vendor's CSV: matched with those of the timeline, which they complete; the others become tasks.
+"""Match records of a vendor's CSV files with tasks of the timeline and complete them; other records become tasks.
 
-All of it is SQL over `vendor_task`, a temporary table with one row a record of the file (`TASK_COLUMNS`). A record and
-a task belong together when they begin in the same nanosecond and have one name; or, where times are rounded, when they
-begin less than `NEAR_NS` apart; or by their number in place of the name. Device, stream and number must be equal where
-both sides have them: files recorded at a low level lack them, and so do single rows. Each belongs to one other at most.
-Records that are alike in all that the file says go to tasks that are alike in it, in order. A record that could belong
-to several tasks that differ belongs to none, and is no task of its own either: the timeline has it already.
+All of it is SQL over `vendor_task`, a temporary table with one row per record (`TASK_COLUMNS`). A record matches a task
+that starts in the same nanosecond and has the same name; or, where times are rounded, starts less than `NEAR_NS` away;
+or has the same number instead of the name. Device, stream and number must be equal if both sides have them: files
+recorded at a low level lack them, and so do single rows. Matches are one to one. Identical records match identical
+tasks in order. A record that matches several different tasks is not used: the timeline has its task already.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.task_waits import stream_waits
 from traceconv.schema import table
 
-#: Start times of one task in two files differ by less: microseconds since 1970 as a double are off by 0.25 µs at most.
+#: Start times of one task in two files differ by less: microseconds since 1970 in a double have an error of 0.25 µs.
 NEAR_NS = 1000
 
 _OP_FACTS = (
@@ -71,12 +70,12 @@ _ALONE = (
     "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)"
 )
 _ONE_TO_ONE = "QUALIFY count(*) OVER (PARTITION BY v.id) = 1 AND count(*) OVER (PARTITION BY t.id) = 1"
-#: The same name at about the same time more often than this: pairs are not looked at, each record is unclear.
+#: If a name occurs more often than this at about the same time, its records are unclear without comparing pairs.
 _MAX_ALIKE = 1000
-#: Rounds of taking what fits best. One is enough but where records of one name begin less than NEAR_NS apart.
+#: Rounds of taking the best matches. One is enough unless records of one name start less than NEAR_NS apart.
 _MAX_ROUNDS = 100
 
-#: What kind of work a task is, by the words of msprof. A task that is named by its type executes no op.
+#: The kind of a task by its type and name in msprof. A task that is named after its type executes no op.
 _KIND = """CASE
     WHEN regexp_matches(coalesce(v.task_type, ''), '^(HCCL|COMMUNICATION|HCCL_AI_CPU)', 'i')
       OR regexp_matches(coalesce(v.name, ''), '^hcom_', 'i') THEN 'collective'
@@ -90,7 +89,7 @@ _KIND = """CASE
     ELSE 'compute' END"""
 
 
-#: The track of a new task; a file without streams says no more than whether a task is a collective.
+#: The track of a new task; without streams it depends only on whether the task is a collective.
 _TRACK = (
     "CASE WHEN v.stream_id IS NOT NULL THEN 'Stream ' || v.stream_id "
     "WHEN v.kind = 'collective' THEN 'Communication' ELSE 'Stream not recorded' END"
@@ -99,15 +98,15 @@ _TRACK = (
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """How the records of a file found their tasks.
+    """How many records of a file match a task.
 
-    exact      by the same start and name
+    exact      by start and name
     near       by a start less than NEAR_NS away
-    by_number  by the same start and the number in place of the name, or under another number by all else
-    spanning   by the same name, stream and number, where the record begins before the task and ends after it
-    in_order   of all these, records that are alike, with tasks that are alike
-    apart_ns   by how much starts that are near differ at most
-    unclear    records that could belong to several tasks that differ
+    by_number  by start and number instead of the name, or by everything but the number
+    spanning   by name, stream and number; the record starts before the task and ends after it
+    in_order   of these, identical records with identical tasks
+    apart_ns   maximum distance of starts that are near
+    unclear    records that match several different tasks
     unmatched  other records without a task
     """
 
@@ -122,9 +121,9 @@ class Matched:
 
 
 def settle_labelled_devices(target: RunSql) -> None:
-    """The tasks of a process whose label says which NPU it is are of that device, and so are their tracks.
+    """Set the device of tasks and tracks in processes whose label names an NPU.
 
-    `vendor_label` (process_id, device_id) is there afterwards.
+    Leaves the table `vendor_label` (process_id, device_id).
     """
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_label AS SELECT process_id, number::BIGINT AS device_id FROM ("
@@ -141,9 +140,9 @@ def settle_labelled_devices(target: RunSql) -> None:
 
 
 def match_tasks(target: RunSql) -> Matched:
-    """Fills `vendor_match` (vendor_id, task_id) and `vendor_unclear` from `vendor_task` and the tasks of the run.
+    """Fill `vendor_match` (vendor_id, task_id) and `vendor_unclear` from `vendor_task` and the tasks of the run.
 
-    A record without a name is named by its type, as such tasks are in timelines.
+    A record without a name is named after its type, like such tasks in timelines.
     """
     target.run_sql(
         "UPDATE temp.vendor_task SET dur_ns = TRY(end_ns - start_ns) WHERE dur_ns IS NULL AND end_ns >= start_ns"
@@ -188,9 +187,9 @@ def _start_matching(target: RunSql) -> None:
 
 
 def _add_matches(target: RunSql, around: str, condition: str, place: str = _COMPATIBLE) -> tuple[int, int]:
-    """Matches what is free and fits best, from both sides, until nothing does; (matches, those of them in order).
+    """Match the best free pairs until none is left; returns (matches, those of them in order).
 
-    The more of device, stream and number are known to be equal, the better; then the same duration; then the start.
+    Pairs are ranked by how many of device, stream and number are equal, then by duration, then by start.
     """
     equal = " + ".join(f"coalesce(t.{name} = v.{name}, false)::INTEGER" for name in _IDENTITY)
     target.run_sql(
@@ -229,7 +228,7 @@ def _add_matches(target: RunSql, around: str, condition: str, place: str = _COMP
 
 
 def _add_spanning(target: RunSql) -> int:
-    """Matches records with the first free task of their name, stream and number that lies inside of them."""
+    """Match records with the first free task of their name, stream and number that is within them."""
     before = target.number("SELECT count(*) FROM temp.vendor_match")
     same = "t.name = v.name AND t.stream_id = v.stream_id AND t.source_task_id = v.source_task_id"
     for on, of_record, of_task in (
@@ -251,11 +250,11 @@ def _add_spanning(target: RunSql) -> int:
 
 
 def complete_tasks(target: RunSql, file_key: str, metric_group: str | None, *, has_ops: bool) -> int:
-    """What the records say goes into their tasks, and into new tasks for those that have none; returns steps made.
+    """Complete tasks with their records, and add a task for each other record; returns the number of new steps.
 
-    file_key      key in args under which cells stand that no column holds
+    file_key      key in args for cells that have no column
     metric_group  group of the counters
-    has_ops       the records are of ops: they say type, shapes and so on
+    has_ops       the records describe ops, with type, shapes and so on
     """
     _add_tracks(target)
     target.run_sql(
@@ -282,7 +281,7 @@ def complete_tasks(target: RunSql, file_key: str, metric_group: str | None, *, h
 
 
 def attach(target: RunSql, file_key: str) -> tuple[int, int]:
-    """Puts the args of records into tasks with the same stream, number and name; (records found, records not)."""
+    """Add the args of records to tasks with the same stream, number and name; returns (records paired, not paired)."""
     _start_matching(target)
     target.run_sql(
         "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL FROM temp.vendor_task AS v "  # noqa: S608 - our own words
@@ -294,7 +293,7 @@ def attach(target: RunSql, file_key: str) -> tuple[int, int]:
 
 
 def _add_tracks(target: RunSql) -> None:
-    """`vendor_track`: the track of each stream on which there will be new tasks; made where there is none."""
+    """Fill `vendor_track` with the track of each stream that gets new tasks, and add missing tracks."""
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_track AS WITH wanted AS ("  # noqa: S608 - our own words
         f"SELECT DISTINCT device_id, stream_id, {_TRACK} AS name FROM (SELECT *, {_KIND} AS kind "
@@ -319,9 +318,9 @@ def _add_tracks(target: RunSql) -> None:
 
 
 def _number_ops(target: RunSql) -> None:
-    """Ops are told apart by all that is known of them; those that no row has any more are taken out.
+    """Number the distinct ops of records, and delete ops without rows.
 
-    What the records don't say, as a type at a low level, is what the timeline's op had.
+    Facts that the records lack, such as the type at a low level, come from the timeline's op.
     """
     facts = ", ".join(_OP_FACTS)
     known = ", ".join(f"coalesce(v.{fact}, o.{fact}) AS {fact}" for fact in _OP_FACTS)
@@ -335,7 +334,7 @@ def _number_ops(target: RunSql) -> None:
         "LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = t.op_id "
         f"WHERE t.kind <> 'collective' AND {_KIND} = 'compute')"
     )
-    # Ops that an earlier file of the same recording made are the same ops.
+    # Reuse ops of earlier files of the recording.
     same = " AND ".join(f"o.{fact} IS NOT DISTINCT FROM v.{fact}" for fact in (*_OP_FACTS, "op_type_source"))
     target.run_sql(
         "UPDATE temp.vendor_op AS v SET op_id = o.op_id FROM op AS o "  # noqa: S608
@@ -360,9 +359,9 @@ def _number_ops(target: RunSql) -> None:
 
 
 def _fill(target: RunSql, file_key: str, *, has_ops: bool) -> None:
-    """The timeline's own values stay, but for the step, which it does not record, and where the records are of ops.
+    """Fill in values that the timeline lacks; step, and facts about ops, are taken from the records.
 
-    A timeline may say AI_CORE for every core, and its rules tell kernels from other tasks by their names.
+    A timeline may use AI_CORE for every core, and its rules recognize kernels by their names.
     """
     core = (
         f"kind = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind ELSE {_KIND} END, "
@@ -394,7 +393,7 @@ def _fill(target: RunSql, file_key: str, *, has_ops: bool) -> None:
 
 
 def _add_steps(target: RunSql) -> int:
-    """Steps that only the records know: from the start of their first task to the end of their last."""
+    """Add steps that only the records have, from the start of their first task to the end of their last."""
     before = target.number("SELECT count(*) FROM step WHERE run_id = $run")
     target.run_sql(
         "INSERT INTO step (run_id, step_id, device_id, iteration, step_source, start_ns, end_ns) "
@@ -422,7 +421,7 @@ def _add_counters(target: RunSql, metric_group: str | None) -> None:
 
 
 def _settle_devices(target: RunSql) -> None:
-    """A stream is of one device: where tasks of a track say which, the track and its other tasks are of it too."""
+    """Set the device of a track, and of its tasks without one, if its other tasks have a single device."""
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_device AS SELECT track_id, min(device_id) AS device_id FROM task "
         "WHERE run_id = $run AND device_id IS NOT NULL GROUP BY track_id HAVING count(DISTINCT device_id) = 1"

@@ -1,4 +1,4 @@
-"""One device that trains: its part of a step, up to where every device has been told what to do, and from there."""
+"""One device that trains, in two halves of a step: until all devices have their work, and from there."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.plan import TrainingPlan
 from traceconv.runtime.truth import DeviceTruth
 
-#: Modelled work of the host on data: bytes in a microsecond, by kind of work.
+#: Modelled speed of the host's work on data: bytes per microsecond.
 _BYTES_PER_US = {"DataLoad": 4_000, "Augment": 1_000}
 _WORK_NS = 2_000
 
-#: One piece of the host's work after the other that leads to a batch: (kind, what was made so far → what it makes).
+#: The host's steps that prepare a batch: (kind, batch so far → batch).
 Work = Callable[[Batch], Batch]
 Source = Sequence[tuple[str, Work]]
 EMPTY = Batch({}, np.zeros(0, np.int64))
 
 
 class Elsewhere(Executor):
-    """A training step's numbers are made for all devices together, not by one session."""
+    """The numbers of a training step are computed for all devices together, not by one session."""
 
     def __init__(self) -> None:
         self.kernels = []
 
 
 class Meetings:
-    """Where the collectives of several devices find each other, by step and op."""
+    """The collectives of several devices, by step and op."""
 
     def __init__(self, devices: int) -> None:
         self._devices = devices
         self._open: dict[tuple[int, int], Meeting] = {}
 
     def at(self, step: int, op_index: int) -> Meeting:
-        """The meeting of an op of a step: the same for every device."""
+        """The meeting of a step's op, which all devices share."""
         return self._open.setdefault((step, op_index), Meeting(self._devices))
 
     def forget(self, step: int) -> None:
-        """Everything of a step is done."""
+        """Forget a step that has ended, and those before."""
         for key in [key for key in self._open if key[0] <= step]:
             del self._open[key]
 
@@ -93,27 +93,27 @@ class Lane(Session):
         self._loss: dict[str, Array] = {}
 
     def stopped(self) -> AbstractContextManager[None]:
-        """For emulation: no host clock goes on inside, of any lane."""
+        """Stop all host clocks, for emulation."""
         return self._host.stopped()
 
     @property
     def waits(self) -> tuple[Device, Task]:
-        """The device, and the task that a step that has begun waits for."""
+        """The device and the task that the current step waits for."""
         assert self._last is not None
         return self._device, self._last
 
     def begin(self, source: Source, *, step: bool = True, then: Source | None = None, then_step: bool = True) -> None:
-        """Brings a batch to the device and launches the step; afterwards `batch` is what it learns from.
+        """Copy a batch to the device and launch the step, which learns from `batch`.
 
-        source  the host's work that makes the batch; nothing is done of it if the last call announced it
-        step    whether it counts as an iteration; a warm-up does not
-        then    what makes the next batch, which is then made and copied while the device computes
+        source  the host's work that prepares the batch, unless the previous call did so
+        step    whether the step is an iteration, not a warm-up
+        then    the work for the next batch, which is prepared and copied while the device computes
         """
         self._half = self._step_in_halves(source, step, then, then_step)
         next(self._half)
 
     def end(self, loss: float) -> None:
-        """Waits for the device, which must have been moved on, and takes the loss from it."""
+        """Wait for the device, which must have been moved on, and copy the loss from it."""
         half, self._half = self._half, None
         assert half is not None
         name = self.plan.program.downloads[0]
@@ -154,13 +154,13 @@ class Lane(Session):
             self._mark_step(run)
 
     def _loaded(self, source: Source, step: bool) -> tuple[Run, Batch]:
-        """The host's work on a batch, and the run that learns from it."""
+        """Prepare a batch; returns the run that learns from it, and the batch."""
         thread, batch = self._host.channel, EMPTY
         step_id = next(self._ids.steps) if step else NONE32
         for kind, work in source:
             with self._ranges.host_op(kind, step_id):
                 batch = work(batch)
-                # Real work takes its real time; modelled time pays for it.
+                # Real time has passed already; modelled time is spent here.
                 thread.spend(_WORK_NS + batch.size_bytes * 1_000 // _BYTES_PER_US.get(kind, 1_000))
         self.plan.loss.check(batch.target)
         inputs = check_inputs(self.model, {**batch.inputs, TARGET: batch.target})
@@ -168,7 +168,7 @@ class Lane(Session):
         return Run(inputs, inputs, step_id, self._random.bits64() >> 1 | 1, [execution]), batch
 
     def _mark_step(self, run: Run) -> None:
-        """The step from its first task that was not made ahead to its last, and its points between."""
+        """Log the marks of the step: first and last task (without prefetched ones), and the points in between."""
         spans = [task.span for execution in run.executions for task in execution.tasks]
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
         tasks = run.op_tasks
@@ -193,7 +193,7 @@ class Lane(Session):
 
 
 def move_on(lanes: Sequence[Lane]) -> None:
-    """Moves the devices of a step that has begun on all of them to its end."""
+    """Move the devices to the end of a step that has begun on all of them."""
     run_together([lane.waits for lane in lanes])
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of a training step: values of forward and backward, and the refresh of what is learned."""
+"""The arithmetic of a training step: forward, backward, parameter update."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traceconv.runtime.training.plan import TrainingPlan, slot_name
 
 @dataclass(frozen=True, slots=True)
 class StepValues:
-    """What a device makes of its part of a batch: the loss, gradients by parameter, new statistics by running one."""
+    """A device's results for its batch: loss, gradients by parameter, batch statistics by running statistic."""
 
     loss: float
     gradients: Mapping[str, Values]
@@ -33,9 +33,9 @@ class Arithmetician:
         self._wanted |= {root(new) for _, new, _ in plan.stats} | {plan.program.downloads[0]}
 
     def run(self, inputs: Mapping[str, Array], state: Mapping[str, Values], seed: Sequence[int]) -> StepValues:
-        """Forward and backward; what is drawn at random comes of `seed`.
+        """Compute forward and backward, with random numbers from `seed`.
 
-        Raises InputError for a loss that is not finite: from here on, nothing would be learned.
+        Raises InputError for a loss that is not finite, after which nothing would be learned.
         """
         plan, root = self._plan, self._plan.program.root
         values: dict[str, Values] = dict(inputs)
@@ -60,7 +60,7 @@ class Arithmetician:
         )
 
     def refresh(self, state: Mapping[str, Values], step: int, values: StepValues) -> None:
-        """Changes `state` in place by the mean gradients and statistics of all devices; `step` counts from 1."""
+        """Update `state` in place with the mean gradients and statistics of all devices; `step` counts from 1."""
         plan = self._plan
         for name, gradient in values.gradients.items():
             slots = [state[slot_name(name, slot)] for slot in plan.optimizer.slots]
@@ -83,7 +83,7 @@ class Arithmetician:
 
 
 def mean_values(parts: Sequence[StepValues]) -> StepValues:
-    """What the all-reduce makes of the devices' values: sums in the order of the devices, divided by their number."""
+    """The result of the all-reduce: sums in the order of the devices, divided by their number."""
     if len(parts) == 1:
         return parts[0]
     gradients = {name: _mean([part.gradients[name] for part in parts]) for name in parts[0].gradients}

@@ -1,4 +1,4 @@
-"""Data-parallel training: several devices take a step together, each with its own batch, and end with equal weights."""
+"""Data-parallel training: devices take steps together on different batches and keep equal weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from traceconv.runtime.training.numbers import Arithmetician, StepValues, mean_v
 class Team:
     """The devices that train one model. Use it as a context manager, or call `open` and `close`.
 
-    side_by_side  whether each device's host threads work in a thread of their own, as where time is real; otherwise
-                  in turn, as where it is modelled
+    side_by_side  run each device's host threads in a thread of their own, for real time; False: in turn, for modelled
+                  time
     """
 
     def __init__(self, lanes: Sequence[Lane], meetings: Meetings, *, seed: int = 0, side_by_side: bool = False) -> None:
@@ -35,15 +35,15 @@ class Team:
         self._pool = ThreadPoolExecutor(len(self.lanes), "channel") if several else None
 
     def open(self) -> None:
-        """Sets the devices up, and puts the weights there."""
+        """Set the devices up, and copy the weights to them."""
         self._each([lane.open for lane in self.lanes])
 
     def close(self) -> None:
-        """Takes everything off the devices."""
+        """Free everything on the devices."""
         self._each([lane.close for lane in self.lanes])
 
     def stop(self) -> None:
-        """Ends the threads."""
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -69,7 +69,7 @@ class Team:
         return loss
 
     def weights(self, device: int = 0) -> dict[str, Array]:
-        """What a device has learned so far: parameters and running statistics by name, copied."""
+        """A copy of a device's parameters and running statistics, by name."""
         names = [*self.plan.parameters, *(running for running, _, _ in self.plan.stats)]
         return {name: self.states[device][name].copy() for name in names}
 
@@ -84,7 +84,7 @@ class Team:
         return parts
 
     def _each(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Does all of them, side by side or in turn; raises what went wrong in the first that failed."""
+        """Make all calls, in threads or in turn; raises the first error."""
         if self._pool is None:
             for call in calls:
                 call()
