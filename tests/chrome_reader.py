@@ -1,6 +1,6 @@
-"""The rows of a store, read back from a Chrome trace with a JSON parser: what the exporter's format promises.
+"""Read the rows of a store back from an exported Chrome trace with a JSON parser.
 
-Written from docs/how-to/export-a-timeline.md, and with nothing of the exporter in it.
+It follows docs/how-to/export-a-timeline.md and uses no code of the exporter.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from traceconv.schema import table
 Event = dict[str, Any]
 Row = dict[str, object]
 
-#: Members of args that are from the op of a row, not from the row.
+#: Keys of args that are from the op of a row, not from the row.
 _FROM_OP = {"op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes"}
 
 
 def load(text: str | bytes) -> Event:
-    """The document, its numbers with a point as exact decimals."""
+    """Parse the document with exact decimals."""
     return json.loads(text, parse_float=Decimal, parse_constant=_refuse)  # type: ignore[no-any-return]
 
 
@@ -30,7 +30,7 @@ def _refuse(constant: str) -> None:
 
 
 class ChromeReader:
-    """Reads a document once; `rows[table]` are its rows, in no order, without run_id."""
+    """Reads a document; `rows[table]` are its rows, unordered and without run_id."""
 
     def __init__(self, document: Event) -> None:
         self.base_ns = int(document["otherData"]["base_ns"])

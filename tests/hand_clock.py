@@ -1,4 +1,4 @@
-"""The machine's time with a part that tests add to it, so that work takes long in no time."""
+"""A host clock that tests can advance, so that work seems to take long."""
 
 from __future__ import annotations
 

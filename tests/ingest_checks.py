@@ -1,4 +1,4 @@
-"""What the tests of ingest share: run it, read the store back, and hold the books against the bytes."""
+"""Shared checks of ingest tests: run it, read the store, and compare the accounting with the source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traceconv.wire.frames import Block, FrameDecoder
 
 
 def ingested(store: Path, *folders: Path, **options: Any) -> list[IngestedRun]:
-    """Ingests captures into `store`, and checks what holds for every ingest: the books, the provenance."""
+    """Ingest captures into `store`, and check the accounting and the provenance."""
     runs = ingest(list(folders), store, **options)
     for run in runs:
         check_books(store, run)
@@ -31,20 +31,20 @@ def ingested(store: Path, *folders: Path, **options: Any) -> list[IngestedRun]:
 
 
 def query(store: Path, sql: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement on the store."""
+    """Return the rows of a statement on the store."""
     with open_store(store) as connection:
         return connection.execute(sql).fetchall()
 
 
 def all_rows(store: Path, *, leave_out: tuple[str, ...] = ()) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table, sorted, so that two stores can be compared."""
+    """Return every row of every table, sorted, for comparing stores."""
     with open_store(store) as connection:
         found = {name: connection.execute(f"FROM {name}").fetchall() for name in tables() if name not in leave_out}
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
 
 def check_books(store: Path, run: IngestedRun) -> None:
-    """records = rows + paired + used + lost for each type; the tables hold as many rows as the books say."""
+    """Check that records = rows + paired + used + lost for each type, and that the tables have these rows."""
     for name, account in run.accounts.by_record.items():
         assert account.balanced, (name, account)
         assert min(account.records, account.rows, account.paired, account.used, account.lost) >= 0, (name, account)
@@ -58,7 +58,7 @@ def check_books(store: Path, run: IngestedRun) -> None:
         for table, record in (("task", "task"), ("api", "api"), ("range", "range"), ("memory", "memory")):
             expected = run.accounts.by_record[record].rows if record in run.accounts.by_record else 0
             assert _rows(connection, f"SELECT count(*) FROM {table}", run) == [(expected,)], table
-        # Every id lies in exactly one block.
+        # Every ID is in exactly one block.
         ids = "SELECT id FROM task WHERE run_id = $run UNION ALL SELECT id FROM api WHERE run_id = $run"
         ids += " UNION ALL SELECT id FROM range WHERE run_id = $run"
         lost = f"""SELECT count(*) FROM ({ids}) AS e WHERE 1 <> (SELECT count(*) FROM source_block AS b
@@ -73,7 +73,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str, run: IngestedRun) -> 
 
 
 def raw_records(folder: Path) -> Iterator[tuple[str, int | None, np.void]]:
-    """(record type, device, record) of everything in a sound capture, by a loop of its own."""
+    """(record type, device, record) of all records in an intact capture, read by independent code."""
     for path in sorted(folder.rglob("*.bin"), key=lambda p: (p.parent, int(p.name.split("slice_")[1][:-4]))):
         owner = path.parent.parent.name
         decoder = FrameDecoder()
@@ -85,12 +85,12 @@ def raw_records(folder: Path) -> Iterator[tuple[str, int | None, np.void]]:
 
 
 def record_counts(folder: Path) -> Counter[str]:
-    """How many records of each type a sound capture holds."""
+    """Number of records of each type in an intact capture."""
     return Counter(name for name, _, _ in raw_records(folder))
 
 
 def normalized(folder: Path) -> tuple[Accounts, ImportLog, dict[str, int]]:
-    """Reads one capture as ingest does, but into no store, which is fast: the books, the log, rows by table."""
+    """Read a capture like ingest but without a store, which is fast; return accounts, log and rows by table."""
     (capture,) = find_captures([folder])
     log, accounts = ImportLog(), Accounts()
     reader = CaptureReader(capture, log, accounts)

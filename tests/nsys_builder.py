@@ -1,4 +1,4 @@
-"""Reports as Nsight Systems exports them to SQLite, by its published schema, for tests."""
+"""Build Nsight Systems reports in SQLite by the published schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tests start programs whose signals matter."""
+"""Start and watch programs in tests with signals."""
 
 from __future__ import annotations
 

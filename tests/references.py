@@ -1,4 +1,4 @@
-"""Every id of a store leads to a row that exists: which columns lead where, and what in a store does not."""
+"""Check that every ID in a store refers to an existing row."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import duckdb
 
 from traceconv.schema import tables
 
-#: Tables that share one sequence of ids in a run.
+#: Tables with a common sequence of IDs in a run.
 EVENTS = ("task", "api", "range", "marker")
 SLICES = ("task", "api", "range")
 
-#: (table, column) → the columns that it leads to, of the same run; NULL leads nowhere.
+#: (table, column) → referenced columns of the same run; NULL refers to nothing.
 REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "track_id"): (("track", "track_id"),) for table in (*EVENTS, "counter")},
     **{(table, "op_id"): (("op", "op_id"),) for table in (*SLICES, "memory", "fusion")},
@@ -27,13 +27,13 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("source_block", "source_id"): (("source", "source_id"),),
     ("import_log", "source_id"): (("source", "source_id"),),
 }
-#: Keys of a table in a run: no value twice.
+#: Unique keys of a table in a run.
 KEYS = {
     "run": "run_id", "device": "run_id, device_id", "process": "run_id, process_id", "track": "run_id, track_id",
     "op": "run_id, op_id", "source": "run_id, source_id", "step": "run_id, device_id, step_id",
     "task_pmu": "run_id, id, metric_group",
 }  # fmt: skip
-#: Numbers of the source's own, for which the store has no table, or which tie rows to each other.
+#: IDs of the source without a table in the store, or that link rows to each other.
 NO_REFERENCES = {
     *((table, "id") for table in EVENTS),
     *((table, column) for table in SLICES for column in ("correlation_id",)),
@@ -44,7 +44,7 @@ NO_REFERENCES = {
 
 
 def unclassified() -> set[tuple[str, str]]:
-    """Columns of ids of which nobody has said where they lead."""
+    """ID columns without a documented target."""
     columns = {
         (table.name, column.name)
         for table in tables().values()
@@ -56,7 +56,7 @@ def unclassified() -> set[tuple[str, str]]:
 
 
 def dangling(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """What is wrong, a line each: `run LABEL: TABLE.COLUMN: N rows lead to no TABLE.COLUMN, such as X`."""
+    """Errors, one per line: `run LABEL: TABLE.COLUMN: N rows lead to no TABLE.COLUMN, such as X`."""
     problems: list[str] = []
     for table in tables():
         if table != "run":

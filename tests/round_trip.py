@@ -1,4 +1,4 @@
-"""Holds two stores against each other: equal rows, ids matched, references followed; run and source columns aside."""
+"""Compare two stores: equal rows, with IDs matched and references followed, without run and source columns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import duckdb
 
 from traceconv.schema import table
 
-#: Tables whose rows have an id that other rows refer to.
+#: Tables with IDs that other rows refer to.
 TITLED = ("range", "api", "task", "marker")
-#: Tables that a Chrome trace of ours carries, as docs/how-to/export-a-timeline.md lists them.
+#: Tables in an exported Chrome trace (docs/how-to/export-a-timeline.md).
 CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "device", "process", "track")
 _REFERENCES = ("parent_id", "src_id", "dst_id")
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What differs, a line each; none when the stores say the same."""
+    """Differences, one per line; none if the stores have the same content."""
     found: list[str] = []
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{one}' AS a (READ_ONLY)")

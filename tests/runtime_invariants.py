@@ -1,4 +1,4 @@
-"""What must hold in every capture that the reference NPU writes, checked on the records alone."""
+"""Invariants of every capture of the reference NPU, checked on its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a capture back for the runtime's tests: records as arrays, texts by hash; nothing of ingest is used."""
+"""Read captures for the runtime's tests, without ingest code: records as arrays, strings by hash."""
 
 from __future__ import annotations
 

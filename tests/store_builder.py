@@ -1,4 +1,4 @@
-"""A store out of plain rows: what a test says of a run, and nothing else, is in it."""
+"""Build a store that has exactly the rows of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small traces as PyTorch's profiler writes them, for tests of many files."""
+"""Small traces of PyTorch's profiler, for tests with many files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def events(count: int = 4, start_us: int = 1_700_000_000_000_000, step_us: int =
 
 
 def write_trace(path: Path, *, rank: int | None = None, seed: int = 0, count: int = 4, **keys: object) -> Path:
-    """A trace with `keys` beside its events; other `seed`, other times. Packed when its name ends in .gz."""
+    """Write a trace with `keys` at its top level; the times depend on `seed`. Compressed if its name ends in .gz."""
     path.parent.mkdir(parents=True, exist_ok=True)
     around: dict[str, object] = {"schemaVersion": 1, **keys}
     if rank is not None:

@@ -1,4 +1,4 @@
-"""Holds what `traceconv why` shows for rows of a store against what the rows say, whatever the format."""
+"""Compare the output of `traceconv why` with the rows of a store, for any format."""
 
 from __future__ import annotations
 

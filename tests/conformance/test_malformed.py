@@ -100,10 +100,10 @@ def check_values(case: dict[str, Any], run: IngestedRun, path: Path) -> None:
             assert store.execute("SELECT count(*) FROM process").fetchone() == (1,)
         if case["file"] == "begin_without_end.json":
             assert store.execute("SELECT dur_ns FROM slice WHERE name = 'open'").fetchall() == [(None,)]
-        (books,) = store.execute(
+        (balanced,) = store.execute(
             "SELECT bool_and(record_count = row_count + paired_count + used_count + lost_count) FROM import_account"
         ).fetchall()[0]
-        assert books
+        assert balanced
 
 
 def test_recount_of_intact_lines(tmp_path: Path) -> None:

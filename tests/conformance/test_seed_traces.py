@@ -37,8 +37,8 @@ def sums(store: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
 def test_facts_of_a_timeline(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name], tmp_path / "trace.duckdb"
     run = ingest([FOLDER / name], path)[0]
-    books = run.accounts.by_record
-    assert {ph: books[f"{ph} events"].records for ph in facts["by_ph"]} == facts["by_ph"]
+    accounts = run.accounts.by_record
+    assert {ph: accounts[f"{ph} events"].records for ph in facts["by_ph"]} == facts["by_ph"]
     assert not run.lossy
     with duckdb.connect(str(path), read_only=True) as store:
         found = sums(store)
@@ -48,7 +48,7 @@ def test_facts_of_a_timeline(name: str, tmp_path: Path) -> None:
             assert found[one] == (total, count)
         open_names = store.execute("SELECT coalesce(name, '') FROM slice WHERE dur_ns IS NULL ORDER BY 1").fetchall()
         assert [one for (one,) in open_names] == facts["B_never_closed"]
-        assert books["E events"].used == facts["E_without_B"] if "E events" in books else not facts["E_without_B"]
+        assert accounts["E events"].used == facts["E_without_B"] if "E events" in accounts else not facts["E_without_B"]
         assert store.execute("SELECT count(*) FROM flow").fetchone() == (facts["flow_arrows"],)
         zero = store.execute("SELECT count(*) FROM slice WHERE dur_ns = 0").fetchone()
         assert zero == (facts["slices_of_zero_ns"],)
@@ -98,9 +98,9 @@ def test_facts_of_a_table_of_spans(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name], tmp_path / "trace.duckdb"
     run = ingest([FOLDER / name], path)[0]
     assert not run.lossy
-    books = {record: book for record, book in run.accounts.by_record.items() if record != "M events"}
-    assert sum(book.records for book in books.values()) == facts["rows"]
-    assert sum(book.rows for book in books.values()) == facts["rows_with_start_and_end"]
+    accounts = {record: account for record, account in run.accounts.by_record.items() if record != "M events"}
+    assert sum(account.records for account in accounts.values()) == facts["rows"]
+    assert sum(account.rows for account in accounts.values()) == facts["rows_with_start_and_end"]
     with duckdb.connect(str(path), read_only=True) as store:
         found = sums(store)
         top = sorted(((one, *sums_) for one, sums_ in found.items()), key=lambda entry: (-entry[1], entry[0]))

@@ -41,8 +41,10 @@ def kernels() -> list[dict[str, str]]:
 
 
 def test_every_kernel_completes_a_task_of_the_timeline(store: Path) -> None:
-    books = "SELECT record_count, paired_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
-    assert ask(store, books) == [(191, 191, 0)]
+    accounting = (
+        "SELECT record_count, paired_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
+    )
+    assert ask(store, accounting) == [(191, 191, 0)]
     assert ask(store, "SELECT count(*) FROM import_log WHERE severity <> 'info'") == [(0,)]
 
 

@@ -184,9 +184,9 @@ def test_unmatched_begins_and_ends_and_negative_durations(tmp_path: Path) -> Non
         ("info", "unfinished", 1),
         ("info", "unfinished", 1),
     ]
-    books = runs[0].accounts.by_record
-    assert (books["api"].rows, books["api"].paired, books["api"].used) == (3, 2, 1)
-    assert (books["task"].rows, books["task"].paired, books["task"].used) == (3, 2, 1)
+    accounts = runs[0].accounts.by_record
+    assert (accounts["api"].rows, accounts["api"].paired, accounts["api"].used) == (3, 2, 1)
+    assert (accounts["task"].rows, accounts["task"].paired, accounts["task"].used) == (3, 2, 1)
 
 
 def test_a_reused_task_id_leaves_the_first_task_unfinished(tmp_path: Path) -> None:
@@ -504,8 +504,8 @@ def test_times_out_of_range_lose_only_their_records(tmp_path: Path) -> None:
     assert ("good", 100) in query(store, "SELECT name, dur_ns FROM task")
     assert query(store, "SELECT value_int FROM counter JOIN track USING (run_id, track_id) WHERE name = 'c'") == [(2,)]
     assert query(store, "SELECT start_ns, end_ns FROM run") == [(-100, 2**63 - 1)]
-    books = runs[0].accounts.by_record
-    assert {name: account.lost for name, account in books.items() if account.lost} == {
+    accounts = runs[0].accounts.by_record
+    assert {name: account.lost for name, account in accounts.items() if account.lost} == {
         "task": 3, "counter": 1, "step_mark": 1, "memory": 1,
     }  # fmt: skip
     # Both records of the call are stored; only its duration exceeds 64 bits.

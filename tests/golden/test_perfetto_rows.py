@@ -42,10 +42,10 @@ def taken(data: bytes, tmp_path: Path, name: str = "trace.pftrace") -> tuple[Ing
     path, store = tmp_path / name, tmp_path / "trace.duckdb"
     path.write_bytes(data)
     run = ingest([path], store, reader="perfetto_proto")[0]
-    books = run.accounts.by_record
-    assert all(book.balanced for book in books.values())
-    assert all(min(book.rows, book.paired, book.used, book.lost) >= 0 for book in books.values())
-    slices = sum(books[f"{ph} events"].rows for ph in "XBbS" if f"{ph} events" in books)
+    accounts = run.accounts.by_record
+    assert all(account.balanced for account in accounts.values())
+    assert all(min(account.rows, account.paired, account.used, account.lost) >= 0 for account in accounts.values())
+    slices = sum(accounts[f"{ph} events"].rows for ph in "XBbS" if f"{ph} events" in accounts)
     [(count,)] = query(store, f"SELECT count(*) FROM slice WHERE run_id = {run.run_id}")
     assert count == slices
     lost = """SELECT count(*) FROM (SELECT id FROM range UNION ALL SELECT id FROM marker) AS e WHERE 1 <>
@@ -378,8 +378,8 @@ class TestLegacyEvents:
 def test_other_data_sources_are_counted(tmp_path: Path) -> None:
     data = small_trace() + packet((8, 5), (10, 1), (1, b"\x08\x01")) * 3 + packet((10, 1), (33, b"\x08\x01"))
     run, _ = taken(data, tmp_path)
-    books = run.accounts.by_record
-    assert books["packets: ftrace events"].lost == 3 and books["packets: trace config"].used == 1
+    accounts = run.accounts.by_record
+    assert accounts["packets: ftrace events"].lost == 3 and accounts["packets: trace config"].used == 1
     assert {(e.code.text, e.event_count) for e in run.log} == {("unknown_record", 3), ("not_read", 1)}
 
 
