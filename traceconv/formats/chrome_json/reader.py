@@ -1,4 +1,4 @@
-"""One trace file → batches of events, with what the store keeps of the file itself."""
+"""One file of trace JSON → batches of events, and the metadata of the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SOURCE_ID", "TraceFileReader"]
 
 
 class TraceFileReader(FileReader):
-    """Reads one file. After `batches` has come to its end, the rest is known."""
+    """Reads one file. Its other attributes are complete once `batches` is exhausted."""
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
@@ -21,15 +21,12 @@ class TraceFileReader(FileReader):
         self.keys = self._parser.keys
 
     def batches(self) -> Iterator[TraceBatch]:
-        """All events, in the order of the text. Raises InputError when the file can't be read."""
+        """Yield all events in order. Raises InputError if the file can't be read."""
         for chunk in self._source.chunks():
             yield from self._noted(self._parser.feed(chunk))
         yield from self._noted(self._parser.finish())
-        lost = self._parser.lost_events
-        if lost:
-            account = self._accounts["damaged events"]
-            account.records += lost
-            account.lost += lost
+        if self._parser.lost_events:
+            self._accounts["damaged events"].lose(self._parser.lost_events)
 
     def _noted(self, batches: Iterator[TraceBatch]) -> Iterator[TraceBatch]:
         for batch in batches:

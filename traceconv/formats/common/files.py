@@ -139,13 +139,8 @@ class TextSource:
             try:
                 shown = decoder.decode(text, not text)
             except UnicodeDecodeError as error:
-                self._log.add(
-                    Code.BAD_BYTES,
-                    f"bytes that are not {encoding.upper()}",
-                    source_id=1,
-                    byte_offset=self._text_bytes,
-                    byte_count=error.end - error.start,
-                )
+                message, size = f"bytes that are not {encoding.upper()}", error.end - error.start
+                self._log.add(Code.BAD_BYTES, message, source_id=1, byte_offset=self._text_bytes, byte_count=size)
                 decoder.setstate(state)
                 decoder.errors = "replace"
                 shown = decoder.decode(text, not text)

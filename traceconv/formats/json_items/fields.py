@@ -63,9 +63,9 @@ class ItemFields:
         if not isinstance(value, Decimal) or not value.is_finite() or not -_FAR < value < _FAR:
             return None
         exact = _ALL_DIGITS.multiply(value, Decimal(unit))
-        whole = exact.to_integral_value(ROUND_HALF_EVEN)
-        self.rounded += whole != exact
-        return int(whole)
+        rounded = exact.to_integral_value(ROUND_HALF_EVEN)
+        self.rounded += rounded != exact
+        return int(rounded)
 
     def name(self, item: Item) -> str | None:
         """The item's name."""

@@ -146,7 +146,7 @@ class PacketFramer:
         """Whether the available bytes can be the beginning of a packet."""
         if size - start < 2 * WINDOW_BYTES:
             return True
-        return _is_packet(data, start, size, whole=False)
+        return _is_packet(data, start, size, is_complete=False)
 
 
 def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
@@ -163,16 +163,16 @@ def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
         if 0 < length <= _MAX_SEARCHED:
             if end <= size:
                 followed = end == size or data[end] == TAG
-                if followed and _is_packet(data, start, end, whole=True):
+                if followed and _is_packet(data, start, end, is_complete=True):
                     return at
-            elif not at_end and _is_packet(data, start, size, whole=False):
+            elif not at_end and _is_packet(data, start, size, is_complete=False):
                 return at
         at += 1
     return size
 
 
-def _is_packet(data: bytes, start: int, end: int, whole: bool) -> bool:
-    telling, ftrace, count = not whole, 0, 0
+def _is_packet(data: bytes, start: int, end: int, is_complete: bool) -> bool:
+    telling, ftrace, count = not is_complete, 0, 0
     try:
         for number, kind, _, _ in fields(data, start, end):
             count += 1
@@ -181,7 +181,7 @@ def _is_packet(data: bytes, start: int, end: int, whole: bool) -> bool:
             if _KINDS.get(number, kind) != kind or kind > LEN or count > _MAX_FIELDS or ftrace > 1 or number > 1200:
                 return False
     except CutError:
-        return not whole and count > 0
+        return not is_complete and count > 0
     except WireError:
         return False
     return telling

@@ -125,10 +125,10 @@ class PerfettoReader(FileReader):
         data = window.data
         found = window.fields
         count = len(window.starts)
-        packed = np.flatnonzero(np.isin(found.number, (pb.PACKED, pb.PACKED_ZSTD)) & (found.kind == LEN))
+        compressed = np.flatnonzero(np.isin(found.number, (pb.PACKED, pb.PACKED_ZSTD)) & (found.kind == LEN))
         first = 0
         table = translator.open(window)
-        for place in packed.tolist():
+        for place in compressed.tolist():
             row = int(found.row[place])
             yield from self._batch(translator, table, window, first, row, outer)
             first = row + 1
@@ -174,15 +174,15 @@ class PerfettoReader(FileReader):
     # -- compressed packets --
 
     def _inner_windows(
-        self, packed: bytes, number: int, where: tuple[int, int] | None, byte_offset: int
+        self, compressed: bytes, number: int, where: tuple[int, int] | None, byte_offset: int
     ) -> Iterator[Window]:
         """Yield the windows of compressed packets. `where`: logged if they are damaged, unless it is None."""
-        yield from self._windows(self._decompressed(packed, number, where), byte_offset)
+        yield from self._windows(self._decompressed(compressed, number, where), byte_offset)
 
-    def _decompressed(self, packed: bytes, number: int, where: tuple[int, int] | None) -> Iterator[bytes]:
-        limit = max(FREE_BYTES, self._limits.ratio * max(self._source.size_bytes, len(packed)))
+    def _decompressed(self, compressed: bytes, number: int, where: tuple[int, int] | None) -> Iterator[bytes]:
+        limit = max(FREE_BYTES, self._limits.ratio * max(self._source.size_bytes, len(compressed)))
         try:
-            for piece in _zlib_pieces(packed) if number == pb.PACKED else _zstd_pieces(packed):
+            for piece in _zlib_pieces(compressed) if number == pb.PACKED else _zstd_pieces(compressed):
                 self._decompressed_bytes += len(piece)
                 if self._decompressed_bytes > limit:
                     raise Damaged("decompresses to more than the limit; raise it with --max-ratio", b"")
@@ -267,16 +267,16 @@ def _name(clock: int) -> str:
     return NAMES.get(clock, str(clock))
 
 
-def _zlib_pieces(packed: bytes) -> Iterator[bytes]:
+def _zlib_pieces(compressed: bytes) -> Iterator[bytes]:
     stream = inflater()
-    for at in range(0, len(packed), _PIECE):
-        yield from inflated(stream, packed[at : at + _PIECE])
+    for at in range(0, len(compressed), _PIECE):
+        yield from inflated(stream, compressed[at : at + _PIECE])
     if not stream.eof:
         raise Damaged("truncated", b"")
 
 
-def _zstd_pieces(packed: bytes) -> Iterator[bytes]:
+def _zstd_pieces(compressed: bytes) -> Iterator[bytes]:
     frames = ZstdFrames()
-    yield from frames.feed(packed)
+    yield from frames.feed(compressed)
     if frames.is_inside:
         raise Damaged("truncated", b"")
