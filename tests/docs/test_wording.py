@@ -1,0 +1,66 @@
+"""Texts for users and developers use the terms of the glossary, not the phrases that it replaces."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "docs/**/*.md", "schemas/**/*.toml",
+         "traceconv/**/*.toml", "traceconv/**/*.sql", "traceconv/**/*.[ch]")  # fmt: skip
+
+#: Phrase → replacement.
+REPLACED = {
+    "so many": "a number, or its name",
+    "anew": "again, new",
+    "put aside": "spill, buffer",
+    "puts aside": "spills, buffers",
+    "the books": "the accounting",
+    "calm with": "tolerant of",
+    "beside it": "next to it",
+    "beside them": "next to them",
+    "is talk": "diagnostics go to stderr",
+    "not known": "unknown",
+    "held against": "checked against",
+    "that there is not": "unknown, missing",
+    "as it is meant": "repaired",
+    "as people": "human-readable",
+    "of old": "legacy",
+    "cut off": "truncated",
+    "waits for ever": "deadlocked",
+    "gives up": "drops, stops",
+    "nothing in it can be used": "contains no usable events",
+}
+#: Words of a phrase may be on two lines of a comment.
+PATTERN = re.compile(r"\b(" + "|".join(REPLACED).replace(" ", r"[\s/*#-]+") + r")\b", re.IGNORECASE)
+
+
+def passages(path: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers and texts of a file: all of it, or the strings and comments of a Python module."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".py":
+        yield 1, text
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def test_replaced_phrases_are_not_used() -> None:
+    files = [path for pattern in (*TEXTS, "traceconv/**/*.py") for path in sorted(ROOT.glob(pattern))]
+    assert len(files) > 100
+    found = []
+    for path in files:
+        for first, text in passages(path):
+            for match in PATTERN.finditer(text):
+                line = first + text.count("\n", 0, match.start())
+                phrase = " ".join(re.findall(r"\w+", match[0].lower()))
+                found.append(f"{path.relative_to(ROOT)}:{line}: {phrase}: write {REPLACED[phrase]}")
+    assert found == []
