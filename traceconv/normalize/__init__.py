@@ -1,1 +1,1 @@
-"""What is done to events on their way to rows: clocks, names, pairing, nesting."""
+"""Events → rows: clocks, names, pairing, nesting."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import parse_int64
@@ -44,16 +45,8 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
     kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
     places = flows.places[kept]
     texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
-    return [
-        pa.array(events.ids[places]),
-        pa.array(flows.keys[kept]),
-        pa.array(events.ts.ns[places]),
-        pa.array(flows.steps[kept]),
-        pa.array(events.ids[places]),
-        constant(flows.category, len(places)),
-        constant(None, len(places)),
-        pa.array(texts, pa.string()),
-    ]
+    category, ids = constant(flows.category, len(places)), pa.array(texts, pa.string())
+    return _bound_points(events, places, flows.keys[kept], flows.steps[kept], category, ids)
 
 
 def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
@@ -128,13 +121,14 @@ def _binding_slices(events: EventBatch) -> list[pa.Array] | None:
     steps = np.where(~flow_in, 0, np.where(flow_out, 1, 2)).astype(np.int32)[places]
     texts = [unquoted(bound[place]) for place in places.tolist()]
     named = zip(events.categories.take(places), texts, strict=True)
-    return [
-        pa.array(events.ids[places]),
-        pa.array([hash((category, "bind_id", text)) for category, text in named], pa.int64()),
-        pa.array(events.ts.ns[places]),
-        pa.array(steps),
-        pa.array(events.ids[places]),
-        events.categories.text(places),
-        constant(None, len(places)),
-        pa.array(texts, pa.string()),
-    ]
+    keys = np.array([hash((category, "bind_id", text)) for category, text in named], np.int64)
+    return _bound_points(events, places, keys, steps, events.categories.text(places), pa.array(texts, pa.string()))
+
+
+def _bound_points(
+    events: EventBatch, places: Places, keys: Int64, steps: NDArray[np.int32], category: pa.Array, ids: pa.Array
+) -> list[pa.Array]:
+    """Return flow points that are bound to their own events."""
+    own = pa.array(events.ids[places])
+    times = pa.array(events.ts.ns[places])
+    return [own, pa.array(keys), times, pa.array(steps), own, category, constant(None, len(places)), ids]

@@ -133,7 +133,7 @@ class Flows:
 
 
 def _read_up_to(held: RecordArray, windows: Iterator[RecordArray], key: str, last: int) -> RecordArray:
-    """Return `held` and what follows it, at least up to key `last` if there is as much."""
+    """Append windows to `held` until it reaches key `last`, or no more follow."""
     while not len(held) or held[key][-1] < last:
         more = next(windows, None)
         if more is None:

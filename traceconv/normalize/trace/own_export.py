@@ -1,4 +1,4 @@
-"""Our own Chrome exports → the rows that they were made of.
+"""Our own Chrome exports → the exported rows.
 
 `otherData` of such a file identifies it, and contains the rows of the small tables. Names of threads specify the table
 and track of their events; args contain every column that is nowhere else in an event. Rows get new IDs, their ordinals
