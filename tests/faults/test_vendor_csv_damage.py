@@ -108,7 +108,7 @@ def test_what_is_whole_is_kept_and_what_is_not_is_counted(what: str, tmp_path: P
         (WHOLE.replace(b"Start Time(us)", b"Begin"), "no column for start_ns"),
         ("".join(ROWS).encode(), "no column for name, start_ns, dur_ns"),
         (WHOLE.replace(b",", b";"), "no column for name, start_ns, dur_ns"),
-        (WHOLE.replace(b"\n", b"\r"), "line 1: no record of a CSV file"),
+        (WHOLE.replace(b"\n", b"\r"), "line 1: malformed CSV"),
         (b"", "its tables are empty"),
         (HEAD.encode(), "its tables are empty"),
         (bytes(1000), "its tables are empty"),

@@ -1,4 +1,4 @@
-"""How columns were made that no byte of the source says as it stands: a sentence each."""
+"""How columns were derived that are not in the source as they are, a sentence each."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from traceconv.formats.registry import format_of
 
 _NESTED = (
     ("depth, parent_id", "from the slices of its track that enclose it"),
-    ("self_ns", "dur_ns less the durations of the slices directly inside it"),
+    ("self_ns", "dur_ns minus the durations of the slices directly inside it"),
 )
-_HOST = ("start_ns", "host_ns of its start, plus what the recording says lies between the host's clock and the epoch")
+_WAITS = (
+    ("wait_ns", "its start minus the end of the row before it in op_summary on its device, not below 0"),
+    ("stream_wait_ns", "its start minus the end of the task before it on its stream"),
+)
+_HOST = ("start_ns", "host_ns of its start, plus the recorded offset between the host's clock and the epoch")
 _DEVICE = ("start_ns", "ticks of its start, mapped to the host's clock by the sync records around it")
-_US = ("start_ns", "ts of its event, in µs there: exact, in whole ns")
+_US = ("start_ns", "ts of its event in µs, converted to ns exactly")
 
 _RAW: dict[str, tuple[tuple[str, str], ...]] = {
-    "api": (_HOST, ("dur_ns", "host_ns of its end less that of its start"), *_NESTED),
-    "range": (("start_ns", "as its records say, on the run's clock"), ("dur_ns", "its end less its start"), *_NESTED),
+    "api": (_HOST, ("dur_ns", "host_ns of its end minus that of its start"), *_NESTED),
+    "range": (("start_ns", "from its records, on the run's clock"), ("dur_ns", "its end minus its start"), *_NESTED),
     "task": (
         _DEVICE,
-        ("dur_ns", "its end less its start, both on the host's clock"),
+        ("dur_ns", "its end minus its start, both on the host's clock"),
         ("submit_ns", "start of the call with the same correlation_id"),
-        ("wait_ns", "its start minus the end of the row before it in op_summary on its device, not below 0"),
-        ("stream_wait_ns", "its start minus the end of the task before it on its stream"),
-        ("name", "that of its op (op_index), where the record has none of its own"),
+        *_WAITS,
+        ("name", "that of its op (op_index), if the record has none"),
         ("kind, core_type", "by its task_type"),
     ),
     "task_pmu": (("id", "the task with the same task_id on the device"),),
@@ -30,37 +33,33 @@ _RAW: dict[str, tuple[tuple[str, str], ...]] = {
     "step": (("start_ns … end_ns", "ticks of its marks, mapped to the host's clock by the sync records"),),
     "flow": (("", "computed: a call and the task with the same correlation_id"),),
     "process": (("", "from the records of its threads"),),
-    "track": (("", "from what the log says of its thread or stream, and the events on it"),),
+    "track": (("", "from the record of its thread or stream, and the events on it"),),
     "device": (("clock_error_ns", "computed from the sync records alone"),),
     "run": (("start_ns, end_ns", "the earliest and the latest time of all events"),),
 }
 _TRACE: dict[str, tuple[tuple[str, str], ...]] = {
-    "api": (_US, *_NESTED, ("step_id", "the step that it lies in")),
-    "range": (_US, *_NESTED, ("step_id", "the step that it lies in")),
+    **dict.fromkeys(("api", "range"), (_US, *_NESTED, ("step_id", "the step that contains it"))),
     "task": (
         _US,
         *_NESTED,
         ("table, kind, stream_id …", "by the rules for its writer, from category, name and args"),
-        ("wait_ns", "its start minus the end of the row before it in op_summary on its device, not below 0"),
-        ("stream_wait_ns", "its start minus the end of the task before it on its stream"),
-        ("step_id", "the step in which it was launched, or lies"),
+        *_WAITS,
+        ("step_id", "the step in which it was launched, or which contains it"),
     ),
-    "flow": (
-        ("", "computed: ends of arrows matched in the order of time; src_id and dst_id are the slices around them"),
-    ),
-    "op": (("", "computed: one row for each distinct op that tasks and calls name"),),
+    "flow": (("", "computed: flow events matched in the order of time; src_id and dst_id are the slices around them"),),
+    "op": (("", "computed: one row for each distinct op of tasks and calls"),),
     "step": (("", "computed: from slices whose names number iterations"),),
     "track": (("", "computed: from the pid, tid or id of the events on it"),),
     "process": (("", "computed: from the pid of its events, and metadata"),),
-    "device": (("", "computed: from the tasks on it, and what stands around the events"),),
-    "run": (("", "computed: from all events, and from what stands around them (options)"),),
+    "device": (("", "computed: from the tasks on it, and the keys around the events"),),
+    "run": (("", "computed: from all events, and the keys around them (options)"),),
 }
 
 
 def notes_of(reader: str, table: str) -> list[tuple[str, str]]:
-    """(column, how it was made) for the rows of a table that a reader filled."""
+    """(column, how it was derived) for the rows of a table that a reader filled."""
     if reader == "static":
-        return [("", "computed by the cost model (traceconv model): there is no source file")]
+        return [("", "computed by the cost model (traceconv model) without a source file")]
     known = format_of(reader)
     if known is not None and known.in_captures:
         return list(_RAW.get(table, ()))

@@ -41,56 +41,45 @@ def why(
     changed are `problems` of the answer.
     """
     with reading():
-        return _why(connection, store_path, table, row_id, run, source)
-
-
-def _why(
-    connection: duckdb.DuckDBPyConnection,
-    store_path: Path,
-    table: str,
-    row_id: str,
-    run: str | None,
-    source: Path | None,
-) -> Answer:
-    choice = choose_run(connection, run)
-    if table == "run" and choice.run_id is not None and run is None and row_id.strip().isdigit():
-        choice = choose_run(connection, row_id.strip())
-    if choice.run_id is None:
-        raise UsageError("ambiguous run; select one with --run")
-    wanted = find_rows(connection, choice.run_id, table, row_id)
-    sources = Sources(connection, choice.run_id, store_path, source)
-    evidence: list[Evidence] = []
-    refs: list[RowRef] = []
-    problems: list[str] = []
-    if table == "source":
-        try:
-            evidence.append(_beginning(sources.file(wanted.id)))
-        except InputError as error:
-            problems.append(str(error))
-    elif sources.reader != "static":
-        rows = RawRows(connection, sources) if sources.in_captures else TraceRows(connection, sources)
-        for row in wanted.rows:
+        choice = choose_run(connection, run)
+        if table == "run" and choice.run_id is not None and run is None and row_id.strip().isdigit():
+            choice = choose_run(connection, row_id.strip())
+        if choice.run_id is None:
+            raise UsageError("ambiguous run; select one with --run")
+        wanted = find_rows(connection, choice.run_id, table, row_id)
+        sources = Sources(connection, choice.run_id, store_path, source)
+        evidence: list[Evidence] = []
+        refs: list[RowRef] = []
+        problems: list[str] = []
+        if table == "source":
             try:
-                found, made_of = rows.of(wanted.table, row)
-                evidence += found
-                refs += [ref for ref in made_of if ref not in refs]
+                evidence.append(_beginning(sources.file(wanted.id)))
             except InputError as error:
                 problems.append(str(error))
-        evidence += _of_refs(rows, connection, refs, wanted.table, problems)
-    notes = notes_of(sources.reader, wanted.table)
-    if not evidence and not problems and not notes:
-        notes = [("", "computed from other rows: no single event of the source has it")]
-    return Answer(
-        wanted.table,
-        wanted.id_text,
-        choice.run_id,
-        str(sources.run["label"]),
-        wanted.rows,
-        _distinct(evidence)[:MAX_PIECES],
-        refs,
-        notes,
-        list(dict.fromkeys(problems)),
-    )
+        elif sources.reader != "static":
+            rows = RawRows(connection, sources) if sources.in_captures else TraceRows(connection, sources)
+            for row in wanted.rows:
+                try:
+                    found, made_of = rows.of(wanted.table, row)
+                    evidence += found
+                    refs += [ref for ref in made_of if ref not in refs]
+                except InputError as error:
+                    problems.append(str(error))
+            evidence += _of_refs(rows, connection, refs, wanted.table, problems)
+        notes = notes_of(sources.reader, wanted.table)
+        if not evidence and not problems and not notes:
+            notes = [("", "computed from other rows: no single event of the source has it")]
+        return Answer(
+            wanted.table,
+            wanted.id_text,
+            choice.run_id,
+            str(sources.run["label"]),
+            wanted.rows,
+            _distinct(evidence)[:MAX_PIECES],
+            refs,
+            notes,
+            list(dict.fromkeys(problems)),
+        )
 
 
 def _beginning(source: SourceFile) -> Evidence:

@@ -1,8 +1,8 @@
-"""Which raw records a row of each table was made of."""
+"""Which raw records a row of each table was made from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import duckdb
@@ -15,14 +15,16 @@ from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_log import RawLog
 from traceconv.provenance.rows import fetch
 
-#: Tables of counters that memory records fill, and the field that has the value.
+#: Counters from memory records, and the field of their value.
 _MEMORY_COUNTERS = {"Memory used": "used_bytes", "Memory reserved": "reserved_bytes"}
+
+_RECORD = "its record"
 
 Found = tuple[list[Evidence], list[RowRef]]
 
 
 class RawRows:
-    """The records behind the rows of one capture."""
+    """The records from which the rows of one capture were made."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
         self._connection = connection
@@ -31,41 +33,32 @@ class RawRows:
         self._log = RawLog(sources)
 
     def of(self, table: str, row: Mapping[str, Any]) -> Found:
-        """The evidence of a row, and the rows that it was made of. InputError when a file is gone or changed."""
+        """The evidence of a row, and the rows that it was made from. InputError: a file is missing or has changed."""
         if table in ("task", "api", "range", "marker"):
             return self._slice(table, row), []
         if table == "flow":
             refs = [("api", row["src_id"], "where it starts"), ("task", row["dst_id"], "where it ends")]
             return [], [RowRef(name, int(one), role) for name, one, role in refs if one is not None]
-        if table == "task_pmu":
-            return self._pmu(row), []
-        if table == "memory":
-            return self._memory(row), []
-        if table == "counter":
-            return self._counter(row), []
-        if table == "track":
-            return self._track(row), []
-        return self._record(table, row), []
-
-    def _record(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
-        """Tables whose rows have a number that records have too."""
-        if table == "step":
-            return self._by("step_mark", {"step_id": row["step_id"]}, "a mark of it", row["device_id"])
-        if table == "op":
-            return self._by("op", {"op_index": row["op_id"]}, "its record")
-        if table == "fusion":
-            wanted = {"fusion_id": row["fusion_id"], "original_index": row["original_index"]}
-            return self._by("fusion", wanted, "its record")
-        if table == "device":
-            return self._by("device", {}, "its record", row["device_id"])
-        if table == "process":
-            return self._by("thread", {"process_id": _number(row["pid_text"])}, "a thread of it, with its name")
-        return self._by("capture", {}, "what the recording says of itself") if table == "run" else []
+        finders: dict[str, Callable[[Mapping[str, Any]], list[Evidence]]] = {
+            "task_pmu": self._pmu,
+            "memory": self._memory,
+            "counter": self._counter,
+            "track": self._track,
+            "fusion": lambda row: self._by(
+                "fusion", {key: row[key] for key in ("fusion_id", "original_index")}, _RECORD
+            ),
+            "op": lambda row: self._by("op", {"op_index": row["op_id"]}, _RECORD),
+            "step": lambda row: self._by("step_mark", {"step_id": row["step_id"]}, "a mark of it", row["device_id"]),
+            "device": lambda row: self._by("device", {}, _RECORD, row["device_id"]),
+            "process": lambda row: self._by("thread", {"process_id": _number(row["pid_text"])}, "a thread of it"),
+            "run": lambda row: self._by("capture", {}, "what the recording says about itself"),
+        }
+        return finders[table](row) if table in finders else [], []
 
     def _slice(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
         start = self._log.record(int(row["id"]))
         found = [self._log.evidence(start, "its start")]
-        # Times of tasks are ticks of the device: their ends are known by the task's number alone.
+        # Times of tasks are device ticks: their ends are found by the task's number alone.
         host = "host_ns" in (start.values.dtype.names or ())
         end = self._log.end_of(start, row["dur_ns"] if host else None) if row["dur_ns"] is not None else None
         if end is not None:
@@ -108,13 +101,13 @@ class RawRows:
         if field is not None:
             wanted = {"host_ns": row["ts_ns"] - self._offset_ns(), field: row["value_int"]}
             wanted["device_id"] = track["device_id"]
-            found = self._by("memory", wanted, "the allocation or free that says it")
+            found = self._by("memory", wanted, "the allocation or free with this value")
             if found:
                 return found
         return self._sampled(row, track)
 
     def _sampled(self, row: Mapping[str, Any], track: Mapping[str, Any]) -> list[Evidence]:
-        """Samples of a device's counter with this value; which ones, the place among those of the track tells."""
+        """The sample of a device's counter, by its position among those of the track with this value."""
         order = fetch(
             self._connection,
             "SELECT count(*) AS before FROM counter WHERE run_id = ? AND track_id = ? AND value_int = ? AND ts_ns < ?",
@@ -128,13 +121,13 @@ class RawRows:
 
     def _track(self, row: Mapping[str, Any]) -> list[Evidence]:
         if row["kind"] == "thread":
-            return self._by("thread", {"thread_id": _number(row["tid_text"])}, "what its thread is called")
+            return self._by("thread", {"thread_id": _number(row["tid_text"])}, "the name of its thread")
         if row["kind"] == "stream":
-            return self._by("stream", {"stream_id": row["stream_id"]}, "what its stream is called", row["device_id"])
+            return self._by("stream", {"stream_id": row["stream_id"]}, "the name of its stream", row["device_id"])
         return []
 
     def _offset_ns(self) -> int:
-        """What was added to times of the host's clock."""
+        """The offset that was added to host times."""
         for capture in self._log.find("capture", {}, limit=1):
             offset = int(capture.values["epoch_ns"]) - int(capture.values["host_ns"])
             return offset if self._sources.run["epoch_known"] else 0

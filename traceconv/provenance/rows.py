@@ -1,4 +1,4 @@
-"""Which row is meant: the key of each table, and what comes nearest where there is no such row."""
+"""Find a row by its table's key; if it doesn't exist, suggest the nearest ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.catalogue import views
 
-#: Tables whose id is the place of an event; they share one range of ids.
+#: Tables whose ids are positions of events, from one range.
 EVENT_TABLES = ("task", "api", "range", "marker")
-#: Column by which a row of a table is asked for.
+#: The key column of each table.
 KEYS = {
     **dict.fromkeys((*EVENT_TABLES, "task_pmu"), "id"),
     "op": "op_id",
@@ -31,7 +31,7 @@ KEYS = {
     "run": "run_id",
     "source": "source_id",
 }
-#: Views whose rows are those of tables.
+#: Views of these tables.
 _VIEWS_OF = {"slice": ("task", "api", "range"), "thread": ("track",)}
 _SAMPLE = re.compile(r"([0-9]+)[@:](-?[0-9]+)")
 _MAX_ROWS = 32
@@ -39,7 +39,7 @@ _MAX_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The rows that were asked for; `id` is the number in their key column."""
+    """The rows with an id; `id` is the number in their key column."""
 
     table: str
     id: int
@@ -48,7 +48,7 @@ class Wanted:
 
 
 def find_rows(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, id_text: str) -> Wanted:
-    """The rows of a table (or of the views slice and thread) with an id. UsageError when there is none."""
+    """The rows of a table (or of the views slice and thread) with an id. UsageError if there is none."""
     known = [*KEYS, *_VIEWS_OF]
     if table not in known:
         raise UsageError(_no_table(table, known))
@@ -57,10 +57,10 @@ def find_rows(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, id
     sample = _SAMPLE.fullmatch(text)
     if table == "counter":
         if sample is None:
-            raise UsageError("rows of counter have no id: name one by its track and time, as TRACK_ID@TS_NS")
+            raise UsageError("rows of counter have no id; use TRACK_ID@TS_NS")
         text, moment = sample[1], int(sample[2])
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
-        raise UsageError(f"'{printable(id_text)}' is no id; ids are whole numbers")
+        raise UsageError(f"'{printable(id_text)}' is not an id; ids are integers")
     number = int(text)
     for one in _VIEWS_OF.get(table, (table,)):
         rows = _rows(connection, run_id, one, number, moment)
@@ -70,7 +70,7 @@ def find_rows(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, id
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[dict[str, Any]]:
-    """The rows of a statement, by column."""
+    """The rows of a query, by column."""
     cursor = connection.execute(sql, values)
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -94,14 +94,12 @@ def _no_table(table: str, known: list[str]) -> str:
     shown = printable(table)
     if table in ("source_block", "import_log", "import_account"):
         return (
-            f"rows of {shown} come from no event: ingest itself wrote them; "
-            f"byte_offset and byte_count, where it has them, are places in the source. See: traceconv schema {shown}"
+            f"rows of {shown} are written by ingest itself and come from no event; "
+            f"byte_offset and byte_count, if any, are in the source. See: traceconv schema {shown}"
         )
     if table in (*views(), *tables(), *reports()):
-        return (
-            f"rows of {shown} are computed; what from: traceconv schema {shown}. Ask for a row of: {', '.join(known)}"
-        )
-    return f"there is no table '{shown}'.{suggestion(table, known)} There are: {', '.join(known)}"
+        return f"rows of {shown} are computed (see traceconv schema {shown}). Specify a row of: {', '.join(known)}"
+    return f"unknown table '{shown}'.{suggestion(table, known)} Tables: {', '.join(known)}"
 
 
 def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, moment: int | None) -> str:
@@ -112,7 +110,7 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
     if table in EVENT_TABLES:
         for other in EVENT_TABLES:
             if other != table and _rows(connection, run_id, other, number, None):
-                return f"{lead} It is in {other}: traceconv why {other} {number}"
+                return f"{lead} It is in {other}; use: traceconv why {other} {number}"
     near: set[str] = set()
     runs: set[int] = set()
     for one in _VIEWS_OF.get(table, (table,)):
@@ -130,10 +128,10 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
         runs |= {row[0] for row in connection.execute(sql, [number, run_id]).fetchall()}
     parts = [lead]
     if near:
-        parts.append(f"The nearest: {', '.join(sorted(near)[:4])}.")
+        parts.append(f"Nearest: {', '.join(sorted(near)[:4])}.")
     if runs and table != "run":
-        parts.append(f"Other runs have it: --run {' or '.join(map(str, sorted(runs)))}.")
-    return " ".join(parts) if near or runs else f"{lead} It has none at all."
+        parts.append(f"Other runs have it; use --run {' or '.join(map(str, sorted(runs)))}.")
+    return " ".join(parts) if near or runs else f"{lead} The table is empty for this run."
 
 
 def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[Any]:

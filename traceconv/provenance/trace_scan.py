@@ -1,7 +1,4 @@
-"""Events that have no id of a row: ends of slices, arrows, samples of counters, names. The file is read once more.
-
-What is looked for is known exactly (its time, its thread, its name), so that one pass over the events finds it.
-"""
+"""Find events without an id in the store (ends of slices, flows, counter samples, names) by reading the file again."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.trace.metadata import id2_parts, time_places
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 
-#: Begins and ends of one thread that are kept, to tell which end is whose.
+#: Most begins and ends of one thread that are kept, to pair them.
 _MAX_POINTS = 1_000_000
 _MAX_FOUND = 16
 _BEGINS = (phases.BEGIN, phases.ASYNC_BEGIN)
@@ -33,14 +30,14 @@ _ENDS = (phases.END, phases.ASYNC_END)
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The event that ends a slice, or those of which one does: `ids`, with `sure` when it is that one."""
+    """The event that ends a slice, or if not `sure`, several of which one does."""
 
     ids: tuple[int, ...]
     sure: bool
 
 
 class Batch:
-    """Events with what is compared: ids, kinds, times."""
+    """Events with their ids, kinds and times."""
 
     def __init__(self, batch: TraceBatch, source_id: int, kinds: phases.Kinds, places: int) -> None:
         self.columns: EventColumns = batch.columns
@@ -62,13 +59,13 @@ class Batch:
         return values[place] if values else None
 
     def raw(self, field_name: str, place: int) -> bytes:
-        """The text of a value of one event; empty when it has none."""
+        """The text of a value of one event; empty if it has none."""
         values: pa.Array | None = self.columns.raw.get(field_name)
         found = values[place].as_py() if values is not None else None
         return found if isinstance(found, bytes) else b""
 
     def track_key(self, place: int) -> tuple[object, ...]:
-        """What events of one track have in common."""
+        """The key that events of one track share."""
         pid, tid = self.label("pid", place), self.label("tid", place)
         if self.kinds[place] not in (phases.ASYNC_BEGIN, phases.ASYNC_END):
             return "thread", str(pid), str(pid if tid is None else tid)
@@ -77,7 +74,7 @@ class Batch:
         return "async", process, self.label("cat", place), id_text, self.label("scope", place)
 
     def id_text(self, place: int) -> tuple[str, str]:
-        """The id of an event as text, and what it is unique in."""
+        """The id of an event as text, and its scope."""
         plain = self.raw("id", place)
         if plain and plain != b"null":
             text = plain.decode("utf-8", "replace")
@@ -97,7 +94,7 @@ def batches(source: SourceFile) -> Iterator[Batch]:
 
 @dataclass(slots=True)
 class _Points:
-    """Begins and ends of one track inside of a slice."""
+    """Begins and ends of one track within a slice."""
 
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
 
@@ -106,12 +103,12 @@ class _Points:
             self.rows.append((ns, id_, 0 if name is None else hash(name) or 1, 0, end))
 
     def end_of(self, begin_id: int) -> int | None:
-        """The end that ingest gave this begin; None when that can't be told."""
+        """The end that ingest paired with this begin; None if unknown."""
         if len(self.rows) > _MAX_POINTS:
             return None
         by_id = sorted(self.rows, key=lambda row: row[1])
         alone = set(range(len(by_id)))
-        # As in ingest: a begin and the end right behind it in the source are a pair, whatever else is there.
+        # As in ingest: a begin and the end right after it in the source are always a pair.
         for number, (one, two) in enumerate(itertools.pairwise(by_id)):
             adjacent = two[1] == one[1] + 1 and not one[4] and two[4] and two[0] >= one[0]
             if adjacent and two[2] in (one[2], 0):
@@ -126,7 +123,7 @@ class _Points:
 
 
 def find_end(source: SourceFile, begin_id: int, start_ns: int, end_ns: int) -> Ends | None:
-    """The end of a slice; None when its first event needs none, or none is there."""
+    """The end of a slice; None if its first event is complete, or has no end."""
     begin = next((batch for batch in batches(source) if _place(batch, begin_id) is not None), None)
     if begin is None:
         return None
@@ -168,7 +165,7 @@ def find_events(
     ns: int | None = None,
     limit: int = _MAX_FOUND,
 ) -> list[int]:
-    """Ids of the first events of some kinds (at a moment) that pass a test."""
+    """Ids of the first events of some kinds (at a time) that pass a test."""
     found: list[int] = []
     for batch in batches(source):
         mask = np.isin(batch.kinds, kinds)

@@ -7,7 +7,7 @@ Rows are dictionaries of normalized headings (`spec.plain`) and cells; times are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -134,33 +134,34 @@ def check_sums(
     for key, durs in sums.items():
         device = key[0] if by_device else ""
         totals[device] = totals.get(device, 0) + sum(durs)
-    for cells in rows:
-        names = (*(("device id",) if by_device else ()), "op type", *(("core type",) if by_core else ()))
-        key = tuple(cells[name].strip() for name in names)
-        row = " ".join(key)
-        found = sums.pop(key, None)
-        if found is None:
-            tally.row_missing(row, in_vendors=False)
-            continue
+    names = (*(("device id",) if by_device else ()), "op type", *(("core type",) if by_core else ()))
+    for row, cells, found in _matched(tally, rows, names, sums):
         _statistics(tally, row, cells, found, "total time(us)", "min time(us)", "avg time(us)", "max time(us)")
-        total = totals[key[0] if by_device else ""]
+        total = totals[cells["device id"].strip() if by_device else ""]
         if "ratio(%)" in cells and total:
             ratio = 100 * Decimal(sum(found)) / total
             tally.number(row, "ratio(%)", cells["ratio(%)"], ratio, Decimal("0.001"))
-    for key in sums:
+
+
+def _matched(
+    tally: Tally, rows: Sequence[Cells], names: Sequence[str], groups: Mapping[tuple[str, ...], Sequence[int]]
+) -> Iterator[tuple[str, Cells, Sequence[int]]]:
+    """The rows with their durations, by the cells in some columns. Rows that only one side has are reported."""
+    left = dict(groups)
+    for cells in rows:
+        key = tuple(cells[name].strip() for name in names)
+        durs = left.pop(key, None)
+        if durs is None:
+            tally.row_missing(" ".join(key), in_vendors=False)
+        else:
+            yield " ".join(key), cells, durs
+    for key in left:
         tally.row_missing(" ".join(key), in_vendors=True)
 
 
-def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, str], Sequence[int]]) -> None:
+def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, ...], Sequence[int]]) -> None:
     """api_statistic: the calls by level and name, with the variance of the population in µs²."""
-    left = dict(calls)
-    for cells in rows:
-        key = (cells["level"].strip(), cells["api name"].strip())
-        row = " ".join(key)
-        durs = left.pop(key, None)
-        if durs is None:
-            tally.row_missing(row, in_vendors=False)
-            continue
+    for row, cells, durs in _matched(tally, rows, ("level", "api name"), calls):
         _statistics(tally, row, cells, durs, "time(us)", "min(us)", "avg(us)", "max(us)")
         if "variance" in cells:
             squares, total, count = sum(dur * dur for dur in durs), sum(durs), len(durs)
@@ -168,8 +169,6 @@ def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, s
             # Half a nanosecond in a duration changes the variance by up to twice that times the deviation.
             slack = Decimal("0.001") + 2 * variance.sqrt() * Decimal("0.0005")
             tally.number(row, "variance", cells["variance"], variance, slack)
-    for key in left:
-        tally.row_missing(" ".join(key), in_vendors=True)
 
 
 def check_steps(tally: Tally, rows: Sequence[Cells], steps: Mapping[int, int]) -> None:

@@ -197,7 +197,7 @@ class _FolderCheck:
             tally.reason = "the folder has no table of kernels with their types"
 
     def _calls(self, tally: Tally, rows: _Rows) -> None:
-        calls = {
+        calls: dict[tuple[str, ...], list[int]] = {
             (level, name): durs
             for level, name, durs in self.writer.fetch(
                 "SELECT coalesce(level, ''), coalesce(name, ''), list(dur_ns) "

@@ -1,8 +1,8 @@
-"""Furiosa's profiler writes one CSV record a span: events, with the names that it forgot to quote put together again.
+"""The CSV of Furiosa's profiler, a record for each span → events, with unquoted names restored.
 
-The native writer quotes nothing. A name with a comma has too many cells, one with a line feed is cut in two records;
-the cells on both sides of the name are known by their number, so that nothing else is lost. The name is then what
-every CSV reader takes for it, and the whole text of it is in args as `unquoted_name`.
+The native writer quotes nothing. A name with a comma has too many cells, and one with a line feed is split into two
+records; the number of cells on both sides of the name is known, so nothing is lost. The event's name is what any CSV
+reader would read, and its complete text is in args as `unquoted_name`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords
 
 _NAME = HEAD.index("name")
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
-#: Its own Chrome export puts the tracks of processing elements behind all threads.
+#: As in its own Chrome export, the tracks of processing elements come after all threads.
 _NPU_TID = 10_000_000
 
 
 @dataclass(slots=True)
 class _Cut:
-    """A record whose name was cut by a line feed: its cells so far.
+    """A record whose name is split by a line feed: its cells so far.
 
-    lines  texts of the lines of the name
-    size   how long they are
+    lines  lines of the name
+    size   their length
     """
 
     offset: int
@@ -44,7 +44,7 @@ class _Cut:
 
 
 class FuriosaCsvReader(FileReader):
-    """Reads one file, as `TraceSource` has it."""
+    """Reads one file, as `TraceSource` describes."""
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
@@ -75,7 +75,7 @@ class FuriosaCsvReader(FileReader):
             yield self._names(end)
 
     def _whole(self, batch: RecordBatch) -> list[tuple[list[str], str | None]]:
-        """The spans of a batch: cells of which the last is the name, those behind it; its full text if cut."""
+        """The spans of a batch: cells, and the complete name if it was split."""
         width = len(HEAD) + len(self._right)
         spans: list[tuple[list[str], str | None]] = []
         for row, offset, line in zip(batch.rows, batch.offsets, batch.lines, strict=True):
@@ -102,7 +102,7 @@ class FuriosaCsvReader(FileReader):
         return spans
 
     def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
-        """The cells of a record with the next line of its name; none as long as that is not the last one."""
+        """The cells of a record with the next line of its name; none until that is the last line."""
         lines = self._accounts["lines inside of names"]
         lines.records += 1
         lines.paired += 1
@@ -165,7 +165,7 @@ class FuriosaCsvReader(FileReader):
         return args
 
     def _names(self, offset: int) -> TraceBatch:
-        """What the tracks of processing elements are called: made by us, from no bytes of the file."""
+        """The names of the tracks of processing elements, which are not in the file."""
         elements = sorted(self._tids)
         labels: dict[str, Sequence[object]] = {
             "name": ["thread_name"] * len(elements),

@@ -2,7 +2,7 @@
 
 Under `profiler`, `device` and `host` give each operator's start, end and end of its kernel on each computing node,
 in seconds since the profiler began; `opr_footprint` has its memory, computation and shapes; `graph_exec` the graph.
-An operator that never ran has no times, and so no event: `info` in the log says how many.
+An operator that never ran has no times and no event; the log counts them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
 
 _SIDES = ("device", "host")
-#: Times are seconds: beyond this many lies no time that 64 bits of nanoseconds hold.
+#: The range of times, so that nanoseconds fit in 64 bits.
 _FAR_SECONDS = Decimal(2) ** 62 / 10**9
 
 
 class MegEngineStaticReader(FileReader):
-    """Reads one file, as `TraceSource` has it. The file is one JSON object: it is held in memory whole."""
+    """Reads one file, as `TraceSource` describes. The file is one JSON object, which is kept in memory."""
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
@@ -35,7 +35,7 @@ class MegEngineStaticReader(FileReader):
         self._facts: dict[str, int] = {}
 
     def batches(self) -> Iterator[TraceBatch]:
-        """An event for each operator on each computing node. InputError when the file is no such profile."""
+        """An event for each operator on each computing node. InputError if the file is not such a profile."""
         document = self._document()
         profiler, graph = _mapping(document.get("profiler")), _mapping(document.get("graph_exec"))
         operators, footprints = _mapping(graph.get("operator")), _mapping(profiler.get("opr_footprint"))
@@ -57,7 +57,7 @@ class MegEngineStaticReader(FileReader):
         timed = {key for side in _SIDES for key in _mapping(profiler.get(side))}
         silent = len(operators.keys() - timed)
         if silent:
-            message = "operators of the graph that have no times: they are no rows"
+            message = "operators of the graph without times, which are not stored"
             self._log.add(Code.NO_DURATION, message, source_id=SOURCE_ID, event_count=silent)
 
     def _document(self) -> Mapping[str, Any]:
@@ -67,13 +67,13 @@ class MegEngineStaticReader(FileReader):
             size += len(chunk)
             if size > self._limit:
                 raise InputError(
-                    f"{printable(str(self._path))}: a profile of a static graph is one JSON object, and this one is "
+                    f"{printable(str(self._path))}: the profile is one JSON object "
                     f"larger than {self._limit >> 20} MB; raise the limit with --max-event-mb"
                 )
         self._text_bytes = size
         text = b"".join(parts)
         if not is_utf8(text) or SURROGATE.search(text):
-            # Bytes that are not UTF-8, and halves of surrogate pairs: no column holds them.
+            # Columns can't contain bytes that are not UTF-8, nor halves of surrogate pairs.
             patched = patch(text)
             patched.log_to(self._log, 0, SOURCE_ID)
             text = patched.text
@@ -81,7 +81,7 @@ class MegEngineStaticReader(FileReader):
             found = json.loads(text, parse_float=_decimal)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{printable(str(self._path))}: damaged: no whole JSON object ({printable(str(error))})"
+                f"{printable(str(self._path))}: not a complete JSON object ({printable(str(error))})"
             ) from error
         return _mapping(found)
 
@@ -134,7 +134,7 @@ class MegEngineStaticReader(FileReader):
         return self._next_batch(columns, 0, self._text_bytes, segments=(Segment(0, b"", columns.count),))
 
     def options(self) -> str | None:
-        """How large the graph is."""
+        """The size of the graph."""
         return json.dumps(self._facts) if self._facts else None
 
 
@@ -159,7 +159,7 @@ def _shape(shape: object) -> str:
 
 
 def _decimal(text: str) -> Decimal | str:
-    """A number of the text, exactly; one with an exponent that no decimal has stays text."""
+    """The exact number in a text; the text if its exponent is out of range."""
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -167,7 +167,7 @@ def _decimal(text: str) -> Decimal | str:
 
 
 def seconds_ns(seconds: object) -> int | None:
-    """Seconds as they stand in the text → whole ns, half to even; None for what is no time."""
+    """Seconds → whole ns, half to even; None for anything that is not a time."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, Decimal)):
         return None
     try:
@@ -188,5 +188,5 @@ def _json(value: Mapping[str, object]) -> bytes:
 
 
 def _number(value: object) -> object:
-    """Decimals of the params, as the nearest number that JSON has a name for here."""
+    """Decimals as the nearest double."""
     return float(value) if isinstance(value, Decimal) else str(value)

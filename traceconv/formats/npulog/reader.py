@@ -356,14 +356,12 @@ def _batched(blocks: Iterable[tuple[int, RecordArray]], record: str, device_id: 
     parts: list[tuple[int, RecordArray]] = []
     size = 0
     for part in blocks:
-        if parts and part[0] < parts[-1][0]:  # from another file, which has a lower number
+        is_lower = parts and part[0] < parts[-1][0]  # from another file, which has a lower number
+        if is_lower or size >= _BATCH_BYTES:
             yield _joined(parts, record, device_id)
             parts, size = [], 0
         parts.append(part)
         size += part[1].nbytes
-        if size >= _BATCH_BYTES:
-            yield _joined(parts, record, device_id)
-            parts, size = [], 0
     if parts:
         yield _joined(parts, record, device_id)
 

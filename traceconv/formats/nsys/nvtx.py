@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,17 +21,17 @@ NAMING = (CATEGORY, DOMAIN, END_DOMAIN, THREAD)
 _FIRST = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "category")
 
 
-@dataclass(slots=True)
-class NvtxEvents:
-    """Events as columns."""
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events of a table, as columns of one length."""
 
-    phases: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    pids: list[Label] = field(default_factory=list)
-    tids: list[Label | NamedTrack] = field(default_factory=list)
-    starts: list[Any] = field(default_factory=list)
-    ends: list[Any] = field(default_factory=list)
-    args: pa.Array = field(default_factory=lambda: pa.array([], pa.binary()))
+    phases: Sequence[str]
+    names: Sequence[str]
+    pids: Sequence[Label]
+    tids: Sequence[Label | NamedTrack]
+    starts: Sequence[Any]
+    ends: Sequence[Any]
+    args: pa.Array
 
 
 class NvtxRanges:
@@ -56,9 +56,9 @@ class NvtxRanges:
     def _text(self, row: Row) -> str:
         return row[4] if isinstance(row[4], str) else self._names.text(row[5]) or ""
 
-    def events(self, rows: Sequence[Row]) -> NvtxEvents:
+    def events(self, rows: Sequence[Row]) -> Events:
         """The events of some rows; rows that only name a domain, a category or a thread are not events."""
-        found = NvtxEvents()
+        events: list[tuple[Any, ...]] = []
         args = []
         json_text = self._others.index("jsonTextId") if "jsonTextId" in self._others else None
         for row in rows:
@@ -72,17 +72,14 @@ class NvtxRanges:
                 # They may cross each other, and end on another thread.
                 track = NamedTrack("async", domain or "NVTX ranges")
             is_range = kind in (PUSH_POP, START_END, _TORCH_PUSH_POP, _TORCH_START_END) or (kind is None and row[1])
-            found.phases.append("i" if not is_range else "B" if row[1] is None else "X")
-            found.names.append(self._text(row))
-            found.pids.append(pid)
-            found.tids.append(track)
-            found.starts.append(row[0])
-            found.ends.append(row[1] if is_range else None)
+            phase = "i" if not is_range else "B" if row[1] is None else "X"
+            events.append((phase, self._text(row), pid, track, row[0], row[1] if is_range else None))
             category = self._categories.get((self._process(row), row[6], row[7]), row[7])
             others = list(row[len(_FIRST) :])
             if json_text is not None:
                 others[json_text] = self._names.text(others[json_text])
             args.append((kind, row[6], domain, category, *others))
         keys = ("eventType", "domainId", "domain", "category", *self._others)
-        found.args = json_objects(keys, list(zip(*args, strict=True)) or [()] * len(keys), len(args))
-        return found
+        found = json_objects(keys, list(zip(*args, strict=True)) or [()] * len(keys), len(args))
+        phases, names, pids, tids, starts, ends = list(zip(*events, strict=True)) or [()] * 6
+        return Events(phases, names, pids, tids, starts, ends, found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import Coded, EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded
+from traceconv.events.trace import Coded, EventColumns, EventFlows, NamedTrack, TraceBatch, TrackName, coded
 from traceconv.formats.common.columns import durations, integers, json_objects, whole
 from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
 from traceconv.formats.common.files import STDIN, container_of, opened
@@ -23,7 +22,7 @@ from traceconv.formats.format import ReadRequest
 from traceconv.formats.nsys.database import Damage, Database, Row
 from traceconv.formats.nsys.format import MAGIC
 from traceconv.formats.nsys.names import Names
-from traceconv.formats.nsys.nvtx import NvtxEvents, NvtxRanges
+from traceconv.formats.nsys.nvtx import Events, NvtxRanges
 from traceconv.formats.nsys.tables import (
     CALL_TABLES,
     DESCRIBING,
@@ -45,19 +44,6 @@ _MAX_CORRELATION = 1 << 26
 _FLOWS = "launch"
 #: A database with one of these tables is a report.
 _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Events of a table as columns of one length."""
-
-    phases: Sequence[str]
-    names: Sequence[str]
-    pids: Sequence[Label]
-    tids: Sequence[Label | NamedTrack]
-    starts: Sequence[Any]
-    ends: Sequence[Any]
-    args: pa.Array
 
 
 class NsysReader:
@@ -222,7 +208,7 @@ class NsysReader:
             )
             usable = np.flatnonzero(correlations >= 0)
             args = json_objects(keys, values, len(rows))
-            events = _Columns(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
+            events = Events(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
             flows = self._flow_ends(usable, processes, correlations, 2) if not table.apart else None
             yield self._batch(table.category, events, flows, said)
 
@@ -306,7 +292,7 @@ class NsysReader:
             pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
             names = [one or table.category for one in self._names.texts(by_column[3])]
             args = json_objects(keys, values, len(rows))
-            events = _Columns(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
+            events = Events(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
             yield self._batch(table.category, events, flows, self._names.take_track_names())
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
@@ -341,7 +327,7 @@ class NsysReader:
             args = json_objects(("value",), [[row[3] for row in rows]], len(rows))
             count = len(rows)
             none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("gpu_metrics", _Columns(_same("C", count), titles, pids, none, times, none, args))
+            yield self._batch("gpu_metrics", Events(_same("C", count), titles, pids, none, times, none, args))
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
         columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
@@ -353,12 +339,12 @@ class NsysReader:
             args = json_objects(columns, list(zip(*rows, strict=True))[2:], len(rows))
             count = len(rows)
             none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("memory", _Columns(_same("i", count), names, pids, none, times, none, args))
+            yield self._batch("memory", Events(_same("i", count), names, pids, none, times, none, args))
 
     def _batch(
         self,
         category: str,
-        events: _Columns | NvtxEvents,
+        events: Events,
         flows: EventFlows | None = None,
         said: tuple[TrackName, ...] = (),
     ) -> TraceBatch:

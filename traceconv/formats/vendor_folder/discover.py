@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: How deep below a named folder output folders are looked for, and how many folders are looked at in all.
+#: How deep below a given folder output folders are searched, and how many folders at most.
 MAX_DEPTH = 8
 MAX_FOLDERS = 50_000
 
@@ -32,9 +32,9 @@ _OUTPUT = "ASCEND_PROFILER_OUTPUT"
 class VendorFolder:
     """One recording's output.
 
-    path       the folder that stands for the recording: PROF_*, *_ascend_pt, or that of the files
-    timelines  files of events, to be read as one trace; none: the CSV files are all there is
-    tables     CSV files of a known kind
+    path       the folder of the recording: PROF_*, *_ascend_pt, or that of the files
+    timelines  files of events, to be read as one trace; may be empty
+    tables     CSV files of known kinds
     facts      small JSON files that describe the recording
     left       (file, why it is not read)
     """
@@ -47,7 +47,7 @@ class VendorFolder:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All that is read."""
+        """All files that are read."""
         return (*self.timelines, *self.tables, *self.facts)
 
     @property
@@ -122,7 +122,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         parts += [file for file in timelines if file not in of_torch]
         timelines = of_torch
     if timelines:
-        left += [(file, "the timeline has the same events") for file in parts]
+        left += [(file, "the timeline contains the same events") for file in parts]
     else:
         timelines = parts
     older = _of_older_exports((*timelines, *tables))
@@ -130,11 +130,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     known = {*timelines, *tables, *facts, *(file for file, _ in left)}
-    left += [
-        (file, "this version does not know what it holds")
-        for file in files
-        if file not in known and _OTHER.fullmatch(file.name)
-    ]
+    left += [(file, "unknown kind of file") for file in files if file not in known and _OTHER.fullmatch(file.name)]
     chosen = set(read)
     return VendorFolder(
         path,
@@ -146,16 +142,16 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
 
 
 def slice_number(file: Path) -> int:
-    """Which slice of its table a file is; 0 where it is all of it."""
+    """The number of the slice of its table; 0 for a complete table."""
     match = _SLICE.search(file.name)
     return int(match[1]) if match else 0
 
 
 def _of_older_exports(files: Iterable[Path]) -> set[Path]:
-    """The files of which a later export has another of the same kind.
+    """The files that a later export contains again.
 
-    Each file is named after the second in which it was written, which differ within one export: a new one begins with
-    the second in which a file, or a slice of one, comes again.
+    File names contain the second of writing, which differs within an export: a new export begins when a file, or a
+    slice of one, is repeated.
     """
     by_second: dict[str, list[tuple[Path, str, str]]] = {}
     for file in files:
@@ -176,7 +172,7 @@ def _of_older_exports(files: Iterable[Path]) -> set[Path]:
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The plain files and the folders in a folder, by name; none when it can't be listed."""
+    """The regular files and the folders in a folder, sorted by name; none if it can't be listed."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)

@@ -1,7 +1,7 @@
-"""Chunks of a CSV file → records of cells, each with its line and byte; what is broken costs its own record only.
+"""Chunks of a CSV file → records of cells with line numbers and byte offsets; damage affects only its own record.
 
-The bytes are walked through line by line, in Python, since no columnar CSV parser says where a record stands or goes
-on after a quote that nobody closed. What it costs is little beside the rest: a few hundred thousand records a second.
+A Python loop over lines, since columnar CSV parsers report no byte offsets and don't recover from unclosed quotes. It
+reads a few hundred thousand records per second.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
 
-#: A record that is longer than this is given up, and so is a quote that is not closed within it.
+#: Longest record; longer ones are lost, and a quote must be closed within it.
 MAX_RECORD_BYTES = 1 << 20
 _BATCH_ROWS = 4096
 _BOM = b"\xef\xbb\xbf"
@@ -28,11 +29,11 @@ class RecordBatch:
     """Records in the order of the file.
 
     first_ordinal  number of the first record of the batch, from 0, the header not counted
-    byte_offset    where it stands
+    byte_offset    of the first record
     byte_count     bytes up to the end of the last one
-    rows           cells, as many as the header has unless the file was opened as ragged
-    offsets        where each record stands
-    lines          the line on which each one begins, from 1
+    rows           cells, as many as in the header unless the file is ragged
+    offsets        byte offset of each record
+    lines          the line on which each record begins, from 1
     """
 
     first_ordinal: int
@@ -44,9 +45,9 @@ class RecordBatch:
 
 
 class CsvRecords:
-    """The records of one file: `header` once `open` was called, then `batches`.
+    """The records of one file: call `open` for the `header`, then `batches`.
 
-    What is no record of as many cells as the header has is booked as lost in `account`, with its line and byte.
+    Records with another number of cells than the header are counted as lost in `account`, and logged.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class CsvRecords:
     ) -> None:
         """`name`: of the file, for the log.
 
-        `ragged`: how the lines begin that begin a record. Then records may have any number of cells, and quotes need
-        not mean anything.
+        `ragged`: matches lines that begin a record. Records then may have any number of cells, and quotes may have no
+        meaning.
         """
         csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
         self._log = log
@@ -73,7 +74,7 @@ class CsvRecords:
         self.header: tuple[str, ...] = ()
 
     def open(self) -> tuple[str, ...]:
-        """Reads the header: its cells without padding. Empty when the file is."""
+        """Read the header: its cells without padding. Empty for an empty file."""
         for _, _, row in self._records:
             self.header = tuple(cell.strip().removeprefix("\ufeff") for cell in row)
             self._width = None if self._ragged else len(self.header)
@@ -81,39 +82,30 @@ class CsvRecords:
         return self.header
 
     def batches(self) -> Iterator[RecordBatch]:
-        """The records behind the header."""
+        """The records after the header."""
         ordinal = 0
-        rows: list[list[str]] = []
-        offsets: list[int] = []
-        lines: list[int] = []
-        for offset, line, row in self._records:
-            rows.append(row)
-            offsets.append(offset)
-            lines.append(line)
-            if len(rows) == _BATCH_ROWS:
-                yield RecordBatch(ordinal, offsets[0], self._end - offsets[0], rows, offsets, lines)
-                ordinal += len(rows)
-                rows, offsets, lines = [], [], []
-        if rows:
+        while records := list(islice(self._records, _BATCH_ROWS)):
+            offsets, lines, rows = (list(column) for column in zip(*records, strict=True))
             yield RecordBatch(ordinal, offsets[0], self._end - offsets[0], rows, offsets, lines)
+            ordinal += len(rows)
 
     def _split(self, lines: Iterator[_Line]) -> Iterator[tuple[int, int, list[str]]]:
         """(offset, line, cells) of each record. A record goes on with the next line while a quote is open."""
         pending: deque[_Line] = deque()
         self._end = 0
-        # NUL bytes: only what follows tells whether they are in the place of records, or no more than an end.
+        # NUL bytes replace records if more lines follow, otherwise they are padding.
         hole: _Line | None = None
         hole_bytes = 0
         while True:
             first = pending.popleft() if pending else next(lines, None)
             if first is not None and first[2].startswith(b"\0"):
                 hole = hole or first
-                first, size = _behind_nul(first)
+                first, size = _after_nul(first)
                 hole_bytes += size
             if first is not None and not first[2].strip():
                 continue
             if hole is not None and first is not None:
-                self._lose(hole, hole_bytes, "NUL bytes in the place of records")
+                self._lose(hole, hole_bytes, "NUL bytes instead of records")
                 hole, hole_bytes = None, 0
             elif hole is not None:
                 message = f"{self._name}: NUL bytes at the end"
@@ -130,7 +122,7 @@ class CsvRecords:
                 line = pending.popleft() if pending else next(lines, None)
                 if line is None:
                     break
-                if self._ragged and self._ragged.match(line[2]):  # the quote was no more than a part of a name
+                if self._ragged and self._ragged.match(line[2]):  # the quote was part of a name
                     pending.appendleft(line)
                     break
                 parts.append(line)
@@ -149,11 +141,11 @@ class CsvRecords:
                 single = self._decoded(text, offset).rstrip("\r\n").split(",")
             else:
                 single = _cells(self._decoded(text, offset)) if self._width is not None else None
-            if single is not None and (self._width is None or self._fits(single)):  # a quote that begins no cell
+            if single is not None and (self._width is None or self._fits(single)):  # a quote within a cell
                 self._keep(offset, text)
                 yield offset, number, self._trimmed(single)
             else:
-                self._lose(first, len(text), "a quote that is not closed")
+                self._lose(first, len(text), "unclosed quote")
             pending.extendleft(reversed(parts[1:]))
 
     def _parsed(self, line: _Line, text: bytes) -> Iterator[tuple[int, int, list[str]]]:
@@ -163,7 +155,7 @@ class CsvRecords:
             return
         row = _cells(self._decoded(text, offset))
         if row is None:
-            self._lose(line, len(text), "no record of a CSV file")
+            self._lose(line, len(text), "malformed CSV")
         elif self._width is not None and not self._fits(row):
             self._lose(line, len(text), f"{len(row)} cells where the header has {self._width}")
         else:
@@ -171,10 +163,10 @@ class CsvRecords:
             yield offset, number, self._trimmed(row)
 
     def _keep(self, offset: int, text: bytes) -> None:
-        """Notes how far the records go, and when the last of them has no end: it may be cut, with all its cells."""
+        """Note the end of the records, and a last line without a line end, which may be truncated."""
         self._end = offset + len(text)
         if not text.endswith(b"\n"):
-            message = f"{self._name}: the text ends inside its last line, whose last cell may be cut"
+            message = f"{self._name}: the last line has no end: its last cell may be truncated"
             self._log.add(Code.NO_END, message, byte_offset=self._end)
 
     def _fits(self, row: list[str]) -> bool:
@@ -207,8 +199,8 @@ class CsvRecords:
         self._log.add(Code.DAMAGED_EVENT, message, byte_offset=line[0], byte_count=size, event_count=1)
 
 
-def _behind_nul(line: _Line) -> tuple[_Line, int]:
-    """What follows the NUL bytes that a line begins with, and how many bytes are before it."""
+def _after_nul(line: _Line) -> tuple[_Line, int]:
+    """The rest of a line after its leading NUL bytes, and the number of bytes before it."""
     offset, number, text = line
     rest = text.lstrip(b"\0")
     size = len(text) - len(rest) if rest.strip() else len(text)
@@ -216,7 +208,7 @@ def _behind_nul(line: _Line) -> tuple[_Line, int]:
 
 
 def _cells(text: str) -> list[str] | None:
-    """The cells of one record; None when it is none."""
+    """The cells of one record; None if it is malformed."""
     try:
         rows = list(csv.reader([text.rstrip("\r\n")]))
     except csv.Error:
@@ -227,7 +219,7 @@ def _cells(text: str) -> list[str] | None:
 def _lines(chunks: Iterable[bytes]) -> Iterator[_Line]:
     """(offset, number, bytes with the line's end) of each line.
 
-    In the place of a line that is too long for any record stands one that is just too long: it is lost all the same.
+    A line that is too long for a record is replaced by one that is just too long, and lost all the same.
     """
     rest, offset, number = b"", 0, 1
     skipped = 0
