@@ -231,7 +231,7 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
     words += ["--input", str(tmp_path / "digits.npz"), "--optimizer", "adam", "--lr", "0.01", "--deterministic"]
     assert run(words) == 0
     printed = capsys.readouterr()
-    first, last = (float(word) for word in printed.err.split() if word.count(".") == 1 and word[0].isdigit())
+    first, last = (float(word.strip(",")) for word in printed.err.split() if word.count(".") == 1 and word[0].isdigit())
     assert last < first
     options = json.loads(
         Capture(Path(printed.out.strip())).texts[int(Capture(Path(printed.out.strip()))["capture"]["options"][0])]
@@ -242,7 +242,7 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--steps", "3"], "--steps is for training: add --train"),
+        (["--steps", "3"], "--steps is for training; add --train"),
         (["--train", "--fetch", "fc"], "--fetch"),
         (["--train", "--optimizer", "adam", "--momentum", "0.5"], "--momentum is for sgd"),
         (["--train", "--fp-point", "nowhere"], "--fp-point nowhere"),

@@ -21,8 +21,8 @@ _PER_BILLION = 1_000_000_000
 class DeviceClock:
     """The device's counter: `offset_ticks` at `origin_ns` of the host clock, and `drift_ppb` faster than `clock_hz`.
 
-    Once, at tick `jump_at`, it jumps ahead by `jump_ticks`. All other methods count ticks
-    evenly, without the jump; `reading` converts such a tick to what the counter shows.
+    Once, at tick `jump_at`, it jumps ahead by `jump_ticks`. All other methods count ticks evenly, without the jump;
+    `reading` converts such a tick to what the counter shows.
     """
 
     origin_ns: int

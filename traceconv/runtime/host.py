@@ -326,11 +326,7 @@ THREADS = ("channel", "worker", "device")
 
 
 def live_host(
-    recorder: EventLog,
-    thread_ids: Sequence[int],
-    names: Sequence[str],
-    clock: LiveClock,
-    correlations: Iterator[int],
+    recorder: EventLog, thread_ids: Sequence[int], names: Sequence[str], clock: LiveClock, correlations: Iterator[int]
 ) -> Host:
     """Return host threads in real time; every host of a capture has the same clock."""
     channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))
