@@ -1,4 +1,4 @@
-"""Provenance: which files a capture has, and which ids came from which of their bytes."""
+"""Provenance: the files of a capture, and the ids that came from their byte ranges."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.npulog.discover import LogFile
 from traceconv.wire.frames import Block
 
-#: Blocks shorter than this are put down together with the block before, so that the list stays short.
+#: Blocks shorter than this are noted together with the previous block, so that the list stays short.
 _SMALL_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
 class SourceFile:
-    """A file that is read: its number in the run, what it holds, and the blocks that were found whole.
+    """A file that is read: its number in the run, its record type and its intact blocks.
 
-    device_id    whose records these are: as the file's header says, by its folder where that can't be read
+    device_id    of the records: from the file's header, or by its folder if that can't be read
     blocks       (first id, events, byte offset, bytes) of each, in the order of the file
     digest       CRC-32 of the block CRCs, chained
     """
@@ -30,7 +30,7 @@ class SourceFile:
     digest: int = 0
 
     def add_block(self, block: Block) -> int:
-        """Puts a block down; returns the id of its first event."""
+        """Note a block; return the id of its first event."""
         first_id = (self.source_id << ORDINAL_BITS) + block.sequence
         self.digest = crc32(block.payload_crc.to_bytes(4, "little"), self.digest)
         if self.blocks and block.byte_count < _SMALL_BYTES:

@@ -1,7 +1,7 @@
-"""One stream of records, from all its files: each record once, in their order, and which of them are missing.
+"""Read one stream of records from all its files: each record once, in order, and which are missing.
 
-A sound stream is read as it lies there. Where block headers show a gap, a repeat or another order, all blocks are
-looked up first, and read by their sequence numbers: a copy then stands in for what is damaged elsewhere.
+If block headers show a gap, a repeat or another order, all blocks are located first and read by sequence number, so
+that a copy replaces what is damaged elsewhere.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Ranges:
 
     @property
     def count(self) -> int:
-        """How many numbers are in them."""
+        """The number of sequence numbers."""
         return sum(self._ends) - sum(self._firsts)
 
     def cut(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Takes [first, end) out; returns what of it was there."""
+        """Remove [first, end); return the ranges that were present."""
         low, high = bisect_right(self._ends, first), bisect_left(self._firsts, end)
         if low >= high or first >= end:
             return []
@@ -58,11 +58,11 @@ class Ranges:
         return [(max(first, f), min(end, e)) for f, e in found]
 
     def take(self, first: int, end: int) -> int:
-        """Takes [first, end) out; returns how many numbers of it were there."""
+        """Remove [first, end); return how many numbers were present."""
         return sum(e - f for f, e in self.cut(first, end))
 
     def take_first(self, count: int) -> None:
-        """Takes `count` numbers out, from the first on."""
+        """Remove the first `count` numbers."""
         for first, end in self:
             count -= self.take(first, min(end, first + count))
 
@@ -75,7 +75,7 @@ class Ranges:
 
 
 def unseen() -> Ranges:
-    """All sequence numbers: `cut` then tells of each range what of it is new."""
+    """All sequence numbers: `cut` then returns what is new in a range."""
     return Ranges([(0, 1 << ORDINAL_BITS)])
 
 
@@ -107,9 +107,9 @@ _F = TypeVar("_F", bound=StreamFile)
 
 @dataclass(slots=True)
 class Found(Generic[_F]):
-    """What was found in a file. Not frozen, since that takes longer, and there is one for each block.
+    """A block or damage in a file. Not frozen: creating one for each block would take longer.
 
-    repeated  (records that were there before, whether they say the same)
+    repeated  (records that were read before, whether they are equal)
     """
 
     file: _F
@@ -118,10 +118,10 @@ class Found(Generic[_F]):
 
 
 class StreamReader(Generic[_F]):
-    """Reads one stream. Use `read` once; then `holes` and `end` tell what is missing.
+    """Reads one stream. Use `read` once; then `holes` and `end` show what is missing.
 
-    on_bytes   is told how many bytes were read, of each file once
-    on_refuse  is told of a file that can't be read
+    on_bytes   called with the number of bytes read
+    on_refuse  called for a file that can't be read
     """
 
     def __init__(
@@ -134,16 +134,13 @@ class StreamReader(Generic[_F]):
         self._on_bytes = on_bytes
         self._on_refuse = on_refuse
         self._last: Found[_F] | None = None
-        #: (first, end, what comes after) of each range without records before the last one that was found.
+        #: (first, end, what follows) of each range without records before the last one found.
         self.holes: list[tuple[int, int, Found[_F]]] = []
-        #: Sequence number after the last record that was found.
+        #: Sequence number after the last record found.
         self.end = 0
 
     def read(self) -> Iterator[Found[_F]]:
-        """Blocks with what is new of them, in the order of their records, and damage.
-
-        A block that repeats records comes with what is left of it, and `repeated` says how many were there before.
-        """
+        """Blocks with their new records, in order, and damage. `repeated` describes records that were read before."""
         for found in self._in_order() if _is_sound(self._files) else self._sorted():
             yield self._place(found) if isinstance(found.item, Block) and _is_own(found) else found
 
@@ -168,7 +165,7 @@ class StreamReader(Generic[_F]):
     def _in_order(self) -> Iterator[Found[_F]]:
         for file in self._files:
             for item in self._decoded(file):
-                if not (isinstance(item, Damage) and item.byte_count == 0):  # a gap, which shows in `holes`
+                if not (isinstance(item, Damage) and item.byte_count == 0):  # a gap, which is in `holes`
                     yield Found(file, item)
 
     def _sorted(self) -> Iterator[Found[_F]]:
@@ -191,7 +188,7 @@ class StreamReader(Generic[_F]):
             except OSError as error:
                 self._on_refuse(file, error)
                 continue
-            if block is not None:  # else the file was changed meanwhile: its records show as missing
+            if block is not None:  # otherwise the file has changed meanwhile, and its records are missing
                 yield Found(file, block)
 
     def _decoded(self, file: _F) -> Iterator[Block | Damage]:
@@ -207,19 +204,19 @@ class StreamReader(Generic[_F]):
 
 
 def _is_own(found: Found[_F]) -> bool:
-    """Whether a block is of its file's stream: the number of any other counts records of something else."""
+    """Whether a block belongs to its file's stream: numbers of other blocks count other records."""
     return isinstance(found.item, Block) and found.file.tag in (None, found.item.tag)
 
 
 def _is_sound(files: Sequence[StreamFile]) -> bool:
-    """Whether the files hold the stream in its order, each record once, as far as block headers tell."""
+    """Whether the files contain the stream in order, each record once, by block headers."""
     known_to = 0
     for file in files:
         try:
             with file.file.path.open("rb", buffering=0) as stream:
                 chained = chained_records(stream, file.file.size_bytes)
         except OSError:
-            continue  # said when it is read
+            continue  # reported when it is read
         if chained is None or chained[0] < known_to:
             return False
         known_to = chained[1]
@@ -227,5 +224,5 @@ def _is_sound(files: Sequence[StreamFile]) -> bool:
 
 
 def _records(block: Block, first: int, count: int) -> tuple[int, int, bytes]:
-    """The bytes of `count` records of a block, with what they depend on to mean something."""
+    """The bytes of `count` records of a block, with their type and size."""
     return block.tag, block.record_size, bytes(part_of(block, first, first + count).payload)
