@@ -271,7 +271,7 @@ def test_a_file_that_can_not_be_written_leaves_the_log_and_says_where(tmp_path: 
 
 @pytest.mark.parametrize("name", ["nul\0.json", "nul\0", "x" * 300 + ".json", "x" * 300, "\udcff.duckdb"])
 def test_a_name_that_no_file_can_have_is_refused_first(name: str, tmp_path: Path) -> None:
-    with pytest.raises((OutputError, UsageError), match=r"give another"):
+    with pytest.raises((OutputError, UsageError), match=r"choose another"):
         traceconv.profile(tmp_path / name).start()
     assert list(tmp_path.iterdir()) == []
 
