@@ -13,7 +13,7 @@ static PyMethodDef methods[] = {
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
-    {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, or None."},
+    {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
     {"whole_numbers", native_whole_numbers, METH_VARARGS, "whole_numbers(offsets, data): integers in texts, or None."},

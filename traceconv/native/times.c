@@ -1,7 +1,6 @@
-/* Texts of numbers → integer nanoseconds, exactly, without rounding.
+/* Texts of numbers → integer nanoseconds, exactly; digits beyond a nanosecond are rounded half to even.
 
-   It supports plain numbers, quoted or not, that are not finer than a nanosecond. If there is anything else among
-   them, it returns None, and the texts are parsed in Python. */
+   It supports plain numbers, quoted or not. Any other text is marked, and parsed in Python. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -10,6 +9,7 @@
 #include "rows.h"
 
 enum { MOST_PLACES = 18 };
+typedef enum { VALID, ABSENT, UNPARSED } Status;
 
 /* Append a digit; 0 if the number would exceed 63 bits. */
 static inline int append(int64_t *value, int digit)
@@ -20,10 +20,11 @@ static inline int append(int64_t *value, int digit)
     return 1;
 }
 
-/* Read [-]digits[.digits], in units of 10^places; 0 if it is something else, too fine, or beyond 63 bits. */
-static int read_number(Text at, Text end, int places, int64_t *number)
+/* Read [-]digits[.digits], in units of 10^places; 0 if it is something else, or beyond 63 bits.
+   `rounded` is increased if digits other than 0 are dropped. */
+static int read_number(Text at, Text end, int places, int64_t *number, int64_t *rounded)
 {
-    int negative = 0, left = places;
+    int negative = 0, left = places, half = 0, more = 0;
     int64_t value = 0;
     if (end - at >= 2 && *at == '"' && end[-1] == '"') {
         at++;
@@ -41,16 +42,13 @@ static int read_number(Text at, Text end, int places, int64_t *number)
         return 0;
     if (at < end && *at == '.') {
         digits = ++at;
-        for (; at < end && *at >= '0' && *at <= '9'; at++) {
-            if (left == 0) {
-                if (*at != '0')
-                    return 0;
-                continue;
-            }
+        for (; at < end && left > 0 && *at >= '0' && *at <= '9'; at++, left--)
             if (!append(&value, *at - '0'))
                 return 0;
-            left--;
-        }
+        if (at < end && *at >= '0' && *at <= '9')
+            half = *at++ - '0';
+        for (; at < end && *at >= '0' && *at <= '9'; at++)
+            more |= *at != '0';
         if (at == digits)
             return 0;
     }
@@ -59,30 +57,38 @@ static int read_number(Text at, Text end, int places, int64_t *number)
     for (; left > 0; left--)
         if (!append(&value, 0))
             return 0;
+    if (half > 5 || (half == 5 && (more || value & 1))) {
+        if (value == INT64_MAX)
+            return 0;
+        value++;
+    }
+    *rounded += half || more;
     *number = negative ? -value : value;
     return 1;
 }
 
-/* 0 if one is not accepted. Empty values are absent: 0. */
-static int read_numbers(const Rows *texts, int places, int64_t *ns, uint8_t *absent)
+/* Returns how many numbers were rounded. Empty texts are absent. */
+static int64_t read_numbers(const Rows *texts, int places, int64_t *ns, uint8_t *status)
 {
     Text at, end;
+    int64_t rounded = 0;
     for (Py_ssize_t row = 0; row < texts->count; row++) {
-        if (!row_of(texts, row, &at, &end))
-            return 0;
-        absent[row] = end == at;
         ns[row] = 0;
-        if (end > at && !read_number(at, end, places, &ns[row]))
-            return 0;
+        if (!row_of(texts, row, &at, &end))
+            status[row] = UNPARSED;
+        else if (at == end)
+            status[row] = ABSENT;
+        else
+            status[row] = read_number(at, end, places, &ns[row], &rounded) ? VALID : UNPARSED;
     }
-    return 1;
+    return rounded;
 }
 
 PyObject *native_times(PyObject *module, PyObject *args)
 {
     Rows texts;
-    int places, taken;
-    PyObject *ns = NULL, *absent = NULL, *found = NULL;
+    int places;
+    PyObject *ns = NULL, *status = NULL, *found = NULL;
     (void)module;
     if (!PyArg_ParseTuple(args, "y*y*i:times", &texts.offsets, &texts.data, &places))
         return NULL;
@@ -93,18 +99,19 @@ PyObject *native_times(PyObject *module, PyObject *args)
         goto done;
     }
     ns = PyBytes_FromStringAndSize(NULL, texts.count * (Py_ssize_t)sizeof(int64_t));
-    absent = PyBytes_FromStringAndSize(NULL, texts.count);
-    if (ns == NULL || absent == NULL)
+    status = PyBytes_FromStringAndSize(NULL, texts.count);
+    if (ns == NULL || status == NULL)
         goto done;
     int64_t *ns_out = (int64_t *)PyBytes_AsString(ns);
-    uint8_t *absent_out = (uint8_t *)PyBytes_AsString(absent);
+    uint8_t *status_out = (uint8_t *)PyBytes_AsString(status);
+    int64_t rounded;
     Py_BEGIN_ALLOW_THREADS
-    taken = read_numbers(&texts, places, ns_out, absent_out);
+    rounded = read_numbers(&texts, places, ns_out, status_out);
     Py_END_ALLOW_THREADS
-    found = taken ? PyTuple_Pack(2, ns, absent) : Py_NewRef(Py_None);
+    found = Py_BuildValue("OOL", ns, status, (long long)rounded);
 done:
     Py_XDECREF(ns);
-    Py_XDECREF(absent);
+    Py_XDECREF(status);
     release_rows(&texts);
     return found;
 }

@@ -22,6 +22,8 @@ _MAX_EXPONENT = 40
 #: Maximum length of a number, and a context that keeps all of its digits.
 _MAX_CHARACTERS = 400
 _ALL_DIGITS = Context(prec=2 * _MAX_CHARACTERS)
+#: Status of a parsed text, as in native/times.c.
+_VALID, _ABSENT, _UNPARSED = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,33 @@ class Times:
 
 
 def exact_ns(texts: pa.Array, places: int = US_PLACES) -> Times:
-    """Parse a binary array of JSON values in units of 10^places ns (default: µs), or an int64 array in ns."""
+    """Parse a binary array of JSON values in units of 10^places ns (default: µs), or an int64 array in ns.
+
+    The C extension parses plain numbers; all others, and all without it, are parsed one at a time.
+    """
     if pa.types.is_int64(texts.type):
         return _integer_ns(texts)
-    found = _native_ns(texts, places) if native.AVAILABLE else None
-    return found or _decimal_ns(texts, places)
+    if native.AVAILABLE and not texts.null_count and texts.buffers()[2] is not None:
+        raw_ns, raw_status, rounded = native.times(offsets_of(texts), texts.buffers()[2], places)
+        ns, status = np.frombuffer(raw_ns, np.int64), np.frombuffer(raw_status, np.uint8)
+    else:
+        ns, status, rounded = np.zeros(len(texts), np.int64), np.full(len(texts), _UNPARSED, np.uint8), 0
+    rows = np.flatnonzero(status == _UNPARSED)
+    if rows.size:
+        ns, status = ns.copy(), status.copy()
+        for row, text in zip(rows.tolist(), texts.take(rows).to_pylist(), strict=True):
+            if not text or text == b"null":
+                status[row] = _ABSENT
+                continue
+            value = exact_number(text.decode("utf-8", "replace"))
+            if value is None:
+                continue
+            exact = value.scaleb(places, _ALL_DIGITS)
+            nearest = exact.to_integral_value(ROUND_HALF_EVEN)
+            if -LARGEST <= nearest <= LARGEST:
+                rounded += exact != nearest
+                ns[row], status[row] = int(nearest), _VALID
+    return Times(ns, status == _VALID, status == _ABSENT, rounded)
 
 
 def _integer_ns(numbers: pa.Array) -> Times:
@@ -47,38 +71,6 @@ def _integer_ns(numbers: pa.Array) -> Times:
     ns = numbers.fill_null(0).to_numpy()
     in_range = ns >= -LARGEST
     return Times(np.where(in_range, ns, 0), in_range & ~absent, absent, 0)
-
-
-def _native_ns(texts: pa.Array, places: int) -> Times | None:
-    """Parse with the C parser; None if a value is not a plain number, too large, or finer than a nanosecond."""
-    data = texts.buffers()[2]
-    if data is None or texts.null_count:
-        return None
-    found = native.times(offsets_of(texts), data, places)
-    if found is None:
-        return None
-    absent = np.frombuffer(found[1], np.bool_)
-    return Times(np.frombuffer(found[0], np.int64), ~absent, absent, 0)
-
-
-def _decimal_ns(texts: pa.Array, places: int) -> Times:
-    """Parse any number in a Python loop."""
-    ns = np.zeros(len(texts), np.int64)
-    valid, absent = np.zeros(len(texts), np.bool_), np.zeros(len(texts), np.bool_)
-    rounded = 0
-    for place, raw in enumerate(texts.to_pylist()):
-        if not raw or raw == b"null":
-            absent[place] = True
-            continue
-        value = exact_number(raw.decode("utf-8", "replace"))
-        if value is None:
-            continue
-        exact = value.scaleb(places, _ALL_DIGITS)
-        nearest = exact.to_integral_value(ROUND_HALF_EVEN)
-        if -LARGEST <= nearest <= LARGEST:
-            rounded += exact != nearest
-            ns[place], valid[place] = int(nearest), True
-    return Times(ns, valid, absent, rounded)
 
 
 def exact_number(text: str, most: int = _MAX_EXPONENT) -> Decimal | None:
