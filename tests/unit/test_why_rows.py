@@ -167,3 +167,25 @@ def test_an_operator_of_a_static_profile_shows_its_times(tmp_path: Path) -> None
         "profiler/device/7/gpu0:0", "profiler/opr_footprint/7", "graph_exec/operator/7",
     ]  # fmt: skip
     assert json.loads(found.evidence[0].data) == times
+
+
+def test_weights_that_are_fractions_of_a_nanosecond_lead_to_their_sample(tmp_path: Path) -> None:
+    scope = speedscope()
+    scope["profiles"] = [
+        {
+            "type": "sampled",
+            "name": "thread 1",
+            "unit": "nanoseconds",
+            "samples": [*([[0]] * 5), [1], [0]],
+            "weights": [1.4] * 7,
+        }
+    ]
+    path = tmp_path / "profile.speedscope.json"
+    path.write_text(json.dumps(scope))
+    ingest([path], tmp_path / "trace.duckdb")
+    # Five times 1.4 is 7. If each weight were rounded, the slice would begin at 5, and no sample begins at 7.
+    answer = answer_of(tmp_path / "trace.duckdb", "SELECT id FROM slice WHERE name = 'f' AND start_ns = 7", "slice")
+    assert [(piece.where, piece.data) for piece in answer.evidence] == [
+        ("profiles/0/samples, number 5", b"[1]"),
+        ("profiles/0/weights, number 5", b"1.4"),
+    ]

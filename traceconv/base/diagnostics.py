@@ -217,15 +217,21 @@ class Account:
     used: int = 0
     lost: int = 0
 
+    def add(self, *, rows: int = 0, paired: int = 0, used: int = 0, lost: int = 0) -> None:
+        """Count records by what became of them."""
+        self.records += rows + paired + used + lost
+        self.rows += rows
+        self.paired += paired
+        self.used += used
+        self.lost += lost
+
     def use(self, count: int) -> None:
         """Count records that are used without becoming rows."""
-        self.records += count
-        self.used += count
+        self.add(used=count)
 
     def lose(self, count: int) -> None:
         """Count records that are lost."""
-        self.records += count
-        self.lost += count
+        self.add(lost=count)
 
     @property
     def balanced(self) -> bool:

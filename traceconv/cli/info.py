@@ -112,7 +112,7 @@ def _inspect(found: _Findings, paths: list[Path], quick: bool) -> None:
     sources = _sources(paths)
     for capture, _ in sources.captures:
         state = inspect_capture(capture, scan=not quick)
-        found.add(_describe_capture(state), _capture_lines(state), intact=state.whole, usable=state.usable)
+        found.add(_describe_capture(state), _capture_lines(state), intact=state.intact, usable=state.usable)
     for folder, _ in sources.folders:
         found.add(describe_folder(folder), folder_lines(folder))
         found.problems += unreadable_in(folder)
@@ -138,7 +138,7 @@ def _inspect(found: _Findings, paths: list[Path], quick: bool) -> None:
             elif file.sure:
                 found.problems.append(str(error))
             continue
-        found.add(describe_trace(trace), trace_lines(trace), intact=trace.whole)
+        found.add(describe_trace(trace), trace_lines(trace), intact=trace.intact)
 
 
 def _sources(paths: list[Path]) -> Sources:
@@ -226,7 +226,7 @@ def _counts(name: str, cells: Iterable[str]) -> str:
 
 
 def _verdict(state: CaptureState) -> str:
-    if state.whole:
+    if state.intact:
         return "intact" if state.scanned else "no problems found"
     return "damaged" if state.usable else "nothing readable"
 
@@ -246,7 +246,7 @@ def _describe_capture(state: CaptureState) -> dict[str, Any]:
     return {
         "kind": "capture",
         "path": str(capture.path),
-        "whole": state.whole,
+        "whole": state.intact,
         "usable": state.usable,
         "scanned": state.scanned,
         "manifest": "there" if manifest else capture.manifest_problem,

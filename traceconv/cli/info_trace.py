@@ -29,7 +29,7 @@ def trace_lines(state: TraceState) -> Iterator[str]:
     verdict = "intact" if state.closed else "intact, but not closed"
     if not state.scanned:
         verdict = "no problems found"
-    if not state.whole:
+    if not state.intact:
         verdict = "damaged"
     known = format_of(state.reader)
     title = known.title if known is not None else state.reader
@@ -72,7 +72,7 @@ def describe_trace(state: TraceState) -> dict[str, Any]:
         "format": state.reader,
         "container": state.container,
         "size_bytes": state.size_bytes,
-        "whole": state.whole and state.closed,
+        "whole": state.intact and state.closed,
         "closed": state.closed,
         "usable": True,
         "scanned": state.scanned,

@@ -63,7 +63,7 @@ class TraceState:
         return sum(self.events.values())
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether nothing that was read is damaged."""
         return all(entry.severity is Severity.INFO for entry in self.log)
 

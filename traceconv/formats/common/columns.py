@@ -26,9 +26,9 @@ def integers(values: Sequence[Any]) -> pa.Array:
         return pa.array([value if _is_int64(value) else None for value in values], pa.int64())
 
 
-def whole(values: Sequence[Any], missing: int = -1) -> NDArray[np.int64]:
-    """Return the same as an array, with `missing` for null."""
-    found: NDArray[np.int64] = integers(values).fill_null(missing).to_numpy()
+def integer_array(values: Sequence[Any]) -> NDArray[np.int64]:
+    """Return the same as an array, with -1 for null."""
+    found: NDArray[np.int64] = integers(values).fill_null(-1).to_numpy()
     return found
 
 

@@ -22,7 +22,7 @@ from traceconv.formats.common.limits import Limits
 JsonPath: TypeAlias = "tuple[str | int, ...]"
 
 #: What to do with the value at a path.
-ENTER, STREAM, WHOLE = "enter", "stream", "whole"
+ENTER, STREAM, KEEP = "enter", "stream", "keep"
 
 _CHUNK = 1 << 20
 _TRIES = 8
@@ -376,4 +376,4 @@ def _decode(kind: type[Any], text: Raw) -> Any:
         return None
 
 
-__all__ = ["ENTER", "STREAM", "WHOLE", "Elements", "JsonDocument", "JsonPath", "Value", "decode_all"]
+__all__ = ["ENTER", "KEEP", "STREAM", "Elements", "JsonDocument", "JsonPath", "Value", "decode_all"]

@@ -23,7 +23,7 @@ from traceconv.formats.furiosa_csv.format import BEGINS, HEAD
 from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords, RecordBatch
 
 _NAME = HEAD.index("name")
-_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 #: As in its own Chrome export, the tracks of processing elements come after all threads.
 _NPU_TID = 10_000_000
 
@@ -63,7 +63,7 @@ class FuriosaCsvReader(FileReader):
         self.found_events = bool(self._right)
         end = 0
         for batch in self._records.batches():
-            spans = self._whole(batch)
+            spans = self._spans(batch)
             end = batch.byte_offset + batch.byte_count
             if spans:
                 yield self._batch(batch.byte_offset, batch.byte_count, spans)
@@ -74,12 +74,12 @@ class FuriosaCsvReader(FileReader):
         if self._tids:
             yield self._names(end)
 
-    def _whole(self, batch: RecordBatch) -> list[tuple[list[str], str | None]]:
+    def _spans(self, batch: RecordBatch) -> list[tuple[list[str], str | None]]:
         """The spans of a batch: cells, and the complete name if it was split."""
         width = len(HEAD) + len(self._right)
         spans: list[tuple[list[str], str | None]] = []
         for row, offset, line in zip(batch.rows, batch.offsets, batch.lines, strict=True):
-            begins = len(row) > _NAME and _WHOLE.fullmatch(row[3]) and _WHOLE.fullmatch(row[4])
+            begins = len(row) > _NAME and _INTEGER.fullmatch(row[3]) and _INTEGER.fullmatch(row[4])
             if self._cut is not None and begins:
                 self._lose_cut("has fewer cells than the header")
             elif self._cut is None and not begins:
@@ -103,9 +103,7 @@ class FuriosaCsvReader(FileReader):
 
     def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
         """The cells of a record with the next line of its name; none until that is the last line."""
-        lines = self._accounts["lines inside of names"]
-        lines.records += 1
-        lines.paired += 1
+        self._accounts["lines inside of names"].add(paired=1)
         last = len(row) - len(self._right)
         text = ",".join(row if last < 1 else row[:last])
         cut.lines.append(text)
@@ -123,8 +121,7 @@ class FuriosaCsvReader(FileReader):
             self._cut = None
 
     def _lose(self, offset: int, line: int, row: Sequence[str], why: str) -> None:
-        self._damaged.records += 1
-        self._damaged.lost += 1
+        self._damaged.lose(1)
         message = f"line {line}: a record of {len(row)} cells {why}"
         self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=1)
 
@@ -149,17 +146,17 @@ class FuriosaCsvReader(FileReader):
     def _tid(self, row: Sequence[str]) -> int | str:
         cells = dict(zip(self._right, row[len(HEAD) :], strict=True))
         element = cells.get("pe_index", "")
-        if row[5] == "NPU" and _WHOLE.fullmatch(element):
+        if row[5] == "NPU" and _INTEGER.fullmatch(element):
             self._tids.add(int(element))
             return _NPU_TID + int(element)
         thread = cells.get("thread.id", "")
-        return int(thread) if _WHOLE.fullmatch(thread) else thread
+        return int(thread) if _INTEGER.fullmatch(thread) else thread
 
     def _args(self, row: Sequence[str], full: str | None) -> dict[str, object]:
         args: dict[str, object] = {column: row[place] for place, column in enumerate(HEAD[:3]) if row[place]}
         for column, cell in zip(self._right, row[len(HEAD) :], strict=True):
             if cell and not (column == "dur" and cell == str(int(row[4]) - int(row[3]))):
-                args[column] = int(cell) if _WHOLE.fullmatch(cell) else cell
+                args[column] = int(cell) if _INTEGER.fullmatch(cell) else cell
         if full is not None:
             args["unquoted_name"] = full
         return args

@@ -20,7 +20,7 @@ from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_c
 from traceconv.formats.chrome_json.patch import SURROGATE, patch
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath
+from traceconv.formats.common.json_document import ENTER, KEEP, STREAM, Elements, JsonDocument, JsonPath
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.json_items.feeding import Guard, pieces
 from traceconv.formats.json_items.fields import ItemFields
@@ -149,7 +149,7 @@ class JsonItemsReader(FileReader):
     def _shape(self, path: JsonPath) -> str:
         here = _joined(path)
         if here == self._prefix:
-            return WHOLE
+            return KEEP
         if _joined((*path, 0)) == self._prefix:
             return STREAM
         return ENTER if not path or self._prefix.startswith(here + ".") else STREAM

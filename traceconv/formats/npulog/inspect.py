@@ -94,7 +94,7 @@ class CaptureState:
     problems: list[str] = field(default_factory=list)
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether no problem was found."""
         return not self.problems and not any(file.problem_count for file in self.files)
 

@@ -127,10 +127,8 @@ class CaptureReader:
             unplaced = there.without(Ranges([(0, jumps[0][1])])).count if jumps else 0
         # Records with implausible sequence numbers may be those that seem to be missing.
         missing.take_first(min(unplaced, missing.count))
-        account = self._accounts[record] if missing.count else None
-        if account is not None:
-            account.records += missing.count
-            account.lost += missing.count
+        if missing.count:
+            self._accounts[record].lose(missing.count)
         for file in self._counted.get(stream, ()):
             if file.path in self._missing:
                 self._note_missing(file, missing)
@@ -248,7 +246,7 @@ class _FileReading:
         except ValueError:
             message = f"records of {item.record_size} bytes where the header says {written.size_bytes}"
             self.note(Code.DAMAGED_BLOCK, message, item.record_count, item.byte_offset, item.byte_count)
-            self._lose(self.source.record, item.record_count)
+            self._accounts[self.source.record].lose(item.record_count)
             return
         longer, shorter = unknown_fields(item, written, known), missing_fields(written, known)
         self._longer += item.record_count if longer else 0
@@ -311,17 +309,13 @@ class _FileReading:
         for name, count in self._unknown.items():
             message = f"records of a type that this version does not know, or not in this file: {printable(name)}"
             self.note(Code.UNKNOWN_RECORD, message, count)
-            self._lose(name, count)
+            self._accounts[name].lose(count)
         for name, count in self._strange.items():
             # Records of another stream: its own sequence numbers show whether they are missing there.
             self.note(Code.STRAY_BLOCK, f"{count} records of another file's type: {printable(name)}", None)
         for code, count in ((Code.LONGER_RECORD, self._longer), (Code.SHORTER_RECORD, self._shorter)):
             if count:
                 self.note(code, code.doc.rstrip("."), count)
-
-    def _lose(self, record: str, count: int) -> None:
-        self._accounts[record].records += count
-        self._accounts[record].lost += count
 
 
 #: (first, end, what comes after) of sequence numbers without records.

@@ -68,10 +68,7 @@ class Names:
                     self._texts[number] = text
                     size += len(text) + 64
             kept += len(rows)
-        account = accounts[f"{STRINGS} rows"]
-        account.records += count
-        account.used += kept
-        account.lost += count - kept
+        accounts[f"{STRINGS} rows"].add(used=kept, lost=count - kept)
         if count > kept:
             self._log.add(
                 Code.TOO_MUCH_TEXT, f"{STRINGS}: more text than is kept", source_id=1, event_count=count - kept

@@ -15,7 +15,7 @@ from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import Coded, EventColumns, EventFlows, NamedTrack, TraceBatch, TrackName, coded
-from traceconv.formats.common.columns import durations, integers, json_objects, whole
+from traceconv.formats.common.columns import durations, integer_array, integers, json_objects
 from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
 from traceconv.formats.common.files import STDIN, container_of, opened
 from traceconv.formats.format import ReadRequest
@@ -133,9 +133,7 @@ class NsysReader:
     def _lose(self, table: str, count: int | None, code: Code, message: str) -> None:
         self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
         if count:
-            account = self._accounts[f"{table} rows"]
-            account.records += count
-            account.lost += count
+            self._accounts[f"{table} rows"].lose(count)
 
     def _count_unread(self) -> None:
         for table in sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING}):
@@ -154,7 +152,7 @@ class NsysReader:
         if not {"correlationId"} <= set(self._db.columns(table.table)):
             return
         for rows in self._db.scan(table.table, ("correlationId", "globalPid")):  # damage is reported later
-            ids, processes = whole([row[0] for row in rows]), self._process_indices([row[1] for row in rows])
+            ids, processes = integer_array([row[0] for row in rows]), self._process_indices([row[1] for row in rows])
             usable = (ids >= 0) & (ids < _MAX_CORRELATION)
             for process in np.unique(processes[usable]).tolist():
                 wanted = ids[usable & (processes == process)]
@@ -169,7 +167,7 @@ class NsysReader:
 
     def _process_indices(self, ids: Sequence[Any]) -> Int64:
         """The process index of each global id; 0 if unknown."""
-        distinct, inverse = np.unique(whole(ids) >> 24, return_inverse=True)
+        distinct, inverse = np.unique(integer_array(ids) >> 24, return_inverse=True)
         found = np.array([self._names.process_index(one << 24) for one in distinct.tolist()], np.int64)
         return found[inverse]
 
@@ -190,7 +188,7 @@ class NsysReader:
             ) -> Sequence[Any]:
                 return by[place[name]] if name in place else none
 
-            correlations = whole(column("correlationId"))
+            correlations = integer_array(column("correlationId"))
             processes = self._process_indices(column("globalPid"))
             names = self._work_names(table, rows, name_places, place)
             shown: list[Sequence[Any]] = list(by_column)
@@ -283,7 +281,7 @@ class NsysReader:
             values: list[Sequence[Any] | pa.Array] = list(by_column[4:])
             flows = None
             if launches and "correlationId" in columns:
-                correlations = whole(by_column[4 + columns.index("correlationId")])
+                correlations = integer_array(by_column[4 + columns.index("correlationId")])
                 if processes.any():
                     keys.append("correlation")
                     values.append(_correlation(processes, correlations))
@@ -313,9 +311,7 @@ class NsysReader:
             events = ranges.events(rows)
             used = len(rows) - len(events.names)
             if used:
-                account = self._accounts[f"{NVTX} rows"]
-                account.records += used
-                account.used += used
+                self._accounts[f"{NVTX} rows"].use(used)
             if events.names:
                 yield self._batch("nvtx", events, said=self._names.take_track_names())
 

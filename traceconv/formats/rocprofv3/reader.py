@@ -14,7 +14,7 @@ from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, 
 from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
-from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
+from traceconv.formats.common.json_document import ENTER, KEEP, STREAM, Elements, JsonDocument, JsonPath, decode_all
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocprofv3.records import Agent, CounterSymbol, Handle, KernelSymbol, Record
 
@@ -122,11 +122,8 @@ class Rocprofv3Reader(FileReader):
                 used += 1
             else:
                 lost += 1
-        account = self._accounts[f"{what} records"] if lost or used else None
-        if account is not None:
-            account.records += lost + used
-            account.lost += lost
-            account.used += used
+        if lost or used:
+            self._accounts[f"{what} records"].add(used=used, lost=lost)
         if lost:
             code, message, offset = Code.UNKNOWN_RECORD, f"{what}: unknown records", item.byte_offset
             self._log.add(code, message, source_id=SOURCE_ID, byte_offset=offset, event_count=lost)
@@ -244,10 +241,10 @@ class _Row:
 def _shape(path: JsonPath) -> str:
     """The parts of the document that are entered or streamed."""
     if len(path) < 3:
-        return ENTER if not path or path[0] == _ROOT else WHOLE
+        return ENTER if not path or path[0] == _ROOT else KEEP
     if path[2] in _RECORD_LISTS:
         return ENTER if len(path) == 3 else STREAM
-    return STREAM if path[2] in _STREAMED else WHOLE
+    return STREAM if path[2] in _STREAMED else KEEP
 
 
 def _args(lead: dict[str, object], text: Any) -> bytes:

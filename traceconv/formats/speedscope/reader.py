@@ -18,7 +18,7 @@ from traceconv.events.trace import TOO_LONG, EventColumns, TraceBatch, TrackName
 from traceconv.formats.common.columns import integers
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.json_document import ENTER, STREAM, WHOLE, Elements, JsonDocument, JsonPath, decode_all
+from traceconv.formats.common.json_document import ENTER, KEEP, STREAM, Elements, JsonDocument, JsonPath, decode_all
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.speedscope.stacks import SampledStacks, rounded
 
@@ -197,10 +197,7 @@ class SpeedscopeReader(FileReader):
     def _lost(self, what: str, records: int, lost: int) -> None:
         if not records:
             return
-        account = self._accounts[what]
-        account.records += records
-        account.lost += lost
-        account.used += records - lost
+        self._accounts[what].add(used=records - lost, lost=lost)
         if lost:
             self._log.add(Code.DAMAGED_EVENT, f"{what} that can't be used", source_id=1, event_count=lost)
 
@@ -277,7 +274,7 @@ def document_shape(path: JsonPath) -> str:
         return ENTER
     if path == ("shared", "frames") or (path[0] == "profiles" and path[2] in _LISTS):
         return STREAM
-    return WHOLE
+    return KEEP
 
 
 def _without_name(text: Raw) -> bytes:

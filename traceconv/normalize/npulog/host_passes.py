@@ -57,8 +57,7 @@ def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Recor
         columns["model_name"] = pa.array(
             [context.model_names.get(model) for model in records["model_id"].tolist()], pa.string()
         ).dictionary_encode()
-        account.records += len(records)
-        account.rows += len(records)
+        account.add(rows=len(records))
         yield row_batch("op", columns)
     report_unknown(context, "op", enums)
     all_indices, all_hashes = np.concatenate(indices), np.concatenate(name_hashes)
@@ -72,8 +71,7 @@ def fusions(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.R
     account = context.accounts["fusion"]
     for batch in batches:
         records = batch.records
-        account.records += len(records)
-        account.rows += len(records)
+        account.add(rows=len(records))
         context.fusion_ids.update(np.unique(records["fusion_id"]).tolist())
         yield row_batch(
             "fusion",

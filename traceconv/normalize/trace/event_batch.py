@@ -58,8 +58,7 @@ class EventBatch:
         self.own_members: dict[int, dict[str, bytes]] = {}
         self._accounts = [first.accounts[phases.account_of(ph)] for ph in self.ph.distinct]
         for account, count in zip(self._accounts, self.ph.counts(), strict=True):
-            account.records += count
-            account.rows += count
+            account.add(rows=count)
 
     def places(self, *kinds: int) -> Places:
         """Return the places of the events of these kinds."""

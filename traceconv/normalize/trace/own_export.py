@@ -108,9 +108,7 @@ class OwnExport:
 
     def _count(self, ph: str, count: int, becomes: str) -> None:
         if count:
-            account = self._accounts[phases.account_of(ph)]
-            account.records += count
-            setattr(account, becomes, getattr(account, becomes) + count)
+            self._accounts[phases.account_of(ph)].add(**{becomes: count})
 
     def _metadata(self, events: _Events, place: int) -> None:
         at = np.array([place])

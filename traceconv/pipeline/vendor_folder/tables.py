@@ -96,7 +96,7 @@ class TableIngest:
         elif becomes == "attach":
             self._stage("vendor_task", TASK_COLUMNS, self._typed(layout, records, ("name",)))
             paired, alone = attach(self._target, self._kind.kind)
-            self._count(paired=paired, used=alone)
+            self._account.add(paired=paired, used=alone)
             if alone:
                 self._add(Code.COMPLETED, "records whose task is missing or ambiguous", alone)
         elif becomes == "counter":
@@ -104,7 +104,8 @@ class TableIngest:
         elif becomes == "step":
             self._steps(layout, records, has_timeline=has_timeline)
         elif becomes == "fusion":
-            self._count(rows=self._stage("vendor_fusion", FUSION_COLUMNS, self._typed(layout, records, ("name",))))
+            rows = self._stage("vendor_fusion", FUSION_COLUMNS, self._typed(layout, records, ("name",)))
+            self._account.add(rows=rows)
             add_fusions(self._target)
         else:
             self._memory(layout, records)
@@ -112,15 +113,6 @@ class TableIngest:
     def _add(self, code: Code, text: str, count: int | None = None, *, byte_offset: int | None = None) -> None:
         """Log something about the file."""
         self._log.add(code, f"{self._name}: {text}", event_count=count, byte_offset=byte_offset)
-
-    def _count(self, *, rows: int = 0, paired: int = 0, used: int = 0, lost: int = 0) -> None:
-        """Account for records."""
-        account = self._account
-        account.records += rows + paired + used + lost
-        account.rows += rows
-        account.paired += paired
-        account.used += used
-        account.lost += lost
 
     def _stage(self, table: str, columns: dict[str, str], batches: Iterator[pa.RecordBatch]) -> int:
         """Put the columns of a temporary table into it; returns the number of rows."""
@@ -142,7 +134,7 @@ class TableIngest:
                     [rows.column(one).is_valid().to_numpy(zero_copy_only=False) for one in name.split("|")]
                 )
             for place in np.flatnonzero(~whole).tolist():
-                self._count(lost=1)
+                self._account.add(lost=1)
                 message = f"line {batch.lines[place]}: no readable value for {' or '.join(needed)}"
                 self._add(Code.DAMAGED_EVENT, message, 1, byte_offset=batch.offsets[place])
             yield rows if whole.all() else rows.filter(pa.array(whole))
@@ -152,7 +144,7 @@ class TableIngest:
         matched = found.exact + found.near + found.by_number + found.spanning
         has_ops = "op_type" in layout.places
         steps = complete_tasks(self._target, self._kind.kind, layout.group, has_ops=has_ops)
-        self._count(rows=found.unmatched, paired=matched, lost=found.unclear)
+        self._account.add(rows=found.unmatched, paired=matched, lost=found.unclear)
         if found.unclear:
             self._add(Code.UNCLEAR_RECORD, "records that match several different tasks: not used", found.unclear)
         if steps:
@@ -174,7 +166,7 @@ class TableIngest:
         self._stage("vendor_step", STEP_COLUMNS, self._typed(layout, records, ("iteration", "end_ns")))
         same, added = add_steps(self._target)
         add_devices(self._target)
-        self._count(rows=added, paired=same)
+        self._account.add(rows=added, paired=same)
         reduces = sum(1 for header, _ in layout.others if header.casefold().startswith("reduce start"))
         if reduces:
             why = "collectives are tasks of the timeline" if has_timeline else "they are not used without a timeline"
@@ -194,7 +186,7 @@ class TableIngest:
 
         of_torch = any(plain(header) == "stream ptr" for header, _ in layout.others)
 
-        self._count(rows=self._stage("vendor_memory", MEMORY_COLUMNS, batches()))
+        self._account.add(rows=self._stage("vendor_memory", MEMORY_COLUMNS, batches()))
         add_memory(self._target)
         self.coarse_bytes = max(self._odd.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes"))
         if layout.others:
@@ -236,10 +228,10 @@ class TableIngest:
                             used[row] = True
                 for row, moment in enumerate(moments):
                     if moment is None:
-                        self._count(lost=1)
+                        self._account.add(lost=1)
                         self._add(Code.NO_TIME, f"line {batch.lines[row]}: no time", 1, byte_offset=batch.offsets[row])
                     else:
-                        self._count(rows=used[row], used=not used[row])
+                        self._account.add(rows=used[row], used=not used[row])
                 if samples:
                     columns = ("track_id", "series", "ts_ns", "value", "value_int")
                     yield rows_from_tuples("counter", columns, samples)
