@@ -1,4 +1,4 @@
-"""Whatever a trace holds: ingest → export chrome → ingest gives the same rows."""
+"""Any trace, ingested, exported as a Chrome trace and ingested again, yields the same rows."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ EVENTS = st.lists(
     phases=[Phase.explicit, Phase.generate],
 )
 @given(st.lists(EVENTS, min_size=3, max_size=3), st.booleans())
-def test_there_and_back(traces: list[list[dict[str, Any]]], kineto: bool) -> None:
-    """Several traces a store: making one is what takes the time."""
+def test_export_and_ingest_restore_all_rows(traces: list[list[dict[str, Any]]], kineto: bool) -> None:
+    """Several traces share a store, because creating a store is slow."""
     around = {"deviceProperties": [{"id": 0, "name": "GPU"}]} if kineto else {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -73,7 +73,7 @@ def test_there_and_back(traces: list[list[dict[str, Any]]], kineto: bool) -> Non
             try:
                 ingest([path], folder / "first.duckdb")
                 usable.append(path)
-            except InputError:  # not one event in it can be used
+            except InputError:  # contains no usable events
                 continue
         if not usable:
             return
@@ -104,7 +104,7 @@ def test_there_and_back(traces: list[list[dict[str, Any]]], kineto: bool) -> Non
         lambda d: d.pop("otherData"),
     ],
 )
-def test_a_changed_export_is_read_as_any_trace(change: Any, tmp_path: Path) -> None:
+def test_a_modified_export_is_read_like_any_trace(change: Any, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
     ingest([tmp_path / "one.json"], tmp_path / "one.duckdb")
     with open_store(tmp_path / "one.duckdb") as connection:
@@ -120,7 +120,17 @@ def test_a_changed_export_is_read_as_any_trace(change: Any, tmp_path: Path) -> N
     assert rows is not None
 
 
-def test_a_cut_export_gives_the_rows_that_are_left(tmp_path: Path) -> None:
+def test_an_export_of_form_2_is_restored_under_the_new_column_names(tmp_path: Path) -> None:
+    [run] = ingest([Path(__file__).parents[1] / "golden" / "form_2" / "chrome_trace.json"], tmp_path / "one.duckdb")
+    assert run.log == ()
+    with open_store(tmp_path / "one.duckdb") as connection:
+        steps = connection.execute("SELECT iteration, step_source, start_ns, end_ns FROM step").fetchall()
+        blocks = connection.execute("SELECT block_id, purpose, alloc_ns, free_ns FROM memory ORDER BY ALL").fetchall()
+    assert steps == [(1, "slice", 1000, 2000)]
+    assert blocks == [(1, "workspace", 1100, 1400), (2, None, None, 1400)]
+
+
+def test_a_truncated_export_yields_the_remaining_rows(tmp_path: Path) -> None:
     events = [{"ph": "X", "name": f"n{n}", "pid": 1, "tid": 1, "ts": n, "dur": 100 - 2 * n} for n in range(40)]
     (tmp_path / "one.json").write_text(json.dumps(events))
     ingest([tmp_path / "one.json"], tmp_path / "one.duckdb")
@@ -136,7 +146,7 @@ def test_a_cut_export_gives_the_rows_that_are_left(tmp_path: Path) -> None:
         rows = connection.execute("SELECT name, depth, parent_id IS NULL FROM slice ORDER BY start_ns").fetchall()
         assert ("n6", 6, False) in rows
         assert "n7" not in [row[0] for row in rows]
-        assert ("n8", 8, True) in rows  # its parent is not there
+        assert ("n8", 8, True) in rows  # its parent was lost
         assert connection.execute(
             "SELECT count(*) FROM slice WHERE parent_id NOT IN (SELECT id FROM slice)"
         ).fetchone() == (0,)

@@ -10,6 +10,13 @@ from typing import Any
 
 #: Version of the store's schema, raised with every change of a table. Stores with a newer version are refused.
 SCHEMA_VERSION = 6
+#: (table, column) → its name in stores before version 6 and in Chrome exports before form 3.
+OLDER_NAMES = {
+    ("import_account", "paired_count"): "merged_count",
+    ("import_account", "used_count"): "consumed_count",
+    ("memory", "purpose"): "alloc_by",
+    ("step", "step_source"): "source",
+}
 
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
 _COLUMN_TYPES = frozenset({"i32", "i64", "u64", "f64", "str", "bool", "json"})

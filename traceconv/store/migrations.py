@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier, sql_type
-from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.schema.model import OLDER_NAMES, SCHEMA_VERSION
 from traceconv.store.table_waits import table_waits
 
 
@@ -15,14 +15,14 @@ from traceconv.store.table_waits import table_waits
 class Migration:
     """Migration to a schema version from the one before.
 
-    renamed     (table, column, name in the older version)
+    renamed     (table, column), which have one of OLDER_NAMES in the older version
     added       columns that the older version lacks, by table
     fill        statements that compute their values
     unfilled    columns that stay NULL because the older version lacks their values …
     filled_for  … except in runs of these source formats, where they are computed or always NULL
     """
 
-    renamed: tuple[tuple[str, str, str], ...]
+    renamed: tuple[tuple[str, str], ...]
     added: Mapping[str, tuple[str, ...]]
     fill: tuple[str, ...]
     unfilled: tuple[str, ...] = ()
@@ -36,11 +36,7 @@ _OWN = "run_id IN (SELECT run_id FROM run WHERE source_format IN ('npulog', 'sta
 #: By target version.
 MIGRATIONS: Mapping[int, Migration] = {
     6: Migration(
-        renamed=(
-            ("import_account", "paired_count", "merged_count"),
-            ("import_account", "used_count", "consumed_count"),
-            ("memory", "purpose", "alloc_by"),
-        ),
+        renamed=(("import_account", "paired_count"), ("import_account", "used_count"), ("memory", "purpose")),
         added={
             "api": ("category", "source_name"),
             "op": ("op_type_source",),
@@ -80,8 +76,7 @@ def older_names(version: int) -> Mapping[tuple[str, str], str | None]:
     """Return the columns, as (table, column), that a store of this version has under another name, or lacks (None)."""
     names: dict[tuple[str, str], str | None] = {}
     for later in range(SCHEMA_VERSION, version, -1):
-        for name, column, older in MIGRATIONS[later].renamed:
-            names[name, column] = older
+        names |= {renamed: OLDER_NAMES[renamed] for renamed in MIGRATIONS[later].renamed}
         for name, columns in MIGRATIONS[later].added.items():
             names |= dict.fromkeys((name, column) for column in columns)
     return names
@@ -90,8 +85,8 @@ def older_names(version: int) -> Mapping[tuple[str, str], str | None]:
 def migration_statements(version: int) -> Iterator[str]:
     """Return the statements that rename and add those columns in a store of this version."""
     for later in range(version + 1, SCHEMA_VERSION + 1):
-        for name, column, older in MIGRATIONS[later].renamed:
-            names = f"{quote_identifier(older)} TO {quote_identifier(column)}"
+        for name, column in MIGRATIONS[later].renamed:
+            names = f"{quote_identifier(OLDER_NAMES[name, column])} TO {quote_identifier(column)}"
             yield f"ALTER TABLE {quote_identifier(name)} RENAME COLUMN {names}"
         for name, columns in MIGRATIONS[later].added.items():
             types = {column.name: sql_type(column) for column in table(name).columns}
