@@ -23,7 +23,7 @@ from trace_files import events, write_trace
 from traceconv.base.errors import DataLossError, InputError, UsageError
 from traceconv.cli.app import run
 from traceconv.formats import find_traces
-from traceconv.formats.find_traces import by_numbers
+from traceconv.formats.common.folder_walk import by_numbers
 from traceconv.pipeline.discover import find_sources
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun, NothingUsable, SilentObserver

@@ -1,10 +1,11 @@
-"""Captures are found where a user points, in one fixed order, and what is not there is said in one line."""
+"""Captures are found in the given paths in a fixed order; errors are one line."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceconv.base.errors import InputError
-from traceconv.formats.npulog import discover
+from traceconv.formats.common import folder_walk
 from traceconv.formats.npulog.discover import CaptureFolder, find_captures, fingerprint
 from traceconv.formats.npulog.manifest import ManifestProblem, parse_manifest
 
@@ -69,14 +70,14 @@ def test_slices_and_devices_are_in_the_order_of_their_numbers(tmp_path: Path) ->
     ]
 
 
-def test_captures_below_a_folder_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_captures_below_a_folder_are_sorted_by_name_with_numbers_by_value(tmp_path: Path) -> None:
     for name in ("b/x/PROF_2", "a/PROF_9", "a/PROF_10", "PROF_1"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         make(tmp_path / name)
-    assert paths_of(find_captures([tmp_path]), tmp_path) == ["PROF_1", "a/PROF_10", "a/PROF_9", "b/x/PROF_2"]
+    assert paths_of(find_captures([tmp_path]), tmp_path) == ["PROF_1", "a/PROF_9", "a/PROF_10", "b/x/PROF_2"]
 
 
-def test_what_is_named_twice_comes_once(tmp_path: Path) -> None:
+def test_a_capture_named_twice_is_found_once(tmp_path: Path) -> None:
     folder = make(tmp_path / "PROF_1")
     api = folder / "host/data/api.slice_0.bin"
     captures = find_captures([api, tmp_path, folder, folder / "host" / ".." / ".." / "PROF_1", api])
@@ -102,7 +103,7 @@ def test_depth_is_bounded(tmp_path: Path) -> None:
 
 
 def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discover, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(folder_walk, "MAX_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
     with pytest.raises(InputError, match="contains more than 3 folders; specify one"):
@@ -209,14 +210,18 @@ def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     """Without regard to who runs the test: root may read everything."""
     folder = make(tmp_path / "PROF_1")
     (tmp_path / "locked").mkdir()
-    real = Path.iterdir
+    iterdir, scandir = Path.iterdir, os.scandir
 
-    def iterdir(path: Path) -> Any:
-        if path.name == "locked" or path.parts[-2:] == ("device_0", "data"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path)
+    def listing(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def listed(path: Any) -> Any:
+            if isinstance(path, Path) and (path.name == "locked" or path.parts[-2:] == ("device_0", "data")):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path)
 
-    monkeypatch.setattr(Path, "iterdir", iterdir)
+        return listed
+
+    monkeypatch.setattr(Path, "iterdir", listing(iterdir))
+    monkeypatch.setattr(os, "scandir", listing(scandir))
     with pytest.raises(InputError, match=r"can't read .*locked: Permission denied"):
         find_captures([tmp_path / "locked"])
     (capture,) = find_captures([tmp_path])

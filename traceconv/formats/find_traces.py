@@ -6,28 +6,20 @@ and folder is read once.
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import head_of, why_empty
+from traceconv.formats.common.folder_walk import walk
 from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
 from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.registry import SURE, TRACE_NAME, best_match
 from traceconv.formats.unsupported import what_it_is
 
-#: How deep below a given folder files are searched, and how many folders and files at most.
-MAX_DEPTH = 8
-MAX_FOLDERS = 50_000
+#: How many files are read below a given folder.
 MAX_FILES = 200_000
-
-_NUMBERS = re.compile(r"([0-9]+)")
-_DIGITS = frozenset("0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +45,6 @@ class Found:
     others: tuple[tuple[Path, str], ...]
 
 
-def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
-    """The sort key of a path: by its names, with numbers in them by value, so that rank10 follows rank9."""
-    return tuple(
-        tuple(
-            (1, int(part[:19]), part) if part[0] in _DIGITS else (0, 0, part) for part in _NUMBERS.split(name) if part
-        )
-        for name in path.parts
-    )
-
-
 def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = None, *, has_items: bool = False) -> Found:
     """The trace files below `top`.
 
@@ -75,10 +57,14 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
     traces: list[FoundTrace] = []
     unusable: list[tuple[Path, str]] = []
     others: list[tuple[Path, str]] = []
-    for path, problem in _files(top, own):
+    files = 0
+    for path, problem in walk(top, lambda entry: not entry.name.startswith("."), lambda folder: not own(folder)):
         if problem is not None:
             unusable.append((path, problem))
             continue
+        files += 1
+        if files > MAX_FILES:
+            raise InputError(f"{printable(str(top))} contains more than {MAX_FILES} files; specify a folder in it")
         try:
             head = head_of(path)
         except InputError as error:
@@ -106,47 +92,3 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
         else:
             others.append((path, "is not a trace"))
     return Found(tuple(traces), tuple(unusable), tuple(others))
-
-
-def _files(top: Path, own: Callable[[Path], bool]) -> Iterator[tuple[Path, str | None]]:
-    """(regular file, None), sorted by name, and (folder, why it can't be listed)."""
-    seen: set[tuple[int, int]] = set()
-    folders = files = 0
-    todo: list[tuple[Path, int]] = [(top, 0)]
-    while todo:
-        path, depth = todo.pop()
-        try:
-            status = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # a dangling link, or deleted since it was listed
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                yield path, f"can't read {printable(str(path))}: {error.strerror or error}"
-            continue
-        key = (status.st_dev, status.st_ino)
-        if key in seen:
-            continue
-        seen.add(key)
-        if not stat.S_ISDIR(status.st_mode):
-            if stat.S_ISREG(status.st_mode):
-                files += 1
-                if files > MAX_FILES:
-                    raise InputError(
-                        f"{printable(str(top))} contains more than {MAX_FILES} files; specify a folder in it"
-                    )
-                yield path, None
-            continue
-        if own(path) or depth > MAX_DEPTH:
-            continue
-        folders += 1
-        if folders > MAX_FOLDERS:
-            raise InputError(f"{printable(str(top))} contains more than {MAX_FOLDERS} folders; specify one of them")
-        try:
-            with os.scandir(path) as entries:
-                names = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
-        except OSError as error:
-            if path == top:
-                raise InputError(f"can't read {printable(str(top))}: {error.strerror or error}") from error
-            yield path, f"can't read {printable(str(path))}: {error.strerror or error}"
-            continue
-        todo.extend((name, depth + 1) for name in sorted(names, key=by_numbers, reverse=True))

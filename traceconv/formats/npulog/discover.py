@@ -11,14 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
+from traceconv.formats.common.folder_walk import walk
 from traceconv.formats.npulog.manifest import Manifest, ManifestProblem, read_manifest
 from traceconv.wire.frames import BLOCK_MAGIC, FILE_MAGIC
 from traceconv.wire.log_writer import MANIFEST
-
-#: How deep below a given folder captures are searched.
-MAX_DEPTH = 8
-#: How many folders are searched below a given folder, so that a mistake such as `/` ends with an error.
-MAX_FOLDERS = 50_000
 
 _SNIFF_BYTES = 2 << 20  # a full block and more: a file whose header is lost still shows the start of a block
 _EDGE_BYTES = 4096
@@ -67,7 +63,7 @@ class CaptureFolder:
 def find_captures(paths: Sequence[Path]) -> list[CaptureFolder]:
     """The captures at or below `paths`, in the order of `paths` and sorted by name below a folder, without duplicates.
 
-    A path may be a capture, a folder that contains some up to `MAX_DEPTH` levels below, or a log file. Log files of one
+    A path may be a capture, a folder that contains some not too deep below, or a log file. Log files of one
     capture are one capture of only those files. Raises InputError for a path that doesn't exist, can't be read, or
     contains no capture.
     """
@@ -129,29 +125,14 @@ def _search(path: Path) -> Iterable[tuple[Path, Path | None]]:
 
 def _captures_below(top: Path) -> list[Path]:
     found: list[Path] = []
-    unreadable: list[Path] = []
-    seen: set[tuple[int, int]] = set()
-    # A stack of (folder, depth), last first, so that captures come in the order of their names.
-    todo = [(top, 0)]
-    while todo:
-        folder, depth = todo.pop()
-        try:
-            status = folder.stat()
-            if (status.st_dev, status.st_ino) in seen:
-                continue  # a symbolic link led back
-            seen.add((status.st_dev, status.st_ino))
-            entries = sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=_by_name, reverse=True)
-        except OSError as error:
-            if folder == top:
-                raise _unreadable(top, error) from error
-            unreadable.append(folder)
-            continue
+
+    def enter(folder: Path) -> bool:
         if _is_capture(folder):
             found.append(folder)
-        elif depth < MAX_DEPTH:
-            todo.extend((entry, depth + 1) for entry in entries)
-        if len(seen) > MAX_FOLDERS:
-            raise InputError(f"{_shown(top)} contains more than {MAX_FOLDERS} folders; specify one of them")
+            return False
+        return True
+
+    unreadable = [folder for folder, _ in walk(top, os.path.isdir, enter)]
     if not found:
         raise InputError(_nothing_found(top, unreadable))
     return found

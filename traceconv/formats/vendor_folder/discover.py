@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-#: How deep below a given folder output folders are searched, and how many folders at most.
-MAX_DEPTH = 8
-MAX_FOLDERS = 50_000
+from traceconv.base.errors import InputError
+from traceconv.formats.common.folder_walk import walk
 
 _TIMELINE = re.compile(r"(?:trace_view|msprof(?:_slice_\d+)?(?:_\d+)*)\.json(?:\.gz|\.zst)?", re.IGNORECASE)
 _PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.gz|\.zst)?", re.IGNORECASE)
@@ -65,31 +65,31 @@ def find_vendor_folders(path: Path, kind_of: Callable[[str], str | None]) -> lis
 
     `kind_of`: the kind of a CSV file's rows by its name, `nothing` for sums; None for an unknown name.
     """
-    return list(_search(path, kind_of, MAX_DEPTH, [MAX_FOLDERS])) if os.path.isdir(path) else []
+    found: list[VendorFolder] = []
+
+    def enter(folder: Path) -> bool:
+        recording = _recording_in(folder, kind_of)
+        if recording is not None:
+            found.append(recording)
+        return recording is None
+
+    with suppress(InputError):  # of too many folders: the recordings found so far
+        for _ in walk(path, lambda entry: os.path.isdir(entry) and not entry.is_symlink(), enter):
+            pass
+    return found
 
 
-def _search(
-    folder: Path, kind_of: Callable[[str], str | None], depth: int, budget: list[int]
-) -> Iterable[VendorFolder]:
-    budget[0] -= 1
+def _recording_in(folder: Path, kind_of: Callable[[str], str | None]) -> VendorFolder | None:
     files, folders = _listed(folder)
     output = next((one for one in folders if one.name == _OUTPUT), None)
     if output is not None:
-        found = _recording(folder, [*_listed(output)[0], *(f for f in files if _FACTS.fullmatch(f.name))], kind_of)
-        if found is not None:
-            yield found
-            return
+        facts = (file for file in files if _FACTS.fullmatch(file.name))
+        recording = _recording(folder, [*_listed(output)[0], *facts], kind_of)
+        if recording is not None:
+            return recording
     if folder.name.startswith("PROF_"):
-        found = _recording(folder, _inside_prof(files, folders), kind_of)
-    else:
-        found = _recording(folder, files, kind_of)
-    if found is not None:
-        yield found
-        return
-    if depth and budget[0] > 0:
-        for one in folders:
-            if not os.path.islink(one):
-                yield from _search(one, kind_of, depth - 1, budget)
+        files = _inside_prof(files, folders)
+    return _recording(folder, files, kind_of)
 
 
 def _inside_prof(files: Sequence[Path], folders: Sequence[Path]) -> list[Path]:
