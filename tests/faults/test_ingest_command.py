@@ -102,7 +102,7 @@ def test_the_same_capture_twice_is_said_and_nothing_is_doubled(
     for path in (folder, tmp_path / "PROF_copy"):
         capfd.readouterr()
         assert ingest(path, "--db", store) == 0
-        assert "is in" in capfd.readouterr().err
+        assert "is already in" in capfd.readouterr().err
     assert all_rows(store) == before
     assert ingest(folder, "--db", store, "--replace") == 0
     assert "PROF_1 replaced as run 1" in capfd.readouterr().err
@@ -118,7 +118,7 @@ def test_a_lossy_run_that_is_kept_is_still_lossy(tmp_path: Path, capfd: pytest.C
     capfd.readouterr()
     assert ingest(folder, "--db", store) == 3
     err = capfd.readouterr().err
-    assert "is in" in err
+    assert "is already in" in err
     assert "loss" in err
     refused(capfd, 3, folder, "--db", store, "--strict")
 
@@ -281,7 +281,7 @@ def test_a_full_disk_is_one_line_and_the_store_is_as_it_was(tmp_path: Path, big:
     process = start(big, "--db", store, preexec_fn=limited)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, ""), err
-    assert err.startswith("traceconv: can't ")
+    assert err.startswith(("traceconv: cannot ", "traceconv: can't "))
     assert err.count("\n") == 1
     if old:
         assert all_rows(store) == before
@@ -311,7 +311,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, big: Path, small_disk: Path,
     process = start(big, "--db", store, env=environment)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, ""), err
-    assert err.startswith("traceconv: can't ")
+    assert err.startswith(("traceconv: cannot ", "traceconv: can't "))
     assert err.count("\n") == 1
     nothing_left(small_disk, "filler")
     assert not store.exists()

@@ -117,7 +117,7 @@ def test_collectives_of_writers_with_words_of_their_own(
     (rules,) = (rules for rules in built_in() if rules.title == title)
 
     def kind(name: str) -> object:
-        fitting = (rule for rule in rules.rules if rule.fits_track(*where))
+        fitting = (rule for rule in rules.rules if rule.matches_track(*where))
         return next(rule.set["kind"] for rule in fitting if rule.name is None or rule.name.fullmatch(name))
 
     assert [kind(name) for name in collectives] == ["collective"] * len(collectives)

@@ -117,7 +117,7 @@ def test_a_full_standard_output_is_one_line_and_exit_code_1(store: Path) -> None
     [
         (["--run", "all"], 2, "contains a single run"),
         (["--run", "9"], 2, "unknown run '9'"),
-        (["--db", "nowhere.duckdb"], 1, "no store"),
+        (["--db", "nowhere.duckdb"], 1, "does not exist"),
     ],
 )
 def test_what_can_t_be_exported_is_one_line(

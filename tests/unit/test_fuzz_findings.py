@@ -15,7 +15,7 @@ from traceconv.pipeline.ingest import ingest
 
 
 def test_a_number_of_a_rule_file_may_be_infinite() -> None:
-    with pytest.raises(InputError, match="priority takes a whole number"):
+    with pytest.raises(InputError, match="priority must be a 64-bit integer"):
         parse_rules('title = "x"\npriority = inf\n[detect]\nkeys = ["a"]', "mine.toml")
 
 
