@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from shared_data import SHARED, shared
 
-from traceconv.normalize.trace.classify import built_in
+from traceconv.normalize.trace.rule_files import built_in
 from traceconv.pipeline.ingest import ingest
 
 REAL = shared("real")

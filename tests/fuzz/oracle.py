@@ -17,10 +17,10 @@ from traceconv.formats.npulog.discover import find_captures, fingerprint
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.formats.registry import open_source
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
-from traceconv.normalize.trace.classify import built_in
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
+from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass
 
 #: Small, so that inputs of some KB reach them.

@@ -18,7 +18,8 @@ from traceconv.base.diagnostics import Account, ImportLog
 from traceconv.base.errors import TraceconvError
 from traceconv.formats.perfetto_proto import translate
 from traceconv.formats.vendor_folder.records import CsvRecords
-from traceconv.normalize.trace.classify import Classifier, parse_rules
+from traceconv.normalize.trace.classify import Classifier
+from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.normalize.vendor_csv.typed import Odd, series, typed
 from traceconv.pipeline.ingest import ingest

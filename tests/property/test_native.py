@@ -25,11 +25,11 @@ from traceconv.normalize.trace.binary import taken, whole_numbers
 from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
 from traceconv.normalize.trace.complete_nesting import (
     BEFORE_NEXT,
-    MOMENT,
-    MOMENT_DTYPE,
+    ENCLOSING_DTYPE,
     NESTED_DTYPE,
     NO_PARENT,
     PAIR,
+    POINT,
     SLICE,
     SPAN_DTYPE,
     UNFINISHED,
@@ -276,8 +276,8 @@ def test_whole_numbers_are_those_that_print_the_same(texts: list[str]) -> None:
 
 @st.composite
 def span_windows(draw: st.DrawFn) -> list[RecordArray]:
-    """Spans in the order of their start, cut where a start is over; few starts, so that many are the same."""
-    kinds = st.sampled_from([SLICE, SLICE, SLICE, PAIR, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT])
+    """Spans in the order of their start, cut between different starts. There are few starts, so that many coincide."""
+    kinds = st.sampled_from([SLICE, SLICE, SLICE, PAIR, PAIR, UNFINISHED, POINT, BEFORE_NEXT])
     row = st.tuples(st.integers(0, 8), st.integers(0, 5), st.integers(1, 3), kinds)
     rows = sorted(draw(st.lists(row, max_size=14)), key=lambda one: one[0])
     ids = draw(st.permutations(range(len(rows))))
@@ -294,22 +294,21 @@ def nested(windows: list[RecordArray], in_c: bool = True) -> tuple[list[object],
         patch.setattr(native, "AVAILABLE", in_c)
         nester = CompleteNester()
     parts = [*map(nester.feed, windows), nester.finish()]
-    rows, moments = (sorted(row for part in parts for row in part[which].tolist()) for which in (0, 1))
-    return rows, moments, nester.overlaps
+    rows, points = (sorted(row for part in parts for row in part[which].tolist()) for which in (0, 1))
+    return rows, points, nester.overlaps
 
 
 @given(span_windows())
 def test_nesting(windows: list[RecordArray]) -> None:
-    rows, moments, overlaps = nested(windows)
-    assert (rows, moments, overlaps) == nested(windows, in_c=False)
+    rows, points, overlaps = nested(windows)
+    assert (rows, points, overlaps) == nested(windows, in_c=False)
     spans = np.concatenate(windows) if windows else np.zeros(0, SPAN_DTYPE)
     assert len(rows) == np.count_nonzero(spans["kind"] <= UNFINISHED)
-    assert len(moments) == np.count_nonzero(spans["kind"] > UNFINISHED)
+    assert len(points) == np.count_nonzero(spans["kind"] > UNFINISHED)
 
 
 @pytest.mark.parametrize("in_c", [True, False])
-def test_a_begin_keeps_its_children_when_a_moment_of_its_time_stands_before_it(in_c: bool) -> None:
-    """A slice without duration right before a begin was not inside of it; nor were then the begin's own children."""
+def test_a_begin_encloses_its_children_after_a_slice_of_duration_0_at_the_same_time(in_c: bool) -> None:
     spans = np.array(
         [(5, 0, 1, -1, 1, SLICE), (5, 9, 2, 20, 1, PAIR), (7, 2, 3, -1, 1, SLICE)],
         SPAN_DTYPE,
@@ -318,7 +317,7 @@ def test_a_begin_keeps_its_children_when_a_moment_of_its_time_stands_before_it(i
     assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, NO_PARENT), (3, 2)]  # type: ignore[index]
 
 
-def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
+def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
     for track, kind in ((-1, SLICE), (1, 9), (1, -1), (2**31 - 1, SLICE)):
         with pytest.raises(ValueError, match="no track or kind"):
             CompleteNester().feed(np.array([(0, 1, 1, -1, track, kind)], SPAN_DTYPE))
@@ -329,7 +328,7 @@ def test_a_nester_refuses_spans_of_no_track_or_kind() -> None:
     [
         ("Span", SPAN_DTYPE),
         ("Nested", NESTED_DTYPE),
-        ("Moment", MOMENT_DTYPE),
+        ("Point", ENCLOSING_DTYPE),
         ("Packet", translate._PACKET),
         ("Row", rows._ROW),
         ("Flow", rows._FLOW),

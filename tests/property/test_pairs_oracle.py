@@ -1,4 +1,4 @@
-"""Overlaps, the slices of moments and arrows, against oracles that look at all pairs."""
+"""Overlaps, the slices of flow points, and flows, against oracles that compare all pairs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from traceconv import native
 from traceconv.normalize.trace.complete_nesting import (
-    MOMENT,
     NO_PARENT,
+    POINT,
     SLICE,
     SPAN_DTYPE,
     CompleteNester,
@@ -18,17 +18,15 @@ from traceconv.normalize.trace.complete_nesting import (
 from traceconv.normalize.trace.flows import _POINT_DTYPE as POINT_DTYPE
 from traceconv.normalize.trace.flows import END, START, STEP, Flows
 
-#: Slices as (start, duration), moments as a start: few different times, so that they meet.
+#: Slices as (start, duration), flow points as timestamps. There are few different times, so that many coincide.
 SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), max_size=9)
 IN_C = [False, *([True] if native.AVAILABLE else [])]
 
 
-def complete(
-    in_c: bool, slices: list[tuple[int, int]], moments: list[int], cut: int
-) -> tuple[set[int], dict[int, int]]:
-    """The slices that overlap another, and the slice of each moment, by their places; two windows, cut at a time."""
+def complete(in_c: bool, slices: list[tuple[int, int]], points: list[int], cut: int) -> tuple[set[int], dict[int, int]]:
+    """Return the slices that overlap another, and the slice of each point, as indices. Spans are fed in two windows."""
     rows = [(start, dur, at, -1, 0, SLICE) for at, (start, dur) in enumerate(slices)]
-    rows += [(ts, 0, len(slices) + at, -1, 0, MOMENT) for at, ts in enumerate(moments)]
+    rows += [(ts, 0, len(slices) + at, -1, 0, POINT) for at, ts in enumerate(points)]
     spans = np.array(sorted(rows), SPAN_DTYPE)
     edge = int(np.searchsorted(spans["start_ns"], cut))
     with pytest.MonkeyPatch.context() as patch:
@@ -43,7 +41,7 @@ def complete(
 @given(SLICES, st.integers(0, 12))
 @example([(0, 100), (10, 40), (40, 20)], 30)
 @example([(0, 10), (5, 15), (8, 4)], 6)
-def test_slices_overlap_when_they_begin_in_an_earlier_one_and_end_after_it(
+def test_a_slice_that_begins_inside_an_earlier_one_and_ends_after_it_overlaps(
     slices: list[tuple[int, int]], cut: int
 ) -> None:
     wanted = {
@@ -58,12 +56,12 @@ def test_slices_overlap_when_they_begin_in_an_earlier_one_and_end_after_it(
 @given(SLICES, st.lists(st.integers(0, 20), max_size=4), st.integers(0, 12))
 @example([(0, 10)], [10], 10)
 @example([(0, 10), (2, 8)], [10], 4)
-def test_a_moment_is_in_the_slice_that_goes_on_else_in_one_that_ends_there(
-    slices: list[tuple[int, int]], moments: list[int], cut: int
+def test_a_point_belongs_to_an_open_slice_or_else_to_one_that_ends_then(
+    slices: list[tuple[int, int]], points: list[int], cut: int
 ) -> None:
     for in_c in IN_C:
-        found = complete(in_c, slices, moments, cut)[1]
-        for at, ts in enumerate(moments):
+        found = complete(in_c, slices, points, cut)[1]
+        for at, ts in enumerate(points):
             going_on = {n for n, (start, dur) in enumerate(slices) if start <= ts < start + dur or start == ts}
             ending = {n for n, (start, dur) in enumerate(slices) if start + dur == ts}
             assert found[at] in (going_on or ending or {NO_PARENT})

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from traceconv.normalize.trace.classify import built_in
 from traceconv.normalize.trace.kernel_names import COLLECTIVE
+from traceconv.normalize.trace.rule_files import built_in
 
 COLLECTIVES = """
 ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)

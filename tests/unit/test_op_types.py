@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from traceconv.normalize.trace.classify import built_in
+from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.signature import signature
 from traceconv.pipeline.ingest import ingest
 

@@ -1,4 +1,4 @@
-"""Rule files: what they must be, and that the first rule that fits counts."""
+"""Rule files: which are valid, and that the first matching rule applies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from traceconv.base.errors import InputError
-from traceconv.normalize.trace.classify import Classifier, built_in, parse_rules, rules_of
+from traceconv.normalize.trace.classify import Classifier, rules_of
+from traceconv.normalize.trace.rule_files import built_in, parse_rules
 
 GOOD = """
 title = "One"
@@ -37,13 +38,13 @@ end = "finish"
 """
 
 
-def test_the_files_of_the_package_are_sound_and_tried_in_order() -> None:
+def test_the_built_in_files_are_valid_and_in_order_of_priority() -> None:
     titles = [rules.title for rules in built_in()]
     assert len(titles) == len(set(titles)) >= 7
     assert [rules.priority for rules in built_in()] == sorted(rules.priority for rules in built_in())
 
 
-def test_the_first_rule_that_fits_counts() -> None:
+def test_the_first_matching_rule_applies() -> None:
     rules = parse_rules(GOOD, "good.toml")
     assert rules.knows({"categories": {"kernel"}})
     assert not rules.knows({"categories": {"other"}, "keys": {"kernel"}})
@@ -97,12 +98,12 @@ def test_the_first_rule_that_fits_counts() -> None:
         ("title = 'x'\nlaunch_flows = [1]", "launch_flows must be a list of strings"),
     ],
 )
-def test_a_file_that_is_none_is_refused_in_words(text: str, message: str) -> None:
+def test_an_invalid_file_is_reported_with_the_error_and_its_place(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_rules(text, "bad.toml")
 
 
-def test_a_thread_that_many_programs_have_shows_no_writer() -> None:
+def test_common_thread_names_identify_no_writer() -> None:
     words = {"threads": ["main", "worker"], "categories": ["app"], "keys": ["perfetto"]}
     assert rules_of(words, built_in()).title == "Perfetto"
     assert rules_of({**words, "keys": ["perfetto", "traceconv"]}, built_in()).title == "traceconv"

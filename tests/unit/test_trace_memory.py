@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from traceconv.base.errors import InputError
-from traceconv.normalize.trace.classify import parse_rules
+from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.pipeline.ingest import ingest
 
 BASE_US = 1_700_000_000_000_000

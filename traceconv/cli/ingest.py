@@ -130,7 +130,7 @@ def _trace_options(rules: list[Path], max_event_mb: int, max_ratio: int) -> Trac
     if not rules and (max_event_mb, max_ratio) == (64, 1000):
         return None
     from traceconv.formats.common.limits import Limits
-    from traceconv.normalize.trace.classify import read_rules
+    from traceconv.normalize.trace.rule_files import read_rules
     from traceconv.pipeline.trace_file import TraceOptions
 
     return TraceOptions(Limits(max_event_mb << 20, max_ratio), tuple(map(read_rules, rules)))

@@ -12,13 +12,13 @@
 #include "module.h"
 #include "room.h"
 
-enum { SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT };
+enum { SLICE, PAIR, UNFINISHED, POINT, BEFORE_NEXT };
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
 static const int64_t forever = INT64_MAX;
 /* gap_ns after a slice without an end; gap_ns and self_ns that don't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
 
-/* SPAN_DTYPE, NESTED_DTYPE and MOMENT_DTYPE. */
+/* SPAN_DTYPE, NESTED_DTYPE and ENCLOSING_DTYPE. */
 typedef struct {
     int64_t start_ns, dur_ns, id, link;
     int32_t track, kind;
@@ -30,15 +30,15 @@ typedef struct {
 } Nested;
 typedef struct {
     int64_t id, slice_id;
-} Moment;
+} Point;
 
 SIZE(Span, 40);
 AT(Span, start_ns, 0); AT(Span, dur_ns, 8); AT(Span, id, 16); AT(Span, link, 24); AT(Span, track, 32); AT(Span, kind, 36);
 SIZE(Nested, 56);
 AT(Nested, id, 0); AT(Nested, parent_id, 8); AT(Nested, dur_ns, 16); AT(Nested, self_ns, 24); AT(Nested, gap_ns, 32);
 AT(Nested, link, 40); AT(Nested, depth, 48); AT(Nested, kind, 52); AT(Nested, overlap, 54);
-SIZE(Moment, 16);
-AT(Moment, id, 0); AT(Moment, slice_id, 8);
+SIZE(Point, 16);
+AT(Point, id, 0); AT(Point, slice_id, 8);
 
 typedef struct {
     Nested row; /* self_ns is set when it is complete */
@@ -59,8 +59,8 @@ typedef struct {
     Track *tracks;
     size_t track_count;
     Nested *rows;
-    Moment *moments;
-    size_t row_count, row_room, moment_count, moment_room;
+    Point *points;
+    size_t row_count, row_room, point_count, point_room;
     Span *tied;
     const Span **order;
     size_t tied_room;
@@ -117,18 +117,18 @@ static int add_row(Nester *nester, const Open *open)
     return 1;
 }
 
-static int add_moment(Nester *nester, int64_t id, int64_t slice_id)
+static int add_point(Nester *nester, int64_t id, int64_t slice_id)
 {
-    if (!room_for_one(&nester->moments, nester->moment_count, &nester->moment_room, sizeof(Moment), 1024))
+    if (!room_for_one(&nester->points, nester->point_count, &nester->point_room, sizeof(Point), 1024))
         return 0;
-    nester->moments[nester->moment_count++] = (Moment){id, slice_id};
+    nester->points[nester->point_count++] = (Point){id, slice_id};
     return 1;
 }
 
 static int answer_asks(Nester *nester, Track *track, int64_t slice_id)
 {
     for (size_t ask = 0; ask < track->ask_count; ask++)
-        if (!add_moment(nester, track->asks[ask], slice_id))
+        if (!add_point(nester, track->asks[ask], slice_id))
             return 0;
     track->ask_count = 0;
     return 1;
@@ -164,7 +164,7 @@ static int crosses_loose(Track *track, int64_t start, int64_t end)
     return track->loose_count > 0 && heap[0] < end;
 }
 
-static int take_moment(Nester *nester, Track *track, const Span *span)
+static int take_point(Nester *nester, Track *track, const Span *span)
 {
     if (span->kind == BEFORE_NEXT) {
         if (!room_for_one(&track->asks, track->ask_count, &track->ask_room, sizeof(int64_t), 2))
@@ -176,11 +176,11 @@ static int take_moment(Nester *nester, Track *track, const Span *span)
     for (size_t depth = track->depth; depth > 0; depth--) {
         const Open *open = &track->open[depth - 1];
         if (open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns))
-            return add_moment(nester, span->id, open->row.id);
+            return add_point(nester, span->id, open->row.id);
         if (open->end_ns == span->start_ns && ended == NO_PARENT)
             ended = open->row.id;
     }
-    return add_moment(nester, span->id, ended);
+    return add_point(nester, span->id, ended);
 }
 
 static int take_slice(Nester *nester, Track *track, const Span *span)
@@ -241,7 +241,7 @@ static int take(Nester *nester, const Span *span)
     Track *track = track_of(nester, span->track);
     if (track == NULL)
         return 0;
-    return span->kind > UNFINISHED ? take_moment(nester, track, span) : take_slice(nester, track, span);
+    return span->kind > UNFINISHED ? take_point(nester, track, span) : take_slice(nester, track, span);
 }
 
 /* Order of spans with one start, by track: instants that wait for the next slice, slices (longest first), instants. */
@@ -253,7 +253,7 @@ static int in_order(const void *one, const void *two)
     int ranks[2] = {1, 1};
     for (int side = 0; side < 2; side++) {
         int32_t kind = (side ? right : left)->kind;
-        ranks[side] = kind == BEFORE_NEXT ? 0 : kind == MOMENT ? 2 : 1;
+        ranks[side] = kind == BEFORE_NEXT ? 0 : kind == POINT ? 2 : 1;
     }
     if (ranks[0] != ranks[1])
         return ranks[0] - ranks[1];
@@ -275,7 +275,7 @@ static int is_zero(const Span *span)
 static int take_in_order(Nester *nester, const Span **spans, size_t count)
 {
     size_t zero = 0;
-    while (zero < count && spans[zero]->kind != MOMENT && !is_zero(spans[zero]))
+    while (zero < count && spans[zero]->kind != POINT && !is_zero(spans[zero]))
         zero++;
     for (size_t place = 0, first_zero = zero; place < count; place++) {
         if (place < first_zero && (spans[place]->kind == PAIR || spans[place]->kind == UNFINISHED))
@@ -370,8 +370,8 @@ static PyObject *done(Nester *nester, int sound)
             "(NN)",
             PyBytes_FromStringAndSize((const char *)nester->rows, (Py_ssize_t)(nester->row_count * sizeof *nester->rows)),
             PyBytes_FromStringAndSize(
-                (const char *)nester->moments, (Py_ssize_t)(nester->moment_count * sizeof *nester->moments)));
-    nester->row_count = nester->moment_count = 0;
+                (const char *)nester->points, (Py_ssize_t)(nester->point_count * sizeof *nester->points)));
+    nester->row_count = nester->point_count = 0;
     nester->is_busy = nester->is_unsound = 0;
     return found;
 }
@@ -428,7 +428,7 @@ static void nester_free(PyObject *self)
     }
     free(nester->tracks);
     free(nester->rows);
-    free(nester->moments);
+    free(nester->points);
     free(nester->tied);
     free(nester->order);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -436,7 +436,7 @@ static void nester_free(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"feed", nester_feed, METH_O, "feed(spans): rows that are done and moments, as bytes; the spans sorted by start."},
+    {"feed", nester_feed, METH_O, "feed(spans): rows that are done and points, as bytes; the spans sorted by start."},
     {"finish", nester_finish, METH_NOARGS, "finish(): the same of what is left."},
     {NULL, NULL, 0, NULL},
 };

@@ -23,9 +23,10 @@ from traceconv.formats.registry import SURE, best_match, open_source
 from traceconv.formats.unsupported import what_it_is
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
-from traceconv.normalize.trace.classify import RuleSet, built_in, rules_of, telling
+from traceconv.normalize.trace.classify import RuleSet, rules_of, telling
 from traceconv.normalize.trace.metadata import read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
+from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
 from traceconv.pipeline.run_import import no_usable_events

@@ -28,10 +28,11 @@ from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offse
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import format_of, open_source
-from traceconv.normalize.trace.classify import RuleSet, built_in
+from traceconv.normalize.trace.classify import RuleSet
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
+from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
 from traceconv.pipeline.collective_sizes import size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank

@@ -13,7 +13,7 @@ from traceconv.formats.locate import Evidence, SourceFile
 from traceconv.formats.vendor_folder.locate import record_of
 from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 from traceconv.normalize.vendor_csv.spec import FileKind, spec
-from traceconv.normalize.vendor_csv.typed import Odd, typed
+from traceconv.normalize.vendor_csv.typed import CellIssues, typed
 from traceconv.pipeline.vendor_folder.task_sql import NEAR_NS
 
 #: Whether a typed record, by its columns and the `kind` of its file, is the one.
@@ -74,4 +74,4 @@ def _typed(source: SourceFile, kind: FileKind) -> Iterator[tuple[tuple[str, ...]
         return
     for batch in records.batches():
         ids = np.arange(batch.first_ordinal, batch.first_ordinal + len(batch.rows), dtype=np.int64)
-        yield records.header, batch, typed(layout, batch.rows, ids, Odd())
+        yield records.header, batch, typed(layout, batch.rows, ids, CellIssues())

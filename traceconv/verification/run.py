@@ -20,7 +20,7 @@ from traceconv.formats.common.identity import Naming, names_of
 from traceconv.formats.vendor_folder.discover import VendorFolder, slice_number
 from traceconv.formats.vendor_folder.records import CsvRecords
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, plain, spec
-from traceconv.normalize.vendor_csv.typed import Odd, typed
+from traceconv.normalize.vendor_csv.typed import CellIssues, typed
 from traceconv.pipeline.discover import vendor_folders
 from traceconv.pipeline.result import Observer, SilentObserver
 from traceconv.pipeline.run_import import import_run
@@ -352,7 +352,9 @@ class _Rows:
         records.open()
         for batch in records.batches():
             first = self.first_id + batch.first_ordinal
-            rows = typed(self.layout, batch.rows, np.arange(first, first + len(batch.rows), dtype=np.int64), Odd())
+            rows = typed(
+                self.layout, batch.rows, np.arange(first, first + len(batch.rows), dtype=np.int64), CellIssues()
+            )
             yield rows.select([name for name in rows.schema.names if name in TASK_COLUMNS])
 
 

@@ -14,7 +14,7 @@ from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import args_column
 from traceconv.normalize.trace.batch_markers import markers
 from traceconv.normalize.trace.binary import whole_numbers
-from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, MOMENT, SPAN_DTYPE
+from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, POINT, SPAN_DTYPE
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch, unquoted
 from traceconv.normalize.trace.spill import FLOW_SCHEMA
@@ -50,17 +50,17 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
 
 
 def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
-    """Return the flow points of flow events, and collect them as moments to be bound to slices."""
+    """Return the flow points of flow events, and collect them to be bound to slices."""
     ids = events.plain_ids(at) if events.extra is None else pa.array([text for text, _ in events.id_texts(at)])
     tracks = events.thread_tracks(at)
     ph = events.ph
     steps = np.array([_STEPS.get(str(one)[:1], 0) for one in ph.distinct], np.int32)[ph.codes[at]]
     bp = events.batch.columns.label("bp")
     loose = np.array([one != "e" for one in bp.distinct], np.bool_)[bp.codes[at]]
-    moments = np.zeros(len(at), SPAN_DTYPE)
-    moments["start_ns"], moments["id"], moments["track"] = events.ts.ns[at], events.ids[at], tracks
-    moments["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, MOMENT)
-    events.first.spans.add(moments)
+    points = np.zeros(len(at), SPAN_DTYPE)
+    points["start_ns"], points["id"], points["track"] = events.ts.ns[at], events.ids[at], tracks
+    points["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, POINT)
+    events.first.spans.add(points)
     _flow_markers(events, at, tracks)
     return [
         pa.array(events.ids[at]),

@@ -1,4 +1,4 @@
-"""Nest complete slices in the order of their start: depth, parent, self time, and the slice that encloses a moment.
+"""Nest complete slices in the order of their start: depth, parent, self time, and the slice that encloses a flow point.
 
 A slice encloses another of its track that starts no earlier and ends no later. The parent is the nearest earlier slice
 that does, found with one stack per track: in C (native/nester.c), or in Python without a compiler.
@@ -7,7 +7,7 @@ that does, found with one stack per track: in C (native/nester.c), or in Python 
   one whose begin is later in the source; two at the same time are nested in the order of the source.
 - An unfinished slice (its end is unknown) encloses everything after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
-- A moment (a flow point) is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
+- A flow point is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
   it belongs to the innermost slice that ends at its time.
 """
 
@@ -27,11 +27,11 @@ from traceconv.base.int64 import LARGEST, is_time
 from traceconv.schema.dtypes import RecordArray
 
 #: What a row is.
-SLICE, PAIR, UNFINISHED, MOMENT, BEFORE_NEXT = 0, 1, 2, 3, 4
+SLICE, PAIR, UNFINISHED, POINT, BEFORE_NEXT = 0, 1, 2, 3, 4
 #: parent_id of a row that nothing encloses.
 NO_PARENT = -1
 
-#: PAIR: a slice of a begin and an end. BEFORE_NEXT: a moment that belongs to the next slice that starts on its track.
+#: PAIR: a slice of a begin and an end. BEFORE_NEXT: a flow point in the next slice that starts on its track.
 #: link: a number that is returned with the row.
 SPAN_DTYPE = np.dtype(
     [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("link", "<i8"), ("track", "<i4"), ("kind", "<i4")]
@@ -43,8 +43,8 @@ NESTED_DTYPE = np.dtype(
         "formats": ["<i8", "<i8", "<i8", "<i8", "<i8", "<i8", "<i4", "<i2", "<i2"],
     }
 )
-#: The slice that encloses a moment, NO_PARENT for none.
-MOMENT_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
+#: The slice that encloses a flow point, NO_PARENT for none.
+ENCLOSING_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
 #: gap_ns after a slice without an end; gap_ns and self_ns that exceed 64 bits.
 UNKNOWN = -(2**63)
 
@@ -55,7 +55,7 @@ _Span: TypeAlias = tuple[int, int, int, int, int, int]
 class CompleteNester:
     """Feed it windows of spans, sorted by start (all rows of one start in one window); then call `finish`.
 
-    Both return NESTED rows of closed slices, and MOMENT rows, in no set order.
+    Both return NESTED rows of closed slices, and POINT rows, in no set order.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class CompleteNester:
         return self._arrays(self._nester.feed(np.ascontiguousarray(spans, SPAN_DTYPE)))
 
     def finish(self) -> tuple[RecordArray, RecordArray]:
-        """Close what is left: open slices, and moments without a next slice."""
+        """Close what is left: open slices, and flow points without a next slice."""
         return self._arrays(self._nester.finish())
 
     @staticmethod
     def _arrays(found: tuple[bytes, bytes]) -> tuple[RecordArray, RecordArray]:
-        return np.frombuffer(found[0], NESTED_DTYPE), np.frombuffer(found[1], MOMENT_DTYPE)
+        return np.frombuffer(found[0], NESTED_DTYPE), np.frombuffer(found[1], ENCLOSING_DTYPE)
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Track:
-    """`waiting`: moments before the next slice. `left`: ends of slices that left the stack before them, a heap."""
+    """`waiting`: flow points before the next slice. `left`: ends of slices that left the stack before them, a heap."""
 
     open: list[_Open] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
@@ -111,12 +111,12 @@ class _PlainNester:
         self.overlaps = 0
         self._tracks: defaultdict[int, _Track] = defaultdict(_Track)
         self._rows: list[tuple[int, ...]] = []
-        self._moments: list[tuple[int, int]] = []
+        self._points: list[tuple[int, int]] = []
 
     def feed(self, spans: RecordArray) -> tuple[bytes, bytes]:
         for (_, track), tied in groupby(sorted(spans.tolist(), key=_order), lambda span: (span[0], span[4])):
             for span in _zeros_before_later_begins(tied):
-                (self._take_slice if span[5] <= UNFINISHED else self._take_moment)(self._tracks[track], span)
+                (self._take_slice if span[5] <= UNFINISHED else self._take_point)(self._tracks[track], span)
         return self._done()
 
     def finish(self) -> tuple[bytes, bytes]:
@@ -128,15 +128,15 @@ class _PlainNester:
         return self._done()
 
     def _done(self) -> tuple[bytes, bytes]:
-        found = np.array(self._rows, NESTED_DTYPE).tobytes(), np.array(self._moments, MOMENT_DTYPE).tobytes()
-        self._rows, self._moments = [], []
+        found = np.array(self._rows, NESTED_DTYPE).tobytes(), np.array(self._points, ENCLOSING_DTYPE).tobytes()
+        self._rows, self._points = [], []
         return found
 
     def _answer(self, track: _Track, slice_id: int) -> None:
-        self._moments += [(moment, slice_id) for moment in track.waiting]
+        self._points += [(point, slice_id) for point in track.waiting]
         track.waiting.clear()
 
-    def _take_moment(self, track: _Track, span: _Span) -> None:
+    def _take_point(self, track: _Track, span: _Span) -> None:
         ts_ns, id_ = span[0], span[2]
         if span[5] == BEFORE_NEXT:
             track.waiting.append(id_)
@@ -144,11 +144,11 @@ class _PlainNester:
         ended = NO_PARENT  # the innermost slice that ends now, used if no slice is open
         for one in reversed(track.open):
             if one.end_ns > ts_ns or one.end_ns == ts_ns == one.span[0]:
-                self._moments.append((id_, one.span[2]))
+                self._points.append((id_, one.span[2]))
                 return
             if one.end_ns == ts_ns and ended == NO_PARENT:
                 ended = one.span[2]
-        self._moments.append((id_, ended))
+        self._points.append((id_, ended))
 
     def _take_slice(self, track: _Track, span: _Span) -> None:
         start, dur, id_, _, _, kind = span
@@ -194,8 +194,8 @@ def _encloses(one: _Open, start: int, end: int) -> bool:
 
 
 def _order(span: _Span) -> tuple[int, ...]:
-    """For one start and track: moments before the next slice, slices (the longest first), other moments."""
-    rank = {BEFORE_NEXT: 0, MOMENT: 2}.get(span[5], 1)
+    """For one start and track: points before the next slice, slices (the longest first), other points."""
+    rank = {BEFORE_NEXT: 0, POINT: 2}.get(span[5], 1)
     return span[0], span[4], rank, -_end_of(span), span[2]
 
 
@@ -204,10 +204,10 @@ def _zeros_before_later_begins(tied: Iterable[_Span]) -> Iterator[_Span]:
     spans = list(tied)
     zeros = [span for span in reversed(spans) if span[5] < UNFINISHED and not span[1]]
     for span in spans:
-        if span[5] == MOMENT or (span[5] < UNFINISHED and not span[1]):
+        if span[5] == POINT or (span[5] < UNFINISHED and not span[1]):
             continue
         while span[5] in (PAIR, UNFINISHED) and zeros and zeros[-1][2] < span[2]:
             yield zeros.pop()
         yield span
     yield from reversed(zeros)
-    yield from (span for span in spans if span[5] == MOMENT)
+    yield from (span for span in spans if span[5] == POINT)

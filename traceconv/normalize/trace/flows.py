@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.normalize.rows import Nullable, row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
-from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NO_PARENT
+from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NO_PARENT
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.schema.dtypes import RecordArray, gather
 
@@ -38,18 +38,18 @@ class Flows:
         self.loose_ends = 0
         self.loose_starts = 0
 
-    def bind(self, lane: SpilledRows, moments: Iterator[RecordArray]) -> None:
-        """Assign each flow point to its slice. `moments`: ID → slice, in the order of IDs."""
-        held = np.zeros(0, MOMENT_DTYPE)
-        for first, batch in lane.batches():
+    def bind(self, flow_points: SpilledRows, slices: Iterator[RecordArray]) -> None:
+        """Assign each flow point to its slice. `slices`: ID → slice, in the order of IDs."""
+        found = np.zeros(0, ENCLOSING_DTYPE)
+        for first, batch in flow_points.batches():
             ids = batch.column("id").to_numpy()
             bound = batch.column("bound").to_numpy().copy()
             asks = np.flatnonzero(bound < 0)
             if len(asks):
-                held = _read_up_to(held, moments, "id", int(ids[asks[-1]]))
-            place = np.searchsorted(held["id"], ids[asks])
-            bound[asks] = held["slice_id"][place]
-            held = held[int(place[-1]) + 1 :] if len(asks) else held
+                found = _read_up_to(found, slices, "id", int(ids[asks[-1]]))
+            place = np.searchsorted(found["id"], ids[asks])
+            bound[asks] = found["slice_id"][place]
+            found = found[int(place[-1]) + 1 :] if len(asks) else found
             points = np.zeros(len(ids), _POINT_DTYPE)
             points["key"], points["ts_ns"] = batch.column("key").to_numpy(), batch.column("ts_ns").to_numpy()
             # One event may have several points: the row identifies them.

@@ -18,7 +18,7 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
 from traceconv.normalize.trace.classify import Classifier, rules_of, telling
-from traceconv.normalize.trace.complete_nesting import MOMENT_DTYPE, NESTED_DTYPE, CompleteNester
+from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NESTED_DTYPE, CompleteNester
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.flows import Flows
 from traceconv.normalize.trace.slice_rows import SliceRows
@@ -41,7 +41,7 @@ class SecondPass:
         self._nested = Spool(NESTED_DTYPE)
         self._codes = Spool(_CODE_DTYPE)
         self._by_id = ExternalSort(NESTED_DTYPE, "id")
-        self._moments = ExternalSort(MOMENT_DTYPE, "id")
+        self._enclosing = ExternalSort(ENCLOSING_DTYPE, "id")
         self._flows = Flows()
         self.rules = rules_of(
             {
@@ -63,7 +63,7 @@ class SecondPass:
     def close(self) -> None:
         """Free the disk space."""
         self._thread.shutdown(cancel_futures=True)
-        for part in (self._nested, self._codes, self._by_id, self._moments, self._flows, self._slices):
+        for part in (self._nested, self._codes, self._by_id, self._enclosing, self._flows, self._slices):
             part.close()
 
     def prepare(self) -> None:
@@ -105,9 +105,9 @@ class SecondPass:
             for windows in parts:
                 nester = CompleteNester()
                 with closing(prefetch(self._nested_windows(nester, windows))) as nested:
-                    for rows, moments in nested:
+                    for rows, points in nested:
                         self._by_id.add(rows)
-                        self._moments.add(moments)
+                        self._enclosing.add(points)
                 overlaps += nester.overlaps
         if overlaps:
             message = "slices that partially overlap an earlier slice of their track"
@@ -123,7 +123,7 @@ class SecondPass:
 
     def _bind_flows(self) -> None:
         first, flows = self._first, self._flows
-        flows.bind(first.flows, self._moments.windows())
+        flows.bind(first.flows, self._enclosing.windows())
         flows.match(self.rules.flow_chains)
         if flows.loose_ends or flows.loose_starts:
             message = f"{flows.loose_ends} flow ends without a start, {flows.loose_starts} flow starts without an end"

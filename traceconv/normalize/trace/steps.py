@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +90,7 @@ class Steps:
             step.step_id = step.number if unique else place
         of_devices = [step for step in self._steps if step.source == "slice"]
         of_programs = [step for step in self._steps if step.source == "annotation"]
-        self._any_program = _Line(of_programs)
+        self._any_program = _StepsOverTime(of_programs)
         self._of_program = _by_process(of_programs)
         self._of_process = _by_process(of_devices)
         models: dict[int, set[tuple[int | None, int | None]]] = {}
@@ -95,7 +98,7 @@ class Steps:
             for track in step.tracks:
                 models.setdefault(track, set()).add((step.process_id, step.model_id))
         self._of_track = {
-            track: _Line([step for step in of_devices if (step.process_id, step.model_id) in own])
+            track: _StepsOverTime([step for step in of_devices if (step.process_id, step.model_id) in own])
             for track, own in models.items()
         }
 
@@ -114,12 +117,12 @@ class Steps:
         only = next(iter(self._of_process.values())) if tasks and len(self._of_process) == 1 else None
         for track in np.unique(tracks).tolist():
             process = process_of(track)
-            device_line = self._of_track.get(track) or self._of_process.get(process) or only
-            line = device_line or self._of_program.get(process)
-            if line is not None:
+            device_steps = self._of_track.get(track) or self._of_process.get(process) or only
+            current = device_steps or self._of_program.get(process)
+            if current is not None:
                 rows = np.flatnonzero(tracks == track)
-                found = line.at(ns[rows])
-                values[rows], null[rows], of_device[rows] = found.values, found.mask, device_line is not None
+                found = current.at(ns[rows])
+                values[rows], null[rows], of_device[rows] = found.values, found.mask, device_steps is not None
         return Nullable(values, null), of_device
 
     def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
@@ -133,34 +136,31 @@ class Steps:
         return rows_from_tuples("step", names, rows)
 
 
-class _Line:
+class _StepsOverTime:
     """The current step over time: the last one started of those that have not ended."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
-        points = sorted({ns for step in steps for ns in (step.low_ns, step.high_ns)})
-        starts = sorted(range(len(steps)), key=lambda place: steps[place].low_ns)
-        running: list[tuple[int, int]] = []  # −start, −place
-        ends: list[tuple[int, int]] = []
-        owners: dict[tuple[int | None, int | None], int] = {}  # process and model
-        ids, at = [], 0
-        for ns in points:
-            while ends and ends[0][0] <= ns:
-                over = steps[heapq.heappop(ends)[1]]
-                owner = over.process_id, over.model_id
-                owners[owner] -= 1
+        changes = sorted(
+            (ns, starts, place)
+            for place, step in enumerate(steps)
+            if step.low_ns < step.high_ns
+            for ns, starts in ((step.low_ns, True), (step.high_ns, False))
+        )
+        running: list[tuple[int, int]] = []  # −start, −place; a step that ended is removed when it comes first
+        owners: Counter[tuple[int | None, int | None]] = Counter()  # running steps by process and model
+        points, ids = [], []
+        for ns, of_time in groupby(changes, itemgetter(0)):
+            for _, starts, place in of_time:
+                owner = steps[place].process_id, steps[place].model_id
+                owners[owner] += 1 if starts else -1
                 if not owners[owner]:
                     del owners[owner]
-            while at < len(starts) and steps[starts[at]].low_ns <= ns:
-                place, at = starts[at], at + 1
-                step = steps[place]
-                if step.high_ns > ns:
-                    heapq.heappush(running, (-step.low_ns, -place))
-                    heapq.heappush(ends, (step.high_ns, place))
-                    owner = step.process_id, step.model_id
-                    owners[owner] = owners.get(owner, 0) + 1
+                if starts:
+                    heapq.heappush(running, (-steps[place].low_ns, -place))
             while running and steps[-running[0][1]].high_ns <= ns:
                 heapq.heappop(running)
-            ids.append(steps[-running[0][1]].step_id if running and len(owners) == 1 else _NONE)
+            points.append(ns)
+            ids.append(steps[-running[0][1]].step_id if len(owners) == 1 else _NONE)
         self._from = np.array([_NONE, *points], np.int64)
         self._ids = np.array([_NONE, *ids], np.int64)
 
@@ -170,9 +170,9 @@ class _Line:
         return Nullable(np.where(ids == _NONE, 0, ids), ids == _NONE)
 
 
-def _by_process(steps: Sequence[_Step]) -> dict[int | None, _Line]:
+def _by_process(steps: Sequence[_Step]) -> dict[int | None, _StepsOverTime]:
     return {
-        process: _Line([step for step in steps if step.process_id == process])
+        process: _StepsOverTime([step for step in steps if step.process_id == process])
         for process in {step.process_id for step in steps}
     }
 

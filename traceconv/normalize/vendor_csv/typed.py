@@ -38,8 +38,8 @@ TYPES = {
 
 
 @dataclass(slots=True)
-class Odd:
-    """Counts of irregular cells by column. They are NULL, except for rounded ones.
+class CellIssues:
+    """Counts of invalid or imprecise cells by column. They are NULL, except for rounded ones.
 
     unreadable  not a value of the column's type
     rounded     times finer than a nanosecond
@@ -63,7 +63,7 @@ class Odd:
             self.coarse[name] = min(digit, self.coarse.get(name, digit))
 
 
-def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], odd: Odd) -> pa.RecordBatch:
+def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], issues: CellIssues) -> pa.RecordBatch:
     """Return a batch with `id`, every column of the kind (NULL if the file lacks it), `args` and `vendor_values`.
 
     args           JSON objects of the cells without a column, numbers as in the file; NULL for none
@@ -77,9 +77,9 @@ def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64],
         if place is None:
             arrays.append(pa.nulls(len(rows), TYPES[column.type]))
         else:
-            arrays.append(_values(column, cells[place], odd, layout.units[column.name]))
+            arrays.append(_values(column, cells[place], issues, layout.units[column.name]))
     if {"start_ns", "dur_ns"} <= set(names):
-        _drop_far_ends(arrays, names.index("start_ns"), names.index("dur_ns"), odd)
+        _drop_far_ends(arrays, names.index("start_ns"), names.index("dur_ns"), issues)
     others = ((header, map(_json_value, cells[place])) for header, place in layout.others)
     counted = (
         (column.name, [_vendor_value(column, cell) for cell in cells[place]]) for column, place in layout.vendor_values
@@ -88,11 +88,11 @@ def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64],
     return pa.RecordBatch.from_arrays(arrays, names=[*names, "args", "vendor_values"])
 
 
-def _drop_far_ends(arrays: list[pa.Array], start: int, dur: int, odd: Odd) -> None:
+def _drop_far_ends(arrays: list[pa.Array], start: int, dur: int, issues: CellIssues) -> None:
     """Make durations NULL whose end exceeds 64 bits."""
     _, beyond = sums(arrays[start].fill_null(0).to_numpy(), arrays[dur].fill_null(0).to_numpy())
     if beyond.any():
-        odd.unreadable["dur_ns"] += int(np.count_nonzero(beyond))
+        issues.unreadable["dur_ns"] += int(np.count_nonzero(beyond))
         arrays[dur] = pc.if_else(pa.array(beyond), None, arrays[dur])
 
 
@@ -102,9 +102,9 @@ def series(layout: Layout, rows: Sequence[Sequence[str]]) -> list[tuple[str, lis
     return [(header, ["" if c in _NOTHING else c for c in cells[place]]) for header, place in layout.others]
 
 
-def _values(column: Column, cells: Sequence[str], odd: Odd, unit: int) -> pa.Array:
+def _values(column: Column, cells: Sequence[str], issues: CellIssues, unit: int) -> pa.Array:
     if column.type == "us":
-        return _times(column.name, cells, odd)
+        return _times(column.name, cells, issues)
     known = [None if cell in _NOTHING else cell for cell in cells]
     if column.type == "text":
         return pa.array(known, pa.string())
@@ -117,28 +117,28 @@ def _values(column: Column, cells: Sequence[str], odd: Odd, unit: int) -> pa.Arr
     }
     read = readers[column.type]
     if column.type == "size":
-        odd.note_fractions(column.name, [cell for cell in known if cell is not None], unit)
+        issues.note_fractions(column.name, [cell for cell in known if cell is not None], unit)
     values = [None if cell is None else read(cell) for cell in known]
     wrong = sum(1 for cell, value in zip(known, values, strict=True) if cell is not None and value is None)
     if wrong:
-        odd.unreadable[column.name] += wrong
+        issues.unreadable[column.name] += wrong
     if column.name in ("model_id", "context_id"):
         values = [None if value == _NO_ID else value for value in values]
     return pa.array(values, TYPES[column.type])
 
 
-def _times(name: str, cells: Sequence[str], odd: Odd) -> pa.Array:
+def _times(name: str, cells: Sequence[str], issues: CellIssues) -> pa.Array:
     texts = [b"" if cell in _NOTHING else cell.encode() for cell in cells]
     times = exact_ns(binary_column(texts))
     if times.rounded:
-        odd.rounded[name] += times.rounded
+        issues.rounded[name] += times.rounded
     wrong = int(np.count_nonzero(~times.valid & ~times.absent))
     if wrong:
-        odd.unreadable[name] += wrong
+        issues.unreadable[name] += wrong
     null = ~times.valid
     if name == "dur_ns":
         below = times.valid & (times.ns < 0)
-        odd.negative += int(np.count_nonzero(below))
+        issues.negative += int(np.count_nonzero(below))
         null |= below
     return pa.array(times.ns, pa.int64(), mask=null)
 

@@ -15,8 +15,8 @@ from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
 from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.vendor_folder.discover import VendorFolder
-from traceconv.normalize.trace.classify import built_in
 from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline.collective_sizes import size_collectives

@@ -18,7 +18,7 @@ from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace.times import exact_number
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, counter_title, plain, spec
-from traceconv.normalize.vendor_csv.typed import Odd, series, typed
+from traceconv.normalize.vendor_csv.typed import CellIssues, series, typed
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.vendor_folder.table_sql import (
     FUSION_COLUMNS,
@@ -61,7 +61,7 @@ class TableIngest:
         self._log = log
         self._account = account
         self._target = target
-        self._odd = Odd()
+        self._issues = CellIssues()
         self.blocks: list[tuple[int, int, int, int]] = []
         #: Size of the last digit of memory totals.
         self.coarse_bytes = 1
@@ -81,11 +81,11 @@ class TableIngest:
             self._store(layout, records, has_timeline)
         self.size_bytes = source.size_bytes
         self.digest = f"{source.crc:08x}"
-        for name, count in self._odd.unreadable.items():
+        for name, count in self._issues.unreadable.items():
             self._add(Code.BAD_NUMBER, f"unreadable cells of {name}: NULL", count)
-        if self._odd.negative:
-            self._add(Code.NEGATIVE_DURATION, "durations below 0: NULL", self._odd.negative)
-        for name, count in self._odd.rounded.items():
+        if self._issues.negative:
+            self._add(Code.NEGATIVE_DURATION, "durations below 0: NULL", self._issues.negative)
+        for name, count in self._issues.rounded.items():
             self._add(Code.FINE_TIME, f"{name} finer than a nanosecond", count)
 
     def _store(self, layout: Layout, records: CsvRecords, has_timeline: bool) -> None:
@@ -127,7 +127,7 @@ class TableIngest:
     def _typed(self, layout: Layout, records: CsvRecords, needed: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Batches without the records that lack a needed value (`a|b`: either), which are lost and logged."""
         for batch in records.batches():
-            rows = typed(layout, batch.rows, self._noted(batch), self._odd)
+            rows = typed(layout, batch.rows, self._noted(batch), self._issues)
             whole = np.ones(rows.num_rows, np.bool_)
             for name in needed:
                 whole &= np.logical_or.reduce(
@@ -188,7 +188,7 @@ class TableIngest:
 
         self._account.add(rows=self._stage("vendor_memory", MEMORY_COLUMNS, batches()))
         add_memory(self._target)
-        self.coarse_bytes = max(self._odd.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes"))
+        self.coarse_bytes = max(self._issues.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes"))
         if layout.others:
             names = ", ".join(header for header, _ in layout.others)
             self._add(Code.NOT_READ, f"columns that no table has: {names}")
@@ -205,7 +205,7 @@ class TableIngest:
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in records.batches():
-                rows = typed(layout, batch.rows, self._noted(batch), self._odd)
+                rows = typed(layout, batch.rows, self._noted(batch), self._issues)
                 moments = rows.column("ts_ns").to_pylist()
                 devices = [
                     number if number is not None else _device(text)

@@ -1,0 +1,218 @@
+"""Rule files: TOML files, one per writer, whose rules classify events; the first matching rule applies.
+
+A rule file has a `title`, a `priority` (files are tried in this order), `[detect]` (patterns of complete words that
+identify the writer: keys next to the events, categories, names of processes and threads, args of the first events), and
+`[[rule]]` tables. An event that no rule matches is a range of kind annotation.
+
+    [[rule]]
+    doc = "Kernels"
+    categories = ["kernel"]                  # any of them, exactly; default: any category
+    process = "GPU .*"                       # patterns of complete names; default: any name
+    thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
+    name = "…"                               # a group `name` is the name of the row, source_name the event's own name;
+                                             # "@collective" is the pattern for kernels of collectives
+    table = "task"                           # task, api or range
+    set = { kind = "compute" }               # columns with a constant value
+    args = { stream_id = ["stream"] }        # columns from args: the first of these keys that exists
+    op = true                                # the task executes an op: its name, and its type (see op_types)
+    step = true                              # a step, whose number is the group `step` of the name
+    moments = { end_ns = ["End", "@end"] }   # columns of a step, from the slice's args, its start or its end
+    signature = "args_string"                # the key of its types: "inputs|outputs", as T<2x3xf32>,|T<2xf16>
+
+If no arg contains the type of an op, it is taken from the op's name: by the first of the file's `op_types` (patterns of
+complete names with a group `op_type`) that matches, else the name itself. `op.op_type_source` tells which.
+
+A file with `[items]` (see `events.items.Items`) reads JSON documents that are not traces.
+
+A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
+and which flows lead from a call to the task that it launched (`launch_flows`, a list of categories).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from traceconv.base.errors import InputError, printable, regular_expression, suggestion
+from traceconv.events.items import ITEMS_KEY, UNITS, Items
+from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, MemoryMarkers, Rule, RuleSet
+from traceconv.normalize.trace.kernel_names import SHARED
+from traceconv.normalize.trace.steps import MOMENTS
+from traceconv.schema import table as table_schema
+
+_TEXT, _INTEGER, _BOOLEAN = "a string", "a 64-bit integer", "true or false"
+_TEXTS, _TABLE, _TABLES = "a list of strings", "a table", "a list of tables"
+#: What a key of a rule file takes → the check of a value.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    _TEXT: lambda value: isinstance(value, str),
+    _INTEGER: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63,
+    _BOOLEAN: lambda value: isinstance(value, bool),
+    _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    _TABLE: lambda value: isinstance(value, dict),
+    _TABLES: lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+}
+_OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
+_FILE_KEYS = {
+    **dict.fromkeys(("title", "device_kind"), _TEXT),
+    **dict.fromkeys(("launch_flows", "op_types"), _TEXTS),
+    **dict.fromkeys(("detect", "memory", "items"), _TABLE),
+    "priority": _INTEGER,
+    "flow_chains": _BOOLEAN,
+    "rule": _TABLES,
+}
+_ITEM_KEYS = {one.name: _TEXTS if one.name == "args" else _TEXT for one in fields(Items)}
+_JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
+_DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
+_RULE_KEYS = {
+    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature"), _TEXT),
+    **dict.fromkeys(("set", "args", "moments"), _TABLE),
+    **dict.fromkeys(("op", "step"), _BOOLEAN),
+    "categories": _TEXTS,
+}
+_NOT_SETTABLE = frozenset(
+    ("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "kind_source", "args")
+)
+
+
+class _RuleError(ValueError):
+    """An error in a rule file; the message says what is wrong, and where."""
+
+
+@cache
+def built_in() -> tuple[RuleSet, ...]:
+    """Return the rule files of the package, in order of priority."""
+    folder = resources.files("traceconv.normalize") / "rules"
+    sets = [parse_rules(file.read_text("utf-8"), file.name) for file in folder.iterdir() if file.name.endswith(".toml")]
+    return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
+
+
+def read_rules(path: Path) -> RuleSet:
+    """Read a user's rule file. InputError if it can't be read or contains errors."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't read the rules in {printable(str(path))}: {error}") from error
+    return parse_rules(text, str(path))
+
+
+def parse_rules(text: str, where: str) -> RuleSet:
+    """Parse rules. InputError, with the place, for anything that the module docs don't allow."""
+    try:
+        raw = tomli.loads(text)
+        _check(raw, _FILE_KEYS, where, "title")
+        detect = raw.get("detect", {})
+        _check(detect, _DETECT_KEYS, f"{where}: detect")
+        rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
+        found = {key: tuple(values) for key, values in detect.items()}
+        items = _items(raw["items"], f"{where}: items") if "items" in raw else None
+        if items is not None:
+            found["keys"] = (*found.get("keys", ()), ITEMS_KEY)
+        for patterns in found.values():
+            for pattern in patterns:
+                regular_expression(pattern)
+        return RuleSet(
+            raw["title"],
+            raw.get("priority", 0),
+            found,
+            rules,
+            raw.get("device_kind"),
+            raw.get("flow_chains", False),
+            frozenset(raw.get("launch_flows", ())),
+            _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
+            tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
+            items,
+        )
+    except _RuleError as error:
+        raise InputError(printable(str(error), 400)) from error
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _op_type(text: str, where: str) -> re.Pattern[str]:
+    pattern = regular_expression(text)
+    if "op_type" not in pattern.groupindex:
+        raise _RuleError(f"{where}: each of op_types needs a group for the type, such as '(?P<op_type>[a-z]+)_[0-9]+'")
+    return pattern
+
+
+def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
+    _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
+    return MemoryMarkers(**entry)
+
+
+def _items(entry: Mapping[str, Any], where: str) -> Items:
+    _check(entry, _ITEM_KEYS, where, "prefix", "unit", "name", "start")
+    for key in ("unit", "duration_unit"):
+        if entry.get(key, "ns") not in UNITS:
+            raise _RuleError(f"{where}: {key} must be one of {', '.join(UNITS)}")
+    if ("end" in entry) == ("duration" in entry):
+        raise _RuleError(f"{where}: an item needs either end or duration; set one of them")
+    if "duration_unit" in entry and "duration" not in entry:
+        raise _RuleError(f"{where}: duration_unit needs duration; set it, or remove duration_unit")
+    if _JSON_PATH.search(entry["prefix"]):
+        raise _RuleError(
+            f"{where}: prefix must be like result.kernels.item: keys separated by dots, item for array elements"
+        )
+    args = entry.get("args")
+    return Items(**{**entry, "args": None if args is None else tuple(args)})
+
+
+def _rule(entry: Mapping[str, Any], where: str) -> Rule:
+    _check(entry, _RULE_KEYS, where, "table")
+    table = entry["table"]
+    if table not in TABLES:
+        raise _RuleError(f"{where}: table must be one of {', '.join(TABLES)}")
+    columns = {column.name: _OF_COLUMN.get(column.type, "") for column in table_schema(table).columns}
+    columns = {name: kind for name, kind in columns.items() if kind and name not in _NOT_SETTABLE}
+    if entry.get("op"):
+        columns |= dict.fromkeys(OP_COLUMNS, _TEXT)
+    texts = {key: entry[key] for key in ("process", "thread", "name") if key in entry}
+    patterns = {key: regular_expression(SHARED.get(text, text)) for key, text in texts.items()}
+    named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
+    moments = entry.get("moments", {})
+    if moments:
+        named -= {"model_id"}
+        if not entry.get("step"):
+            raise _RuleError(f"{where}: moments needs step = true")
+        _check(moments, dict.fromkeys(MOMENTS, _TEXTS), f"{where}: moments")
+    if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
+        raise _RuleError(f"{where}: step needs a name pattern with its number, such as name = 'step (?P<step>\\d+)'")
+    values, args = entry.get("set", {}), entry.get("args", {})
+    if "signature" in entry and not entry.get("op"):
+        raise _RuleError(f"{where}: signature needs op = true")
+    for name in sorted({*values, *named, *args} - columns.keys()):
+        raise _RuleError(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
+    _check(values, columns, f"{where}: set")
+    _check(args, dict.fromkeys(columns, _TEXTS), f"{where}: args")
+    return Rule(
+        table,
+        frozenset(entry["categories"]) if "categories" in entry else None,
+        patterns.get("process"),
+        patterns.get("thread"),
+        patterns.get("name"),
+        dict(values),
+        {column: tuple(keys) for column, keys in args.items()},
+        entry.get("op", False),
+        entry.get("step", False),
+        entry.get("signature"),
+        {column: tuple(words) for column, words in moments.items()},
+    )
+
+
+def _check(entry: Mapping[str, Any], keys: Mapping[str, str], where: str, *needed: str) -> None:
+    """Check that `entry` has only known keys with valid values, and all that are needed."""
+    for key in sorted(entry.keys() - keys.keys()):
+        raise _RuleError(f"{where}: unknown key {key!r}.{suggestion(key, sorted(keys))}")
+    for key, value in entry.items():
+        if not _CHECKS[keys[key]](value):
+            raise _RuleError(f"{where}: {key} must be {keys[key]}")
+    for key in needed:
+        if key not in entry:
+            raise _RuleError(f"{where}: {key} is missing")
