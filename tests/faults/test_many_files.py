@@ -428,7 +428,7 @@ def test_a_timeline_holds_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[s
     ingest([tmp_path / "t"], tmp_path / "s.duckdb")
     to = ["export", "chrome", "--db", str(tmp_path / "s.duckdb"), "-o", str(tmp_path / "out.json")]
     assert run([*to, "--run", "all"]) == 2
-    assert "contains a single run" in capfd.readouterr().err
+    assert "needs a single run" in capfd.readouterr().err
     assert run([*to, "--run", "rank=0"]) == 0
     start = json.loads((tmp_path / "out.json").read_text())["otherData"]["base_ns"]
     assert int(start) == 1_700_000_000 * 10**9

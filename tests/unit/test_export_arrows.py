@@ -68,7 +68,7 @@ def arrows(store: Path) -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_chrome_trace_has_no_arrow_back_and_brings_all_of_them_back(store: Path) -> None:
+def test_chrome_trace_reverses_backward_flows_and_restores_them(store: Path) -> None:
     output = store.with_name("out.json")
     with open_store(store) as connection:
         assert export_chrome(connection, 1, output).rows["flow"] == len(FLOWS)
@@ -85,7 +85,7 @@ def test_a_chrome_trace_has_no_arrow_back_and_brings_all_of_them_back(store: Pat
     assert differences(store, store.with_name("back.duckdb")) == []
 
 
-def test_a_perfetto_trace_has_no_time_below_0_and_brings_all_of_them_back(store: Path) -> None:
+def test_perfetto_trace_has_no_negative_times_and_restores_all_flows(store: Path) -> None:
     output = store.with_name("out.pftrace")
     with open_store(store) as connection:
         summary = export_perfetto(connection, 1, output)
@@ -101,7 +101,7 @@ def test_a_perfetto_trace_has_no_time_below_0_and_brings_all_of_them_back(store:
     assert json.loads(args)["op_name"] == "conv"
 
 
-def test_the_judge_sees_each_arrow_start_before_it_ends(store: Path) -> None:
+def test_trace_processor_sees_each_flow_start_before_it_ends(store: Path) -> None:
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     output = store.with_name("out.pftrace")
     with open_store(store) as connection:

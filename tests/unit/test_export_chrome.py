@@ -193,11 +193,11 @@ def test_every_row_can_be_read_back(everything: Path) -> None:
     assert_all_rows(everything, exported(everything))
 
 
-def test_rules_of_the_format_hold(everything: Path) -> None:
+def test_trace_follows_the_format(everything: Path) -> None:
     assert_wellformed(exported(everything))
 
 
-def test_windows_of_time_change_nothing_but_the_order(everything: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_windows_change_only_the_order(everything: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = exported(everything)
     monkeypatch.setattr(windows.time_windows, "__defaults__", (2,))
     cut = exported(everything)
@@ -206,7 +206,7 @@ def test_windows_of_time_change_nothing_but_the_order(everything: Path, monkeypa
     assert sorted(map(repr, cut["traceEvents"])) == sorted(map(repr, whole["traceEvents"]))
 
 
-def test_a_double_holds_every_time(everything: Path) -> None:
+def test_timestamps_are_exact_as_doubles(everything: Path) -> None:
     document = exported(everything)
     reader = ChromeReader(document)
     for event in reader.events:
@@ -236,7 +236,7 @@ def test_threads_of_a_device_are_its_streams(make_store: MakeStore) -> None:
     assert thread_names(exported(store)) == ["Step Trace", "Stream 3", "Stream 4 (copy)", "AI Core Freq (MHz)"]
 
 
-def test_overlapping_slices_go_to_a_lane_of_their_own(everything: Path) -> None:
+def test_overlapping_slices_get_separate_tracks(everything: Path) -> None:
     names = thread_names(exported(everything))
     assert "Stream 0 (overlap 1)" in names
     assert "Stream 0 (overlap 2)" in names
@@ -270,7 +270,7 @@ def test_memory_counters_follow_the_blocks(everything: Path) -> None:
     ]
 
 
-def test_memory_counters_of_the_source_are_not_made_again(make_store: MakeStore) -> None:
+def test_memory_counters_of_the_source_are_not_duplicated(make_store: MakeStore) -> None:
     store = make_store(
         track=[{"track_id": 1, "kind": "counter", "name": "Memory used"}],
         counter=[{"track_id": 1, "ts_ns": 1, "value": 5.0, "value_int": 5}],
@@ -280,7 +280,7 @@ def test_memory_counters_of_the_source_are_not_made_again(make_store: MakeStore)
     assert names == ["Memory used"]
 
 
-def test_one_device_leaves_out_the_others(everything: Path) -> None:
+def test_device_option_omits_other_devices(everything: Path) -> None:
     document = exported(everything, device=0)
     reader = ChromeReader(document)
     assert {row["device_id"] for row in reader.rows["task"]} == {0}
@@ -290,7 +290,7 @@ def test_one_device_leaves_out_the_others(everything: Path) -> None:
     assert_wellformed(document)
 
 
-def test_one_run_leaves_out_the_others(make_store: MakeStore) -> None:
+def test_other_runs_are_omitted(make_store: MakeStore) -> None:
     tasks = [{"run_id": n, "id": 1, "track_id": 1, "name": f"k{n}", "start_ns": n, "dur_ns": 1} for n in (1, 2)]
     tracks = [{"run_id": n, "track_id": 1, "kind": "stream", "stream_id": n} for n in (1, 2)]
     document = exported(make_store(task=tasks, track=tracks), run_id=2)
@@ -328,7 +328,7 @@ def test_the_earliest_time_is_the_base_even_before_the_run(make_store: MakeStore
     assert_all_rows(store, document)
 
 
-def test_gz_is_the_same_document_and_the_same_bytes_each_time(everything: Path, tmp_path: Path) -> None:
+def test_gz_has_the_same_content_and_is_reproducible(everything: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / "a.json.gz", tmp_path / "b.json.gz", tmp_path / "c.json"]
     for output in outputs:
         with open_store(everything) as connection:
@@ -339,7 +339,7 @@ def test_gz_is_the_same_document_and_the_same_bytes_each_time(everything: Path, 
 
 
 @pytest.mark.parametrize("direction", ["rising", "falling"])
-def test_many_rows_are_in_order_whichever_way_they_lie(make_store: MakeStore, tmp_path: Path, direction: str) -> None:
+def test_many_rows_are_sorted_from_any_order(make_store: MakeStore, tmp_path: Path, direction: str) -> None:
     """More rows than DuckDB gives to one thread: as they lie, or sorted in windows, the same bytes each time."""
     count = 130_000
     place = "i" if direction == "rising" else f"{count - 1} - i"

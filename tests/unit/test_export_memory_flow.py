@@ -51,7 +51,7 @@ def titled(root: ElementTree.Element, css: str) -> list[tuple[tuple[float, float
     return found
 
 
-def test_blocks_lie_at_their_times_and_addresses(make_store: MakeStore, tmp_path: Path) -> None:
+def test_blocks_are_drawn_at_their_times_and_addresses(make_store: MakeStore, tmp_path: Path) -> None:
     store = make_store(
         op=[{"op_id": 3, "name": "conv", "op_type": "Conv2D"}],
         memory=[
@@ -84,7 +84,7 @@ def test_blocks_lie_at_their_times_and_addresses(make_store: MakeStore, tmp_path
         "op conv (Conv2D)",
         "activation, pool p",
         "4.0 MiB (4194304 bytes) at 0x0",
-        "allocated at 0 µs, freed at 1000 µs, held 1.000 ms",
+        "allocated at 0 µs, freed at 1000 µs, lifetime 1.000 ms",
     ]
     assert c_title.startswith("block 3\nweight")
     text = "".join(root.itertext())
@@ -96,7 +96,7 @@ def test_blocks_lie_at_their_times_and_addresses(make_store: MakeStore, tmp_path
         assert words in text
 
 
-def test_what_is_not_known_is_drawn_as_far_as_it_is(make_store: MakeStore, tmp_path: Path) -> None:
+def test_blocks_with_unknown_values_are_drawn(make_store: MakeStore, tmp_path: Path) -> None:
     store = make_store(
         memory=[
             block(1, 0, MIB, None, 50_000, tensor_name="before"),
@@ -119,12 +119,12 @@ def test_what_is_not_known_is_drawn_as_far_as_it_is(make_store: MakeStore, tmp_p
     assert "allocated at 0 µs, not freed" in found["kept"][1]
     assert "before the recording, not freed" in found["always"][1]
     [(_, title)] = titled(root, "a x")
-    assert "1 blocks, too small" in title
+    assert "1 block, too small" in title
     assert "the largest: empty, 0 B" in title
     assert "1 without an address not drawn" in "".join(root.itertext())
 
 
-def test_names_are_text_whatever_they_are(make_store: MakeStore, tmp_path: Path) -> None:
+def test_names_are_escaped(make_store: MakeStore, tmp_path: Path) -> None:
     name = '</title></svg><script>alert("x")</script>&amp;\x1b[31m\x00\n層' + "x" * 500
     store = make_store(
         run=[{"run_id": 1, "label": name, "model_name": name, "start_ns": 0}],
@@ -147,7 +147,7 @@ def test_names_are_text_whatever_they_are(make_store: MakeStore, tmp_path: Path)
     assert not re.search(rb"[\x00-\x08\x0b-\x1f]", (tmp_path / "m.svg").read_bytes())
 
 
-def test_many_blocks_make_no_large_file(make_store: MakeStore, tmp_path: Path) -> None:
+def test_file_size_is_bounded_for_many_blocks(make_store: MakeStore, tmp_path: Path) -> None:
     store = make_store(run=[{"run_id": 1, "label": "x", "start_ns": 0}])
     with open_store(store, read_only=False) as connection:
         connection.execute(
@@ -187,7 +187,7 @@ def test_a_recorded_run_of_two_devices(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"{flow.rows['blocks']} blocks" in capsys.readouterr().err
 
 
-def test_what_can_not_be_drawn_is_said(make_store: MakeStore, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_drawn(make_store: MakeStore, tmp_path: Path) -> None:
     empty = make_store(task=[{"id": 1}])
     target = tmp_path / "m.svg"
     with open_store(empty) as connection, pytest.raises(InputError, match="no memory log"):
@@ -214,7 +214,7 @@ def test_ticks_are_round(first: int, last: int, most: int, expected: list[int]) 
     assert list(ticks(first, last, most)) == expected
 
 
-def test_ticks_of_wide_spans_are_few_and_exact() -> None:
+def test_ticks_of_long_spans_are_few_and_exact() -> None:
     for last in (1, 9, 999, 10**18 + 7, 2**63 - 1):
         found = list(ticks(0, last, 10))
         assert 1 <= len(found) <= 11

@@ -34,7 +34,7 @@ def run_export(*arguments: str, **options: object) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output="stdout" not in options, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
 
-def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
+def test_existing_file_is_kept_if_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("before")
     with pytest.raises(RuntimeError), open_output(path) as file:
@@ -44,7 +44,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["trace.json"]
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No space left"), open_output(tmp_path / "trace.json") as file:
         file.write(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -61,7 +61,7 @@ def test_a_full_device_is_an_error(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [link]
 
 
-def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+def test_symbolic_link_is_kept(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     link = tmp_path / "trace.json"
     link.symlink_to("folder/real.json")
@@ -78,33 +78,33 @@ def test_a_device_is_not_replaced_by_a_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "missing/trace.json", "file/trace.json"])
-def test_where_nothing_can_be_written_is_an_error(name: str, tmp_path: Path) -> None:
+def test_unwritable_path_is_an_error(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="can't write"), open_output(tmp_path / name):
         pass
 
 
 @pytest.mark.skipif(as_root, reason="root may write everywhere")
-def test_a_folder_that_is_read_only_is_an_error(tmp_path: Path) -> None:
+def test_read_only_folder_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError, match="Permission denied"), open_output(tmp_path / "trace.json"):
         pass
 
 
-def test_the_command_writes_a_file_and_says_what_is_in_it(store: Path, tmp_path: Path) -> None:
+def test_command_writes_a_file_and_reports_its_content(store: Path, tmp_path: Path) -> None:
     done = run_export("-o", str(tmp_path / "t.json.gz"), "--db", str(store))
     assert (done.returncode, done.stdout) == (0, b"")
     assert b"1 task" in done.stderr
     assert "traceEvents" in json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))
 
 
-def test_the_command_writes_to_standard_output(store: Path) -> None:
+def test_command_writes_to_standard_output(store: Path) -> None:
     done = run_export("-o", "-", "--db", str(store))
     assert done.returncode == 0
     assert json.loads(done.stdout)["otherData"]["run"][0]["run_id"] == 1
 
 
-def test_a_full_standard_output_is_one_line_and_exit_code_1(store: Path) -> None:
+def test_full_standard_output_is_a_one_line_error(store: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = run_export("-o", "-", "--db", str(store), stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 1
@@ -115,14 +115,12 @@ def test_a_full_standard_output_is_one_line_and_exit_code_1(store: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--run", "all"], 2, "contains a single run"),
+        (["--run", "all"], 2, "needs a single run"),
         (["--run", "9"], 2, "unknown run '9'"),
         (["--db", "nowhere.duckdb"], 1, "does not exist"),
     ],
 )
-def test_what_can_t_be_exported_is_one_line(
-    store: Path, tmp_path: Path, arguments: list[str], code: int, says: str
-) -> None:
+def test_export_errors_are_one_line(store: Path, tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
     done = run_export("--db", str(store), "-o", str(tmp_path / "out.json"), *arguments)
     assert done.returncode == code
     assert says in done.stderr.decode()
@@ -130,7 +128,7 @@ def test_what_can_t_be_exported_is_one_line(
     assert not (tmp_path / "out.json").exists()
 
 
-def test_a_store_without_runs_says_so(make_store: MakeStore, tmp_path: Path) -> None:
+def test_store_without_runs_is_reported(make_store: MakeStore, tmp_path: Path) -> None:
     done = run_export("--db", str(make_store(run=[])), "-o", str(tmp_path / "out.json"))
     assert done.returncode == 2
     assert b"ingest one" in done.stderr

@@ -96,7 +96,7 @@ def everything(tmp_path: Path) -> Path:
     )  # fmt: skip
 
 
-def test_every_slice_comes_back(everything: Path) -> None:
+def test_all_slices_are_exported(everything: Path) -> None:
     summary, output = exported(everything)
     assert summary.rows == {"range": 1, "api": 3, "task": 3, "step": 3, "marker": 1, "counter": 4, "flow": 3}
     assert summary.omitted == {"markers without a time": 1, "flows with an end outside the trace": 1}
@@ -138,7 +138,7 @@ def test_tracks(everything: Path) -> None:
     assert query(store, "SELECT count(DISTINCT track_id) FROM track WHERE name IN ('Stream 0', 'Step Trace')") == [(4,)]
 
 
-def test_values_moments_and_arrows(everything: Path) -> None:
+def test_counters_markers_and_flows(everything: Path) -> None:
     store = back(exported(everything)[1])
     rows = (
         f"SELECT t.name, ts_ns - {BASE}, value, value_int FROM counter JOIN track AS t USING (track_id) ORDER BY 1, 2"
@@ -175,7 +175,7 @@ def test_without_args_and_with_one_device(everything: Path) -> None:
     ) == [("other",)]
 
 
-def test_the_judge_reads_the_same(everything: Path) -> None:
+def test_trace_processor_reads_the_same_values(everything: Path) -> None:
     """Perfetto's own message classes: nothing is unknown to them, times and nesting are as in the store."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = pb.Trace()
@@ -213,7 +213,7 @@ def test_the_judge_reads_the_same(everything: Path) -> None:
     assert sorted(flows) == [([], [1]), ([], [2]), ([], [3]), ([1, 2, 3], [])]
 
 
-def test_many_texts_begin_the_sequence_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interned_texts_are_reset_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perfetto_texts, "MAX_TEXTS", 50)
     monkeypatch.setattr(perfetto, "_BATCH_ROWS", 2048)
     count = 5000
@@ -239,7 +239,7 @@ def test_files(everything: Path, tmp_path: Path) -> None:
     assert exported(everything)[1].read_bytes() == first
 
 
-def test_what_has_no_timeline_is_refused(tmp_path: Path) -> None:
+def test_run_without_times_is_an_error(tmp_path: Path) -> None:
     store = build_store(tmp_path / "a.duckdb", task=[{"id": 1, "track_id": 1, "name": "t"}])
     with pytest.raises(InputError, match="no timeline"):
         exported(store)
@@ -255,8 +255,8 @@ def test_an_empty_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("track_id", [-5, 1 << 40])
-def test_tracks_of_a_store_that_is_not_sound_are_refused_in_one_line(track_id: int, tmp_path: Path) -> None:
-    """They would be looked up from the end of a table, or in one that no memory holds."""
+def test_damaged_tracks_of_a_store_are_a_one_line_error(track_id: int, tmp_path: Path) -> None:
+    """Such indexes would count from the end of a table, or need a table larger than memory."""
     store = build_store(
         tmp_path / "s.duckdb",
         run=[{"run_id": 1}],

@@ -48,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         sys.modules.pop(module, None)
 
 
-def test_the_package_of_the_guide_adds_a_target(
+def test_package_from_the_guide_adds_a_target(
     store: Path, tmp_path: Path, install: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     project, module = re.findall(r"^```(?:toml|python)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
@@ -78,7 +78,7 @@ def test_the_package_of_the_guide_adds_a_target(
         ),
     ],
 )
-def test_a_broken_package_is_one_line_and_leaves_the_others(
+def test_broken_package_is_reported_and_others_work(
     code: str,
     problem: str,
     store: Path,
@@ -103,7 +103,9 @@ def test_packages_are_not_searched_for_built_in_targets(
     assert run(["export", "chrome", "--db", str(store), "-o", str(tmp_path / "t.json")]) == 0
 
 
-def test_an_unknown_target_names_the_nearest(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_target_is_an_error_that_names_the_nearest(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["export", "crome", "--db", str(store), "-o", str(tmp_path / "t.json")]) == 2
     assert "unknown export target 'crome'. Did you mean 'chrome'?" in capsys.readouterr().err
     with traceconv.open_store(store) as opened, pytest.raises(UsageError, match="unknown export target 'crome'"):

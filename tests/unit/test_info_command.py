@@ -35,7 +35,7 @@ def capture(tmp_path: Path) -> Path:
     return builder.close(note="x")
 
 
-def test_a_whole_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_intact_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     code, out, err = info(capfd, capture)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -76,7 +76,7 @@ def test_quick_reads_no_blocks(capfd: pytest.CaptureFixture[str], capture: Path)
     assert info(capfd, capture)[0] == 3
 
 
-def test_quick_sees_files_of_another_size(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_quick_reports_files_with_an_unexpected_size(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     path = capture / "host/data/api.slice_0.bin"
     path.write_bytes(path.read_bytes()[:-1])
     code, out, _ = info(capfd, capture, "--quick")
@@ -84,7 +84,7 @@ def test_quick_sees_files_of_another_size(capfd: pytest.CaptureFixture[str], cap
     assert "where the manifest says" in out
 
 
-def test_damage_is_counted_and_told(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_damage_is_counted_and_reported(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     path = capture / "host/data/api.slice_0.bin"
     content = bytearray(path.read_bytes())
     content[-200] ^= 1
@@ -99,9 +99,7 @@ def test_damage_is_counted_and_told(capfd: pytest.CaptureFixture[str], capture: 
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
-def test_a_capture_that_lost_blocks_at_its_end_is_held_against_the_manifest(
-    capfd: pytest.CaptureFixture[str], capture: Path
-) -> None:
+def test_blocks_lost_at_the_end_are_found_by_the_manifest(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     path = capture / "host/data/api.slice_0.bin"
     path.write_bytes(path.read_bytes()[:-112])  # the last block, whole
     code, one = described(capfd, capture)
@@ -110,7 +108,7 @@ def test_a_capture_that_lost_blocks_at_its_end_is_held_against_the_manifest(
     assert any("has 18 records where the manifest says 20" in problem for problem in api["problems"])
 
 
-def test_much_damage_is_summed_up(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_long_lists_of_problems_are_shortened(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     builder = CaptureBuilder(tmp_path / "PROF_1", block_bytes=40)
     for number in range(100):
         builder.add("api", host_ns=number)
@@ -127,7 +125,7 @@ def test_much_damage_is_summed_up(capfd: pytest.CaptureFixture[str], tmp_path: P
     assert api["problems"][-1] == "and 40 more"
 
 
-def test_missing_unlisted_and_foreign_files_are_problems(
+def test_missing_unlisted_and_foreign_files_are_reported(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Path
 ) -> None:
     other = CaptureBuilder(tmp_path / "PROF_2")
@@ -144,7 +142,7 @@ def test_missing_unlisted_and_foreign_files_are_problems(
     assert "contains files of 2 captures" in said
 
 
-def test_a_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     (capture / "device_0").rename(capture / "device_1")
     code, one = described(capfd, capture)
     task = next(file for file in one["files"] if file["record"] == "task")
@@ -152,7 +150,7 @@ def test_a_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str
     assert any("folder of device 0, to which it belongs by its header" in problem for problem in task["problems"])
 
 
-def test_a_cut_off_capture(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_truncated_capture(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
     code, out, _ = info(capfd, folder)
     assert code == 3
@@ -166,7 +164,7 @@ def test_a_single_file(capfd: pytest.CaptureFixture[str], capture: Path) -> None
     assert "  schema api: tag 7, 40 bytes per record" in out
 
 
-def test_a_capture_in_which_nothing_can_be_read(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_capture_without_a_readable_file(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     for path in capture.glob("*/data/*.bin"):
         path.write_bytes(bytes(path.stat().st_size))
     code, out, _ = info(capfd, capture)
@@ -198,7 +196,9 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
         ("false.duckdb", "can't open"),
     ],
 )
-def test_anything_else_is_one_line(capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, says: str) -> None:
+def test_other_files_are_one_line_errors(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, says: str
+) -> None:
     (tmp_path / "text.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
     (tmp_path / "false.duckdb").write_bytes(bytes(8) + b"DUCK" + bytes(100))
@@ -208,7 +208,7 @@ def test_anything_else_is_one_line(capfd: pytest.CaptureFixture[str], tmp_path: 
     assert err.count("\n") == 1
 
 
-def test_names_from_the_log_do_not_reach_the_terminal_raw(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_control_characters_in_logs_are_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     builder = CaptureBuilder(tmp_path / "PROF_1")
     builder.add("capture", model_name="\x1b[2J\x07", writer="a\nb", epoch_ns=-(1 << 63))
     builder.add("device", 0, name="\u202edeviced")

@@ -30,7 +30,7 @@ def described(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tupl
     return code, one
 
 
-def test_a_trace_of_pytorch(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_pytorch_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "worker0.pt.trace.json.gz", rank=3)
     code, out, err = info(capfd, trace)
     assert (code, err) == (0, "")
@@ -74,7 +74,7 @@ def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     }
 
 
-def test_the_first_events_only(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_quick_reads_only_the_first_events(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     trace.write_text("[" + ",".join([A] * 200_000) + ',{"ph":"X" 1}]')
     code, out, _ = info(capfd, trace, "--quick")
@@ -114,7 +114,7 @@ def test_other_formats(
     assert one["last_ns"] is not None
 
 
-def test_our_own_export(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_traceconv_export(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     write_trace(tmp_path / "t.json")
     ingest([tmp_path / "t.json"], tmp_path / "s.duckdb")
     with open_store(tmp_path / "s.duckdb") as connection:
@@ -146,7 +146,7 @@ def test_a_folder_of_torch_npu(capfd: pytest.CaptureFixture[str], tmp_path: Path
     assert described(capfd, folder)[1]["timelines"] == [str(folder / "trace_view.json")]
 
 
-def test_one_of_two_that_is_no_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_one_of_two_files_is_not_a_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.json")
     (tmp_path / "u.json").write_text('{"traceEvents": 1}')
     code, out, err = info(capfd, trace, tmp_path / "u.json")
@@ -158,7 +158,7 @@ def test_one_of_two_that_is_no_trace(capfd: pytest.CaptureFixture[str], tmp_path
     assert (code, out, err.count("\n")) == (1, "", 1)
 
 
-def test_names_from_the_trace_do_not_reach_the_terminal_raw(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_control_characters_in_traces_are_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "t\x1b[2J.json.gz"
     keys = json.dumps({"\x1b[31mkey": 1, "k" * 500: 2, "traceEvents": [json.loads(A)]}, ensure_ascii=False)
     trace.write_bytes(gzip.compress(keys.encode()))

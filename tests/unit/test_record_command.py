@@ -30,7 +30,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_path_goes_to_stdout_and_the_talk_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_goes_to_stdout_and_diagnostics_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "2", "--warmup", "1"]) == 0
     said = capsys.readouterr()
     folder = Path(said.out.strip())
@@ -48,7 +48,7 @@ def test_a_live_capture_keeps_every_invariant(tmp_path: Path) -> None:
     assert names == ["PROF_000001", "PROF_000002"]
 
 
-def test_what_was_run_is_in_the_log(tmp_path: Path) -> None:
+def test_log_describes_the_run(tmp_path: Path) -> None:
     done = record(RecordOptions("mini_resnet", tmp_path, iterations=4, warmup=2, seed=3, deterministic=True))
     capture = Capture(done.folder)
     begins, _ = capture.pairs("task", "task_id")
@@ -81,7 +81,7 @@ def test_what_was_run_is_in_the_log(tmp_path: Path) -> None:
     assert set(capture.text(capture["counter"]["name"])) == {"AI Core Freq", "HBM Used", "HBM Bandwidth"}
 
 
-def test_deterministic_captures_are_the_same_bytes(tmp_path: Path) -> None:
+def test_deterministic_captures_are_byte_identical(tmp_path: Path) -> None:
     def make(place: str, seed: int) -> Path:
         options = RecordOptions("mini_transformer", tmp_path / place, iterations=2, seed=seed, deterministic=True)
         return record(options).folder
@@ -93,7 +93,7 @@ def test_deterministic_captures_are_the_same_bytes(tmp_path: Path) -> None:
         make("a", 5)
 
 
-def test_no_path_of_the_machine_is_logged(tmp_path: Path) -> None:
+def test_local_paths_are_not_logged(tmp_path: Path) -> None:
     b = ModelBuilder()
     model = tmp_path / "secret_place" / "my model.onnx"
     model.parent.mkdir()
@@ -130,7 +130,7 @@ def test_errors_come_before_anything_is_written(
     assert not folder.exists()
 
 
-def test_an_op_that_cannot_run_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_op_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     b = ModelBuilder()
     onnx.save(b.model({"x": [1, 4]}, [b.node("Foo", ["x"])]), tmp_path / "m.onnx")
     assert run(["record", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw")]) == 1
@@ -139,7 +139,7 @@ def test_an_op_that_cannot_run_leaves_nothing(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "raw").exists()
 
 
-def test_an_input_that_an_op_refuses_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     b = ModelBuilder()
     proto = b.model({"ids": [1, 4]}, [b.node("Gather", [b.weight((10, 4)), "ids"])], elem_types={"ids": 7})
     onnx.save(proto, tmp_path / "m.onnx")
@@ -151,14 +151,16 @@ def test_an_input_that_an_op_refuses_leaves_nothing(tmp_path: Path, capsys: pyte
     assert not (tmp_path / "raw").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_output_is_a_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run(["record", "mini_resnet", "-o", str(tmp_path / "file")]) == 1
     said = capsys.readouterr()
     assert "can't write" in said.err and said.err.count("\n") == 1 and said.out == ""
 
 
-def test_a_full_disk_is_one_error_and_leaves_a_marked_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_one_error_and_leaves_an_incomplete_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = 0
     original = CaptureWriter._write_block
 
@@ -177,7 +179,7 @@ def test_a_full_disk_is_one_error_and_leaves_a_marked_folder(tmp_path: Path, mon
     assert len(Capture(folder)["op"]) == 14
 
 
-def test_a_file_size_limit_is_an_error_too(tmp_path: Path) -> None:
+def test_file_size_limit_is_an_error(tmp_path: Path) -> None:
     """The operating system refuses for real: no file may grow beyond 20 kB."""
 
     def limit() -> None:
@@ -194,7 +196,7 @@ def test_a_file_size_limit_is_an_error_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_recording_keeps_what_happened(ending: signal.Signals, tmp_path: Path) -> None:
+def test_interrupted_recording_keeps_its_records(ending: signal.Signals, tmp_path: Path) -> None:
     program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "1000000"]
     process = subprocess.Popen(
@@ -214,7 +216,7 @@ def test_an_interrupted_recording_keeps_what_happened(ending: signal.Signals, tm
     runtime_invariants.check_streams(capture)
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     run(["record", "--help"])
     said = capsys.readouterr().out
     for word in ("resnet50", "mini_transformer", "--iterations", "--deterministic", "Examples", "traceconv ingest"):

@@ -122,7 +122,7 @@ def test_every_report_in_every_format(command: Command, store: Path, form: str) 
         assert len(found) == count, name
 
 
-def test_the_latest_run_is_taken_and_said(command: Command, store: Path) -> None:
+def test_latest_run_is_the_default_and_is_reported(command: Command, store: Path) -> None:
     done = command("report", "task-time", "--db", store, "--format", "csv", "--columns", "run_id,name")
     assert {row[0] for row in rows(done.out)[1:]} == {"4"}
     assert "run 4 (newest), the latest of 4" in done.err
@@ -168,7 +168,7 @@ def test_top_order_filter_and_columns(command: Command, store: Path) -> None:
 
 @pytest.mark.parametrize("order", ["start_ns", "dur_ns", "wait_ns", "op_name", "aic_mac_ratio", "op_type", "device_id"])
 @pytest.mark.parametrize("direction", ["--ascending", "--descending"])
-def test_top_is_the_beginning_of_all(command: Command, store: Path, order: str, direction: str) -> None:
+def test_top_returns_the_first_rows_of_the_report(command: Command, store: Path, order: str, direction: str) -> None:
     ask = ("report", "op-summary", "--db", store, "--format", "csv", "--order-by", order, direction)
     all_rows = command(*ask).out.splitlines()
     assert command(*ask, "--top", "2").out.splitlines() == all_rows[:3]
@@ -190,7 +190,7 @@ def test_exact_numbers_in_json_and_csv(command: Command, store: Path) -> None:
     ]
 
 
-def test_tables_read_like_people_talk_and_nothing_in_a_name_acts(command: Command, store: Path) -> None:
+def test_tables_have_readable_units_and_escaped_names(command: Command, store: Path) -> None:
     done = command("report", "op-summary", "--db", store)
     lines = done.out.splitlines()
     assert lines[0].split() == ["device_id", "op_name", "op_type", "task_type", "start", "dur", "wait"]
@@ -229,7 +229,7 @@ def test_msprof_step_trace_has_a_pair_of_columns_for_each_reduce(command: Comman
     assert found[1][8] == "0.995"
 
 
-def test_msprof_api_statistic_is_of_the_host(command: Command, make_store: MakeStore) -> None:
+def test_msprof_api_statistic_names_the_host(command: Command, make_store: MakeStore) -> None:
     store = make_store(api=[{"id": n, "level": "acl", "name": "x", "dur_ns": d} for n, d in enumerate([1000, 2001])])
     assert command("report", "api-statistic", "--db", store, "--format", "msprof-csv").out.splitlines() == [
         "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance",
@@ -237,7 +237,7 @@ def test_msprof_api_statistic_is_of_the_host(command: Command, make_store: MakeS
     ]
 
 
-def test_parquet_holds_what_csv_holds(command: Command, store: Path, tmp_path: Path) -> None:
+def test_parquet_and_csv_have_equal_rows(command: Command, store: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
     done = command("report", "task-time", "--db", store, "-o", target, "--filter", "dur_ns=1584000")
     assert (done.code, done.out) == (0, "")
@@ -248,7 +248,7 @@ def test_parquet_holds_what_csv_holds(command: Command, store: Path, tmp_path: P
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_a_file_is_written_whole_in_the_format_of_its_name(command: Command, store: Path, tmp_path: Path) -> None:
+def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     target.write_text("old")
     assert command("report", "op-statistic", "--db", store, "-o", target).out == ""
@@ -290,7 +290,7 @@ def test_a_file_is_written_whole_in_the_format_of_its_name(command: Command, sto
         (["op-statistic", "-o", "/no/such/folder/x.parquet"], 1, "can't write"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_usage_errors_are_one_line(
     command: Command, store: Path, arguments: Sequence[str], code: int, says: str
 ) -> None:
     done = command("report", *arguments, "--db", store)
@@ -301,7 +301,7 @@ def test_what_is_wrong_is_one_line(
     assert "Traceback" not in done.err
 
 
-def test_a_report_without_rows_says_what_to_record(command: Command, store: Path) -> None:
+def test_report_without_rows_explains_what_to_record(command: Command, store: Path) -> None:
     done = command("report", "api-statistic", "--db", store, "--format", "csv", "--run", "4")
     assert (done.code, len(done.out.splitlines())) == (0, 1)
     assert "run 4 has no rows in api. Record a model" in done.err
@@ -317,7 +317,7 @@ def test_a_report_without_rows_says_what_to_record(command: Command, store: Path
         ("memory-peak", "has no rows in memory. PyTorch traces have memory if recorded with profile_memory=True."),
     ],
 )
-def test_a_report_on_a_trace_without_rows_says_what_the_trace_has(
+def test_report_without_rows_lists_the_tables_of_a_trace(
     command: Command, tmp_path: Path, report: str, says: str
 ) -> None:
     trace, store = tmp_path / "host.json", tmp_path / "host.duckdb"
@@ -330,7 +330,7 @@ def test_a_report_on_a_trace_without_rows_says_what_the_trace_has(
     assert "Record a model" not in said
 
 
-def test_a_store_without_runs_says_so(command: Command, make_store: MakeStore) -> None:
+def test_store_without_runs_is_reported(command: Command, make_store: MakeStore) -> None:
     done = command("report", "op-statistic", "--db", make_store(run=[]), "--format", "json")
     assert (done.code, json.loads(done.out)) == (0, [])
     assert "has no runs" in done.err

@@ -72,14 +72,14 @@ def test_msprof_cells() -> None:
 
 
 @given(st.text())
-def test_json_text_is_json_and_never_acts_on_a_terminal(text: str) -> None:
+def test_json_text_is_valid_and_free_of_control_characters(text: str) -> None:
     shown = json_text(text)
     assert shown.isprintable()
     assert json.loads(shown) == text
 
 
 @given(st.text(), st.integers(1, 30))
-def test_shortened_fits_and_keeps_what_fits(text: str, width: int) -> None:
+def test_shortened_text_fits_and_short_text_is_unchanged(text: str, width: int) -> None:
     from rich.cells import cell_len
 
     shown = shortened(text, width)
@@ -87,12 +87,12 @@ def test_shortened_fits_and_keeps_what_fits(text: str, width: int) -> None:
     assert shown == text if cell_len(text) <= width else "…" in shown
 
 
-def test_moments_count_from_the_start_of_the_run() -> None:
-    assert human(1_720_000_000_000_001_000, "ns", moment=True, origin_ns=1_720_000_000_000_000_000) == "1.000 µs"
-    assert human(5, "ns", moment=True) == "5 ns"
+def test_timestamps_are_relative_to_the_start_of_the_run() -> None:
+    assert human(1_720_000_000_000_001_000, "ns", timestamp=True, origin_ns=1_720_000_000_000_000_000) == "1.000 µs"
+    assert human(5, "ns", timestamp=True) == "5 ns"
 
 
-def test_a_table_fits_its_width_and_numbers_are_whole() -> None:
+def test_table_fits_its_width_and_keeps_numbers_intact() -> None:
     rows = [["12345", "a/very/long/name/of/an/op/in/a/deep/model", "7 ns"], ["1", "b", "1.584 ms"]]
     drawn = [line for _, line in lines(["id", "name", "dur"], rows, [True, False, True], 40, first=True)]
     assert drawn == [
@@ -103,7 +103,7 @@ def test_a_table_fits_its_width_and_numbers_are_whole() -> None:
     ]
 
 
-def test_headings_are_broken_before_texts_are_cut() -> None:
+def test_headings_are_wrapped_before_text_is_shortened() -> None:
     headings, rows = ["iteration_time", "op_name"], [["7 ns", "a_name_of_an_op"]]
     wide = [line for _, line in lines(headings, rows, [True, False], 31, first=True)]
     assert wide[0] == "iteration_time  op_name"
@@ -116,6 +116,6 @@ def test_headings_are_broken_before_texts_are_cut() -> None:
     ]
 
 
-def test_a_row_that_can_not_fit_becomes_a_block() -> None:
+def test_row_that_is_too_wide_becomes_a_block_of_lines() -> None:
     drawn = [line for _, line in lines(["id", "name"], [["1234567890", "x" * 50]], [True, False], 15, first=True)]
     assert drawn == ["id    1234567890", f"name  {'x' * 50}", ""]

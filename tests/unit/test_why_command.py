@@ -33,7 +33,7 @@ def ask(capfd: pytest.CaptureFixture[str], store: Path, *words: str) -> tuple[in
     return code, out, err
 
 
-def test_an_event_is_shown_with_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_event_is_shown_with_its_byte_offset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path, store = stored(tmp_path, [event(), event("two", args={"a": 1.50})])
     code, out, err = ask(capfd, store, "slice", str(FIRST + 1))
     at = path.read_bytes().index(b'{"ph": "X", "name": "two"')
@@ -45,7 +45,7 @@ def test_an_event_is_shown_with_its_place(tmp_path: Path, capfd: pytest.CaptureF
     assert "start_ns" in out
 
 
-def test_json_has_the_row_and_the_pieces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_the_row_and_its_evidence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path, store = stored(tmp_path, [event()])
     code, out, _ = ask(capfd, store, "range", str(FIRST), "--json")
     found = json.loads(out)
@@ -55,7 +55,9 @@ def test_json_has_the_row_and_the_pieces(tmp_path: Path, capfd: pytest.CaptureFi
     assert path.read_text()[piece["byte_offset"] :][: piece["byte_count"]] == piece["text"]
 
 
-def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_names_are_escaped_on_a_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     path.write_text('[{"ph":"X","name":"\x1b[31mred","cat":"\x9b2J","pid":1,"tid":1,"ts":1,"dur":1}]')
     ingest([path], store)
@@ -65,7 +67,7 @@ def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capfd: pytest.CaptureF
     assert all(character.isprintable() or character == "\n" for character in out)
 
 
-def test_of_a_large_event_the_beginning_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_large_event_is_truncated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     _, store = stored(tmp_path, [event(args={"text": "x" * 300_000})])
     code, out, _ = ask(capfd, store, "slice", str(FIRST))
     assert code == 0
@@ -90,10 +92,10 @@ def test_of_a_large_event_the_beginning_is_shown(tmp_path: Path, capfd: pytest.C
         (("import_log", "1"), "by ingest itself"),
         (("counter", "1"), "TRACK_ID@TS_NS"),
         (("slice", str(FIRST), "--run", "7"), "unknown run '7'"),
-        (("slice", str(FIRST), "--run", "all"), "ambiguous run; select one with --run"),
+        (("slice", str(FIRST), "--run", "all"), "the origin of a row needs a single run"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is_near(
+def test_unknown_row_is_an_error_that_names_the_nearest(
     words: tuple[str, ...], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, store = stored(tmp_path, [event()])
@@ -103,7 +105,7 @@ def test_what_is_not_there_is_said_with_what_is_near(
     assert err.count("\n") == 1
 
 
-def test_a_file_that_is_gone_or_changed_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_or_changed_source_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path, store = stored(tmp_path, [event("one"), event("two")])
     text = path.read_bytes()
     path.write_bytes(text.replace(b"two", b"owt"))
@@ -125,7 +127,7 @@ def test_a_file_that_is_gone_or_changed_is_said(tmp_path: Path, capfd: pytest.Ca
     assert ask(capfd, store, "slice", str(FIRST), "--source", str(tmp_path / "none"))[0] == 1
 
 
-def test_standard_input_is_gone(
+def test_standard_input_cannot_be_read_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "trace.duckdb"
@@ -140,7 +142,7 @@ def test_standard_input_is_gone(
     assert ask(capfd, store, "slice", str(FIRST), "--source", str(kept))[0] == 0
 
 
-def test_a_relative_path_is_found_beside_the_store(
+def test_relative_path_is_found_next_to_the_store(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -152,7 +154,7 @@ def test_a_relative_path_is_found_beside_the_store(
     assert "of the decompressed gzip data" in out
 
 
-def test_a_raw_log_with_another_one_in_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_replaced_raw_log_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import shutil
 
     sample = Path(__file__).parents[2] / "sample_traces" / "mini_resnet"
@@ -172,7 +174,7 @@ def test_a_raw_log_with_another_one_in_its_place(tmp_path: Path, capfd: pytest.C
     assert "does not exist" in err
 
 
-def test_a_log_that_lies_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_single_log_file_outside_a_capture(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import shutil
 
     (log,) = (Path(__file__).parents[2] / "sample_traces" / "mini_resnet").rglob("task.slice_0.bin")
@@ -203,13 +205,13 @@ def _some_task(store: Path) -> str:
         '{"open": [1, 2',
     ],
 )
-def test_pretty_changes_nothing_but_blanks(text: str) -> None:
+def test_pretty_changes_only_whitespace(text: str) -> None:
     shown = pretty(text)
     assert "".join(shown.split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("offset, count", [(-5, 10), (1 << 62, 10), (0, 1 << 62), (3, 7)])
-def test_a_store_that_names_no_such_place(
+def test_invalid_byte_range_in_the_store(
     offset: int, count: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import duckdb

@@ -25,7 +25,7 @@ def report_description(report: DocumentedSql) -> Iterator[str]:
     """Describe a report: its question, columns, parameters and order."""
     yield from description(report.name, "report", report.title, report.doc, report.columns)
     yield ""
-    yield "Parameters of the macro and options of the command (default: NULL, for everything):"
+    yield "Parameters of the macro and options of the command (default NULL: all rows):"
     for parameter in report.parameters:
         yield f"  {parameter.name}  {parameter.type}"
         yield from _wrapped(parameter.doc, "      ")

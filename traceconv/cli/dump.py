@@ -16,8 +16,8 @@ def dump(
 ) -> None:
     """Show the records of raw logs.
 
-    One record per line, in file order: names of enums, texts from the capture's dictionary, NULL for none, raw
-    timestamps (ns on the host, ticks on a device). Unknown record types are shown by the schema in the file.
+    One record per line, in file order, with enum names, strings from the capture's dictionary, NULL for missing values,
+    and raw timestamps (ns on the host, ticks on a device). Unknown record types are shown by the schema in the file.
 
     --json prints all fields and the origin of the record: _type, _file, _sequence (index in its stream) and _offset
     (byte offset in the file). Integers are exact. A string missing from the dictionary is printed as its hash.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,8 @@ from traceconv.cli.info_trace import (
     describe_trace,
     document_lines,
     folder_lines,
+    listed,
+    seconds,
     trace_lines,
     unreadable_in,
 )
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from traceconv.formats.npulog.inspect import CaptureState, FileState
     from traceconv.pipeline.discover import Sources
 
-_SHOWN_PROBLEMS = 20
 _RUN_COLUMNS = (
     "run_id label group_label rank host source_format model_name start_ns end_ns epoch_known epoch_offset_ns complete"
 )
@@ -170,7 +170,7 @@ def _capture_lines(state: CaptureState) -> Iterator[str]:
         "model": state.model_name,
         "host": state.host_name,
         "start": None if state.epoch_ns is None else wall_clock_text(state.epoch_ns),
-        "duration": None if state.dur_ns is None else f"{state.dur_ns // 10**9}.{state.dur_ns % 10**9:09d} s",
+        "duration": None if state.dur_ns is None else seconds(state.dur_ns),
         "manifest": "there" if capture.manifest else capture.manifest_problem,
     }
     for title, fact in facts.items():
@@ -178,7 +178,7 @@ def _capture_lines(state: CaptureState) -> Iterator[str]:
             yield f"  {title:<9} {printable(fact, 68)}"
     for device in state.devices:
         known = [device.name, device.kind, None if device.clock_hz is None else f"counter {device.clock_hz:,} Hz"]
-        text = ", ".join(part for part in known if part is not None) or "no description"
+        text = ", ".join(filter(None, known)) or "no description"
         yield f"  {'device ' + str(device.device_id):<9} {printable(text, 66)}"
     yield _counts("record", ("files", "bytes", "blocks", "records", "lost"))
     for stream, files in _streams(state).items():
@@ -197,10 +197,7 @@ def _capture_lines(state: CaptureState) -> Iterator[str]:
     problems = [*state.problems]
     for file in state.files:
         problems += [f"{printable(file.file.relative_path)}: {problem}" for problem in file.problems]
-    for problem in problems[:_SHOWN_PROBLEMS]:
-        yield from textwrap.wrap(printable(problem), 78, initial_indent="  ! ", subsequent_indent="    ")
-    if len(problems) > _SHOWN_PROBLEMS:
-        yield f"  ! and {len(problems) - _SHOWN_PROBLEMS:,} more (--json has them)"
+    yield from listed([("!", problem) for problem in problems])
 
 
 def _header_lines(state: FileState) -> Iterator[str]:
@@ -325,10 +322,9 @@ def _store_lines(store: dict[str, Any]) -> Iterator[str]:
             yield f"    {whose}"
         start, end = run["start_ns"], run["end_ns"]
         if start is not None and end is not None:
-            dur_ns = end - start
             since = wall_clock_text(start) if run["epoch_known"] else f"{start} ns"
             model = f", model {printable(run['model_name'], 30)}" if run["model_name"] else ""
-            yield f"    {since}, {dur_ns // 10**9}.{dur_ns % 10**9:09d} s{model}"
+            yield f"    {since}, {seconds(end - start)}{model}"
     for name, count in store["rows"].items():
         if count:
             yield f"  {name:<20}{count:>16,} rows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,27 +167,35 @@ def _times(first_ns: int, last_ns: int) -> str:
     from traceconv.formats.npulog.inspect import wall_clock_text
 
     if _EPOCH_RANGE[0] <= first_ns < _EPOCH_RANGE[1]:
-        span_ns = last_ns - first_ns
-        return f"{wall_clock_text(first_ns)}, {_seconds(span_ns)} long"
-    return f"from {_seconds(first_ns)} to {_seconds(last_ns)}"
+        return f"{wall_clock_text(first_ns)}, {seconds(last_ns - first_ns)} long"
+    return f"from {seconds(first_ns)} to {seconds(last_ns)}"
 
 
-def _seconds(ns: int) -> str:
+def seconds(ns: int) -> str:
+    """Format a duration in seconds, exactly."""
     sign, whole = ("-", -ns) if ns < 0 else ("", ns)
     return f"{sign}{whole // 10**9:,}.{whole % 10**9:09d} s"
 
 
 def _log_lines(log: tuple[LogEntry, ...]) -> Iterator[str]:
+    """Yield the diagnostics, losses marked with `!`."""
     from traceconv.base.diagnostics import Severity
 
-    for entry in log[:_SHOWN]:
+    lines: list[tuple[str, str]] = []
+    for entry in log:
         place = "" if entry.byte_offset is None else f" at byte {entry.byte_offset:,}"
         count = "" if entry.event_count in (None, 1) else f" ({entry.event_count:,} times)"
         mark = "-" if entry.severity is Severity.INFO else "!"
-        text = f"{printable(entry.message)}{place}{count}"
-        yield from textwrap.wrap(text, 78, initial_indent=f"  {mark} ", subsequent_indent="    ")
-    if len(log) > _SHOWN:
-        yield f"  and {len(log) - _SHOWN:,} more (--json has them)"
+        lines.append((mark, f"{entry.message}{place}{count}"))
+    return listed(lines)
+
+
+def listed(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the first lines, wrapped, after their marks, and how many were omitted."""
+    for mark, text in lines[:_SHOWN]:
+        yield from textwrap.wrap(printable(text), 78, initial_indent=f"  {mark} ", subsequent_indent="    ")
+    if len(lines) > _SHOWN:
+        yield f"  and {len(lines) - _SHOWN:,} more (--json has them)"
 
 
 def _size(file: Path) -> int:

@@ -71,9 +71,9 @@ def ingest(
     recovered; losses are reported and stored in the table import_log. A file that can't be used is reported and does
     not stop the remaining files.
 
-    Each capture and each trace file is its own run with its own clock. Its rank, host and group are in the table run,
-    if the file or its name has them. An output folder of msprof or torch_npu is a single run: its timeline, completed
-    by the CSV files next to it. Hidden files are skipped.
+    Each capture and each trace file is its own run with its own clock. Rank, host and group are stored in the
+    table run if the file or its path provides them. An output folder of msprof or torch_npu is a single run: its
+    timeline, completed by the CSV files next to it. Hidden files are skipped.
 
     Exit codes: 0 success; 3 success with losses or unusable files; 1 nothing usable.
 

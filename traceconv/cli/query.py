@@ -20,7 +20,7 @@ def query(
 ) -> None:
     """Query the store in SQL.
 
-    The statement can read the store, but no other file, and change nothing. Tables and columns: traceconv schema.
+    The statement can only read the store: it can't change it or read other files. Tables and columns: traceconv schema.
     Reports are views and macros.
 
     \b

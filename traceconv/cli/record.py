@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from traceconv.base.errors import UsageError, printable
 from traceconv.cli import options
-
-if TYPE_CHECKING:
-    from traceconv.runtime.training.options import TrainOptions
 
 
 def record(
@@ -101,8 +97,10 @@ def record(
     from traceconv.cli.output import say
     from traceconv.runtime.record import RecordOptions
     from traceconv.runtime.record import record as run
+    from traceconv.runtime.training.optimizers import Optimizer
+    from traceconv.runtime.training.options import TrainOptions
 
-    training = {
+    for_training = {
         "--steps": steps,
         "--optimizer": optimizer,
         "--lr": lr,
@@ -112,14 +110,21 @@ def record(
         "--bp-point": bp_point,
         "--augment": augment,
     }
-    stray = [name for name, value in training.items() if value is not None]
+    stray = [name for name, value in for_training.items() if value is not None]
     if stray and not train:
         raise UsageError(f"{stray[0]} is for training; add --train")
     iterations = iterations if steps is None else steps
+    training = None
+    if train:
+        kind = optimizer or "sgd"
+        if kind == "adam" and momentum is not None:
+            raise UsageError("--momentum is for sgd; adam has its own moments")
+        rate = lr if lr is not None else 0.001 if kind == "adam" else 0.01
+        update = Optimizer(kind, rate, 0.9 if momentum is None else momentum)
+        training = TrainOptions(update, loss, fp_point, bp_point, augment is not False)
     chosen = RecordOptions(
         model, output, iterations, warmup, batch, input_path, seed, deterministic, aic_metrics, devices, device_spec,
-        streams, prefetch, tuple(fetch), truth,
-        _training(optimizer, lr, momentum, loss, fp_point, bp_point, augment) if train else None,
+        streams, prefetch, tuple(fetch), truth, training,
     )  # fmt: skip
     if sys.stderr.isatty():
         from rich.console import Console
@@ -139,19 +144,3 @@ def record(
     say(f"{recorded.model_name}: {ops} × {runs} recorded{where}", "")
     folder = str(recorded.folder)
     typer.echo(printable(folder, len(folder)) if sys.stdout.isatty() else folder)
-
-
-def _training(
-    optimizer: str | None, lr: float | None, momentum: float | None, loss: str | None, fp_point: str | None,
-    bp_point: str | None, augment: bool | None,
-) -> TrainOptions:  # fmt: skip
-    """Fill in the optimizer's usual values. Raises UsageError if options exclude each other."""
-    from traceconv.runtime.training.optimizers import Optimizer
-    from traceconv.runtime.training.options import TrainOptions
-
-    kind = optimizer or "sgd"
-    if kind == "adam" and momentum is not None:
-        raise UsageError("--momentum is for sgd; adam has its own moments")
-    rate = lr if lr is not None else 0.001 if kind == "adam" else 0.01
-    chosen = Optimizer(kind, rate, 0.9 if momentum is None else momentum)
-    return TrainOptions(chosen, loss, fp_point, bp_point, augment is not False)

@@ -36,8 +36,8 @@ def verify(
     """Recompute a vendor's tables and report mismatches.
 
     DIR is an output folder of msprof (mindstudio_profiler_output) or torch_npu (ASCEND_PROFILER_OUTPUT), or a folder
-    that contains some at any depth. Each CSV file is checked against the timeline, and totals against the rows that
-    they sum, in exact arithmetic. Nothing is stored.
+    that contains some at any depth. Each CSV file is checked against the timeline, and totals are checked
+    against the rows that they sum, in exact arithmetic. Nothing is stored.
 
     Mismatching cells go to stdout, one per row: file, row (by the values that identify it), column, the vendor's value
     and ours. A summary of each file goes to stderr: how many cells were checked, how many differ, or why the file can't

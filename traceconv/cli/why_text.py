@@ -21,6 +21,7 @@ _MAX_CHARACTERS = 400
 #: Longer JSON is not reformatted.
 _MAX_PRETTY = 8192
 _SHORT = 72
+_MAX_INDENT = 80
 #: Longer texts in a row are truncated.
 _MAX_VALUE = 8192
 
@@ -70,42 +71,30 @@ def as_json(answer: Answer) -> str:
 def pretty(text: str) -> str:
     """Add line breaks to JSON text, without changing numbers, escapes or the order of keys.
 
-    Short arrays and objects stay on one line. Malformed JSON is returned unchanged.
+    Short or deeply nested arrays and objects stay on one line. Malformed JSON is returned unchanged.
     """
     tokens: list[str] = _TOKEN.findall(text)
     if "".join(tokens) != _squeezed(text):
         return text
-    parts, _ = _laid_out(tokens, 0, 0)
-    return parts
-
-
-def _laid_out(tokens: list[str], at: int, depth: int) -> tuple[str, int]:
-    """Lay out the value that starts at a token; return it and the position after it. Deep values stay on one line."""
-    if at >= len(tokens) or tokens[at] not in "{[" or depth > 40:
-        end = _end(tokens, at)
-        return " ".join(tokens[at:end]), end
-    end = _end(tokens, at)
-    flat = _flat(tokens[at:end])
-    if len(flat) <= _SHORT:
-        return flat, end
-    closing = "}" if tokens[at] == "{" else "]"
-    lines: list[str] = []
-    place = at + 1
-    while place < end - 1:
-        item = ""
-        while place < end - 1 and tokens[place] != ",":
-            if tokens[place] in ("{", "["):
-                text, place = _laid_out(tokens, place, depth + 1)
-                item += text.replace("\n", "\n  ")
-            else:
-                item += tokens[place] + (" " if tokens[place] == ":" else "")
-                place += 1
-        place += 1
-        lines.append("  " + item)
-    return tokens[at] + "\n" + ",\n".join(lines) + "\n" + closing, end
+    laid_out, indent, at = "", "", 0
+    while at < len(tokens):
+        token, end = tokens[at], _end(tokens, at)
+        flat = _flat(tokens[at:end])
+        if len(flat) > _SHORT and token in ("{", "[") and len(indent) < _MAX_INDENT:
+            indent += "  "
+            laid_out += f"{token}\n{indent}"
+            at += 1
+            continue
+        if token in ("}", "]"):
+            indent = indent[:-2]
+            laid_out += f"\n{indent}"
+        laid_out += f",\n{indent}" if token == "," else flat
+        at = end
+    return laid_out
 
 
 def _end(tokens: list[str], at: int) -> int:
+    """Return the position after the value or the punctuation mark at a position."""
     depth = 0
     for place in range(at, len(tokens)):
         depth += (tokens[place] in ("{", "[")) - (tokens[place] in ("}", "]"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ rect:hover{stroke:#000;stroke-width:1.5}.f{fill:none;stroke:#999}.t{stroke:#ddd}
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """One device in the picture: its axes and its place. `top` and `height` are the map's."""
+    """One device in the picture: its axes and its position. `top` and `height` are the map's."""
 
     run_id: int
     device_id: int | None
@@ -130,10 +131,16 @@ def _picture(
 ) -> Iterator[str]:
     """The complete file. Counts the blocks drawn alone, drawn together (merged) and not drawn (unplaced)."""
     yield _head(words(title), height)
+    define(connection, "memory_usage")
     for panel in panels:
         yield from _frame(connection, panel)
-        yield from _blocks(connection, panel, counts)
-        yield from _strip(connection, panel)
+        if panel.axis:
+            with _temporary(connection, "memory_flow_blocks", _ranked_sql(panel)):
+                yield from _boxes(connection, panel, counts)
+                yield from _blocks(connection, panel, counts)
+        usage = "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device'"
+        with _temporary(connection, "memory_flow_usage", f"{usage} AND {panel.where}"):
+            yield from _strip(connection, panel)
         [(unplaced,)] = connection.execute(
             f"SELECT count(*) FROM memory WHERE {panel.where} AND kind IS DISTINCT FROM 'segment' AND address IS NULL"
         ).fetchall()
@@ -196,7 +203,7 @@ def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     for stretch in panel.axis:
         y = panel.bottom - stretch.bottom
         if stretch.gap:
-            gap = f"no block from {stretch.first:#x} on for {human_bytes(stretch.size_bytes)}"
+            gap = f"no blocks in {human_bytes(stretch.size_bytes)} from {stretch.first:#x}"
             yield rect(_LEFT, y - stretch.height, _PLOT_WIDTH, stretch.height, "g", gap)
             if stretch.height >= 120:
                 yield label(
@@ -238,10 +245,17 @@ def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[
         yield rect(x0, panel.bottom - y1, max(1, x1 - x0), max(1, y1 - y0), "r", title)
 
 
-def _placed_sql(panel: _Panel) -> str:
-    """Return the SQL of the blocks with their positions from the left and the bottom, in tenths of a pixel."""
+def _ranked_sql(panel: _Panel) -> str:
+    """Return the SQL of the blocks: positions from the left and the bottom in tenths of a pixel, and `alone`.
+
+    The blocks with the largest areas get their own rectangle (`alone`).
+    """
     last_ns = panel.first_ns + panel.span_ns
+    visible = f"width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT}"
     return f"""
+        SELECT *, {visible} AND row_number() OVER (
+          ORDER BY {visible} DESC, width::BIGINT * high DESC, block_id) <= {_MAX_BLOCKS} AS alone
+        FROM (
         SELECT m.*, greatest(1, (end_ns::HUGEINT - begin_ns) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
                ((begin_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS x0,
                (axis.bottom + (m.first - axis.first) * axis.height // axis.size_bytes)::INTEGER AS y0,
@@ -251,33 +265,20 @@ def _placed_sql(panel: _Panel) -> str:
                  coalesce(alloc_ns, {panel.first_ns}) AS begin_ns,
                  CASE WHEN free_ns >= coalesce(alloc_ns, free_ns) THEN free_ns ELSE {last_ns} END AS end_ns
           FROM memory WHERE {panel.where} AND {_BLOCKS}) AS m
-        ASOF JOIN {as_values(panel.axis)} ON m.first >= axis.first"""
+        ASOF JOIN {as_values(panel.axis)} ON m.first >= axis.first)"""
 
 
 def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
-    """Rectangles of blocks: those drawn together below, the others above."""
-    if not panel.axis:
-        return
-    # The blocks with the largest areas get their own rectangle.
-    ranked = f"""
-        SELECT *, width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} AND row_number() OVER (
-                 ORDER BY width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT} DESC, width::BIGINT * high DESC, block_id
-               ) <= {_MAX_BLOCKS} AS alone
-        FROM ({_placed_sql(panel)})"""
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE memory_flow_blocks AS {ranked}")
-    try:
-        yield from _boxes(connection, panel, counts)
-        rows = connection.execute(
-            "SELECT b.x0, b.y0, b.width, b.high, b.block_id, b.first, b.size_bytes, b.alloc_ns, b.free_ns, "
-            "b.purpose, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
-            f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE run_id = {panel.run_id}) AS o USING (op_id) "
-            "WHERE alone ORDER BY b.begin_ns, b.block_id"
-        )
-        for row in rows.fetchall():  # at most _MAX_BLOCKS
-            counts["alone"] += 1
-            yield _block(panel, row)
-    finally:
-        connection.execute("DROP TABLE IF EXISTS memory_flow_blocks")
+    """Blocks with their own rectangle, above those drawn together."""
+    rows = connection.execute(
+        "SELECT b.x0, b.y0, b.width, b.high, b.block_id, b.first, b.size_bytes, b.alloc_ns, b.free_ns, "
+        "b.purpose, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
+        f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE run_id = {panel.run_id}) AS o USING (op_id) "
+        "WHERE alone ORDER BY b.begin_ns, b.block_id"
+    )
+    for row in rows.fetchall():  # at most _MAX_BLOCKS
+        counts["alone"] += 1
+        yield _block(panel, row)
 
 
 def _block(panel: _Panel, row: tuple[Any, ...]) -> str:
@@ -285,13 +286,13 @@ def _block(panel: _Panel, row: tuple[Any, ...]) -> str:
     parts = [words(tensor) if tensor else f"block {number}"]
     if op_name:
         parts.append(f"op {words(op_name)}" + (f" ({words(op_type, 60)})" if op_type else ""))
-    parts.append(f"{words(purpose or 'unknown use')}, pool {words(pool or '?', 60)}")
+    parts.append(f"{words(purpose or 'unknown purpose')}, pool {words(pool or '?', 60)}")
     parts.append(f"{human_bytes(size)} ({size} bytes) at {first:#x}")
     freed = free_ns is not None and (alloc_ns is None or free_ns >= alloc_ns)
     begin = "before the recording" if alloc_ns is None else f"at {panel.since(alloc_ns)}"
     end = f"freed at {panel.since(free_ns)}" if freed else "not freed"
-    held = f", held {human_duration(free_ns - alloc_ns)}" if freed and alloc_ns is not None else ""
-    parts.append(f"allocated {begin}, {end}{held}")
+    lifetime = f", lifetime {human_duration(free_ns - alloc_ns)}" if freed and alloc_ns is not None else ""
+    parts.append(f"allocated {begin}, {end}{lifetime}")
     css = _PURPOSES.get(purpose, "u")
     return rect(_LEFT + x0, panel.bottom - y0 - high, width, high, css, "&#10;".join(parts))
 
@@ -323,8 +324,8 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter
     ).fetchall():
         counts["merged"] += count
         title = (
-            f"{count:,} blocks, too small to be drawn one by one&#10;"
-            f"{human_bytes(total)} together, one after another or at a time&#10;"
+            f"{count:,} block{'s' * (count != 1)}, too small to draw separately&#10;"
+            f"{human_bytes(total)} in total, not necessarily at the same time&#10;"
             f"the largest: {words(tensor or purpose or '?')}, {human_bytes(largest)}&#10;"
             f"from {panel.since(alloc_ns)} to {panel.since(end_ns)}"
         )
@@ -332,20 +333,18 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter
         yield rect(_LEFT + x0, panel.bottom - y0 - high, width, max(high, 5), css, title)
 
 
-def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
-    """Used and reserved bytes over time below the map, and the peak."""
-    define(connection, "memory_usage")
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE memory_flow_usage AS SELECT ts_ns, used_bytes, reserved_bytes "
-        f"FROM memory_usage WHERE level = 'device' AND {panel.where}"
-    )
+@contextmanager
+def _temporary(connection: duckdb.DuckDBPyConnection, name: str, query: str) -> Iterator[None]:
+    """Provide the rows of a query as a temporary table."""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
     try:
-        yield from _drawn_usage(connection, panel)
+        yield
     finally:
-        connection.execute("DROP TABLE IF EXISTS memory_flow_usage")
+        connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
-def _drawn_usage(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
+def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
+    """Used and reserved bytes over time below the map, and the peak. Needs the table memory_flow_usage."""
     usage = "memory_flow_usage"
     [(peak, most)] = connection.execute(f"SELECT max(used_bytes), max(reserved_bytes) FROM {usage}").fetchall()
     top = panel.bottom + _STRIP_GAP
@@ -370,8 +369,8 @@ def _drawn_usage(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterat
     yield f'<path class="c" d="{path([(int(x), high, end) for x, high, end, _, _ in columns])}'
     yield f'V{(top + _STRIP_HEIGHT) // TENTHS}Z"><title>bytes in use</title></path>\n'
     if most is not None:
-        reserved = path([(int(x), high, end) for x, _, _, high, end in columns])
-        yield f'<path class="v" d="{reserved}"><title>bytes reserved</title></path>\n'
+        dashed = path([(int(x), high, end) for x, _, _, high, end in columns])
+        yield f'<path class="v" d="{dashed}"><title>bytes reserved</title></path>\n'
     yield rect(_LEFT, top, _PLOT_WIDTH, _STRIP_HEIGHT, "f")
     yield label(_LEFT - 60, top + 110, human_bytes(full), anchor="end")
     yield label(_LEFT - 60, top + _STRIP_HEIGHT, "0 B", anchor="end")
@@ -384,7 +383,7 @@ def _drawn_usage(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterat
     x = min(max(panel.x(at_ns), _LEFT), _LEFT + _PLOT_WIDTH)
     yield line(x, panel.top - 60, x, top + _STRIP_HEIGHT, "k")
     late = x > _LEFT + _PLOT_WIDTH * 3 // 4
-    held = "" if most is None else f", {human_bytes(most)} reserved at most"
-    text = f"peak: {human_bytes(peak)} in use at {panel.since(at_ns)}{held}"
-    beside = panel.top - 100 if x > _LEFT + 900 else panel.top - 260  # not over the device's name
-    yield label(x - 60 if late else x + 60, beside, text, "p", anchor="end" if late else "")
+    reserved = "" if most is None else f", {human_bytes(most)} reserved at most"
+    text = f"peak: {human_bytes(peak)} in use at {panel.since(at_ns)}{reserved}"
+    y = panel.top - 100 if x > _LEFT + 900 else panel.top - 260  # not over the device's name
+    yield label(x - 60 if late else x + 60, y, text, "p", anchor="end" if late else "")

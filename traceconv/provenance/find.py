@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import InputError, UsageError
+from traceconv.base.errors import InputError
 from traceconv.formats.locate import Evidence, SourceFile
 from traceconv.provenance.answer import MAX_PIECES, Answer, RowRef
 from traceconv.provenance.derivations import notes_of
@@ -15,7 +15,7 @@ from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_rows import RawRows
 from traceconv.provenance.rows import EVENT_TABLES, fetch, find_rows
 from traceconv.provenance.trace_rows import TraceRows
-from traceconv.reports.run import choose_run, reading
+from traceconv.reports.run import one_run, reading
 
 #: How much is shown of a row of the table source.
 _HEAD_BYTES = 64
@@ -41,13 +41,11 @@ def why(
     changed are `problems` of the answer.
     """
     with reading():
-        choice = choose_run(connection, run)
-        if table == "run" and choice.run_id is not None and run is None and row_id.strip().isdigit():
-            choice = choose_run(connection, row_id.strip())
-        if choice.run_id is None:
-            raise UsageError("ambiguous run; select one with --run")
-        wanted = find_rows(connection, choice.run_id, table, row_id)
-        sources = Sources(connection, choice.run_id, store_path, source)
+        if table == "run" and run is None and row_id.strip().isdigit():
+            run = row_id.strip()
+        run_id, _ = one_run(connection, run, "the origin of a row")
+        wanted = find_rows(connection, run_id, table, row_id)
+        sources = Sources(connection, run_id, store_path, source)
         evidence: list[Evidence] = []
         refs: list[RowRef] = []
         problems: list[str] = []
@@ -72,7 +70,7 @@ def why(
         return Answer(
             wanted.table,
             wanted.id_text,
-            choice.run_id,
+            run_id,
             str(sources.run["label"]),
             wanted.rows,
             _distinct(evidence)[:MAX_PIECES],

@@ -87,7 +87,7 @@ def _pattern(column: SqlColumn, text: str) -> str:
 
 def _typed(column: SqlColumn, text: str) -> Value:
     try:
-        if column.unit == "ns" and not column.moment and (given := _DURATION.fullmatch(text.strip())):
+        if column.unit == "ns" and not column.timestamp and (given := _DURATION.fullmatch(text.strip())):
             exact = Decimal(given[1]) * _NS[given[2]]
             if column.type in _INTEGERS and exact != exact.to_integral_value():
                 raise UsageError(f"--filter {column.name}: {printable(text)} is not a whole number of nanoseconds")

@@ -67,7 +67,7 @@ def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
             origin = table.origins.get(key)
         shown.append(
             [
-                human(value, column.unit, moment=column.moment, origin_ns=origin)
+                human(value, column.unit, timestamp=column.timestamp, origin_ns=origin)
                 for value, column in zip(row, table.columns, strict=True)
             ]
         )

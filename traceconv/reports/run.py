@@ -114,14 +114,14 @@ def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> Run
 
 
 def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str) -> tuple[int, str | None]:
-    """Return the run that `wanted` names, and the note of that choice. `what` can only have one run.
+    """Return the run that `wanted` names, and the note of that choice. `what` can only be of one run.
 
     Raises UsageError as `choose_run` does, and if the store is empty or `wanted` is all runs.
     """
     choice = choose_run(connection, wanted)
     if choice.run_id is None:
         raise UsageError(
-            f"{what} contains a single run; select it by number or label (--run N)"
+            f"{what} needs a single run; select it by number or label (--run N)"
             if wanted == "all"
             else "the store has no runs; ingest one with: traceconv ingest PATH"
         )
@@ -203,12 +203,9 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
     if not connection.execute("SELECT 1 FROM run LIMIT 1").fetchall():
         return f"{name}: the store has no runs; ingest one with: traceconv ingest PATH"
     run_id = question.parameters.get("run")
-    where = "" if run_id is None else " WHERE run_id = ?"
     of = "the store" if run_id is None else f"run {run_id}"
     for table in question.report.needs:
-        values = [] if run_id is None else [run_id]
-        sql = f"SELECT 1 FROM {quote_identifier(table)}{where} LIMIT 1"  # noqa: S608 - a name from our own header
-        if not connection.execute(sql, values).fetchall():
+        if not _has_rows(connection, table, run_id):
             if question.report.when_single and _is_of_single_operators(connection, run_id):
                 return f"{name}: {of} has no rows in {table}. {question.report.when_single}"
             has = _trace_has(connection, run_id)
@@ -221,17 +218,17 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
 
 def _trace_has(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> str | None:
     """For traces of other programs, list the tables with rows; None for recordings of the reference NPU."""
-    chosen = "(?1 IS NULL OR run_id = ?1)"
-    ours = f"SELECT 1 FROM run WHERE source_format = 'npulog' AND {chosen} LIMIT 1"  # noqa: S608 - words of our own
+    ours = "SELECT 1 FROM run WHERE source_format = 'npulog' AND (?1 IS NULL OR run_id = ?1) LIMIT 1"
     if connection.execute(ours, [run_id]).fetchall():
         return None
-    having = [
-        table
-        for table in _MAY_HAVE
-        if connection.execute(f"SELECT 1 FROM {quote_identifier(table)} WHERE {chosen} LIMIT 1", [run_id]).fetchall()  # noqa: S608 - our tables
-    ]
+    having = [table for table in _MAY_HAVE if _has_rows(connection, table, run_id)]
     has = f"There are rows in {', '.join(having)}" if having else "There are no rows in any table"
     return f"{has}. To classify events differently: traceconv ingest --rules FILE"
+
+
+def _has_rows(connection: duckdb.DuckDBPyConnection, table: str, run_id: int | None) -> bool:
+    sql = f"SELECT 1 FROM {quote_identifier(table)} WHERE ?1 IS NULL OR run_id = ?1 LIMIT 1"  # noqa: S608 - our tables
+    return bool(connection.execute(sql, [run_id]).fetchall())
 
 
 def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> bool:

@@ -131,14 +131,14 @@ def _json_escape(character: str) -> str:
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
-def human(value: Cell, unit: str, *, moment: bool = False, origin_ns: int | None = None) -> str:
-    """Format a value for people. Timestamps (`moment`) are relative to `origin_ns` if it is known."""
+def human(value: Cell, unit: str, *, timestamp: bool = False, origin_ns: int | None = None) -> str:
+    """Format a value for people. Timestamps (`timestamp`) are relative to `origin_ns` if it is known."""
     if value is None:
         return "-"
     if isinstance(value, (list, tuple)):
-        return ", ".join(human(item, unit, moment=moment, origin_ns=origin_ns) for item in value)
+        return ", ".join(human(item, unit, timestamp=timestamp, origin_ns=origin_ns) for item in value)
     if unit == "ns" and isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        if moment and isinstance(value, int):
+        if timestamp and isinstance(value, int):
             return f"{value} ns" if origin_ns is None else f"{microseconds(value - origin_ns)} µs"
         return human_duration(value)
     if unit == "byte" and isinstance(value, int):

@@ -1,7 +1,7 @@
 """SQL files with their documentation: a checked header comment in TOML, followed by the query.
 
     -- title = "Operators by type"
-    -- doc = "Which types of operators take a device's time?"
+    -- doc = "Which types of operators take the most device time?"
     -- needs = ["task", "op"]
     -- order = ["run_id", "total_ns DESC"]
     -- [parameters]
@@ -58,7 +58,7 @@ class Parameter:
 class SqlColumn:
     """A column of a query. `msprof` is msprof's label, `msprof_as` the conversion to msprof's output.
 
-    A `moment` is a timestamp; other columns of unit ns are durations. `group` is the metric group of the column's
+    Columns of unit ns are durations unless `timestamp` is set. `group` is the metric group of the column's
     counters, `any` for a column of every group; msprof has the columns of recorded groups.
     """
 
@@ -68,7 +68,7 @@ class SqlColumn:
     doc: str
     msprof: str | None = None
     msprof_as: str = "plain"
-    moment: bool = False
+    timestamp: bool = False
     group: str | None = None
 
 
@@ -194,7 +194,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     where = f"{where}.{name}"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is not a column")
-    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "moment", "group"}), where)
+    _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "timestamp", "group"}), where)
     kind = _text(entry, "type", where)
     _require(_TYPE.fullmatch(kind), where, f"unknown type {kind!r}")
     _require(entry.get("unit") in _UNITS, where, f"needs a unit, one of {', '.join(sorted(_UNITS))}")
@@ -204,9 +204,9 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
         where,
         f"msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}",
     )
-    moment = entry.get("moment") is True
+    timestamp = entry.get("timestamp") is True
     group = _text(entry, "group", where) if "group" in entry else None
-    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, moment, group)
+    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, timestamp, group)
 
 
 def _parameter(name: str, entry: object, where: str) -> Parameter:

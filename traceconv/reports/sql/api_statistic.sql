@@ -1,5 +1,5 @@
 -- title = "Host calls by name"
--- doc = "Which runtime calls take the host's time? One row per layer and name of call, over all threads; a call's time includes the calls inside it."
+-- doc = "Which runtime calls take the most host time? One row per layer and name of call, over all threads; a call's time includes the calls inside it."
 -- needs = ["api"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log the host's calls."
 -- order = ["run_id", "total_ns DESC", "level", "name"]

@@ -12,10 +12,10 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
--- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, without events and waits (kind sync); all times refer to these." }
+-- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, except events and waits (kind sync); all times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Tasks of these kinds without an end in the source; not counted in other columns." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start of the first of these tasks." }
--- end_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "End of the last of these tasks." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start of the first of these tasks." }
+-- end_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "End of the last of these tasks." }
 -- window_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
 -- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one task ran (union of their intervals)." }
 -- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns." }

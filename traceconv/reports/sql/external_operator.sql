@@ -7,7 +7,7 @@
 -- shown = ["trace_id", "span_id", "thread", "name", "operator_index", "dur_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all, also outside steps." }
+-- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all, including those outside steps." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Range (range.id)." }
@@ -17,7 +17,7 @@
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the operator, such as Quantize." }
 -- operator_index = { type = "BIGINT", unit = "index", doc = "Index among the operators of the inference, from 0; NULL if unknown." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 SELECT r.run_id, r.id, r.trace_id, r.span_id, t.tid_text AS thread, r.name, r.item_index AS operator_index,
        r.step_id, r.start_ns, r.dur_ns

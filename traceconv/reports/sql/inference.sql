@@ -15,7 +15,7 @@
 -- span_id = { type = "VARCHAR", unit = "text", doc = "Span ID of the inference; NULL if the source has none." }
 -- thread = { type = "VARCHAR", unit = "text", doc = "Calling thread, as named in the source." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL for a warm-up, and if the source has no steps." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Time of the call." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the call." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 SELECT r.run_id, r.id, r.trace_id, r.span_id, t.tid_text AS thread, r.step_id, r.start_ns, r.dur_ns
 FROM "range" AS r

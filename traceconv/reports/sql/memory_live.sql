@@ -19,9 +19,9 @@
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL if unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Size." }
 -- share_percent = { type = "DOUBLE", unit = "percent", doc = "100 size_bytes / all bytes in use at that time; NULL if that is 0." }
--- alloc_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Allocation time; NULL if it was before the recording." }
--- free_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Free time; NULL if it was not freed during the recording." }
--- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Time of the peak." }
+-- alloc_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Allocation time; NULL if it was before the recording." }
+-- free_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Free time; NULL if it was not freed during the recording." }
+-- peak_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the peak." }
 WITH usage AS (
   SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes
   FROM memory_usage AS u

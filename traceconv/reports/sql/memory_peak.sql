@@ -14,11 +14,11 @@
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and for blocks of unknown pools." }
 -- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Peak bytes in blocks." }
--- peak_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "First time of this peak." }
+-- peak_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "First time of this peak." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes reserved by the allocator at that time; NULL if the source has no segments." }
 -- fragmentation_bytes = { type = "BIGINT", unit = "byte", doc = "reserved_bytes − peak_used_bytes: reserved but unused at that time; NULL if one is NULL." }
 -- peak_reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Peak bytes in segments; NULL if the source has none." }
--- peak_reserved_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "First time of this peak." }
+-- peak_reserved_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "First time of this peak." }
 -- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_ns." }
 -- peak_op = { type = "VARCHAR", unit = "text", doc = "Op of the last block allocated before the peak; NULL if it has none." }
 -- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use at that time, as tensor (op) = bytes, joined by '; '. For all blocks, see traceconv report memory-live." }

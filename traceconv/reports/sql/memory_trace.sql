@@ -14,10 +14,10 @@
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executed (op.op_id)." }
--- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; of the task if the op is unknown." }
+-- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op, or of the task if the op is unknown." }
 -- op_type = { type = "VARCHAR", unit = "text", doc = "Op type; NULL if unknown." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
--- at_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Launch time; the start time if the launch is unknown." }
+-- at_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Launch time; the start time if the launch is unknown." }
 -- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks on its device at that time; NULL before the first allocation." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes reserved by the allocator at that time; NULL if the source has no segments." }
 -- used_change_bytes = { type = "BIGINT", unit = "byte", doc = "used_bytes minus that of the previous execution on the device; NULL for the first." }

@@ -1,5 +1,5 @@
 -- title = "Executions on the NPU"
--- doc = "How long did each execution on a processing element take, how long did its operators run, and how much was input, output and waiting? One row per execution."
+-- doc = "How long did each execution on a processing element take, how long did its operators run, and how much time went to I/O and waiting? One row per execution."
 -- needs = ["range", "task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its executions; Furiosa's traces have them too."
 -- order = ["run_id", "start_ns", "pe_index", "id"]
@@ -16,10 +16,10 @@
 -- pe_index = { type = "BIGINT", unit = "index", doc = "Processing element; NULL if unknown." }
 -- execution_index = { type = "BIGINT", unit = "index", doc = "Index among the executions of the inference, from 0; NULL if unknown." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time." }
 -- npu_total_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 -- npu_run_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its operators, without loads and stores." }
--- npu_io_wait_ns = { type = "BIGINT", unit = "ns", doc = "npu_total_ns − npu_run_ns; negative if operators overlap by more than the rest; NULL if npu_total_ns is NULL." }
+-- npu_io_wait_ns = { type = "BIGINT", unit = "ns", doc = "npu_total_ns − npu_run_ns; negative if overlapping operators sum to more than npu_total_ns; NULL if npu_total_ns is NULL." }
 -- operator_count = { type = "BIGINT", unit = "count", doc = "Number of operators in npu_run_ns." }
 WITH execution AS (
   SELECT r.run_id, r.id, r.trace_id, r.span_id, r.parent_span_id, r.correlation_id, r.track_id, r.pe_index,

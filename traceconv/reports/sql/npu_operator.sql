@@ -11,7 +11,7 @@
 -- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- name = { type = "VARCHAR", unit = "text", doc = "Op type; for tasks without one, their name." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Op type, or the task's name if it has none." }
 -- average_elapsed_ns = { type = "DECIMAL(25,6)", unit = "ns", doc = "total_ns / count, rounded half up to six decimals; NULL if none ended." }
 -- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }

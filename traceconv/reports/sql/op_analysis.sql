@@ -33,7 +33,7 @@
 -- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / device.peak_flops; NULL if one is unknown." }
 -- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL if one of these is unknown." }
 -- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: memory_bytes · count / total_ns, in bytes per second, rounded down; NULL if one is unknown or no time passed." }
--- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / device.peak_bytes_per_s; above 100 if caches were hit; NULL if one is unknown." }
+-- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / device.peak_bytes_per_s; can exceed 100 through cache hits; NULL if one is unknown." }
 -- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: flops / memory_bytes; NULL if one is unknown or no bytes are moved." }
 -- weight_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of weights and other constants; NULL if unknown." }
 -- workspace_bytes = { type = "BIGINT", unit = "byte", doc = "Scratch memory needed during execution; NULL if unknown." }

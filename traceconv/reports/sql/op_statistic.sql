@@ -1,5 +1,5 @@
 -- title = "Operators by type"
--- doc = "Which types of operators take a device's time? One row per type and core type, over the tasks with an op."
+-- doc = "Which types of operators take the most device time? One row per type and core type, over the tasks with an op."
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "total_ns DESC", "op_type", "core_type"]

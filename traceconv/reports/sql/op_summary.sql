@@ -20,15 +20,15 @@
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
 -- source_task_id = { type = "BIGINT", unit = "id", msprof = "Task ID", doc = "Task ID in the source; NULL if none." }
 -- stream_id = { type = "BIGINT", unit = "id", msprof = "Stream ID", doc = "Stream; NULL if unknown." }
--- op_name = { type = "VARCHAR", unit = "text", msprof = "Op Name", doc = "Name of the op; of the task if the op is unknown." }
--- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Op type, such as Conv2D; for a communication operator its name without numbers, such as hcom_allReduce_; NULL if unknown." }
+-- op_name = { type = "VARCHAR", unit = "text", msprof = "Op Name", doc = "Name of the op, or of the task if the op is unknown." }
+-- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Op type, such as Conv2D; for communication operators, the name without numbers, such as hcom_allReduce_; NULL if unknown." }
 -- op_type_source = { type = "VARCHAR", unit = "enum", doc = "Origin of op_type: recorded (given by the source) or name (derived from the op's name); NULL without a type." }
 -- op_state = { type = "VARCHAR", unit = "enum", msprof = "OP State", doc = "static if all shapes were known when the model was loaded, dynamic otherwise; NULL if unknown." }
 -- task_type = { type = "VARCHAR", unit = "text", msprof = "Task Type", doc = "Executing unit, such as AI_CORE; NULL if unknown." }
 -- core_type = { type = "VARCHAR", unit = "text", doc = "Core type; NULL if unknown." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Task Start Time(us)", msprof_as = "us", doc = "Start time." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "Task Start Time(us)", msprof_as = "us", doc = "Start time." }
 -- dur_ns = { type = "BIGINT", unit = "ns", msprof = "Task Duration(us)", msprof_as = "us", doc = "Duration; NULL if its end is not in the source." }
--- wait_ns = { type = "BIGINT", unit = "ns", msprof = "Task Wait Time(us)", msprof_as = "us", doc = "Gap since the previous row of the device, across all streams, at least 0; 0 for the first; NULL if that end is unknown." }
+-- wait_ns = { type = "BIGINT", unit = "ns", msprof = "Task Wait Time(us)", msprof_as = "us", doc = "Gap since the end of the previous row of the device, over all streams; 0 if they overlap and for the first; NULL if that end is unknown." }
 -- block_count = { type = "BIGINT", unit = "count", msprof = "Block Num", doc = "Number of cores that ran it; NULL if unknown." }
 -- mix_block_count = { type = "BIGINT", unit = "count", msprof = "Mix Block Num", doc = "Number of cores of the other kind that a mixed task also used; NULL if unknown." }
 -- hf32_eligible = { type = "BOOLEAN", unit = "flag", msprof = "HF32 Eligible", msprof_as = "flag", doc = "Whether it may compute in HF32; NULL if unknown." }
@@ -93,7 +93,7 @@
 -- aiv_vec_fp32_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_fp32_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Vector unit cycles on floats of 4 bytes or more / aiv_total_cycles; 0 if these are 0." }
 -- aiv_vec_fp16_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_fp16_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Vector unit cycles on 2-byte floats / aiv_total_cycles; 0 if these are 0." }
 -- aiv_vec_int32_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_int32_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Vector unit cycles on integers / aiv_total_cycles; 0 if these are 0." }
--- aiv_vec_misc_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_misc_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Vector unit cycles on other instructions, such as casts / aiv_total_cycles; 0 if these are 0." }
+-- aiv_vec_misc_ratio = { type = "DOUBLE", unit = "ratio", msprof = "aiv_vec_misc_ratio", msprof_as = "ratio", group = "ArithmeticUtilization", doc = "Vector unit cycles on other instructions (such as casts) / aiv_total_cycles; 0 if these are 0." }
 -- aiv_vector_fops = { type = "BIGINT", unit = "flop", msprof = "aiv_vector_fops", group = "ArithmeticUtilization", doc = "Vector unit operations, one per lane and cycle, including those on padding." }
 -- aiv_ub_read_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_read_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Bandwidth of reads from the unified buffer of a vector core by transfers: aiv_ub_read_bytes / (aiv_total_cycles / core clock) / 2^30." }
 -- aiv_ub_write_gib_per_s = { type = "DOUBLE", unit = "GiB/s", msprof = "aiv_ub_write_bw(GB/s)", msprof_as = "ratio", group = "Memory", doc = "Bandwidth of writes to the unified buffer of a vector core by transfers: aiv_ub_write_bytes / (aiv_total_cycles / core clock) / 2^30." }

@@ -30,7 +30,7 @@
 -- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / device.peak_flops; NULL if one is unknown." }
 -- total_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that all executions read and write: inputs, weights and outputs; NULL if those of one op are unknown." }
 -- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Bandwidth: total_bytes / total_ns, in bytes per second, rounded down; NULL if one is unknown or no time passed." }
--- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / device.peak_bytes_per_s; above 100 if caches were hit; NULL if one is unknown." }
+-- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / device.peak_bytes_per_s; can exceed 100 through cache hits; NULL if one is unknown." }
 -- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: total_flops / total_bytes; NULL if one is unknown or no bytes are moved." }
 WITH by_op AS (
   SELECT t.run_id, t.device_id, t.op_id, count(*) AS started, count(t.dur_ns) AS ended, sum(t.dur_ns) AS total,

@@ -1,5 +1,5 @@
 -- title = "Iterations"
--- doc = "How long does each iteration take, and how much of it is forward, backward, refresh and waiting for data? One row per step; for an inference the columns of the backward part are NULL."
+-- doc = "How long does each iteration take, and how much of it is forward pass, backward pass, refresh and waiting for data? One row per step; for an inference the columns of the backward part are NULL."
 -- needs = ["step"]
 -- when_empty = "Record a model in one or more iterations (traceconv record MODEL -o DIR --iterations N) to log its steps."
 -- when_single = "A model of a single operator has no iterations, and so no step trace."
@@ -16,18 +16,18 @@
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
 -- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration number in the source; NULL if unknown." }
 -- step_source = { type = "VARCHAR", unit = "enum", doc = "Origin of the step: record (marks in the device log), slice (a vendor's slice of an iteration), csv (a vendor's table) or annotation (a numbered range of the program)." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time; NULL if unknown." }
--- fp_start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "FP Start(us)", msprof_as = "us", doc = "Start of forward propagation; NULL if unknown." }
--- bp_end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "BP End(us)", msprof_as = "us", doc = "End of backward propagation; NULL for inference or if unknown." }
--- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "Iteration End(us)", msprof_as = "us", doc = "End time; NULL if it is not in the source." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time; NULL if unknown." }
+-- fp_start_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "FP Start(us)", msprof_as = "us", doc = "Start of forward propagation; NULL if unknown." }
+-- bp_end_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "BP End(us)", msprof_as = "us", doc = "End of backward propagation; NULL for inference or if unknown." }
+-- end_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "Iteration End(us)", msprof_as = "us", doc = "End time; NULL if it is not in the source." }
 -- iteration_time_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Time(us)", msprof_as = "us", doc = "end_ns − fp_start_ns; end_ns − start_ns if the source has no forward and backward times; NULL if one of the two is NULL." }
 -- fp_to_bp_ns = { type = "BIGINT", unit = "ns", msprof = "FP to BP Time(us)", msprof_as = "us", doc = "bp_end_ns − fp_start_ns; NULL if one is NULL." }
 -- refresh_ns = { type = "BIGINT", unit = "ns", msprof = "Iteration Refresh(us)", msprof_as = "us", doc = "end_ns − bp_end_ns; NULL if one is NULL." }
 -- data_aug_bound_ns = { type = "BIGINT", unit = "ns", msprof = "Data Aug Bound(us)", msprof_as = "us", doc = "fp_start_ns − end_ns of the previous step of the model and device; negative if they overlap; NULL for the first." }
 -- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model; NULL if unknown." }
--- reduce_start_ns = { type = "BIGINT[]", unit = "ns", moment = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Start times of the step's collectives, from the vendor's marks if there are any, in ascending order; NULL if none." }
+-- reduce_start_ns = { type = "BIGINT[]", unit = "ns", timestamp = true, msprof = "Reduce Start(us)", msprof_as = "us", doc = "Start times of the step's collectives, from the vendor's marks if there are any, in ascending order; NULL if none." }
 -- reduce_dur_ns = { type = "BIGINT[]", unit = "ns", msprof = "Reduce Duration(us)", msprof_as = "us", doc = "Durations of the same collectives, in the same order." }
--- get_next_start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start of the transfer of its data batch to the device; NULL if unknown." }
+-- get_next_start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start of the transfer of its data batch to the device; NULL if unknown." }
 -- get_next_ns = { type = "BIGINT", unit = "ns", doc = "Transfer time of its data batch to the device; NULL if unknown." }
 WITH ordered AS (
   SELECT s.run_id, s.step_id, s.device_id, s.model_id, s.iteration, s.step_source, s.start_ns, s.fp_start_ns, s.bp_end_ns,

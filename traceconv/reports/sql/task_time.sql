@@ -21,8 +21,8 @@
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executes (op.op_id); NULL for copies, events and collectives." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
 -- dur_ns = { type = "BIGINT", unit = "ns", msprof = "task_time(us)", msprof_as = "us", doc = "Duration; NULL if its end is not in the source." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "task_start(us)", msprof_as = "us", doc = "Start time." }
--- end_ns = { type = "BIGINT", unit = "ns", moment = true, msprof = "task_stop(us)", msprof_as = "us", doc = "End time; NULL if it is not in the source." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "task_start(us)", msprof_as = "us", doc = "Start time." }
+-- end_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "task_stop(us)", msprof_as = "us", doc = "End time; NULL if it is not in the source." }
 -- stream_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gap since the end of the previous task on the stream; 0 for the first; negative if they overlap; NULL if that end is unknown." }
 SELECT t.run_id, t.id, t.device_id, t.name, t.task_type, t.kind, t.stream_id, t.source_task_id, t.op_id,
        t.step_id, t.dur_ns, t.start_ns, t.start_ns + t.dur_ns AS end_ns, t.stream_wait_ns

@@ -9,9 +9,9 @@
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the task." }
--- submit_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time of the call, by the host clock." }
+-- submit_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the call, by the host clock." }
 -- call_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the call; NULL if its end is not in the source." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time of the task, by the device clock, aligned with the host clock." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the task, by the device clock, aligned with the host clock." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the task; NULL if its end is not in the source." }
 -- delay_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus submit_ns." }
 -- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus the end of the call; negative if the task started before the call returned; NULL if that end is unknown." }

@@ -15,7 +15,7 @@
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the task." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time of the task." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the task." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 WITH RECURSIVE call AS (
   SELECT d.run_id, d.id, d.api_id, a.parent_id,

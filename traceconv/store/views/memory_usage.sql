@@ -6,7 +6,7 @@
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools of the device together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and if unknown." }
--- ts_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Time of the change; blocks allocated before the recording count from the first known time." }
+-- ts_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the change; blocks allocated before the recording count from the first known time." }
 -- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks; NULL if they exceed 64 bits." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator has reserved from the device; NULL if the source has none." }
 WITH first AS (

@@ -16,7 +16,7 @@
 -- op_state = { type = "VARCHAR", unit = "enum", doc = "static if all shapes were known when the model was loaded, dynamic otherwise; NULL if unknown." }
 -- task_type = { type = "VARCHAR", unit = "text", doc = "Executing unit, such as AI_CORE; NULL if unknown." }
 -- core_type = { type = "VARCHAR", unit = "text", doc = "Core type; NULL if unknown." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 -- wait_ns = { type = "BIGINT", unit = "ns", doc = "Gap since the previous row of the device, across all streams, at least 0; 0 for the first; NULL if that end is unknown." }
 -- block_count = { type = "BIGINT", unit = "count", doc = "Number of cores that ran it; NULL if unknown." }

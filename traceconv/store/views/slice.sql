@@ -10,7 +10,7 @@
 -- depth = { type = "INTEGER", unit = "count", doc = "Number of enclosing slices on the track." }
 -- category = { type = "VARCHAR", unit = "text", doc = "Category in the source; NULL if none." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name; NULL if none." }
--- start_ns = { type = "BIGINT", unit = "ns", moment = true, doc = "Start time." }
+-- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 -- self_ns = { type = "BIGINT", unit = "ns", doc = "Self time: dur_ns minus the durations of its direct children; NULL if dur_ns is NULL." }
 SELECT run_id, id, 'task' AS table_name, track_id, parent_id, depth, category, name,
