@@ -15,12 +15,12 @@ from traceconv.provenance.find import why
 from traceconv.provenance.rows import EVENT_TABLES, KEYS
 from traceconv.store.database import open_store
 
-#: Tables of which every row must lead to bytes, for a reader that has them at all.
+#: Tables whose rows must all be traced to bytes.
 WITH_BYTES = (*EVENT_TABLES, "task_pmu", "flow", "counter", "memory")
 
 
 def check_store(path: Path, per_table: int = 4) -> dict[str, int]:
-    """Asks for some rows of each table; the number of rows asked for, by table."""
+    """Check some rows of each table; return the number of rows by table."""
     asked: dict[str, int] = {}
     with open_store(path) as connection:
         for run_id, reader in connection.execute("SELECT run_id, source_format FROM run").fetchall():
@@ -44,7 +44,7 @@ def _sample(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, coun
 
 
 def check(answer: Answer, reader: str) -> None:
-    """The shown bytes say what the row says."""
+    """Check that the evidence matches the row."""
     context = f"{reader}: {answer.table} {answer.id}"
     assert answer.problems == [], context
     assert answer.evidence or answer.notes or answer.made_of, context
@@ -56,12 +56,12 @@ def check(answer: Answer, reader: str) -> None:
         assert answer.evidence, context
     if answer.table == "counter":
         values = {str(row["value_int"] if row["value_int"] is not None else row["value"]) for row in answer.rows}
-        shown = set().union(*(said(piece) for piece in answer.evidence))
+        shown = set().union(*(values_in(piece) for piece in answer.evidence))
         assert values & {text for one in shown for text in _number_texts(one)}, (context, values, shown)
 
 
 def _check_piece(piece: Evidence, context: str) -> None:
-    """The bytes are those of the file, at that place."""
+    """Check that the bytes are in the file at their offset."""
     if piece.source.container == "plain" and piece.byte_offset is not None and piece.data:
         with piece.source.path.open("rb") as file:
             file.seek(piece.byte_offset)
@@ -75,7 +75,7 @@ def _check_event(answer: Answer, reader: str, context: str) -> None:
     assert "among these" not in first.role, context
     if reader == "speedscope" and first.role.startswith("the first sample"):
         return
-    values = said(first)
+    values = values_in(first)
     name = row.get("source_name") or row["name"]
     if reader not in ("speedscope", "megengine_static", "rocprofv3") and name is not None:
         assert any(str(name) == text or text in str(name) for text in values if text), (context, values)
@@ -87,12 +87,12 @@ def _check_event(answer: Answer, reader: str, context: str) -> None:
     elif start is not None:
         assert start in times, (context, start, sorted(values)[:40])
     if row.get("dur_ns") is not None and reader in ("chrome_json", "vendor_folder"):
-        ends = {ns for piece in answer.evidence for text in said(piece) for ns in _as_ns(text)}
+        ends = {ns for piece in answer.evidence for text in values_in(piece) for ns in _as_ns(text)}
         assert start + row["dur_ns"] in ends or row["dur_ns"] in ends, (context, row["dur_ns"])
 
 
 def _raw_offset(answer: Answer) -> int | None:
-    """By how much start and duration of the records differ from the row's: 0; None for times of a device."""
+    """The difference between the duration in the records and in the row, ns; None for device times."""
     (row,) = answer.rows
     hosts = [piece.fields.get("host_ns") for piece in answer.evidence]
     if row["dur_ns"] is None or len(hosts) < 2 or not all(isinstance(ns, int) for ns in hosts):
@@ -101,8 +101,8 @@ def _raw_offset(answer: Answer) -> int | None:
     return end - start - int(row["dur_ns"])
 
 
-def said(piece: Evidence) -> set[str]:
-    """All single values in a piece, as text."""
+def values_in(piece: Evidence) -> set[str]:
+    """All scalar values in a piece, as text."""
     found = {str(value) for value in piece.fields.values() if value is not None}
     if piece.is_text and piece.data and not piece.cut:
         try:
@@ -124,7 +124,7 @@ def _scalars(value: object) -> Iterator[str]:
 
 
 def _as_ns(text: str) -> Iterator[int]:
-    """What a number may be in ns: as it is, or from µs or seconds."""
+    """A number as ns, if its unit is ns, µs or s."""
     try:
         number = Decimal(text.strip())
     except ArithmeticError:

@@ -1,4 +1,4 @@
-"""What why shows for rows of every reader's stores: the bytes are the file's, and say what the row says."""
+"""`why` shows bytes of the source file that match the row, for every reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import nsys_builder as nsys
 import pytest
 import zstandard
 from test_vendor_folders import msprof_folder, torch_npu_folder
-from why_checks import check_store, said
+from why_checks import check_store, values_in
 
 from traceconv.pipeline.ingest import ingest
 from traceconv.provenance.answer import Answer
@@ -90,7 +90,7 @@ def lines(folder: Path) -> Path:
 
 
 def damaged(folder: Path) -> Path:
-    """Something between the events that no event is, so that the places must be found as ingest found them."""
+    """A trace with a malformed event, so events must be located as ingest located them."""
     path = folder / "damaged.json"
     texts = [json.dumps(event) for event in EVENTS]
     texts.insert(4, '{"ph": "X", "name": "brok\x01en", "pid": 1, "tid": 2, "ts": 12.5, "dur": nonsense oh')
@@ -119,7 +119,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_rows_of_every_table_lead_to_their_bytes(name: str, tmp_path: Path) -> None:
+def test_rows_of_every_table_are_traced_to_their_bytes(name: str, tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     ingest([SOURCES[name](tmp_path)], store)
     asked = check_store(store, 2)
@@ -133,18 +133,18 @@ def answer_of(store: Path, sql: str, table: str) -> Answer:
 
 
 @pytest.mark.parametrize("make", [trace, lines, damaged])
-def test_a_slice_shows_the_end_that_ends_it(make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_a_slice_is_shown_with_its_own_end(make: Callable[[Path], Path], tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     ingest([make(tmp_path)], store)
     for name in ("outer", "inner", "elsewhere", "sequence"):
         found = answer_of(store, f"SELECT id FROM slice WHERE name = '{name}'", "slice")
         begin, end = found.evidence
         assert (begin.role, end.role) == ("its event", "its end")
-        assert name in said(begin)
-        assert name in said(end)  # args of the end say whose it is
+        assert name in values_in(begin)
+        assert name in values_in(end)  # the end has its name in args
 
 
-def test_a_task_shows_the_table_that_completed_it(tmp_path: Path) -> None:
+def test_a_task_is_shown_with_the_table_that_completed_it(tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     ingest([torch_npu_folder(tmp_path, damaged=False)], store)
     found = answer_of(store, "SELECT min(id) FROM task WHERE block_count IS NOT NULL", "task")
@@ -153,7 +153,7 @@ def test_a_task_shows_the_table_that_completed_it(tmp_path: Path) -> None:
     assert table.where.startswith("line ")
 
 
-def test_an_operator_of_a_static_profile_shows_its_times(tmp_path: Path) -> None:
+def test_an_operator_of_a_static_profile_is_shown_with_its_times(tmp_path: Path) -> None:
     path, store = tmp_path / "profile.json", tmp_path / "trace.duckdb"
     times = {"start": 0.001, "kern": 0.0015, "end": 0.002}
     document = {
@@ -169,7 +169,7 @@ def test_an_operator_of_a_static_profile_shows_its_times(tmp_path: Path) -> None
     assert json.loads(found.evidence[0].data) == times
 
 
-def test_weights_that_are_fractions_of_a_nanosecond_lead_to_their_sample(tmp_path: Path) -> None:
+def test_fractional_weights_are_traced_to_their_sample(tmp_path: Path) -> None:
     scope = speedscope()
     scope["profiles"] = [
         {

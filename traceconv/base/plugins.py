@@ -1,4 +1,4 @@
-"""Objects that other packages provide through entry points. A package is imported when its plug-in is asked for."""
+"""Find plug-ins: objects that other packages provide through entry points. A package is imported on first use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_plugin(group: str, name: str, kind: type[Plugin]) -> Plugin | None:
 
 
 def all_plugins(group: str, kind: type[Plugin], on_error: Callable[[PluginError], None]) -> Iterator[Plugin]:
-    """Yield every plug-in of a group, by name; those that can't be used go to `on_error`."""
+    """Yield every plug-in of a group, by name; pass errors of unusable ones to `on_error`."""
     from importlib.metadata import entry_points
 
     for point in sorted(entry_points(group=group), key=lambda point: point.name):
@@ -42,13 +42,13 @@ def all_plugins(group: str, kind: type[Plugin], on_error: Callable[[PluginError]
 
 
 def _load(point: EntryPoint, kind: type[Plugin]) -> Plugin:
-    shown = f"plug-in '{printable(point.name, 60)}' ({printable(point.value, 100)})"
+    label = f"plug-in '{printable(point.name, 60)}' ({printable(point.value, 100)})"
     try:
         found = point.load()
-    except Exception as error:  # its package may raise anything
+    except Exception as error:  # the package may raise anything
         why = printable(f"{type(error).__name__}: {error}")
-        raise PluginError(f"can't load {shown}: {why}; update or uninstall its package") from error
+        raise PluginError(f"can't load {label}: {why}; update or uninstall its package") from error
     if not isinstance(found, kind) or getattr(found, "name", None) != point.name:
         expected = f"{kind.__module__}.{kind.__name__}"
-        raise PluginError(f"{shown} is not an object of {expected} with that name; update or uninstall its package")
+        raise PluginError(f"{label} is not an object of {expected} with that name; update or uninstall its package")
     return found

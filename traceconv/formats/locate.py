@@ -1,4 +1,4 @@
-"""Where an event is in its source: what the `locate` of a format takes and returns, for `traceconv why`."""
+"""Locate events in their source for `traceconv why`: the input and output of a format's `locate`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import TextSource, opened
 from traceconv.formats.common.limits import Limits
 
-#: Most bytes of a piece that are kept; longer ones are shown by their beginning.
+#: Longer pieces are truncated to this size.
 MAX_BYTES = 8192
-#: For sources that were read before, without limits of their own.
+#: For files that ingest has read, within its own limits.
 NO_LIMITS = Limits(ratio=1 << 40)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A source as it is on disk, unchanged since ingest.
+    """A source file on disk, unchanged since ingest.
 
     name       its path in the store
-    path       where it was read
-    format     as `source.format`
+    path       its path on disk
+    format     as in `source.format`
     container  plain, gzip or zstd, or another encoding of the text
     """
 
@@ -35,7 +35,7 @@ class SourceFile:
     container: str
 
     def text(self, offset: int, count: int) -> bytes:
-        """A byte range of its decompressed text; shorter if the text ends before it does."""
+        """Return a byte range of its decompressed text; shorter if the text ends in it."""
         if offset < 0 or count < 0:
             raise InputError(f"the store has an invalid byte range for {printable(self.name)}: {count} at {offset}")
         if self.container == "plain":
@@ -54,7 +54,7 @@ class SourceFile:
         return b"".join(parts)
 
     def chunks(self) -> Iterator[bytes]:
-        """All of its decompressed text."""
+        """Yield its decompressed text."""
         return TextSource(self.path, ImportLog(), NO_LIMITS, lambda byte_count: None).chunks()
 
 
@@ -63,7 +63,7 @@ class Evidence:
     """A piece of a source that a row was made from.
 
     role         what it is to the row, such as "its end"
-    byte_offset  in the decompressed text; None where the format has no byte offsets
+    byte_offset  in the decompressed text; None if the format has no byte offsets
     byte_count   its full size, also if `data` is cut
     where        its position in terms of the format: a record, a line, a table and a rowid
     fields       decoded values by name, and their `units` where the format defines them
@@ -83,7 +83,7 @@ class Evidence:
 
     @property
     def cut(self) -> bool:
-        """Whether `data` is only the beginning."""
+        """Whether `data` is truncated."""
         return self.byte_count is not None and self.byte_count > len(self.data) > 0
 
 
@@ -92,10 +92,10 @@ class Wanted:
     """An event to find: number `index` of the `event_count` that were read from one block of its source.
 
     ordinal                  its number in the source
-    byte_offset, byte_count  of the block, in the decompressed text; None where the format has no byte offsets
+    byte_offset, byte_count  of the block, in the decompressed text; None if the format has no byte offsets
     role                     what the event is to the row
     row                      columns of the row, as far as known, with `tid_text` of its track
-    options                  what the source says about itself, as in `run.options`
+    options                  metadata of the source, as in `run.options`
     """
 
     source: SourceFile
@@ -109,26 +109,26 @@ class Wanted:
     options: str | None = None
 
     def block(self) -> bytes:
-        """The text of the block; empty where the format has no byte offsets."""
+        """Return the text of the block; empty if the format has no byte offsets."""
         return self.source.text(self.byte_offset or 0, self.byte_count or 0)
 
     def evidence(self, offset: int, text: bytes, where: str = "", role: str = "", **more: Any) -> Evidence:
-        """A piece of the block, at an offset in it."""
+        """Return a piece of the block, by its offset in the block."""
         where = where or f"event {self.ordinal}"
         return text_evidence(self.source, role or self.role, (self.byte_offset or 0) + offset, text, where, **more)
 
 
-#: Finds an event. No evidence: it can't be found. Raises InputError for a file that has changed since ingest.
+#: Find an event; empty if it can't be found. Raises InputError if the file has changed since ingest.
 Locate: TypeAlias = Callable[[Wanted], list[Evidence]]
 
 
 def text_evidence(source: SourceFile, role: str, offset: int, text: bytes, where: str, **more: Any) -> Evidence:
-    """A piece of text at a byte offset; the beginning of a long one."""
+    """Return a piece of text at a byte offset, truncated to `MAX_BYTES`."""
     return Evidence(source, role, offset, len(text), where, data=text[:MAX_BYTES], **more)
 
 
 def locate_block(wanted: Wanted) -> list[Evidence]:
-    """The block of the event, for formats that can't locate single events."""
+    """Find the block of the event, for formats that can't locate single events."""
     if wanted.byte_offset is None:
         return []
     text = wanted.block()

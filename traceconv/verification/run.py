@@ -108,7 +108,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
         if not os.path.exists(path):
             raise InputError(f"{shown} does not exist")
         raise InputError(
-            f"{shown}: no output folder of msprof or torch_npu in it (looked for trace_view.json, msprof_*.json and "
+            f"{shown} contains no output folder of msprof or torch_npu (looked for trace_view.json, msprof_*.json and "
             "tables such as op_summary_*.csv or kernel_details.csv)"
         )
     verdicts: list[Verdict] = []

@@ -1,9 +1,9 @@
-"""Steps on a device, and its busy and free times in them, as torch_npu finds them: in doubles of µs.
+"""Compute a device's steps and its busy and free times in them as torch_npu does, in doubles of µs.
 
 A step begins with the first task that the first call in the host's step launched, and ends with the last task of the
-last such call, or with the host's step when that is later. Slices of Overlap Analysis count to the step on whose device
-they begin. Of two doubles of today's moments the difference is a quarter of a µs wide, so that the same doubles must be
-made to come to the same digits. Sources: torch_npu's own rules, and real files.
+last such call, or with the host's step if that is later. Slices of Overlap Analysis belong to the step in which they
+begin on their device. Doubles of µs since 1970 are a quarter of a µs apart, so the same doubles are computed to get the
+same digits. Sources: torch_npu's code, and real files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECEIVE = "hcom_receive"
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """A step of the host, and the bounds of what it launched on devices; those NULL when it launched nothing."""
+    """A step of the host, and the bounds of the device tasks it launched; None if it launched none."""
 
     step: str
     start_ns: int
@@ -26,7 +26,8 @@ class HostStep:
     device_start_ns: int | None = None
     device_end_ns: int | None = None
 
-    def holds(self, start_us: float) -> bool:
+    def contains(self, start_us: float) -> bool:
+        """Whether a slice that starts at this time belongs to the step."""
         low = self.start_ns if self.device_start_ns is None else self.device_start_ns
         high = self.end_ns if self.device_end_ns is None else max(self.device_end_ns, self.end_ns)
         return low / 1000 <= start_us < high / 1000
@@ -36,11 +37,11 @@ class HostStep:
 class StepTimes:
     """Times of one step on one device, ns.
 
-    stage            from the first start to the last end, without what it waited to receive
-    preparing        from the host's start of the step to the first task; None if unknown
-    bubble           waiting to receive
-    stage_us         the vendor's doubles of both
-    slack_ns         by how much sums may differ, where durations that are finer than a nanosecond were rounded
+    stage                   from the first start to the last end, minus `bubble`
+    preparing               from the host's start of the step to the first task; None if unknown
+    bubble                  waiting to receive
+    stage_us, preparing_us  the same as the vendor's doubles, µs
+    slack_ns                tolerance of sums whose durations were rounded to nanoseconds
     """
 
     computing: int
@@ -56,18 +57,18 @@ class StepTimes:
 
 
 def host_steps(steps: Iterable[tuple[str, int, int]], launches: Iterable[tuple[int, int, int, int]]) -> list[HostStep]:
-    """The steps with the bounds of their tasks on devices.
+    """Return the steps with the bounds of their device tasks, sorted by start.
 
-    launches  (moment of the call or of what asked for it, its order, start and end of a task), of each launch
+    launches  for each: (time of the call or of its cause, number of the call, start and end of the task)
     """
     calls: dict[int, tuple[int, list[int], list[int]]] = {}
-    for asked_ns, order, start_ns, end_ns in launches:
-        _, starts, ends = calls.setdefault(order, (asked_ns, [], []))
+    for called_ns, order, start_ns, end_ns in launches:
+        _, starts, ends = calls.setdefault(order, (called_ns, [], []))
         starts.append(start_ns)
         ends.append(end_ns)
     found = []
     for step, begun, ended in sorted(steps, key=lambda one: one[1]):
-        orders = [order for order, (asked_ns, _, _) in calls.items() if begun <= asked_ns < ended]
+        orders = [order for order, (called_ns, _, _) in calls.items() if begun <= called_ns < ended]
         if orders:
             bounds = min(calls[min(orders)][1]), max(calls[max(orders)][2])
             found.append(HostStep(step, begun, ended, *bounds))
@@ -77,7 +78,7 @@ def host_steps(steps: Iterable[tuple[str, int, int]], launches: Iterable[tuple[i
 
 
 def rounding_of_sum(count: int) -> int:
-    """By how much a sum of rounded times is off, in ns: four times the deviation of a sum of errors below 1/2."""
+    """Return the tolerance of a sum of rounded times, in ns: four standard deviations of its rounding error."""
     return math.ceil(4 * math.sqrt(count / 12))
 
 
@@ -94,14 +95,14 @@ class _Sums:
 def step_times(
     slices: Iterable[tuple[str, str, int, int]], steps: Sequence[HostStep], *, rounded: bool
 ) -> Mapping[tuple[str, str], StepTimes]:
-    """Times by (device, step); of a recording without steps, the step is ''.
+    """Return times by (device, step); without steps in the recording, the step is ''.
 
     slices   (device, name, start, duration) of Overlap Analysis and of receives
-    rounded  durations in the timeline are finer than a nanosecond
+    rounded  whether durations in the timeline are finer than a nanosecond
     """
     sums: dict[tuple[str, HostStep | None], _Sums] = {}
     for device, name, start_ns, dur_ns in slices:
-        step = next((one for one in steps if one.holds(start_ns / 1000)), None)
+        step = next((one for one in steps if one.contains(start_ns / 1000)), None)
         if step is None and steps:
             continue
         one = sums.setdefault((device, step), _Sums())

@@ -1,4 +1,4 @@
-"""How a trace in Chrome's JSON is recognised and opened."""
+"""The format of traces in Chrome's JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{|\]|$)|\{\s*(?:"|\}))'
 
 
 def sniff(head: bytes) -> int:
-    """How sure it is, 0 to 100, that a text with these first bytes is for this reader."""
+    """Return how likely a text with these first bytes is such a trace, from 0 to 100."""
     if not _OPENING.match(head):
         return 0
     if _EVENTS.search(head):

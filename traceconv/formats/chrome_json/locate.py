@@ -10,14 +10,14 @@ from traceconv.formats.locate import NO_LIMITS, Evidence, Wanted
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The event by its number in its block."""
+    """Find the event by its number in its block."""
     text = wanted.block()
-    offset, event = element_at(text, wanted.index, wanted.event_count) or _parsed_again(wanted, text)
+    offset, event = element_at(text, wanted.index, wanted.event_count) or _reparsed(wanted, text)
     return [wanted.evidence(offset, event)]
 
 
-def _parsed_again(wanted: Wanted, text: bytes) -> tuple[int, bytes]:
-    """The event in a damaged block: by parsing the file up to it, as ingest did."""
+def _reparsed(wanted: Wanted, text: bytes) -> tuple[int, bytes]:
+    """Find an event in a damaged block by parsing the file up to it, as ingest did."""
     path, ordinal, block_offset = wanted.source.path, wanted.ordinal, wanted.byte_offset or 0
     for batch in TraceFileReader(ReadRequest(path, limits=NO_LIMITS)).batches():
         if batch.first_ordinal <= ordinal < batch.first_ordinal + batch.columns.count:

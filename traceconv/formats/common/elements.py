@@ -1,4 +1,4 @@
-"""Elements of a list in JSON text, found by their number or by their content, for `traceconv why`."""
+"""Find elements of a list in JSON text by number or content, for `traceconv why`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from traceconv.formats.locate import Evidence, Wanted
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _ELEMENT = msgspec.json.Decoder(Raw)
 _BLANKS = b" \t\r\n,"
-#: Most elements that are shown where several match.
-_MOST_ALIKE = 8
+#: How many of several matching elements are shown.
+_MAX_MATCHES = 8
 
 
 def element_at(text: bytes, index: int, count: int) -> tuple[int, bytes] | None:
-    """Offset and text of object `index` of `count`; None if the text doesn't consist of that many valid objects."""
+    """Return offset and text of object `index`; None if the text is not a list of `count` valid objects."""
     objects = [one for one in elements_of(text) if one[1].startswith(b"{")]
     return objects[index] if len(objects) == count else None
 
 
 def elements_of(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """(offset, text) of values with commas or line ends between them; none if the text is malformed."""
+    """Yield (offset, text) of values separated by commas or line ends; nothing if the text is malformed."""
     at = 0
     for element in _decoded(text):
-        plain = bytes(element).strip(_BLANKS)
-        at = text.index(plain, at)
-        yield at, plain
-        at += len(plain)
+        value = bytes(element).strip(_BLANKS)
+        at = text.index(value, at)
+        yield at, value
+        at += len(value)
 
 
 def locate_element(
@@ -38,22 +38,22 @@ def locate_element(
     matches: Callable[[bytes], bool],
     candidates: Callable[[bytes], Iterator[tuple[int, bytes]]] = elements_of,
 ) -> list[Evidence]:
-    """An element by its number in the block; by its content if some elements of the block are damaged."""
+    """Find an element by its number in the block; in a damaged block, by its content."""
     if wanted.byte_offset is None:
         return []
     text = wanted.block()
     found = element_at(text, wanted.index, wanted.event_count)
     if found is not None:
         return [wanted.evidence(*found)]
-    alike = [(offset, element) for offset, element in candidates(text) if matches(element)]
-    if not alike:
+    matching = [(offset, element) for offset, element in candidates(text) if matches(element)]
+    if not matching:
         return [wanted.evidence(0, text, f"a list with event {wanted.ordinal}", f"{wanted.role} is among these")]
-    role = wanted.role if len(alike) == 1 else f"{wanted.role}, or one with the same times"
-    return [wanted.evidence(*one, f"near event {wanted.ordinal}", role) for one in alike[:_MOST_ALIKE]]
+    role = wanted.role if len(matching) == 1 else f"{wanted.role}, or one with the same times"
+    return [wanted.evidence(*one, f"near event {wanted.ordinal}", role) for one in matching[:_MAX_MATCHES]]
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """A JSON object; empty for any other text."""
+    """Decode a JSON object; any other text is an empty one."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""A file or standard input → its text in chunks, decompressed (gzip, zstd) and in UTF-8."""
+"""Read a file or standard input as chunks of text, decompressed (gzip, zstd) and in UTF-8."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from traceconv.formats.common.limits import FREE_BYTES, Limits
 STDIN = Path("-")
 
 _READ_BYTES = 1 << 20
-#: Compressed data is fed in pieces of this size, since a damaged one is searched for its intact part.
+#: Compressed data is fed in small pieces: a damaged piece is searched for its intact part.
 _COMPRESSED_PIECE = 32 << 10
 _GZIP = b"\x1f\x8b"
-#: A zstd frame without data, as pzstd writes first.
+#: A zstd frame without data: pzstd writes one first.
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-#: Bytes that identify an encoding.
+#: Bytes that are enough to identify an encoding.
 _HEAD_BYTES = 64
 #: Damaged members or frames per file; each is followed by a search for the next.
 _MOST_DAMAGED = 64
-#: How text begins in each encoding: with its mark, or blanks and a bracket. UTF-32 comes before UTF-16.
+#: How text begins in each encoding: with a byte order mark, or blanks and a bracket. UTF-32 before UTF-16.
 _ENCODINGS = (
     ("utf-32-le", re.compile(rb"\xff\xfe\0\0|(?:[ \t\r\n]\0\0\0)*[\[{]\0\0\0")),
     ("utf-32-be", re.compile(rb"\0\0\xfe\xff|(?:\0\0\0[ \t\r\n])*\0\0\0[\[{]")),
@@ -42,7 +42,7 @@ _DECOMPRESSORS: dict[str, type[GzipMembers] | type[ZstdFrames]] = {"gzip": GzipM
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding of a text with these first bytes; UTF-8 unless it is evidently another."""
+    """Return the encoding of a text by its first bytes; UTF-8 unless another is evident."""
     return next((name for name, opening in _ENCODINGS if opening.match(head)), "utf-8")
 
 
@@ -110,7 +110,7 @@ class TextSource:
             raw = self._raw(stream)
             first = next(raw, b"")
             self.container = container_of(first)
-            self._name_against_content()
+            self._check_suffix()
             raw = _chain(first, raw)
             if self.container != "plain":
                 raw = self._decompressed(raw, _DECOMPRESSORS[self.container]())
@@ -148,7 +148,7 @@ class TextSource:
             if shown:
                 yield shown.encode()
 
-    def _name_against_content(self) -> None:
+    def _check_suffix(self) -> None:
         suffix = {".gz": "gzip", ".zst": "zstd"}.get(self._path.suffix, "plain")
         if suffix != self.container and self._path != STDIN:
             message = f"the name says {suffix}, the content is {self.container}"
@@ -191,9 +191,9 @@ class TextSource:
 
 
 def why_empty(path: Path) -> str:
-    """Explain why a file has no text at its beginning: it is empty, or its compressed data is damaged."""
+    """Explain why a file has no text: it is empty, or its compressed data is damaged."""
     log = ImportLog()
-    with suppress(InputError):  # gone since its beginning was read
+    with suppress(InputError):  # deleted meanwhile
         any(TextSource(path, log, Limits(), lambda size: None, is_text=False).chunks())
     damaged = any(entry.code is Code.BAD_CONTAINER for entry in log)
     return "can't be decompressed: it is truncated or damaged" if damaged else "is empty"
@@ -206,7 +206,7 @@ def _pieces(raw: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _chain_end(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same, and an empty text at the end."""
+    """Yield `texts` and an empty one at the end."""
     yield from texts
     yield b""
 

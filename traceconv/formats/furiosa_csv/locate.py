@@ -10,7 +10,7 @@ from traceconv.formats.vendor_folder.records import CsvRecords
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The record by its number and times, or those with its times if some records of the block are damaged."""
+    """Find the record by its number and times; in a damaged block, all records with its times."""
     if not wanted.byte_count or wanted.row.get("start_ns") is None:
         return []
     start_ns, dur_ns = wanted.row["start_ns"], wanted.row["dur_ns"]
@@ -19,7 +19,7 @@ def locate(wanted: Wanted) -> list[Evidence]:
     text = wanted.block()
     batches = CsvRecords([text], ImportLog(), Account(), wanted.source.name, ragged=BEGINS).batches()
     rows = [row for batch in batches for row in zip(batch.offsets, batch.rows, strict=True)]
-    # A name with a line feed makes a record of several lines, of which only the first has times.
+    # A name with a line feed splits its record into several lines; only the first has times.
     rows = [(offset, cells) for offset, cells in rows if _has_times(cells)]
     bounds = [*(offset for offset, _ in rows), len(text)]
     found = {

@@ -15,7 +15,7 @@ from traceconv.formats.locate import Evidence, Wanted
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The item by its number in its block, or by its times and name."""
+    """Find the item by its number in its block, or by its times and name."""
     row = wanted.row
     description = json_object((wanted.options or "").encode()).get(ITEMS_KEY, {})
     fields = ItemFields(Items(**{**description, "args": None}))
@@ -35,7 +35,7 @@ def locate(wanted: Wanted) -> list[Evidence]:
 
 
 def _objects_in(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """(offset, text) of all objects, nested ones too, that begin and end in a text."""
+    """Yield (offset, text) of all complete objects in a text, including nested ones."""
     at = text.find(b"{")
     while at >= 0:
         end = end_of_value(text, at, final=False)

@@ -43,9 +43,11 @@ class JsonItemsReader(FileReader):
     def __init__(self, request: ReadRequest) -> None:
         items = request.items
         if items is None:
-            raise UsageError("json_items needs a description of the items: --rules FILE, with a section [items]")
+            raise UsageError(
+                "the reader json_items needs a description of the items; use --rules FILE with a section [items]"
+            )
         if request.path == STDIN:
-            raise InputError("a document with items can't be read from standard input; give its path")
+            raise InputError("a document with items can't be read from standard input; specify its path")
         super().__init__(request)
         self._prefix = items.prefix
         self._fields = ItemFields(items)

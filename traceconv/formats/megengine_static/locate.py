@@ -12,7 +12,7 @@ from traceconv.formats.megengine_static.reader import seconds_ns
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The times of the operator, and what else the profile says about it."""
+    """Find the times of the operator, and its other entries in the profile."""
     text = wanted.block()
     key = str(json_object(str(wanted.row.get("args") or "{}").encode()).get("opr_id"))
     node = str(wanted.row.get("tid_text"))
@@ -27,29 +27,29 @@ def locate(wanted: Wanted) -> list[Evidence]:
     for about in (("profiler", "opr_footprint", key), ("graph_exec", "operator", key)):
         bounds = _at_path(text, about)
         if found and bounds is not None:
-            role = "what the profile says about it"
+            role = "its entry in the profile"
             found.append(wanted.evidence(bounds[0], text[slice(*bounds)], "/".join(about), role))
     return found
 
 
 def _start_ns(times: bytes) -> int | None:
     start = json_object(times).get("start")
-    # The shortest text of a double is what the file has.
+    # The file has the shortest text of a double.
     return seconds_ns(Decimal(repr(start))) if type(start) in (int, float) else None
 
 
 def _at_path(text: bytes, path: tuple[str, ...]) -> tuple[int, int] | None:
-    """Start and end of the value at a path of keys; None when there is none."""
+    """Return the start and end of the value at a path of keys; None if there is none."""
     at: int | None = skip_space(text, 3 if text.startswith(b"\xef\xbb\xbf") else 0)
     for key in path:
-        # The last of several members with a key counts.
+        # If a key is repeated, its last value counts.
         at = dict(_members(text, at)).get(key) if at is not None and text[at : at + 1] == b"{" else None
     end = None if at is None else end_of_value(text, at, final=True)
     return None if at is None or end is None else (at, end)
 
 
 def _members(text: bytes, at: int) -> Iterator[tuple[str, int]]:
-    """(key, start of its value) of each member of the object at `at`."""
+    """Yield (key, start of its value) for each member of the object at `at`."""
     at += 1
     while True:
         at = skip_space(text, at)

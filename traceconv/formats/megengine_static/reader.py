@@ -81,7 +81,7 @@ class MegEngineStaticReader(FileReader):
             found = json.loads(text, parse_float=_decimal)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{printable(str(self._path))}: not a complete JSON object ({printable(str(error))})"
+                f"{printable(str(self._path))} is not a complete JSON object ({printable(str(error))})"
             ) from error
         return _mapping(found)
 

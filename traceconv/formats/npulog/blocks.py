@@ -76,6 +76,13 @@ def _plain_bytes(name: str, size: int) -> Field:
     return Field(name, f"bytes[{size}]", "none", "")
 
 
+def part_of(block: Block, first: int, end: int) -> Block:
+    """The records [first, end) of a block, as a block."""
+    size = block.record_size
+    payload = block.payload[(first - block.sequence) * size : (end - block.sequence) * size]
+    return replace(block, record_count=end - first, sequence=first, payload=payload)
+
+
 def dictionary_of(capture: CaptureFolder) -> Mapping[int, str]:
     """The texts of the capture by hash, even if only some of its files are read."""
     files = [file for file in capture.files if file.record == _DICTIONARY.name]

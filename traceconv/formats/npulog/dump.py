@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_header, schema_of
+from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, part_of, read_header, schema_of
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile
-from traceconv.formats.npulog.stream import Ranges, part_of, unseen
+from traceconv.formats.npulog.ranges import Ranges, unseen
 from traceconv.schema import Field, RecordSchema, record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, Damage, FrameDecoder

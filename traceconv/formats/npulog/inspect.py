@@ -12,7 +12,7 @@ from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_heade
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile
 from traceconv.formats.npulog.dump import describe_damage, problems_of
 from traceconv.formats.npulog.manifest import ManifestFile
-from traceconv.formats.npulog.stream import Ranges, unseen
+from traceconv.formats.npulog.ranges import Ranges, unseen
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import Damage, FileHeader, FrameDecoder

@@ -34,6 +34,11 @@ class ManifestFile(Struct, frozen=True):
         if "\0" in self.path or "\\" in self.path or not {"", ".", ".."}.isdisjoint(parts):
             raise ValueError(f"{printable(repr(self.path), 80)} is not a path inside the capture")
 
+    @property
+    def sequences(self) -> tuple[int, int]:
+        """The sequence numbers of its records: the first, and the one after the last."""
+        return self.first_sequence, self.first_sequence + self.record_count
+
 
 class _Content(Struct):
     format: Literal["npulog"]

@@ -14,13 +14,14 @@ from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import EventBatch
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile, owner_of
+from traceconv.formats.npulog.file_reading import FileReading
 from traceconv.formats.npulog.manifest import Manifest, ManifestFile
+from traceconv.formats.npulog.ranges import Ranges
 from traceconv.formats.npulog.sources import SourceFile
-from traceconv.formats.npulog.stream import Found, Ranges, StreamReader, plausible
+from traceconv.formats.npulog.stream import Found, StreamReader, plausible
 from traceconv.schema import record_by_tag, records
-from traceconv.schema.dtypes import RecordArray, dtype_of, join
-from traceconv.wire.codec import decode_block, missing_fields, unknown_fields
-from traceconv.wire.frames import MAX_HEADER_BYTES, Block, Damage, FileHeader, FrameDecoder, first_block_header
+from traceconv.schema.dtypes import RecordArray, join
+from traceconv.wire.frames import MAX_HEADER_BYTES, Damage, FileHeader, FrameDecoder, first_block_header
 
 #: Order of record types: what others refer to comes first.
 _ORDER = (
@@ -52,7 +53,7 @@ class CaptureReader:
         self.sources: list[SourceFile] = []
         #: device_id → nominal frequency of its counter.
         self.clock_hz: dict[int, int] = {}
-        self._readings: dict[_Stream, list[_FileReading]] = {}
+        self._readings: dict[_Stream, list[FileReading]] = {}
         peeked = [(file, *_peek(file)) for file in capture.files]
         writer_id, manifest = _writer(capture.manifest, [header for _, header, _ in peeked if header])
         self._note_capture(capture, manifest)
@@ -73,7 +74,7 @@ class CaptureReader:
                 message = f"belongs to another capture (writer {header.writer_id:016x}): not read"
                 log.add(Code.FOREIGN_FILE, message, source_id=number, byte_count=file.size_bytes)
                 continue
-            reading = _FileReading(source, header, self._log, self._accounts)
+            reading = FileReading(source, header, self._log, self._accounts)
             self._readings.setdefault((device_id, record), []).append(reading)
 
     def events(self) -> Iterator[EventBatch]:
@@ -85,8 +86,8 @@ class CaptureReader:
     def _read_stream(self, stream: _Stream) -> Iterator[tuple[int, RecordArray]]:
         """(id of the first record, records) of each intact block of one stream, each record once, in order."""
         readings = self._readings.get(stream, [])
-        reader = StreamReader(readings, self._on_bytes, _FileReading.refuse)
-        damages: list[tuple[_FileReading, Damage]] = []
+        reader = StreamReader(readings, self._on_bytes)
+        damages: list[tuple[FileReading, Damage]] = []
         for found in reader.read():
             if isinstance(found.item, Damage):
                 damages.append((found.file, found.item))
@@ -99,9 +100,7 @@ class CaptureReader:
         for reading in readings:
             reading.report()
 
-    def _note_losses(
-        self, stream: _Stream, reader: StreamReader[_FileReading], damages: list[tuple[_FileReading, Damage]]
-    ) -> None:
+    def _note_losses(self, stream: _Stream, reader: StreamReader, damages: list[tuple[FileReading, Damage]]) -> None:
         """Report what is missing from a stream: in a missing file, in damaged bytes, or between blocks."""
         readings, record = self._readings.get(stream, []), stream[1]
         file_bytes = sum(reading.source.file.size_bytes for reading in readings)
@@ -111,7 +110,7 @@ class CaptureReader:
         jumps = [hole for hole in reader.holes if not plausible(hole[1] - hole[0], size, file_bytes)]
         there = Ranges([(0, reader.end)]).without(Ranges([hole[:2] for hole in reader.holes]))
         if counted:
-            missing = Ranges([_range(file) for file in counted])
+            missing = Ranges([file.sequences for file in counted])
             spare = there.without(missing)
             missing = missing.without(there)
             if spare.count:
@@ -143,7 +142,7 @@ class CaptureReader:
                 after.file.note(Code.MISSING_RECORDS, message, count, block.byte_offset, 0)
         self._note_rest(missing, readings, bool(counted))
 
-    def _note_rest(self, missing: Ranges, readings: list[_FileReading], counted: bool) -> None:
+    def _note_rest(self, missing: Ranges, readings: list[FileReading], counted: bool) -> None:
         """Report what is missing at the end, where no block and no damage shows it."""
         if not missing.count:
             return
@@ -165,7 +164,7 @@ class CaptureReader:
         return trusted
 
     def _note_missing(self, file: ManifestFile, missing: Ranges) -> None:
-        count = missing.take(*_range(file))
+        count = missing.take(*file.sequences)
         if count or not file.record_count:
             message = f"{printable(file.path)} is missing"
             self._log.add(Code.MISSING_FILE, message, byte_count=file.size_bytes, event_count=count)
@@ -173,7 +172,7 @@ class CaptureReader:
             message = f"{printable(file.path)} is missing; its records are in other files"
             self._log.add(Code.MOVED_FILE, message, event_count=file.record_count)
 
-    def _note_spare(self, record: str, readings: list[_FileReading], spare: Ranges) -> None:
+    def _note_spare(self, record: str, readings: list[FileReading], spare: Ranges) -> None:
         first = next(iter(spare))[0]
         reading = next((one for one in readings if one.first <= first < one.end), None)
         message = f"{spare.count} {printable(record)} records from {first} on are not counted by the manifest"
@@ -197,141 +196,16 @@ class CaptureReader:
             self._log.add(Code.UNREADABLE_FILE, f"{printable(path)} can't be listed")
 
 
-class _FileReading:
-    """The state of reading one file: its decoder, and what can't be used."""
-
-    def __init__(self, source: SourceFile, header: FileHeader | None, log: ImportLog, accounts: Accounts) -> None:
-        self.source = source
-        self.file = source.file
-        self.decoder = FrameDecoder(any_order=True)
-        self.first_sequence = None if header is None else header.first_sequence
-        schemas = (*(header.schemas if header else ()), *record_by_tag().values())
-        self.tag = next((schema.tag for schema in schemas if schema.name == source.record), None)
-        #: Sequence numbers of the first record that was read, and after the last one; byte of the first block.
-        self.first = self.end = 0
-        self.header_bytes = 0
-        self._log = log
-        self._accounts = accounts
-        self._layouts: dict[tuple[int, int], np.dtype[np.void]] = {}
-        self._unknown: dict[str, int] = {}
-        self._strange: dict[str, int] = {}
-        self._longer = 0
-        self._shorter = 0
-        #: Repeats that follow one another: whether they say the same, first record, records, byte, bytes.
-        self._repeat: tuple[bool, int, int, int, int] | None = None
-
-    def take(self, item: Block) -> Iterator[tuple[int, RecordArray]]:
-        """Decode a block."""
-        known = record_by_tag().get(item.tag)
-        header = self.decoder.header
-        if self.tag not in (None, item.tag):
-            name = known.name if known else f"tag {item.tag}"
-            self._strange[name] = self._strange.get(name, 0) + item.record_count
-            return
-        if self.end == 0:
-            self.first, self.header_bytes = item.sequence, item.byte_offset
-        self.end = max(self.end, item.sequence + item.record_count)
-        first_id = self.source.add_block(item)
-        layout = self._layouts.get((item.tag, item.record_size))
-        if layout is not None:  # as this version writes them: no check per block
-            yield first_id, np.frombuffer(item.payload, layout)
-            return
-        written = next((schema for schema in header.schemas if schema.tag == item.tag), known) if header else known
-        if known is None or written is None or known.name != self.source.record:
-            name = written.name if written is not None else f"tag {item.tag}"
-            self._unknown[name] = self._unknown.get(name, 0) + item.record_count
-            return
-        try:
-            records = decode_block(item, written, known)
-        except ValueError:
-            message = f"records of {item.record_size} bytes where the header says {written.size_bytes}"
-            self.note(Code.DAMAGED_BLOCK, message, item.record_count, item.byte_offset, item.byte_count)
-            self._accounts[self.source.record].lose(item.record_count)
-            return
-        longer, shorter = unknown_fields(item, written, known), missing_fields(written, known)
-        self._longer += item.record_count if longer else 0
-        self._shorter += item.record_count if shorter else 0
-        if not longer and [(f.name, f.type) for f in written.fields] == [(f.name, f.type) for f in known.fields]:
-            self._layouts[item.tag, item.record_size] = dtype_of(known)
-        yield first_id, records
-
-    def repeat(self, rest: Block, count: int, same: bool) -> None:
-        """Note that the first `count` records of a block are repeated; `rest`: the records after them."""
-        first = rest.sequence - count
-        if self._repeat is not None:
-            was_same, known_first, known_count, offset, size = self._repeat
-            if same == was_same and (known_first + known_count, offset + size) == (first, rest.byte_offset):
-                self._repeat = (same, known_first, known_count + count, offset, size + rest.byte_count)
-                return
-        self._note_repeat()
-        self._repeat = (same, first, count, rest.byte_offset, rest.byte_count)
-
-    def _note_repeat(self) -> None:
-        if self._repeat is None:
-            return
-        same, first, count, offset, size = self._repeat
-        if same:
-            message = f"repeats {count} records from {first} on: dropped"
-            self.note(Code.REPEATED_RECORDS, message, count, offset, size)
-        else:
-            message = f"has {count} records from {first} on that differ elsewhere: dropped"
-            self.note(Code.CONFLICTING_RECORDS, message, count, offset, size)
-
-    def note_damage(self, damage: Damage, missing: Ranges, counted: ManifestFile | None) -> None:
-        """Report damaged bytes, with the missing records that they contained."""
-        count = damage.event_count
-        if damage.sequence is not None:
-            first, end = damage.sequence, damage.sequence + (count or 0)
-            if count is None and counted is not None:
-                end = sum(_range(counted)[1:])
-            if count is not None or counted is not None:
-                count = missing.take(first, end)
-        elif count is not None:
-            count = None
-        self.note(damage.code, damage.message, count, damage.byte_offset, damage.byte_count)
-
-    def refuse(self, error: OSError | InputError) -> None:
-        """Report that the file can't be read, or not to its end."""
-        if isinstance(error, OSError):
-            self.note(Code.UNREADABLE_FILE, f"can't be read: {error.strerror or error}", 0)
-        else:
-            self.note(Code.NEWER_VERSION, str(error), 0)
-
-    def note(self, code: Code, message: str, event_count: int | None, *place: int) -> None:
-        """Add an entry to the log. `place`: byte offset and byte count."""
-        offset, size = place or (None, None)
-        source_id = self.source.source_id
-        self._log.add(code, message, source_id=source_id, byte_offset=offset, byte_count=size, event_count=event_count)
-
-    def report(self) -> None:
-        """Report what the file contains that can't be used."""
-        self._note_repeat()
-        for name, count in self._unknown.items():
-            message = f"records of a type that this version does not know, or not in this file: {printable(name)}"
-            self.note(Code.UNKNOWN_RECORD, message, count)
-            self._accounts[name].lose(count)
-        for name, count in self._strange.items():
-            # Records of another stream: its own sequence numbers show whether they are missing there.
-            self.note(Code.STRAY_BLOCK, f"{count} records of another file's type: {printable(name)}", None)
-        for code, count in ((Code.LONGER_RECORD, self._longer), (Code.SHORTER_RECORD, self._shorter)):
-            if count:
-                self.note(code, code.doc.rstrip("."), count)
-
-
 #: (first, end, what comes after) of sequence numbers without records.
-_Hole = tuple[int, int, Found[_FileReading]]
-
-
-def _range(file: ManifestFile) -> tuple[int, int]:
-    return file.first_sequence, file.first_sequence + file.record_count
+_Hole = tuple[int, int, Found]
 
 
 def _holds(file: ManifestFile, sequence: int | None) -> bool:
-    first, end = _range(file)
+    first, end = file.sequences
     return sequence is not None and first <= sequence < end
 
 
-def _record_size(record: str, readings: list[_FileReading]) -> int:
+def _record_size(record: str, readings: list[FileReading]) -> int:
     written = (schema for reading in readings if (header := reading.decoder.header) for schema in header.schemas)
     schemas = (*record_by_tag().values(), *written)
     return next((schema.size_bytes for schema in schemas if schema.name == record), 1)

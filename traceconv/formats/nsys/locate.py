@@ -1,4 +1,4 @@
-"""Find the row of an event in a report of Nsight Systems: its table and rowid."""
+"""Find the table and rowid of an event in a report of Nsight Systems."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NAMING
 from traceconv.formats.nsys.tables import EVENT_TABLES, NVTX, SPAN_TABLES
 
-#: Columns with the number of a text in StringIds.
+#: Columns that refer to StringIds.
 _TEXTS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The row by its number among all rows that became events."""
+    """Find the row by its number among all rows that became events."""
     shown = printable(str(wanted.source.path))
     left = wanted.ordinal
     db = Database(wanted.source.path)
@@ -36,7 +36,7 @@ def locate(wanted: Wanted) -> list[Evidence]:
 
 
 def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
-    """(table, its columns, rowid and cells of rows that became events), in the order in which ingest reads them."""
+    """Yield (table, its columns, rowid and cells of rows that became events) in the order of ingest."""
     for name in EVENT_TABLES:
         columns = db.columns(name)
         needed = {"start", "end"} if name in SPAN_TABLES else {"start"} if name == NVTX else set()
@@ -48,7 +48,7 @@ def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
 
 
 def _decoded(db: Database, columns: list[str], cells: list[object]) -> dict[str, object]:
-    """The values of a row by column, with the texts of its names."""
+    """Return the values of a row by column, with its names as text."""
     names = Names(db, ImportLog(), Accounts())
     fields: dict[str, object] = {}
     for column, value in zip(columns, cells, strict=True):

@@ -98,7 +98,7 @@ class NsysReader:
         is_rocpd = any(name.startswith("rocpd") for name in tables)
         what = "a rocpd database; use rocprofv3 --output-format json" if is_rocpd else "it has none of its tables"
         shown = printable(str(self._path))
-        raise InputError(f"{shown} is SQLite, but not a report of Nsight Systems ({what})")
+        raise InputError(f"{shown} is a SQLite file, but not a report of Nsight Systems ({what})")
 
     # -- progress, provenance, accounting --
 

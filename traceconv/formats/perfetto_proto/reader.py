@@ -41,7 +41,7 @@ class PerfettoReader(FileReader):
 
     def __init__(self, request: ReadRequest) -> None:
         if request.path == STDIN:
-            raise InputError("a Perfetto trace in protobuf can't be read from standard input; give its path")
+            raise InputError("a Perfetto trace in protobuf can't be read from standard input; specify its path")
         super().__init__(request, is_text=False)
         self._trace = TraceState()
         self._names: tuple[TrackName, ...] = ()

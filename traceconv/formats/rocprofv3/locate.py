@@ -7,7 +7,7 @@ from traceconv.formats.locate import Evidence, Wanted
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The record by its number in its list, or by its times."""
+    """Find the record by its number in its list, or by its times."""
     start_ns, dur_ns = wanted.row.get("start_ns"), wanted.row.get("dur_ns")
 
     def matches(text: bytes) -> bool:

@@ -17,7 +17,7 @@ _ROLES = {"samples": "the first sample that it was made of", "weights": "its wei
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The event by its number in its block; the sample by the time at which the slice begins."""
+    """Find an event by its number in its block, a sample by the start of its slice."""
     if wanted.byte_offset is not None:
         return locate_element(wanted, lambda text: False)
     track = parse_int64(wanted.row.get("tid_text"))
@@ -37,7 +37,7 @@ def locate(wanted: Wanted) -> list[Evidence]:
 
 
 def _sample_at(source: SourceFile, profile: int, start_ns: int) -> int | None:
-    """The number of the sample that begins at a time."""
+    """Return the number of the sample that begins at a time."""
     # The unit and the start may come after the lists.
     values = {one.path[2]: one.text for one in _parts(source, profile) if isinstance(one, Value)}
     factor = UNITS.get(values.get("unit", b"").decode("utf-8", "replace").strip('"'), 1)
@@ -64,7 +64,7 @@ def _lists(source: SourceFile, profile: int, name: str) -> Iterator[Elements]:
 
 
 def _parts(source: SourceFile, profile: int) -> Iterator[Value | Elements]:
-    """The values and the parts of lists of one profile."""
+    """Yield the values and the portions of lists of one profile."""
     document = JsonDocument(source.chunks(), document_shape, ImportLog(), NO_LIMITS, Account())
     return (one for one in document.items() if len(one.path) == 3 and one.path[:2] == ("profiles", profile))
 

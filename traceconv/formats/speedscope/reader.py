@@ -70,7 +70,7 @@ class SpeedscopeReader(FileReader):
         """All events, profile by profile. Raises InputError if the file can't be read or contains no profiles."""
         self._read_names()
         if not self._profiles:
-            raise InputError(f"{printable(str(self._path))}: a speedscope file without profiles")
+            raise InputError(f"{printable(str(self._path))} is a speedscope file without profiles")
         self._name_tracks()
         account = self._accounts["damaged elements"]
         document = JsonDocument(self._source.chunks(), document_shape, self._log, self._limits, account)

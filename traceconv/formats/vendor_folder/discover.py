@@ -1,4 +1,4 @@
-"""Find output folders of msprof and torch_npu below a path, and the files to read in each of them.
+"""Find output folders of msprof and torch_npu below a path, and the files to read in each.
 
 *_ascend_pt/ASCEND_PROFILER_OUTPUT/      torch_npu: trace_view.json and CSV files; PROF_* next to it is the same
                                          recording and is skipped
@@ -52,18 +52,18 @@ class VendorFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all files below the folder belong to this recording, also those that are not read."""
+        """Whether all files below the folder belong to this recording, including those that are not read."""
         return self.path.name.startswith("PROF_") or os.path.isdir(self.path / _OUTPUT)
 
     def name_of(self, file: Path) -> str:
-        """The path of a file inside the recording, with '/'."""
+        """Return the path of a file inside the recording, with '/'."""
         return file.relative_to(self.path).as_posix() if file.is_relative_to(self.path) else file.name
 
 
 def find_vendor_folders(path: Path, kind_of: Callable[[str], str | None]) -> list[VendorFolder]:
-    """The recordings at or below a folder, by name; none if `path` is not a folder.
+    """Return the recordings at or below a folder, by name; none if `path` is not a folder.
 
-    `kind_of`: the kind of a CSV file's rows by its name, `nothing` for sums; None for an unknown name.
+    `kind_of` returns the kind of rows of a CSV file by its name: `nothing` for sums, None for an unknown name.
     """
     found: list[VendorFolder] = []
 
@@ -118,7 +118,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         return None
     left: list[tuple[Path, str]] = []
     parts = [file for file in files if _PART.fullmatch(file.name)]
-    if of_torch:  # it has all that msprof's timeline has, and the framework's side
+    if of_torch:  # a superset of msprof's timeline
         parts += [file for file in timelines if file not in of_torch]
         timelines = of_torch
     if timelines:
@@ -126,7 +126,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     else:
         timelines = parts
     older = _of_older_exports((*timelines, *tables))
-    left += [(file, "there is a newer export of the same recording in the folder") for file in sorted(older)]
+    left += [(file, "the folder contains a newer export of the same recording") for file in sorted(older)]
     read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     known = {*timelines, *tables, *facts, *(file for file, _ in left)}
@@ -142,15 +142,15 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
 
 
 def slice_number(file: Path) -> int:
-    """The number of the slice of its table; 0 for a complete table."""
+    """Return the number of a slice of a table; 0 for a complete table."""
     match = _SLICE.search(file.name)
     return int(match[1]) if match else 0
 
 
 def _of_older_exports(files: Iterable[Path]) -> set[Path]:
-    """The files that a later export contains again.
+    """Return the files that a later export repeats.
 
-    File names contain the second of writing, which differs within an export: a new export begins when a file, or a
+    Names contain the second of writing, which may differ within an export: a new export begins when a file, or a
     slice of one, is repeated.
     """
     by_second: dict[str, list[tuple[Path, str, str]]] = {}
@@ -172,7 +172,7 @@ def _of_older_exports(files: Iterable[Path]) -> set[Path]:
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The regular files and the folders in a folder, sorted by name; none if it can't be listed."""
+    """Return the regular files and the folders in a folder, sorted by name; none if it can't be listed."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)

@@ -13,7 +13,7 @@ from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
-    """The record by its number in its block."""
+    """Find the record by its number in its block."""
     source = wanted.source
     header = header_of(source)
     line = io.StringIO()
@@ -34,12 +34,12 @@ def locate(wanted: Wanted) -> list[Evidence]:
 
 
 def header_of(source: SourceFile, ragged: re.Pattern[bytes] | None = None) -> tuple[str, ...]:
-    """The header of a CSV file."""
+    """Return the header of a CSV file."""
     return CsvRecords(source.chunks(), ImportLog(), Account(), source.name, ragged=ragged).open()
 
 
 def record_of(source: SourceFile, role: str, header: tuple[str, ...], batch: RecordBatch, number: int) -> Evidence:
-    """A record of a batch."""
+    """Return a record of a batch as evidence."""
     offset = batch.offsets[number]
     text = record_text(source.text(offset, 1 << 16), 0)
     cells = named_cells(header, batch.rows[number])
@@ -47,14 +47,14 @@ def record_of(source: SourceFile, role: str, header: tuple[str, ...], batch: Rec
 
 
 def named_cells(header: tuple[str, ...], cells: list[str]) -> dict[str, object]:
-    """Cells by the headings of their columns."""
+    """Return cells by the headings of their columns."""
     names = [name or f"column {number}" for number, name in enumerate(header, 1)]
     names += [f"cell {number}" for number in range(len(names) + 1, len(cells) + 1)]
     return dict(zip(names, cells, strict=False))
 
 
 def record_text(text: bytes, at: int) -> bytes:
-    """The record that begins at a byte: up to a line end outside quotes; without one, its first line."""
+    """Return the record that begins at a byte: up to a line end outside quotes, or its first line if there is none."""
     end, first = at, None
     while True:
         found = text.find(b"\n", end)

@@ -1,7 +1,7 @@
-"""Chunks of a CSV file → records of cells with line numbers and byte offsets; damage affects only its own record.
+"""Split chunks of a CSV file into records of cells with line numbers and byte offsets.
 
-A Python loop over lines, since columnar CSV parsers report no byte offsets and don't recover from unclosed quotes. It
-reads a few hundred thousand records per second.
+Damage affects only its own record. This is a Python loop over lines, since columnar CSV parsers report no byte offsets
+and don't recover from unclosed quotes. It reads a few hundred thousand records per second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
 
-#: Longest record; longer ones are lost, and a quote must be closed within it.
+#: Longer records are lost; a quote must be closed within this size.
 MAX_RECORD_BYTES = 1 << 20
 _BATCH_ROWS = 4096
 _BOM = b"\xef\xbb\xbf"
@@ -45,9 +45,9 @@ class RecordBatch:
 
 
 class CsvRecords:
-    """The records of one file: call `open` for the `header`, then `batches`.
+    """The records of one file. Call `open`, then `batches`.
 
-    Records with another number of cells than the header are counted as lost in `account`, and logged.
+    Records with more or fewer cells than the header are counted as lost in `account`, and logged.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class CsvRecords:
         *,
         ragged: re.Pattern[bytes] | None = None,
     ) -> None:
-        """`name`: of the file, for the log.
+        """`name` is that of the file, for the log.
 
-        `ragged`: matches lines that begin a record. Records then may have any number of cells, and quotes may have no
-        meaning.
+        `ragged` matches lines that begin a record; records may then have any number of cells, and quotes may be plain
+        characters.
         """
         csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
         self._log = log
@@ -74,7 +74,7 @@ class CsvRecords:
         self.header: tuple[str, ...] = ()
 
     def open(self) -> tuple[str, ...]:
-        """Read the header: its cells without padding. Empty for an empty file."""
+        """Read the header and return its cells without padding; none for an empty file."""
         for _, _, row in self._records:
             self.header = tuple(cell.strip().removeprefix("\ufeff") for cell in row)
             self._width = None if self._ragged else len(self.header)
@@ -82,7 +82,7 @@ class CsvRecords:
         return self.header
 
     def batches(self) -> Iterator[RecordBatch]:
-        """The records after the header."""
+        """Yield the records after the header."""
         ordinal = 0
         while records := list(islice(self._records, _BATCH_ROWS)):
             offsets, lines, rows = (list(column) for column in zip(*records, strict=True))
@@ -90,10 +90,10 @@ class CsvRecords:
             ordinal += len(rows)
 
     def _split(self, lines: Iterator[_Line]) -> Iterator[tuple[int, int, list[str]]]:
-        """(offset, line, cells) of each record. A record goes on with the next line while a quote is open."""
+        """Yield (offset, line, cells) of each record. An open quote continues it on the next line."""
         pending: deque[_Line] = deque()
         self._end = 0
-        # NUL bytes replace records if more lines follow, otherwise they are padding.
+        # NUL bytes replaced records if more lines follow; otherwise they are padding.
         hole: _Line | None = None
         hole_bytes = 0
         while True:
@@ -130,10 +130,10 @@ class CsvRecords:
                 if line[2].count(b'"') % 2:
                     closed = True
                     break
-            whole = b"".join(part[2] for part in parts)
-            row = _cells(self._decoded(whole, offset)) if closed else None
+            joined = b"".join(part[2] for part in parts)
+            row = _cells(self._decoded(joined, offset)) if closed else None
             if row is not None and (self._width is None or self._fits(row)):
-                self._keep(offset, whole)
+                self._keep(offset, joined)
                 yield offset, number, self._trimmed(row)
                 continue
             single: list[str] | None
@@ -199,7 +199,7 @@ class CsvRecords:
 
 
 def _after_nul(line: _Line) -> tuple[_Line, int]:
-    """The rest of a line after its leading NUL bytes, and the number of bytes before it."""
+    """Return a line without its leading NUL bytes, and their number."""
     offset, number, text = line
     rest = text.lstrip(b"\0")
     size = len(text) - len(rest) if rest.strip() else len(text)
@@ -207,7 +207,7 @@ def _after_nul(line: _Line) -> tuple[_Line, int]:
 
 
 def _cells(text: str) -> list[str] | None:
-    """The cells of one record; None if it is malformed."""
+    """Return the cells of one record; None if it is malformed."""
     try:
         rows = list(csv.reader([text.rstrip("\r\n")]))
     except csv.Error:
@@ -216,9 +216,9 @@ def _cells(text: str) -> list[str] | None:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[_Line]:
-    """(offset, number, bytes with the line's end) of each line.
+    """Yield (offset, number, bytes with the line's end) of each line.
 
-    A line that is too long for a record is replaced by one that is just too long, and lost all the same.
+    A line that is too long for a record is replaced by one that is just too long, to bound memory.
     """
     rest, offset, number = b"", 0, 1
     skipped = 0
