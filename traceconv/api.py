@@ -191,7 +191,7 @@ class Store:
             raise UsageError(f"top must be 1 or more, not {top}")
         for what, given in (("filters", filters), ("columns", columns)):
             if isinstance(given, str):
-                raise UsageError(f"{what} must be a list of texts, not the text {printable(given, 60)!r}")
+                raise UsageError(f"{what} must be a list of strings, not the string {printable(given, 60)!r}")
         chosen = report.columns if columns is None else find_columns(report, columns)
         wanted = (
             [make_filter(report, column, "=", _as_text(value)) for column, value in filters.items()]
@@ -217,7 +217,7 @@ class Store:
         with self._telling_when_closed(), explained():
             relation = cursor.sql(sql)
         if relation is None:
-            raise UsageError("a query must be a statement that gives rows")
+            raise UsageError("a query must be a statement that returns rows")
         # The cursor is open as long as the relation is there, or until the store is closed.
         weakref.finalize(relation, self._cursors.pop, id(cursor), None)
         return relation

@@ -55,7 +55,7 @@ def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
             ("Did you mean 'capture2'", "op-statistic", {"run": "captur2"}),
             ("no column 'op_typ'", "op-statistic", {"columns": ["op_typ"]}),
             ("duplicate column", "op-statistic", {"columns": ["op_type", "op_type"]}),
-            ("list of texts", "op-statistic", {"columns": "op_type"}),
+            ("list of strings", "op-statistic", {"columns": "op_type"}),
             ("no column 'total'. Did you mean 'total_ns'", "op-statistic", {"order_by": "total"}),
             ("COLUMN DESC", "op-statistic", {"order_by": "total_ns UPWARDS"}),
             ("1 or more", "op-statistic", {"top": 0}),

@@ -1,4 +1,4 @@
-"""`traceconv dump`: every record as it is in the file, with nothing made of it."""
+"""`traceconv dump`: every record as it is in the file, without interpretation."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def test_ascends_words_mean_what_arguments_mean(tmp_path: Path) -> None:
         ({"format": "raw", "formats": ["raw"]}, "exclude each other"),
         ({"output": "a", "path": "b"}, "mean the same"),
         ({"output": 5}, "output must be a path"),
-        ({"output": "x.json", "formats": ["raw"]}, "names a file"),
-        ({"output": "x.json", "formats": ["chrome", "memory_flow.svg"]}, "names a file"),
+        ({"output": "x.json", "formats": ["raw"]}, "only one format"),
+        ({"output": "x.json", "formats": ["chrome", "memory_flow.svg"]}, "only one format"),
         ({"task_trace": "maybe"}, "must be on or off"),
         ({"fp_point": 5}, "fp_point must be a string"),
     ],
@@ -83,7 +83,7 @@ def test_a_file_that_is_not_there_and_one_that_is_no_object(tmp_path: Path) -> N
 
 
 def test_an_option_that_is_given_twice() -> None:
-    with pytest.raises(UsageError, match="level is given twice"):
+    with pytest.raises(UsageError, match="level is given both"):
         traceconv.profile(level=1, profiling_options={"level": 2})
 
 

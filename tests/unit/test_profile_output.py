@@ -182,7 +182,7 @@ def test_a_file_object_gets_a_chrome_trace(tmp_path: Path, mode: str) -> None:
     assert sorted(names) == ["warm up", "ä"]
     assert list(tmp_path.iterdir()) == [path]
     assert len(list(profiler.report("range-statistic"))) == 2
-    with pytest.raises(UsageError, match="takes one profile"):
+    with pytest.raises(UsageError, match="takes only one profile"):
         profiler.start()
 
 

@@ -121,10 +121,10 @@ def test_locked_down_sql_reaches_nothing_but_the_store(make_store: MakeStore, sq
 def test_making_a_store_over_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.write_text("dear diary")
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="already exists"):
         create_store(path)
     assert path.read_text() == "dear diary"
-    with pytest.raises(StoreError, match="can't make"):
+    with pytest.raises(StoreError, match="can't create"):
         create_store(tmp_path / "no" / "folder")
 
 
@@ -180,12 +180,12 @@ def of_version(version: int) -> Callable[[Path], None]:
         (empty_file, "empty"),
         (zeros, "not a DuckDB file"),
         (folder, "folder"),
-        (foreign, "not one that traceconv made"),
+        (foreign, "was not created by traceconv"),
         (cut_off, "can't open"),
         (without_info, "not a complete store"),
         (of_version(SCHEMA_VERSION + 1), "upgrade traceconv"),
         (of_version(4), "ingest its sources again"),
-        (of_version(SCHEMA_VERSION - 1), "migrates it"),
+        (of_version(SCHEMA_VERSION - 1), "to migrate it"),
     ],
 )
 def test_what_is_no_store_is_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None], says: str) -> None:
@@ -237,7 +237,7 @@ def test_a_path_that_looks_like_an_address_is_a_file(tmp_path: Path, monkeypatch
         ("DROP TABLE counter; CREATE TABLE counter (run_id BIGINT, value AS (run_id + 1))", "of its table counter"),
         (
             "DROP TABLE store_info; CREATE VIEW store_info AS FROM range(1000000000000) AS a, range(9000) AS b",
-            "not one that traceconv",
+            "was not created by traceconv",
         ),
         ("INSERT INTO store_info SELECT 6, 'x' FROM range(1000000)", "not a complete store"),
     ],

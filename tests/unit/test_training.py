@@ -200,7 +200,7 @@ def test_ops_without_a_rule_are_all_named_before_anything_runs() -> None:
         (TrainOptions(Optimizer(lr=float("nan"))), "must be above 0"),
         (TrainOptions(Optimizer(momentum=1.0)), "--momentum 1.0"),
         (TrainOptions(loss="mze"), "Did you mean 'mse'"),
-        (TrainOptions(fp_point="gemm_9"), "--fp-point gemm_9: no forward op of m is called so. Did you mean 'gemm_0'"),
+        (TrainOptions(fp_point="gemm_9"), "--fp-point gemm_9: no forward op of m has this name. Did you mean 'gemm_0'"),
         (TrainOptions(bp_point="nothing"), "--bp-point nothing: no backward op"),
     ],
 )
@@ -215,8 +215,8 @@ def test_wrong_batches_are_one_clear_error() -> None:
     trainer = Trainer(FoundModel("m", mlp()))
     trainer.step({"x": x}, np.arange(4))
     for batch, target, message in (
-        ({"x": x}, np.array([0, 1, 2, 10]), "a target is 10, but there are 10 classes"),
-        ({"x": x}, np.array([0, 1, 2, -1]), "a target is -1"),
+        ({"x": x}, np.array([0, 1, 2, 10]), "target class 10 is out of range: there are 10 classes"),
+        ({"x": x}, np.array([0, 1, 2, -1]), "target class -1 is out of range"),
         ({"x": x}, np.zeros(4, np.float32), "the target is int64"),
         ({"x": x[:2]}, np.arange(4), ", not float32"),
         ({"y": x}, np.arange(4), "no input 'y'"),

@@ -37,12 +37,12 @@ class Code(Enum):
         Severity.ERROR,
         "Different records with the same sequence numbers: the first are kept.",
     )
-    REPEATED_MARK = ("repeated_mark", Severity.DATA_LOSS, "Marks that their step already has, or that come too late.")
+    REPEATED_MARK = ("repeated_mark", Severity.DATA_LOSS, "Step marks that are repeated or too late.")
     EXTRA_RECORDS = ("extra_records", Severity.ERROR, "More records than the manifest counts: kept.")
     MOVED_FILE = (
         "moved_file",
         Severity.INFO,
-        "A file named by the manifest is gone, but other files have its records.",
+        "A file named by the manifest is missing, but other files have its records.",
     )
     FOREIGN_FILE = ("foreign_file", Severity.ERROR, "A file of another capture: skipped.")
     SAME_CONTENT = (
@@ -90,7 +90,7 @@ class Code(Enum):
         "Events skipped because one, or all large ones together, exceed the limit.",
     )
     CUT_EVENT = ("cut_event", Severity.DATA_LOSS, "The text ends inside an event.")
-    CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends after a comma, where another event was to follow.")
+    CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends after a comma: more events were expected.")
     DAMAGED_TEXT = ("damaged_text", Severity.DATA_LOSS, "Malformed text outside the events.")
     REPEATED_KEY = ("repeated_key", Severity.DATA_LOSS, "A duplicate key in an event; the last value is used.")
     NOT_AN_EVENT = ("not_an_event", Severity.DATA_LOSS, "Non-object elements among the events.")
@@ -198,7 +198,7 @@ class ImportLog:
     def __iter__(self) -> Iterator[LogEntry]:
         yield from self._entries
         for (code, source_id), (times, byte_count, event_count) in self._summed.items():
-            message = f"{times} more of the same, summed up"
+            message = f"{times} more of the same kind"
             yield LogEntry(code, message, source_id, None, byte_count, event_count)
 
     @property

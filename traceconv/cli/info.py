@@ -38,7 +38,7 @@ def info(
     paths: list[Path] = typer.Argument(
         ...,
         metavar="PATH…",
-        help="Captures, trace files, folders that contain some, .bin files, stores.",
+        help="Captures, trace files, folders that contain them, .bin files, stores.",
         show_default=False,
     ),
     quick: bool = typer.Option(

@@ -12,7 +12,7 @@ from traceconv.cli import options
 
 def record(
     model: str = options.MODEL,
-    output: Path = typer.Option(..., "--output", "-o", metavar="DIR", help="Folder for the capture."),
+    output: Path = typer.Option(..., "--output", "-o", metavar="DIR", help="Folder to create the capture in."),
     iterations: int = typer.Option(5, "--iterations", "-n", help="Inferences to record."),
     warmup: int = typer.Option(0, "--warmup", help="Warm-up inferences to run first; they belong to no step."),
     batch: int | None = options.BATCH,
@@ -50,7 +50,7 @@ def record(
     steps: int | None = typer.Option(None, "--steps", help="Training steps to record, instead of --iterations."),
     optimizer: str | None = typer.Option(None, "--optimizer", help="sgd or adam. Default: sgd."),
     lr: float | None = typer.Option(None, "--lr", help="Learning rate. Default: 0.01, or 0.001 with adam."),
-    momentum: float | None = typer.Option(None, "--momentum", help="Momentum of sgd. Default: 0.9."),
+    momentum: float | None = typer.Option(None, "--momentum", help="Momentum for sgd. Default: 0.9."),
     loss: str | None = typer.Option(
         None, "--loss", help="cross-entropy (of logits) or mse. Default: mse if the targets are floats."
     ),
@@ -68,8 +68,8 @@ def record(
 
     MODEL is an .onnx file, or the name of a model: bvlc_alexnet, densenet121, inception_v1, inception_v2, resnet50,
     shufflenet, squeezenet, vgg19, zfnet512 (from the onnx package), mini_decoder, mini_detector, mini_half, mini_lstm,
-    mini_quantized, mini_resnet, mini_transformer (built in). Supported are fp16, fp32, fp64 and 8-bit integer models.
-    Open dimensions come from --batch and --input. Outputs are those of onnxruntime.
+    mini_quantized, mini_resnet, mini_transformer (built in). Supports fp16, fp32, fp64 and 8-bit integer models.
+    Dynamic dimensions come from --batch and --input. Outputs are those of onnxruntime.
 
     With --train, each iteration is a step: forward, backward, parameter update. Batches are taken from --input (arrays
     of samples by input name, and one named target) or are random. Devices share their gradients.
@@ -118,7 +118,7 @@ def record(
     if train:
         kind = optimizer or "sgd"
         if kind == "adam" and momentum is not None:
-            raise UsageError("--momentum is for sgd; adam has its own moments")
+            raise UsageError("--momentum applies only to sgd; omit it, or use --optimizer sgd")
         rate = lr if lr is not None else 0.001 if kind == "adam" else 0.01
         update = Optimizer(kind, rate, 0.9 if momentum is None else momentum)
         training = TrainOptions(update, loss, fp_point, bp_point, augment is not False)

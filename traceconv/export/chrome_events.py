@@ -230,7 +230,7 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
 def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
     """Return the SELECT of each flow of the temporary table `export_flow`: a start and a finish event.
 
-    Its columns start_tid and finish_tid are the threads of its ends; NULL stands for an unknown event, which goes to
+    Its columns start_tid and finish_tid are the threads of its ends; NULL is an unknown event, which goes to
     the thread of unbound flows, and sets the second column. A flow without a known end has no finish. Viewers drop
     arrows that lead back in time, so such a flow (`reversed`) is written from its end to its start, as its args note.
     """

@@ -63,7 +63,9 @@ class CaptureRecording:
         if capture.manifest is None or log.lossy:
             unfinished = add_unfinished_steps(target)
             if unfinished:
-                log.add(Code.UNFINISHED, "step: named by rows, without marks from the device", event_count=unfinished)
+                log.add(
+                    Code.UNFINISHED, "step: recorded in rows, but without marks from the device", event_count=unfinished
+                )
         complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
         names = ("writer", "model_name", "start_ns", "end_ns", "epoch_known", "options")
         columns = {name: getattr(facts, name) for name in names}

@@ -91,7 +91,7 @@ def _strictly(problem: Problem) -> DataLossError:
 
 def _strict_run(run: IngestedRun) -> DataLossError:
     messages = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
-    first = messages[0] if messages else f"is in the store already, as run {run.run_id}, with losses"
+    first = messages[0] if messages else f"is already in the store as run {run.run_id}, with losses"
     return _strictly(Problem(Path(run.source_path), f"{printable(run.label)}: {printable(first)}"))
 
 

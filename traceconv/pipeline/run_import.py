@@ -93,7 +93,7 @@ def import_run(
 ) -> IngestedRun:
     """Import a recording in the open transaction of a store.
 
-    replace  a recording that is in the store already is imported again and replaces its run
+    replace  import a recording that is already in the store again, replacing its run
 
     Raises InputError if it contains no usable events, StoreError if the store can't be written.
     """

@@ -32,6 +32,6 @@ def same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int,
     """
     found = [(int(run_id), int(other)) for run_id, other in writer.fetch(_SAME_CONTENT, {"runs": list(run_ids)})]
     for run_id, other in found:
-        message = f"has the times and counts of run {other}: the same recording, it seems; both are kept"
+        message = f"has the same times and counts as run {other}: probably the same recording; both are kept"
         insert_log_entry(writer, run_id, Code.SAME_CONTENT, message)
     return found

@@ -234,7 +234,7 @@ class Profiler(ProfileResults):
         function: str | None = None,
     ) -> _Entry:
         if self._stream is not None and (self._open or self._captures):
-            raise UsageError("a file object takes one profile: give a path to write a file for each")
+            raise UsageError("a file object takes only one profile: give a path to write a file for each")
         if options.output is None and "raw" in options.formats and function is not None:
             options = replace(options, output=self._folder_of(function))
         made = check_writable(options)
@@ -334,7 +334,7 @@ class Profiler(ProfileResults):
         except (ImportError, RuntimeError) as error:
             # Threads can't be started any more, and modules that need some can't be imported.
             say(
-                f"can't write files at this point of the exit ({error}); "
+                f"can't write files at this stage of the exit ({error}); "
                 f"the log is in {printable(str(entry.capture.folder))}"
             )
 

@@ -46,7 +46,9 @@ _TRACE: dict[str, tuple[tuple[str, str], ...]] = {
         *_WAITS,
         ("step_id", "the step in which it was launched, or which contains it"),
     ),
-    "flow": (("", "computed: flow events matched in the order of time; src_id and dst_id are the slices around them"),),
+    "flow": (
+        ("", "computed: flow events matched in order of timestamp; src_id and dst_id are the slices around them"),
+    ),
     "op": (("", "computed: one row for each distinct op of tasks and calls"),),
     "step": (("", "computed: from slices whose names number iterations"),),
     "track": (("", "computed: from the pid, tid or id of the events on it"),),

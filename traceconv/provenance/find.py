@@ -66,7 +66,7 @@ def why(
             evidence += _of_refs(rows, connection, refs, wanted.table, problems)
         notes = notes_of(sources.reader, wanted.table)
         if not evidence and not problems and not notes:
-            notes = [("", "computed from other rows: no single event of the source has it")]
+            notes = [("", "computed from other rows: no single event of the source contains it")]
         return Answer(
             wanted.table,
             wanted.id_text,

@@ -48,10 +48,12 @@ class RawRows:
                 "fusion", {key: row[key] for key in ("fusion_id", "original_index")}, _RECORD
             ),
             "op": lambda row: self._by("op", {"op_index": row["op_id"]}, _RECORD),
-            "step": lambda row: self._by("step_mark", {"step_id": row["step_id"]}, "a mark of it", row["device_id"]),
+            "step": lambda row: self._by(
+                "step_mark", {"step_id": row["step_id"]}, "one of its marks", row["device_id"]
+            ),
             "device": lambda row: self._by("device", {}, _RECORD, row["device_id"]),
-            "process": lambda row: self._by("thread", {"process_id": _number(row["pid_text"])}, "a thread of it"),
-            "run": lambda row: self._by("capture", {}, "what the recording says about itself"),
+            "process": lambda row: self._by("thread", {"process_id": _number(row["pid_text"])}, "one of its threads"),
+            "run": lambda row: self._by("capture", {}, "the metadata of the recording"),
         }
         return finders[table](row) if table in finders else [], []
 

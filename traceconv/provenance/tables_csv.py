@@ -45,7 +45,7 @@ def completing_task(source: SourceFile, row: Mapping[str, Any]) -> list[Evidence
     kind = kind_of(source.format)
     if kind is None or kind.becomes not in ("task", "attach"):
         return []
-    role = f"what {source.name} says about it"
+    role = f"its record in {source.name}"
 
     def same(record: Mapping[str, Any], *columns: str) -> bool:
         return all(record[column] == row[column] for column in (*columns, "stream_id"))

@@ -156,7 +156,7 @@ class TraceRows:
         refs = [
             ref
             for table in ("task", "api", "range")
-            for ref in self._first(table, "op_id = ?", [row["op_id"]], "the first that names it")
+            for ref in self._first(table, "op_id = ?", [row["op_id"]], "the first event that names it")
         ]
         if refs:
             return [], refs[:2]
@@ -183,7 +183,7 @@ class TraceRows:
         if table == "process":
             return found, []
         condition, values = "track_id = ?", [row["track_id"]]
-        refs = [ref for name in EVENT_TABLES for ref in self._first(name, condition, values, "the first on it")]
+        refs = [ref for name in EVENT_TABLES for ref in self._first(name, condition, values, "the first event on it")]
         return found, refs[:2]
 
     # -- help --

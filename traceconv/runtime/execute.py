@@ -50,8 +50,8 @@ class Executor:
             if (shape, output.elem_type) != (planned.shape, planned.elem_type):
                 dtype = DTYPES[output.elem_type][0]
                 raise ModelError(
-                    f"{graph.name}: '{printable(output.name, 80)}' is {planned.dtype} {list(planned.shape)} by ONNX "
-                    f"and {dtype} {list(shape)} by onnxruntime"
+                    f"{graph.name}: '{printable(output.name, 80)}' is {planned.dtype} {list(planned.shape)} "
+                    f"according to ONNX, but {dtype} {list(shape)} according to onnxruntime"
                 )
         return kernel
 

@@ -292,7 +292,7 @@ class Process:
                 models = ", ".join(sorted({session.name for session in sessions}))
                 raise UsageError(
                     f"{option} '{printable(name, 80)}': {models} has no such op.{suggestion(name, known)} "
-                    "Leave it out to have it found"
+                    "Omit it to find the op automatically"
                 )
 
     # Spans

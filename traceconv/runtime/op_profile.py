@@ -153,7 +153,7 @@ def _model(
             try:
                 constants.append(numpy_helper.from_array(np.ascontiguousarray(given).reshape(given.shape), input_name))
             except (RuntimeError, TypeError, ValueError, KeyError) as error:
-                raise UsageError(f"{input_name}: an array of {printable(str(given.dtype))} is no tensor") from error
+                raise UsageError(f"{input_name}: an array of {printable(str(given.dtype))} is not a tensor") from error
         else:
             declared.append(helper.make_tensor_value_info(input_name, _elem_type(dtype), _shape(input_name, given)))
     count = max(1, schema.min_output) if output_count is None else output_count
@@ -173,7 +173,8 @@ def _elem_type(dtype: str) -> int:
     if found is None:
         near = suggestion(dtype.lower(), list(_DTYPES))
         raise UsageError(
-            f"dtype '{printable(dtype, 60)}': the device has none.{near} All: {', '.join(sorted(_DTYPES))}"
+            f"dtype '{printable(dtype, 60)}': not supported by the device.{near} "
+            f"Choose one of: {', '.join(sorted(_DTYPES))}"
         )
     return found
 

@@ -123,7 +123,7 @@ def parse_options(
         from_json = _read(profiling_options)
         twice = sorted(set(values) & set(from_json))
         if twice:
-            raise UsageError(f"{twice[0]} is given twice, as an argument and in profiling_options; leave one out")
+            raise UsageError(f"{twice[0]} is given both as an argument and in profiling_options; remove one")
         values |= from_json
         source = "profiling_options"
     for name in values:
@@ -235,7 +235,9 @@ def _files(values: Mapping[str, object]) -> tuple[Path | None, Path | None, tupl
     if output is not None and ending is not None and not _is_folder(output):
         formats = formats or ([] if named is not None else [_ENDINGS[ending]])
         if len(formats) != 1 or formats[0] == "raw":
-            raise UsageError(f"output {printable(str(output))} names a file, which holds one format: name a folder")
+            raise UsageError(
+                f"output {printable(str(output))} is a file, which can contain only one format: name a folder"
+            )
         return output.parent, output, tuple(formats)
     if output is None and set(formats) - {"raw"}:
         output = Path("profile")

@@ -209,7 +209,7 @@ def _check(options: RecordOptions) -> None:
     if options.train is not None:
         options.train.check()
         if options.fetch:
-            raise UsageError("--fetch: not supported in training; leave it out")
+            raise UsageError("--fetch: not supported in training; remove it")
     if options.aic_metrics not in counters.RECORDS:
         near = suggestion(options.aic_metrics, list(counters.RECORDS))
         raise UsageError(

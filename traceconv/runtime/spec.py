@@ -140,7 +140,7 @@ def _check_keys(sections: Mapping[str, Any], shown: str) -> None:
     for section, entries in sections.items():
         if section not in known:
             near = suggestion(section, list(known)) or f" Sections: {', '.join(known)}."
-            raise InputError(f"{shown}: a device has no section [{printable(section, 60)}].{near}")
+            raise InputError(f"{shown}: unknown section [{printable(section, 60)}].{near}")
         if not isinstance(entries, dict):
             raise InputError(f"{shown}: {section} must be a section: [{section}]")
         for key in entries:

@@ -162,8 +162,8 @@ class Session:
     def train_step(self, batch: Mapping[str, Array], target: Array | None = None) -> float:
         """Raise UsageError: this session does not train. A `TrainingSession` does."""
         raise UsageError(
-            f"the session of {self.name} runs the model as it is and can't learn: "
-            "make a traceconv.TrainingSession(model, batch, target), and call its train_step(batch, target)"
+            f"the session of {self.name} can't train the model: "
+            "create a traceconv.TrainingSession(model, batch, target) and call its train_step(batch, target)"
         )
 
     @contextmanager
@@ -174,7 +174,7 @@ class Session:
         """
         with self._lock, PROCESS.gate.shared():
             if self._broken or not self.is_open:
-                raise UsageError(self._broken or f"the session of {self.name} is closed: make a new one")
+                raise UsageError(self._broken or f"the session of {self.name} is closed: create a new one")
             if self._checked is not PROCESS.captures:
                 PROCESS.check_points()
                 self._checked = PROCESS.captures
@@ -230,7 +230,7 @@ class Session:
     def after_fork(self) -> None:
         """In the child of a fork: restart the worker, unless a run was under way in another thread."""
         if self._lock.locked():
-            self._broken = f"the session of {self.name} was running when the process forked: make a new one"
+            self._broken = f"the session of {self.name} was running when the process forked: create a new one"
             self.is_open = False
         self._lock = threading.Lock()
         self._host.after_fork()

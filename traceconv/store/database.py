@@ -47,9 +47,9 @@ _INTERRUPTS = 100
 
 _STORE_INFO = """
 CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR);
-COMMENT ON TABLE store_info IS 'What this file is: one row.';
+COMMENT ON TABLE store_info IS 'Version of this store: one row.';
 COMMENT ON COLUMN store_info.schema_version IS '[index] Version of the schema of the tables.';
-COMMENT ON COLUMN store_info.writer IS '[text] Program and version that made the file.'
+COMMENT ON COLUMN store_info.writer IS '[text] Program and version that created the file.'
 """
 
 
@@ -76,7 +76,7 @@ def create_store(path: Path) -> duckdb.DuckDBPyConnection:
     `create_tables` creates its tables. Raises StoreError if the file exists or can't be created.
     """
     if os.path.exists(path):
-        raise StoreError(f"{_shown(path)} exists already; choose another name or remove it")
+        raise StoreError(f"{_shown(path)} already exists; choose another name or remove it")
     return _attach(path, read_only=False)
 
 
@@ -253,7 +253,7 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> No
             found = columns_of_tables(connection, _ALIAS)
             if "store_info" not in found:
                 raise StoreError(
-                    f"{_shown(path)} is a DuckDB file, but not one that traceconv made; name another with --db"
+                    f"{_shown(path)} is a DuckDB file, but was not created by traceconv; name another with --db"
                 )
             version = _checked_version(path, connection, older)
             wrong = wrong_in(connection, _ALIAS, found, older_names(version))
@@ -267,7 +267,7 @@ def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: b
     info = f"{_ALIAS}.main.store_info"
     rows = connection.execute(f"SELECT schema_version, writer FROM {info} LIMIT 2").fetchall()  # noqa: S608 - our name
     if len(rows) != 1 or type(rows[0][0]) is not int:
-        raise StoreError(f"{_shown(path)} is not a complete store; ingest again into a new one")
+        raise StoreError(f"{_shown(path)} is not a complete store; ingest again into a new store")
     version: int = rows[0][0]
     if version > SCHEMA_VERSION:
         raise StoreError(
@@ -276,13 +276,13 @@ def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: b
         )
     if version < OLDEST_VERSION:
         raise StoreError(
-            f"{_shown(path)} has schema version {version}, and the oldest that can be migrated is {OLDEST_VERSION}; "
+            f"{_shown(path)} has schema version {version}, but the oldest supported one is {OLDEST_VERSION};  "
             "ingest its sources again into a new store"
         )
     if version < SCHEMA_VERSION and not older:
         raise OlderStoreError(
             f"{_shown(path)} has the older schema version {version} (now {SCHEMA_VERSION}); "
-            "a report on it, or an ingest into it, migrates it"
+            "run a report on it or ingest into it to migrate it"
         )
     return version
 
@@ -295,7 +295,7 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
         does = "is writing to it" if read_only else "has it open"
         return f"{shown} is in use: another program {does}; wait for it to end, or close it"
     if "already attached" in text or "already open" in text:
-        return f"{shown} is open in this program already; close that connection first"
+        return f"{shown} is already open in this program; close that connection first"
     if "newer version of DuckDB" in text or "older version of DuckDB" in text:
         return f"{shown} is in a storage format that DuckDB {duckdb.__version__} can't read; upgrade duckdb"
     # Checked only after the error, because opening and closing the file would drop this process's locks on it.
@@ -303,13 +303,13 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
         with path.open("rb") as file:
             head = file.read(_MAGIC.stop)
     except FileNotFoundError:
-        return f"can't make {shown}: {_first_line(text)}"
+        return f"can't create {shown}: {_first_line(text)}"
     except OSError as why:
         return f"can't open {shown}: {why.strerror or why}"
     if not head:
-        return f"{shown} is empty, not a store; make one with: traceconv ingest PATH --db FILE"
+        return f"{shown} is empty, not a store; create one with: traceconv ingest PATH --db FILE"
     if head[_MAGIC] != _MAGIC_BYTES:
-        return f"{shown} is not a DuckDB file, and so not a store; name another with --db"
+        return f"{shown} is not a DuckDB file; name another with --db"
     return f"can't open {shown}: {_first_line(text)}"
 
 

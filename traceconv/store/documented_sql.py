@@ -140,20 +140,20 @@ def parse(name: str, text: str) -> DocumentedSql:
     except tomli.TOMLDecodeError as error:
         raise HeaderError(f"{name}: {error}") from None
     _check_keys(raw, _KEYS, name)
-    _require(body, name, "no query under the header")
+    _require(body, name, "no query after the header")
     columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
     _require(columns and columns[0].name == "run_id", name, "the first column must be run_id")
     known = {column.name for column in columns}
     parameters = tuple(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items())
     # In a macro's body a parameter shadows a column with the same name.
     for parameter in parameters:
-        _require(parameter.name not in known, name, f"{parameter.name} is a parameter and a column")
+        _require(parameter.name not in known, name, f"{parameter.name} is both a parameter and a column")
     order = tuple(_order_term(term, known, name) for term in raw.get("order", []))
     measure = _text(raw, "measure", name) if "measure" in raw else None
-    _require(measure is None or measure in known, name, f"measure names {measure!r}, which is no column")
+    _require(measure is None or measure in known, name, f"measure: no column {measure!r}")
     shown = tuple(raw.get("shown", []))
     for column in shown:
-        _require(column in known, name, f"shown names {column!r}, which is no column")
+        _require(column in known, name, f"shown: no column {column!r}")
     constants = tuple((str(label), str(value)) for label, value in raw.get("msprof_constants", {}).items())
     return DocumentedSql(
         name=name,
@@ -179,7 +179,7 @@ def guard_left_joins(sql: str, name: str) -> str:
 
     DuckDB 2.0.0 treats such a join as empty and drops every LIMIT above it, also in users' queries, but it does not
     look through a union. Filters are still pushed into both sides of the union, and the second one costs nothing.
-    Raises HeaderError for a join with something that has no name.
+    Raises HeaderError for a join with an unnamed table.
     """
 
     def guarded(match: re.Match[str]) -> str:

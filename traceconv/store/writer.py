@@ -156,7 +156,7 @@ class StoreWriter:
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
         """Load batches, which all have the same columns, into a table; returns the number of rows.
 
-        Missing columns are NULL. An exception raised by `batches` is passed on.
+        Missing columns are NULL. Exceptions raised by `batches` propagate.
         """
         if table == "run":
             batches = self._noted_runs(run_id, batches)
@@ -241,7 +241,7 @@ class StoreWriter:
             if self._partial is None:  # the rows are in the write-ahead log, which must stay next to the file
                 shown = printable(str(self._path))
                 message = (
-                    f"{shown} has all rows, but its log {shown}.wal could not be merged; free disk space and open it"
+                    f"{shown} has all rows, but its log {shown}.wal could not be merged; free disk space, then open it"
                 )
                 raise StoreError(message) from error
             raise
@@ -269,8 +269,8 @@ class StoreWriter:
         known = self._known_runs()
         for batch in batches:
             # A static profile has no source and no digest.
-            said = [name for name in ("label", "source_digest") if name in batch.schema.names]
-            for row in batch.select(said).to_pylist():
+            names = [name for name in ("label", "source_digest") if name in batch.schema.names]
+            for row in batch.select(names).to_pylist():
                 known.append((run_id, str(row.get("label")), row.get("source_digest")))
             yield batch
         known.sort()
@@ -334,7 +334,7 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
         raise
     except OSError as error:
         remove_database(path)
-        raise StoreError(f"can't make {printable(str(path))}: {error.strerror or error}") from error
+        raise StoreError(f"can't create {printable(str(path))}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

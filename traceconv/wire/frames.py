@@ -283,7 +283,7 @@ class FrameDecoder:
         fields = _FILE_HEADER.unpack_from(data) if len(data) >= size and saw_magic else None
         if fields is not None:
             if fields[2] == _SWAPPED_MARK:
-                raise InputError("written with the other byte order; only little-endian logs can be read")
+                raise InputError("written in big-endian byte order; only little-endian logs can be read")
             size = fields[3]
             if size != _FILE_HEADER.size + fields[10] + _CRC.size or size > MAX_HEADER_BYTES:
                 fields, size = None, _FILE_HEADER.size

@@ -89,7 +89,7 @@ class TraceParser:
         if self._state == "events" and self._recovery.lines and not self._in_object:
             return
         if comma and self._state == "events" and self._in_object:
-            self._note(Code.CUT_OFF, "the text ends after a comma: more events were to follow", len(self._text))
+            self._note(Code.CUT_OFF, "the text ends after a comma: more events were expected", len(self._text))
         else:
             self._note(Code.NO_END, "the text ends before its brackets close", len(self._text))
 

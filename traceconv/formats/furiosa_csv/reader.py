@@ -103,7 +103,7 @@ class FuriosaCsvReader(FileReader):
 
     def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
         """The cells of a record with the next line of its name; none until that is the last line."""
-        self._accounts["lines inside of names"].add(paired=1)
+        self._accounts["line breaks inside names"].add(paired=1)
         last = len(row) - len(self._right)
         text = ",".join(row if last < 1 else row[:last])
         cut.lines.append(text)

@@ -20,5 +20,5 @@ FORMAT = Format(
     lambda head: 0,
     "traceconv.formats.json_items.reader:JsonItemsReader",
     "traceconv.formats.json_items.locate:locate",
-    event_times="the keys that the [items] of the rule file name, in its unit; an end less the start",
+    event_times="the keys that the [items] of the rule file name, in its unit; an end minus the start",
 )

@@ -16,5 +16,5 @@ FORMAT = Format(
     lambda head: 94 if _OPENING.match(head) and _MEMBER.search(head) else 0,
     "traceconv.formats.megengine_static.reader:MegEngineStaticReader",
     "traceconv.formats.megengine_static.locate:locate",
-    event_times="start, and end minus start, in seconds there",
+    event_times="start, and end minus start: seconds in the file",
 )

@@ -127,7 +127,7 @@ class FileReading:
         """Report what the file contains that can't be used."""
         self._note_repeat()
         for name, count in self._unknown.items():
-            message = f"records of a type that this version does not know, or not in this file: {printable(name)}"
+            message = f"records of a type that is unknown, or unexpected in this file: {printable(name)}"
             self.note(Code.UNKNOWN_RECORD, message, count)
             self._accounts[name].lose(count)
         for name, count in self._strange.items():

@@ -16,7 +16,7 @@ _ABOUT = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_I
 
 
 class Names:
-    """The names in one report. `about`: what the report says about itself."""
+    """The names in one report. `about`: metadata of the report."""
 
     def __init__(self, db: Database, log: ImportLog, accounts: Accounts) -> None:
         self._db = db

@@ -66,7 +66,7 @@ class NsysReader:
         self.keys: dict[str, bytes] = {}
 
     def options(self) -> str | None:
-        """What the report says about itself, as one JSON object."""
+        """The report's metadata, as one JSON object."""
         return keys_object(self.keys)
 
     def batches(self) -> Iterator[TraceBatch]:

@@ -171,7 +171,7 @@ class SequenceClocks:
     def trace_ns(self, clock: int, values: Int64) -> Int64 | None:
         """Timestamps of a clock (at least one), in their order, in ns of the trace clock.
 
-        BEYOND where one doesn't fit 64 bits; None if no snapshot ties the clock to the trace's.
+        BEYOND where one doesn't fit 64 bits; None if no snapshot maps the clock to the trace's.
         """
         times: NDArray[Any] = values
         reading = self._own[clock][0] if clock in self._own else Reading(clock, 0, False, 1)

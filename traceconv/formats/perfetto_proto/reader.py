@@ -135,7 +135,7 @@ class PerfettoReader(FileReader):
             at, size = int(found.at[place]), int(found.value[place])
             here = outer or (window.byte_offset + int(window.starts[row]), int(window.ends[row] - window.starts[row]))
             if depth >= _MAX_NESTING:
-                self._lose_packet("compressed packets nested too deep", *here)
+                self._lose_packet("too deeply nested compressed packets", *here)
                 continue
             for inner in self._inner_windows(data[at : at + size], int(found.number[place]), here, here[0]):
                 yield from self._events(inner, translator, here, depth + 1)
@@ -247,13 +247,13 @@ class PerfettoReader(FileReader):
                 self._note(Code.NOT_READ, f"{title}: not read", count)
             else:
                 account.lose(count)
-                self._note(Code.UNKNOWN_RECORD, f"{title}: a data source that is not read", count)
+                self._note(Code.UNKNOWN_RECORD, f"{title}: an unsupported data source, not read", count)
         for kind, (code, message) in losses.KINDS.items():
             self._note(code, message, losses.counts[kind])
             if losses.counts[kind] and kind in losses.LOST:
                 self._accounts["lost track events"].lose(losses.counts[kind])
         for clock, count in sorted(losses.clocks.items()):
-            message = f"no snapshot ties clock {_name(clock)} to the trace's: its timestamps are unchanged"
+            message = f"no snapshot maps clock {_name(clock)} to the trace's clock: its timestamps are unchanged"
             self._note(Code.NO_CLOCK_SYNC, message, count)
         self._note(Code.NO_NAME, "tracks without a descriptor", len(self._trace.tracks.undescribed))
 

@@ -13,7 +13,7 @@ from traceconv.formats.locate import NO_LIMITS, Evidence, SourceFile, Wanted, te
 from traceconv.formats.speedscope.reader import UNITS, document_shape
 from traceconv.formats.speedscope.stacks import rounded
 
-_ROLES = {"samples": "the first sample that it was made of", "weights": "its weight"}
+_ROLES = {"samples": "the first of its samples", "weights": "its weight"}
 
 
 def locate(wanted: Wanted) -> list[Evidence]:

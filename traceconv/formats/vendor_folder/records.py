@@ -166,7 +166,7 @@ class CsvRecords:
         """Note the end of the records, and a last line without a line end, which may be truncated."""
         self._end = offset + len(text)
         if not text.endswith(b"\n"):
-            message = f"{self._name}: the last line has no end: its last cell may be truncated"
+            message = f"{self._name}: the last line has no line break: its last cell may be truncated"
             self._log.add(Code.NO_END, message, byte_offset=self._end)
 
     def _fits(self, row: list[str]) -> bool:

@@ -153,9 +153,9 @@ class TableIngest:
             return
         self._add(Code.COMPLETED, "records that complete a task of the timeline", matched)
         for count, text in (
-            (found.near, f"of these, by a start less than {NEAR_NS} ns away, {found.apart_ns} ns at most"),
-            (found.by_number, "of these, by the task's number under another name, or by everything but the number"),
-            (found.spanning, "of these, by a task of their name and number that begins and ends within them"),
+            (found.near, f"of these, matched by a start less than {NEAR_NS} ns away, {found.apart_ns} ns at most"),
+            (found.by_number, "of these, matched by number despite another name, or by all columns but the number"),
+            (found.spanning, "of these, matched by name and number with a task that begins and ends within them"),
             (found.in_order, "of these, identical records matched with identical tasks in order"),
             (found.unmatched, "records without a task in the timeline: new tasks"),
         ):

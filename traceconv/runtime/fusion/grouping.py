@@ -12,7 +12,7 @@ from traceconv.runtime.ops import OpKind, traits_of
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that run as one op, the model's ops that they stand for, and views of what they make.
+    """Nodes that run as one op, the model's ops that they replace, and views of their outputs.
 
     `views` are nodes that only give a tensor another shape; they are no part of the kernel. `kind` is a key of
     `ops.KINDS` for a group that is known as a whole.

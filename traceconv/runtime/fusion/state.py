@@ -20,7 +20,7 @@ class Rewrite:
 class State:
     """`nodes` by name, in an order in which they can run; a group is a list of their names.
 
-    originals  node → the model's ops that it stands for
+    originals  node → the model's ops that it replaces
     kinds      group → key of `ops.KINDS`, for a group that is one op of the device
     readers    tensor → nodes that read it, in order, as of the start of the pass
     producers  tensor → node that makes it, as of the start of the pass
@@ -112,7 +112,7 @@ class State:
         self.nodes[node.name] = node
 
     def absorb(self, gone: Node, home: Node) -> None:
-        """Remove a node from the graph; `home` stands for its ops from now on."""
+        """Remove a node from the graph; `home` takes over its ops."""
         del self.nodes[gone.name]
         self.originals[home.name] += self.originals.pop(gone.name)
 

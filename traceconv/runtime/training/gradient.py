@@ -84,7 +84,7 @@ class Site:
         """The gradient of the first output, which must be the only one that has one."""
         first = self.dys[0]
         if first is None or any(dy is not None for dy in self.dys[1:]):
-            raise NoRule("more is read than its first output")
+            raise NoRule("more than its first output is used")
         return first
 
     def x(self, place: int) -> Tensor:
@@ -101,7 +101,7 @@ class Site:
         return place in self.wanted
 
     def known(self, place: int, what: str) -> Array | None:
-        """The value of an input that must be a constant; None where it is left out. Raises NoRule."""
+        """The value of an input that must be a constant; None if it is omitted. Raises NoRule."""
         if place >= len(self.node.inputs) or not self.node.inputs[place]:
             return None
         value = self.constants.get(self.node.inputs[place])
@@ -128,7 +128,7 @@ def unbroadcast(gradient: Values, shape: Sequence[int]) -> Values:
 def broadcast_attribute(site: Site) -> None:
     """Refuses the broadcasting of opset 6 and before, which aligns operands by an attribute."""
     if any(attribute.name in ("axis", "broadcast") for attribute in site.node.proto.attribute):
-        raise NoRule("broadcasting by attribute, as before opset 7, has none")
+        raise NoRule("broadcasting by attribute (before opset 7) is not supported")
 
 
 def zeros_like(tensor: Tensor) -> Values:

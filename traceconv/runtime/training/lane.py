@@ -214,6 +214,6 @@ def _point(plan: TrainingPlan, option: str, phase: str, name: str | None) -> int
     if not found:
         names: Mapping[str, None] = dict.fromkeys(name for op in ops for name in (op.name, op.nodes[0].name))
         near = suggestion(name, list(names))
-        of = f"no {phase} op of {plan.program.graph.name} is called so"
+        of = f"no {phase} op of {plan.program.graph.name} has this name"
         raise UsageError(f"{option} {printable(name, 80)}: {of}.{near}")
     return found[0] if phase == "forward" else found[-1]

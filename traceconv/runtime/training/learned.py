@@ -94,7 +94,7 @@ def _why_nothing(graph: Graph, nodes: Sequence[Node], made: str) -> str:
         first = f"{dtype} '{printable(name, 60)}', read by node '{printable(node_name, 60)}'"
         return (
             f"its weights are integers ({first}{others}), "
-            "and only floats can be learned: train the model before it is quantized"
+            "and only floats can be trained: train the model before it is quantized"
         )
     return (
         f"nothing to train: '{printable(made, 60)}', the source of the loss, depends on no weight; weights are "

@@ -42,14 +42,14 @@ class Loss:
         if tuple(target.shape) != self.target.shape or target.dtype != self.target.numpy_dtype:
             raise InputError(
                 f"the target is {self.target.numpy_dtype} {list(self.target.shape)}, "
-                f"but what was given is {target.dtype} {list(target.shape)}"
+                f"but an array of {target.dtype} {list(target.shape)} was given"
             )
         if self.kind == "cross-entropy" and target.size:
             least, most = int(target.min()), int(target.max())
             classes = self.source.shape[self.class_axis]
             if least < 0 or most >= classes:
                 wrong = least if least < 0 else most
-                raise InputError(f"a target is {wrong}, but there are {classes} classes, from 0")
+                raise InputError(f"target class {wrong} is out of range: there are {classes} classes, from 0")
 
     def forward(self, source: Values, target: Values) -> list[Values]:
         """(the mean loss, what its gradient needs): probabilities, or differences."""
@@ -85,8 +85,8 @@ def loss_of(graph: Graph, kind: str | None, target: Array | None) -> Loss:
     target does not match the output.
     """
     if kind is not None and kind not in LOSSES:
-        near = suggestion(kind, list(LOSSES)) or f" There are: {', '.join(LOSSES)}."
-        raise UsageError(f"--loss {printable(kind, 40)}: no such loss.{near}")
+        near = suggestion(kind, list(LOSSES)) or f" Choose one of: {', '.join(LOSSES)}."
+        raise UsageError(f"--loss {printable(kind, 40)}: unknown loss.{near}")
     if kind is None:
         kind = "mse" if target is not None and target.dtype.kind == "f" else "cross-entropy"
     output = graph.tensors[graph.outputs[0]]

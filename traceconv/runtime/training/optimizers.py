@@ -32,8 +32,8 @@ class Optimizer:
     def check(self) -> None:
         """Raises UsageError for what no optimizer can be."""
         if self.kind not in OPTIMIZERS:
-            near = suggestion(self.kind, list(OPTIMIZERS)) or f" There are: {', '.join(OPTIMIZERS)}."
-            raise UsageError(f"--optimizer {printable(self.kind, 40)}: no such optimizer.{near}")
+            near = suggestion(self.kind, list(OPTIMIZERS)) or f" Choose one of: {', '.join(OPTIMIZERS)}."
+            raise UsageError(f"--optimizer {printable(self.kind, 40)}: unknown optimizer.{near}")
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise UsageError(f"--lr {self.lr}: must be above 0")
         for name in ("momentum", "beta1", "beta2"):

@@ -119,9 +119,7 @@ def _batch(inputs: Mapping[str, Array], target: Array | None) -> Batch:
     if target is None:
         if TARGET not in arrays:
             shown = ", ".join(printable(name, 60) for name in arrays) or "none"
-            raise InputError(
-                f"what is to be learned? Give a target, or an array '{TARGET}' in the batch; it has: {shown}"
-            )
+            raise InputError(f"missing target: give a target, or an array '{TARGET}' in the batch; it has: {shown}")
         target = arrays.pop(TARGET)
     return Batch(arrays, np.asarray(target))
 

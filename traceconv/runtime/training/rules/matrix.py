@@ -89,7 +89,7 @@ def _conv_transpose(site: Site) -> list[Gradient | Same]:
     groups = site.node.int("group", 1)
     stated = windows_of(site, site.y.shape[2:], x.shape[2:], w.shape[2:])
     if site.text("auto_pad", "NOTSET") == "NOTSET" and site.node.ints("output_shape", []):
-        raise NoRule("an explicit output_shape, which leaves the padding open")
+        raise NoRule("an explicit output_shape, which leaves the padding undefined")
     pixels, kernel = x.shape[0] * math.prod(x.shape[2:]), math.prod(w.shape[2:])
     work = MatrixWork(groups, pixels, x.shape[1] // groups, w.shape[1] * kernel, x.elem_bytes)
     return _conv_gradients(
