@@ -1,4 +1,4 @@
-"""The device clock against exact fractions, and its error bound against clocks whose truth is known."""
+"""The device clock against exact fractions, and its error bound against simulated clocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def clock_of(readings: list[Reading], clock_hz: int = 10**9) -> DeviceClock | No
 
 
 def exact(readings: list[Reading], tick: int) -> int:
-    """⌊the line through the middles of the two readings next to `tick`⌋; the middles are whole ns."""
+    """Return the floor of the line through the midpoints of the two readings next to `tick`."""
     middles = [(ticks, before + (after - before) // 2) for ticks, before, after in readings]
     place = max(0, min(sum(ticks <= tick for ticks, _ in middles) - 1, len(middles) - 2))
     (t0, h0), (t1, h1) = middles[place : place + 2]
@@ -30,7 +30,7 @@ def exact(readings: list[Reading], tick: int) -> int:
 
 @st.composite
 def rising_readings(draw: st.DrawFn, largest: int) -> list[Reading]:
-    """2 to 6 readings of both clocks, rising, with gaps up to `largest` of any size, all of one uncertainty."""
+    """2 to 6 increasing readings of both clocks, with gaps up to `largest` and equal uncertainty."""
     gap = st.integers(1, largest.bit_length()).flatmap(lambda bits: st.integers(1, min(largest, 1 << bits)))
     half = draw(st.integers(0, 1000))
     tick, host = draw(st.integers(0, largest)), draw(st.integers(-largest, largest))
@@ -54,7 +54,7 @@ def test_every_tick_maps_to_the_exact_floor_of_the_line(readings: list[Reading],
         wanted = exact(readings, tick)
         if is_valid:
             assert host_ns == wanted
-        else:  # only what lies beyond the limit, or farther than that from the nearest reading
+        else:  # only ticks beyond the limit, or too far from the nearest reading
             assert abs(wanted) >= LIMIT // 2
 
 
@@ -67,8 +67,8 @@ def test_the_map_is_monotone(readings: list[Reading], ticks: list[int]) -> None:
 
 
 @given(rising_readings(1 << 59), st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8))
-def test_one_batch_or_many_give_the_same(readings: list[Reading], ticks: list[int]) -> None:
-    """What else is in a batch (near, far, invalid) must not change a tick's time: each goes a way of its own."""
+def test_one_batch_and_many_give_the_same_times(readings: list[Reading], ticks: list[int]) -> None:
+    """Other ticks of a batch (near, far, invalid) use other code paths and must not change a tick's time."""
     together, apart = clock_of(readings), clock_of(readings)
     assert together is not None
     assert apart is not None
@@ -94,7 +94,7 @@ def test_one_batch_or_many_give_the_same(readings: list[Reading], ticks: list[in
     st.lists(st.integers(0, 2**64 - 1), max_size=5),
     st.integers(1, 1 << 40),
 )
-def test_hostile_readings_never_break_it(readings: list[Reading], ticks: list[int], clock_hz: int) -> None:
+def test_invalid_readings_never_raise(readings: list[Reading], ticks: list[int], clock_hz: int) -> None:
     clock = clock_of(readings, clock_hz)
     if clock is None:
         return
@@ -108,12 +108,12 @@ def test_hostile_readings_never_break_it(readings: list[Reading], ticks: list[in
 
 def test_no_readings_give_no_clock() -> None:
     assert clock_of([]) is None
-    assert clock_of([(5, 10, 9)]) is None  # after lies before before
+    assert clock_of([(5, 10, 9)]) is None  # the host time after the reading is earlier than before it
     assert clock_of([(1 << 63, 0, 1)]) is None
     assert clock_of([(5, -(2**63), 9)]) is None
 
 
-def test_one_reading_goes_on_at_the_nominal_frequency() -> None:
+def test_one_reading_is_extrapolated_at_the_nominal_frequency() -> None:
     clock = clock_of([(1000, 5_000, 5_010)], clock_hz=100_000_000)
     assert clock is not None
     got, valid = clock.to_host_ns(np.array([1000, 1001, 999, 0], np.uint64))
@@ -122,7 +122,7 @@ def test_one_reading_goes_on_at_the_nominal_frequency() -> None:
     assert clock.error_bound_ns() is None
 
 
-def test_without_readings_the_first_tick_is_put_at_the_given_time() -> None:
+def test_without_readings_the_first_tick_has_the_given_time() -> None:
     clock = unsynced(70, 1_000, 100_000_000)
     got, _ = clock.to_host_ns(np.array([70, 71], np.uint64))
     assert got.tolist() == [1_000, 1_010]
@@ -130,8 +130,8 @@ def test_without_readings_the_first_tick_is_put_at_the_given_time() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 3, 9])
-def test_one_contradicting_reading_costs_only_itself(wrong: int) -> None:
-    """Also where it is the first one and lies far ahead: the others outvote it."""
+def test_one_contradicting_reading_is_ignored(wrong: int) -> None:
+    """Even the first one, far ahead: the majority decides."""
     readings = [(tick, tick * 10, tick * 10) for tick in range(1000, 11_000, 1000)]
     readings[wrong] = (readings[wrong][0], 10**15, 10**15) if wrong < 9 else (readings[wrong][0], 7, 7)
     clock = clock_of(readings)
@@ -141,13 +141,13 @@ def test_one_contradicting_reading_costs_only_itself(wrong: int) -> None:
     assert got.tolist() == [15_000, 40_000, 120_000]
 
 
-def test_of_two_readings_of_one_tick_one_is_used() -> None:
+def test_one_of_two_readings_of_a_tick_is_used() -> None:
     clock = clock_of([(0, 0, 0), (100, 1000, 1000), (100, 1010, 1010), (200, 2000, 2000)])
     assert clock is not None
     assert (clock.summary.used, clock.summary.contradicting) == (3, 1)
 
 
-def test_a_delayed_reading_is_left_out() -> None:
+def test_a_delayed_reading_is_skipped() -> None:
     readings = [(tick, tick * 10 - 5, tick * 10 + 5) for tick in range(0, 1000, 100)]
     readings[4] = (400, 3_995, 900_000)
     clock = clock_of(readings)
@@ -157,12 +157,12 @@ def test_a_delayed_reading_is_left_out() -> None:
 
 
 def simulate(seed: int) -> tuple[int, int]:
-    """(bound, largest true error) of one random clock: drift that walks, perhaps a jump, readings that come late."""
+    """Return (bound, largest true error) of a random clock with varying drift, maybe a jump, and delayed readings."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(4, 60))
     tick_ns = float(rng.choice([1.0, 10.0, 20.0]))
     interval = float(rng.choice([1e6, 1e7, 1e8, 1e9]))
-    # The true map: host time of tick counts, piecewise linear with 8 knots a sync interval.
+    # The true map from ticks to host time, piecewise linear with 8 knots per sync interval.
     pieces = 8 * (count + 1)
     rate = 1 + np.cumsum(rng.normal(0, float(rng.choice([0, 1e-9, 1e-7])), pieces)) + rng.normal(0, 3e-5)
     lengths_ns = np.full(pieces, interval / 8)
@@ -176,10 +176,10 @@ def simulate(seed: int) -> tuple[int, int]:
     knot_tick[place:] += jump_ticks
     knot_tick = np.insert(knot_tick, place, [ticks_at_jump, ticks_at_jump + jump_ticks])
     knot_host = np.insert(knot_host, place, [jump_at, jump_at + 1e-3])
-    # Readings: before, the counter, after; the counter is read anywhere between the two, at times very late.
+    # The counter is read anywhere between the two host times, sometimes very late.
     read_at = np.linspace(knot_host[1], knot_host[-2], count)
     late = rng.random(count) < 0.1
-    late[[0, -1]] = False  # what happens before the first good reading or after the last one, nothing can show
+    late[[0, -1]] = False  # errors before the first good reading or after the last one can't be detected
     wait = rng.uniform(100, 2_000, count) * np.where(late, 50, 1)
     share = rng.random(count)
     ticks = np.floor(np.interp(read_at, knot_host, knot_tick)).astype(np.uint64)
@@ -194,7 +194,7 @@ def simulate(seed: int) -> tuple[int, int]:
     return bound, int(np.abs(got - true).max())
 
 
-def test_the_true_error_stays_within_the_bound_and_the_bound_is_not_idle() -> None:
+def test_the_true_error_stays_within_a_tight_bound() -> None:
     results = [simulate(seed) for seed in range(1_500)]
     beyond = [(seed, *result) for seed, result in enumerate(results) if result[1] > result[0]]
     assert not beyond

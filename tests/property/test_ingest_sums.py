@@ -1,4 +1,4 @@
-"""Random captures: what an independent reader adds up from the records is what the store says."""
+"""Random captures: the store agrees with the sums of an independent reader."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def random_capture(folder: Path, seed: int) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_store_adds_up_to_what_the_records_add_up_to(tmp_path: Path, seed: int) -> None:
+def test_sums_of_the_store_agree_with_sums_of_the_records(tmp_path: Path, seed: int) -> None:
     folder = random_capture(tmp_path / "PROF_1", seed)
     (run,) = ingested(tmp_path / "s.duckdb", folder)
     assert not run.lossy
     tally, _ = npu_log.add_up(folder)
     assert differences(tally, tallies(tmp_path / "s.duckdb")[1]) == []
-    # Self times of finished calls without unfinished ones inside add up to the roots among them.
+    # Self times of finished calls add up to the durations of the outermost calls, except around unfinished calls.
     unequal = """SELECT count(*) FROM api AS a WHERE dur_ns <> self_ns + coalesce(
         (SELECT sum(c.dur_ns) FROM api AS c WHERE c.parent_id = a.id), 0)"""
     assert query(tmp_path / "s.duckdb", unequal) == [(0,)]
 
 
 @pytest.mark.parametrize("capture", SAMPLES, ids=lambda path: path.parent.name)
-def test_samples_and_three_reports_add_up_to_what_their_records_add_up_to(tmp_path: Path, capture: Path) -> None:
+def test_samples_and_three_reports_agree_with_sums_of_the_records(tmp_path: Path, capture: Path) -> None:
     store = tmp_path / "s.duckdb"
     ingested(store, capture)
     tally, operators = npu_log.add_up(capture)
@@ -88,13 +88,13 @@ def tiny_blocks(folder: Path, count: int) -> Path:
     return folder
 
 
-def test_blocks_of_one_record_are_no_other_records(tmp_path: Path) -> None:
+def test_blocks_of_one_record_give_the_same_rows(tmp_path: Path) -> None:
     accounts, _, counts = normalized(tiny_blocks(tmp_path / "PROF_1", 20_000))
     assert (counts["task"], accounts["task"].paired) == (10_000, 10_000)
 
 
 def test_task_ids_in_random_order_find_their_counters(tmp_path: Path) -> None:
-    """Counters and launches of tasks lie anywhere in their files: the worst case of what is put aside."""
+    """Counters and launches are anywhere in their files, which is the worst case for spilling."""
     count = 100_000
     rng = np.random.default_rng(2)
     writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={0: 10**8})
@@ -120,7 +120,7 @@ def test_task_ids_in_random_order_find_their_counters(tmp_path: Path) -> None:
     assert {entry.code for entry in log} == {Code.NO_CLOCK_SYNC}
 
 
-def test_more_text_than_the_limit_is_named_and_the_rest_is_read(
+def test_text_beyond_the_limit_is_reported_and_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("traceconv.normalize.npulog.raw_log.TEXT_LIMIT_BYTES", 10_000)

@@ -1,4 +1,4 @@
-"""What is written in C gives what the slower ways give, or says None; and it reads nothing beyond what it is given."""
+"""The C functions give the results of their Python fallbacks or decline, and never read out of bounds."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_patch(pieces: list[tuple[str, str]]) -> None:
     text = "".join(one + gap for one, gap in pieces).encode()
     slow = patched_without_c(text)
     fast = patch(text)
-    if not re.search(rb"""[+.0-9][^\s,\]}"]*[:\[]""", text):  # no JSON comes of a number that reaches over a mark
+    if not re.search(rb"""[+.0-9][^\s,\]}"]*[:\[]""", text):  # a number that continues after a quote never becomes JSON
         assert fast == slow
 
 
@@ -155,13 +155,13 @@ def test_the_end_of_an_object_or_array(text: bytes, limit: int) -> None:
     assert end_of_bracketed(text, 0, limit) == slow
 
 
-def test_patch_takes_what_is_deep_as_text() -> None:
+def test_patch_treats_deep_values_as_text() -> None:
     deep = b"[" * 200 + b"NaN" + b"]" * 200
     assert native.patch(deep, 128) is None
     assert patch(deep) == patched_without_c(deep)
 
 
-def test_what_a_column_is_given_first_stays_where_nothing_is_said_later() -> None:
+def test_a_column_keeps_earlier_values_where_later_ones_are_missing() -> None:
     numbers, texts = new_column("i64", 3), new_column("str", 3)
     numbers.put(None, Values(np.array([0, 0, 0], np.int32), [4]))
     numbers.put(None, Numbers(np.array([1, 2, 3]), np.array([True, False, True])))
@@ -171,13 +171,13 @@ def test_what_a_column_is_given_first_stays_where_nothing_is_said_later() -> Non
     assert texts.column().to_pylist() == ["a", None, '{"b":1}']
 
 
-def test_members_of_broken_objects_are_left_to_others() -> None:
+def test_members_of_malformed_objects_are_declined() -> None:
     wanted = ((b"a", True),)
     for text in (b'{"a":1', b'{"a":1}}', b'{"a" 1}', b"[1]", b'{"\\u0061":1}', b'{"a":01}', b'{"a":"\x01"}', b'{"a":}'):
         assert native.members(np.array([0, len(text)], np.int32), text, None, wanted) is None
 
 
-def test_offsets_and_rows_beyond_the_data_are_not_followed() -> None:
+def test_offsets_and_rows_out_of_bounds_are_not_read() -> None:
     wanted = ((b"a", True),)
     text = b'{"a":1}'
     for ends in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
@@ -198,7 +198,7 @@ def test_offsets_and_rows_beyond_the_data_are_not_followed() -> None:
         native.times(np.array([0, 1], np.int32), b"1", 19)
 
 
-def test_deep_values_are_left_to_others() -> None:
+def test_deep_values_are_declined() -> None:
     for depth, is_taken in ((200, True), (300, False), (1_000_000, False)):
         text = b'{"args":' + b"[" * depth + b"]" * depth + b"}"
         assert (native.events(text, False, (b"ph",), (b"args",), False) is not None) is is_taken
@@ -212,7 +212,7 @@ def test_rows_of_a_binary_column(values: list[bytes], data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("rows", [[-1], [2], [0, 10**12]])
-def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+def test_rows_out_of_bounds_are_rejected(rows: list[int]) -> None:
     with pytest.raises(ValueError, match="a row outside of the array"):
         taken(pa.array([b"a", b"b"], pa.binary()), np.array(rows, np.intp))
 
@@ -244,7 +244,7 @@ def test_samples_of_counters(events: list[dict[str, str] | str]) -> None:
     assert fast.bad == slow.bad
 
 
-def test_series_of_broken_objects_are_left_to_others() -> None:
+def test_series_of_malformed_objects_are_declined() -> None:
     assert native.series(np.array([0, 7], np.int32), b'{"a":1}') is not None
     many = ",".join(f'"{number}":1' for number in range(65)).encode()
     for text in (b'{"a":1', b'{"a" 1}', b"[1]", b'{"\\u0061":1}', b'{"a":1,"a":1}', b'{"a":01}', b"{%s}" % many):
@@ -257,11 +257,11 @@ def test_series_of_broken_objects_are_left_to_others() -> None:
 
 
 @given(st.lists(st.one_of(st.integers(-(10**19), 10**19).map(str), TIMES), max_size=5))
-def test_whole_numbers_are_those_that_print_the_same(texts: list[str]) -> None:
+def test_integers_are_texts_that_print_the_same(texts: list[str]) -> None:
     column = binary_column([text.encode() for text in texts])
     plain = all(re.fullmatch(r"0|-?[1-9][0-9]*", text) for text in texts)
     fast = whole_numbers(column)
-    # Of the longest ones it says nothing: they are read one by one.
+    # The longest ones are declined and parsed one by one.
     if not plain or all(len(text.lstrip("-")) <= 18 for text in texts):
         assert (None if fast is None else fast.tolist()) == ([int(text) for text in texts] if plain else None)
     else:
@@ -335,7 +335,7 @@ def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
         ("Found", protobuf._FIELD),
     ],
 )
-def test_structs_in_c_are_laid_out_as_their_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
+def test_c_structs_have_the_layout_of_their_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
     """The compiler checks the structs against the numbers in the source; this checks those against the dtypes."""
     text = "".join(path.read_text() for path in Path(native.__file__).parent.glob("*.c"))
     assert re.findall(rf"^SIZE\({name}, (\d+)\);", text, re.M) == [str(dtype.itemsize)]
@@ -353,7 +353,7 @@ def test_events_without_fields_are_counted() -> None:
     assert native.members(np.array([0, 7], np.int32), b'{"a":1}', None, ()) == []
 
 
-def test_text_that_can_change_is_not_taken() -> None:
+def test_mutable_text_is_rejected() -> None:
     for text in (bytearray(b"{}"), np.frombuffer(b"{}", np.uint8)):
         with pytest.raises(TypeError):
             native.events(text, False, (b"ph",), (), False)  # type: ignore[arg-type]
@@ -365,7 +365,7 @@ def test_text_that_can_change_is_not_taken() -> None:
             native.messages(text, 0, 10, 9)  # type: ignore[arg-type]
 
 
-def test_messages_and_fields_outside_of_the_data_are_not_read() -> None:
+def test_messages_and_fields_out_of_bounds_are_not_read() -> None:
     bounds = np.array([(0, 2), (0, 3), (-1, 2), (2, 1), (9, 9)], np.int64)
     found, sound = native.fields(b"\x08\x01", bounds)
     assert np.frombuffer(found, protobuf._FIELD).tolist() == [(0, 1, 1, 1, 0)]
@@ -375,7 +375,7 @@ def test_messages_and_fields_outside_of_the_data_are_not_read() -> None:
 
 
 def while_it_changes(array: NDArray[np.generic], values: list[object], read: Callable[[], None]) -> None:
-    """Reads an array a hundred times while another thread writes one value after another into it."""
+    """Call `read` a hundred times while another thread writes values into the array."""
     stop = threading.Event()
 
     def write() -> None:
@@ -393,7 +393,7 @@ def while_it_changes(array: NDArray[np.generic], values: list[object], read: Cal
         writer.join()
 
 
-def test_rows_that_change_while_they_are_copied_are_not_written_beyond_the_copy() -> None:
+def test_rows_that_change_during_a_copy_stay_within_the_copy() -> None:
     rows = np.zeros(20_000, np.int64)
 
     def read() -> None:
@@ -407,7 +407,7 @@ def test_rows_that_change_while_they_are_copied_are_not_written_beyond_the_copy(
     while_it_changes(rows, [0, 1], read)
 
 
-def test_spans_that_change_while_they_are_nested_lead_to_no_track_that_is_not_there() -> None:
+def test_spans_that_change_during_nesting_access_no_invalid_track() -> None:
     spans = np.zeros(50_000, SPAN_DTYPE)
     spans["start_ns"] = np.arange(50_000) // 2
 
@@ -423,7 +423,7 @@ def test_spans_that_change_while_they_are_nested_lead_to_no_track_that_is_not_th
     while_it_changes(spans["track"], [0, -1, 2**31 - 1, 1], read)
 
 
-def test_a_nester_serves_one_thread_at_a_time() -> None:
+def test_a_nester_rejects_concurrent_calls() -> None:
     nester, spans, refused, rows = native.Nester(), np.zeros(20_000, SPAN_DTYPE), [], []
 
     def feed() -> None:

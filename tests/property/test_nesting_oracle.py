@@ -1,4 +1,4 @@
-"""Nesting against an oracle of a few lines: any sequence of begins and ends, any split, several threads."""
+"""Nesting against a short oracle: any sequence of begins and ends, split anywhere, on several threads."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ event = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(0, 2), st.in
 
 
 @st.composite
-def sound_logs(draw: st.DrawFn) -> list[Event]:
-    """Begins and ends that come out even on each thread, times rising; some begins may stay open."""
+def intact_logs(draw: st.DrawFn) -> list[Event]:
+    """Matched begins and ends on each thread, in order of time; some begins may stay open."""
     log: list[Event] = []
     stacks: dict[int, list[int]] = {}
     ns = 0
@@ -45,7 +45,7 @@ def sound_logs(draw: st.DrawFn) -> list[Event]:
 
 def oracle(log: list[Event]) -> tuple[Rows, int, int, int]:
     """Rows, unmatched ends, negative durations, merged ends: an end closes the nearest begin with its key."""
-    # What is above that has lost its end, unless the end leaves it open.
+    # Begins above it lost their ends, unless this end leaves them open.
     rows: Rows = {}
     stacks: dict[int, list[int]] = {}
     children: dict[int, int] = {}
@@ -85,7 +85,7 @@ def oracle(log: list[Event]) -> tuple[Rows, int, int, int]:
 
 
 def nested(log: list[Event], cuts: list[int], by_stack: bool) -> tuple[Rows, int, int, int]:
-    """The same by Nester, the log cut at `cuts`; `by_stack` forbids the vectorised way."""
+    """Return the same from Nester, with the log cut at `cuts`; `by_stack` disables the vectorised path."""
     nester = Nester("thread_id", "correlation_id", DTYPE)
     if by_stack:
         nester._nest_by_sorting = lambda events: None  # type: ignore[method-assign]
@@ -123,29 +123,29 @@ def as_rows(slices: Slices) -> Rows:
 
 
 @given(st.lists(event, max_size=40), st.lists(st.integers(0, 99), max_size=5), st.booleans())
-def test_any_sequence_nests_as_the_oracle_says(log: list[Event], cuts: list[int], by_stack: bool) -> None:
+def test_any_sequence_agrees_with_the_oracle(log: list[Event], cuts: list[int], by_stack: bool) -> None:
     got = nested(log, cuts, by_stack)
     assert got == oracle(log)
     rows, unmatched, _, merged = got
     assert len(rows) + merged + unmatched == len(log)
 
 
-@given(sound_logs(), st.lists(st.integers(0, 99), max_size=5), st.booleans())
-def test_sound_logs_nest_as_the_oracle_says(log: list[Event], cuts: list[int], by_stack: bool) -> None:
+@given(intact_logs(), st.lists(st.integers(0, 99), max_size=5), st.booleans())
+def test_intact_logs_agree_with_the_oracle(log: list[Event], cuts: list[int], by_stack: bool) -> None:
     got = nested(log, cuts, by_stack)
     assert got == oracle(log)
     assert got[1:3] == (0, 0)
 
 
-@given(sound_logs().filter(bool))
-def test_sound_logs_never_need_the_stack(log: list[Event]) -> None:
+@given(intact_logs().filter(bool))
+def test_intact_logs_never_use_the_stack(log: list[Event]) -> None:
     nester = Nester("thread_id", "correlation_id", DTYPE)
     nester._nest_by_stack = None  # type: ignore[method-assign,assignment]
     nester.feed(*arrays(log, 0, len(log)))
 
 
-def test_a_large_unsound_log_of_random_events() -> None:
-    """Long enough for carried stacks, radix sorting and several threads to meet; 20 000 events with losses."""
+def test_a_large_damaged_log_of_random_events() -> None:
+    """20,000 events with losses, so that carried stacks, radix sorting and several threads occur together."""
     rng = np.random.default_rng(5)
     log: list[Event] = []
     stacks: dict[int, list[int]] = {}
@@ -165,7 +165,7 @@ def test_a_large_unsound_log_of_random_events() -> None:
 
 @pytest.mark.parametrize("by_stack", [False, True])
 def test_times_at_the_limits_do_not_overflow(by_stack: bool) -> None:
-    """Durations whose sum does not fit 64 bits: no child time is made up, and nothing breaks."""
+    """If the sum of durations exceeds 64 bits, no child time is guessed."""
     limit = 1 << 62
     log: list[Event] = [(1, 1, False, 0)]
     for key in range(2, 6):
@@ -175,11 +175,11 @@ def test_times_at_the_limits_do_not_overflow(by_stack: bool) -> None:
     assert rows[1] == (0, limit - 1, limit - 1, 1, 0)
     assert rows[0][:2] == (0, limit - 1)
     own = rows[0][2]
-    assert own is None or own <= 0  # less than the duration, by more than there is: never a positive number
+    assert own is None or own <= 0  # never positive: the children's durations exceed the slice's
 
 
 def test_ends_without_begins_among_many_open_begins_take_linear_time() -> None:
-    """Quadratic work would be 10^10 steps: it would not end."""
+    """Quadratic time would be 10^10 steps."""
     count = 100_000
     log: list[Event] = [(1, key, False, 0) for key in range(count)]
     log += [(1, count + key, True, 1) for key in range(count)]
@@ -188,6 +188,6 @@ def test_ends_without_begins_among_many_open_begins_take_linear_time() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 5), max_size=12))
-def test_ends_of_flows_are_ordered_as_one_sort_would(rows: list[tuple[int, ...]]) -> None:
+def test_flow_ends_are_ordered_as_by_one_sort(rows: list[tuple[int, ...]]) -> None:
     columns = np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 5).T
     assert _order(*columns).tolist() == np.lexsort(columns[::-1]).tolist()

@@ -1,4 +1,4 @@
-"""Pairing and what is spilled to disk, against plain dicts: any order, any split."""
+"""Pairing and spilled rows against plain dicts, in any order and any split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ splits = st.lists(st.integers(0, 99), max_size=5)
 
 
 def oracle(log: list[tuple[int, bool]]) -> tuple[set[tuple[int, int]], set[int], int]:
-    """(start, end) places of pairs, places of unfinished starts, unmatched ends."""
+    """Return (start, end) positions of pairs, positions of unfinished starts, and the number of unmatched ends."""
     waiting: dict[int, int] = {}
     pairs: set[tuple[int, int]] = set()
     unfinished: set[int] = set()
@@ -41,7 +41,7 @@ def oracle(log: list[tuple[int, bool]]) -> tuple[set[tuple[int, int]], set[int],
 
 
 @given(events, splits)
-def test_any_split_gives_the_pairs_of_the_oracle(log: list[tuple[int, bool]], cuts: list[int]) -> None:
+def test_pairs_of_any_split_agree_with_the_oracle(log: list[tuple[int, bool]], cuts: list[int]) -> None:
     pairer = Pairer("block_id", DTYPE)
     records = np.zeros(len(log), DTYPE)
     records["block_id"] = [key for key, _ in log]
@@ -69,7 +69,7 @@ def test_any_split_gives_the_pairs_of_the_oracle(log: list[tuple[int, bool]], cu
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=50))
-def test_the_stable_order_is_that_of_sorted(values: list[int]) -> None:
+def test_stable_order_agrees_with_sorted(values: list[int]) -> None:
     assert stable_order(np.array(values, np.uint64)).tolist() == sorted(range(len(values)), key=values.__getitem__)
 
 
@@ -77,7 +77,7 @@ def test_the_stable_order_is_that_of_sorted(values: list[int]) -> None:
     st.lists(st.lists(st.tuples(keys, st.integers(-(2**63), 2**63 - 1)), max_size=20), max_size=6),
     st.lists(st.lists(keys, max_size=20), max_size=3),
 )
-def test_a_spill_index_is_a_dict_that_keeps_first_values(
+def test_a_spill_index_keeps_the_first_value_of_each_key(
     added: list[list[tuple[int, int]]], asked: list[list[int]]
 ) -> None:
     index = SpillIndex(("value",), run_rows=8)  # small, so that several runs are merged
@@ -112,7 +112,7 @@ def test_a_spill_index_of_many_runs_in_random_order(run_rows: int) -> None:
 
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), max_size=9), st.booleans())
-def test_a_spool_gives_back_its_rows_in_order(parts: list[list[int]], read_between: bool) -> None:
+def test_a_spool_returns_its_rows_in_order(parts: list[list[int]], read_between: bool) -> None:
     spool = Spool(np.dtype([("value", "<i8")]))
     spool.CHUNK_ROWS = 4  # type: ignore[misc]
     whole: list[int] = []
@@ -129,8 +129,8 @@ def test_a_spool_gives_back_its_rows_in_order(parts: list[list[int]], read_betwe
 
 
 @given(st.sets(st.integers(0, 99)))
-def test_rows_of_a_spool_are_found_however_far_apart(places: set[int]) -> None:
-    """At most a chunk is read at a time: rows of a rare kind lie all over a spool of gigabytes."""
+def test_rows_of_a_spool_are_found_at_any_distance(places: set[int]) -> None:
+    """At most one chunk is read at a time, because rows of a rare kind may be spread over gigabytes."""
     spool = Spool(np.dtype([("value", "<i8")]))
     spool.CHUNK_ROWS = 10
     spool.append(np.arange(1000, 1100).astype(spool.dtype))

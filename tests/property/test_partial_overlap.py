@@ -1,4 +1,4 @@
-"""Slices that overlap without nesting: the view and the log count what comparing each with each other one finds."""
+"""Slices that overlap without nesting: the view and the log agree with a comparison of all pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Slices = list[tuple[int, int]]
 
 
 def overlaps(slices: Slices) -> list[tuple[int, int, int]]:
-    """Start and end of each slice that begins inside of another one and ends after it, and the earliest such end."""
+    """Return start and end of each slice that begins inside another and ends after it, and the earliest such end."""
     found = []
     for start, end in slices:
         ends = [other_end for other, other_end in slices if other < start < other_end < end]
@@ -25,7 +25,7 @@ def overlaps(slices: Slices) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_view_and_log_are_those_of_a_comparison_of_all_pairs(seed: int, tmp_path: Path) -> None:
+def test_view_and_log_agree_with_a_comparison_of_all_pairs(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     tracks: dict[int, Slices] = {1: [(0, 100), (10, 50), (40, 60)]}
     for tid in range(2, 200):

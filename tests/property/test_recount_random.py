@@ -1,4 +1,4 @@
-"""Random traces, as odd as those in the wild: the store says what plain code adds up, to the nanosecond."""
+"""Random traces, as irregular as real ones: the store agrees with sums of plain code, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_msprof_folders(tmp_path: Path, seed: int) -> None:
     assert statistic(store, "op_type, core_type", "op_statistic") == sums(kernels)
 
 
-def test_reports_of_nsys(tmp_path: Path) -> None:
+def test_nsys_reports(tmp_path: Path) -> None:
     reports = [random_reports.write_nsys(tmp_path / f"{seed}.sqlite", seed) for seed in range(10)]
     store = tmp_path / "trace.duckdb"
     ingest(reports, store)
@@ -71,15 +71,15 @@ def test_reports_of_nsys(tmp_path: Path) -> None:
     assert len(stored) == len(reports)
 
 
-def test_profiles_of_speedscope(tmp_path: Path) -> None:
+def test_speedscope_profiles(tmp_path: Path) -> None:
     profiles = [random_reports.write_speedscope(tmp_path / f"{seed}.json", seed) for seed in range(40)]
     store = tmp_path / "trace.duckdb"
     ingest(profiles, store)
     assert disagreements(store, {path: speedscope.add_up(path) for path in profiles}, tmp_path) == []
 
 
-def test_tables_of_furiosa_and_profiles_of_megengine(tmp_path: Path) -> None:
-    """Names with commas, quotes and line feeds that nobody quoted; last lines that are cut."""
+def test_furiosa_tables_and_megengine_profiles(tmp_path: Path) -> None:
+    """With unquoted commas, quotes and line feeds in names, and truncated last lines."""
     tables = [random_reports.write_furiosa(tmp_path / f"{seed}.csv", seed) for seed in range(40)]
     graphs = [random_reports.write_megengine(tmp_path / f"{seed}.json", seed) for seed in range(10)]
     counted = {path: furiosa_csv.add_up(path) for path in tables}
@@ -92,7 +92,7 @@ def test_tables_of_furiosa_and_profiles_of_megengine(tmp_path: Path) -> None:
 
 
 def test_perfetto_traces(tmp_path: Path) -> None:
-    """Interned texts, clocks that drift or count differences, lost state, compressed packets, the old form."""
+    """With interned strings, drifting and incremental clocks, lost state, compressed packets and legacy events."""
     traces = [random_perfetto.write(tmp_path / f"{seed}.pftrace", seed) for seed in range(40)]
     store = tmp_path / "trace.duckdb"
     ingest(traces, store)

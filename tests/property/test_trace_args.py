@@ -1,4 +1,4 @@
-"""What stands beside the args of events is put into them, whatever else is there."""
+"""Keys next to the args of an event are added to its args, whatever these contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = st.one_of(st.none(), st.dictionaries(st.sampled_from(["id", 'q"uote', "é
 
 
 @given(st.lists(st.tuples(ARGS, KEYS, KEYS, st.booleans())))
-def test_keys_beside_args(
+def test_keys_next_to_args(
     events: list[tuple[str | None, dict[str, str] | None, dict[str, str] | None, bool]],
 ) -> None:
     beside = []

@@ -1,4 +1,4 @@
-"""Which kernels are collectives, by their names: each with the kind that a reader of its source would give it."""
+"""Kernel names that identify collectives; each kind below was taken from the source code of the kernel."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ fused_moe_kernel
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_a_kernel_that_exchanges_data_with_other_devices(name: str) -> None:
+def test_names_of_kernels_that_exchange_data_with_other_devices_match(name: str) -> None:
     assert re.fullmatch(COLLECTIVE, name)
 
 
 @pytest.mark.parametrize("name", COMPUTE)
-def test_a_kernel_that_only_sounds_like_one(name: str) -> None:
+def test_similar_names_of_other_kernels_do_not_match(name: str) -> None:
     assert not re.fullmatch(COLLECTIVE, name)
 
 
-def test_all_rules_for_kernels_of_gpus_share_the_pattern() -> None:
+def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
     sharing = {
         rules.title
         for rules in built_in()
@@ -111,7 +111,7 @@ def test_all_rules_for_kernels_of_gpus_share_the_pattern() -> None:
         ),
     ],
 )
-def test_collectives_of_writers_with_words_of_their_own(
+def test_collectives_of_writers_with_their_own_names(
     title: str, where: tuple[str | None, str | None, str | None], collectives: Sequence[str], others: Sequence[str]
 ) -> None:
     (rules,) = (rules for rules in built_in() if rules.title == title)

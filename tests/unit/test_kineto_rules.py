@@ -1,4 +1,4 @@
-"""What the rules for PyTorch's traces make of each kind of event, the odd ones above all."""
+"""The rules for PyTorch traces, on every kind of event and on misleading ones."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ EVENTS = [
     event("kernel", "ampere_sgemm", 120, 5, correlation=1, **ON),
     event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 130, 5, **ON),
     event("kernel", "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", 140, 5, **ON),
-    # These only sound like copies and collectives.
+    # Only the names are like those of copies and collectives.
     event("kernel", "void at::native::memcpy_like<float>(float*)", 150, 5, **ON),
     event("kernel", "triton_red_fused_nccl_like_0", 160, 5, **ON),
     event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 170, 5, bytes=64, **ON),
     event("gpu_memset", "Memset (Device)", 180, 5, bytes=32, **ON),
     event("cuda_sync", "Stream Wait Event", 190, 5, **ON),
     event("cuda_sync", "Context Sync", 195, 5, device=0, stream=-1),
-    # A compiled kernel's host side says on which stream it will run.
+    # The host side of a compiled kernel has the stream on which it will run.
     event("cpu_op", "triton_poi_fused_add_0", 200, 50, stream=7),
     event("mtia_ccp_events", "dma copy", 260, 5, device=1, stream=2),
     event("mtia_ccp_events", "fused_op", 270, 5, device=1, stream=2),
     event("mtia_ccp_events", "dma_request", 272, 2, device=1, stream=3, size=4096),
     event("mtia_ccp_events", "event_wait", 275, 1, device=1, stream=3),
     event("mtia_ccp_events", "event_record", 276, 1, device=1, stream=3),
-    # Newer versions of the profiler have one category for all devices.
+    # Newer versions of the profiler use one category for all devices.
     event("kernel", "event_wait", 277, 1, device=1, stream=3),
     event("kernel", "dma_request", 278, 1, device=1, stream=3, size=64),
-    # Only sounds like a wait.
+    # Only the name is like that of a wait.
     event("mtia_ccp_events", "event_wait_free_fused_op", 279, 1, device=1, stream=3),
     event("privateuse1_runtime", "launchKernel", 280, 5, correlation=9),
     event("xpu_driver", "zeCommandListAppendLaunchKernel", 290, 5, correlation=10),
-    # Versions that have one category for the runtimes of all devices, and one for their drivers.
+    # Some versions use one category for all runtimes, and one for all drivers.
     event("runtime", "anyLaunch", 300, 5, correlation=11),
     event("driver", "anyDriverLaunch", 310, 5, correlation=12),
     event("xpu_sync", "zeCommandQueueSynchronize", 320, 5, correlation=13),
@@ -101,7 +101,7 @@ def test_only_kernels_are_operators(store: duckdb.DuckDBPyConnection) -> None:
     ]
 
 
-def test_a_step_is_the_hosts_and_its_tasks_are_those_launched_in_it(store: duckdb.DuckDBPyConnection) -> None:
+def test_a_step_contains_the_tasks_that_were_launched_in_it(store: duckdb.DuckDBPyConnection) -> None:
     steps = store.execute("SELECT iteration, start_ns - ?, end_ns - start_ns FROM step", [BASE_US * 1000]).fetchall()
     assert steps == [(3, 0, 100_000)]
     assert store.execute("SELECT name FROM task WHERE step_id IS NOT NULL").fetchall() == [("ampere_sgemm",)]
@@ -116,7 +116,7 @@ def test_annotations_and_host_sides_are_ranges(store: duckdb.DuckDBPyConnection)
     ]
 
 
-def test_calls_into_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
+def test_calls_of_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
     rows = store.execute("SELECT level, name, correlation_id FROM api ORDER BY start_ns").fetchall()
     assert rows == [
         ("runtime", "cudaLaunchKernel", 1),

@@ -1,4 +1,4 @@
-"""The views launch_delay and launching_range: what a kernel's correlation says, no arrow needed."""
+"""The views launch_delay and launching_range use correlation IDs and need no flows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def slice_of(cat: str, name: str, us: int, dur: int, correlation: int, **args: A
     return {"ph": "X", "cat": cat, "name": name, **track, **place}
 
 
-def test_delays_of_a_trace_without_arrows(tmp_path: Path) -> None:
+def test_delays_of_a_trace_without_flows(tmp_path: Path) -> None:
     on = {"device": 0, "stream": 7}
     events = [
         slice_of("cuda_runtime", "cudaLaunchKernel", 10, 5, 1),
@@ -30,7 +30,7 @@ def test_delays_of_a_trace_without_arrows(tmp_path: Path) -> None:
         slice_of("cuda_runtime", "cudaGraphLaunch", 70, 4, 3),
         slice_of("kernel", "first of graph", 80, 2, 3, **on),
         slice_of("kernel", "second of graph", 90, 2, 3, **on),
-        # The driver's call begins with the runtime's, and has its id.
+        # The driver call starts with the runtime call and has the same ID.
         slice_of("cuda_runtime", "cudaMemcpyAsync", 100, 4, 4),
         slice_of("cuda_driver", "cuMemcpyAsync", 100, 3, 4),
         slice_of("gpu_memcpy", "Memcpy HtoD", 110, 2, 4, **on, bytes=8),
@@ -65,7 +65,7 @@ def test_a_task_belongs_to_the_innermost_range_around_its_call(tmp_path: Path) -
         slice_of("cuda_runtime", "cudaLaunchKernel", 12, 3, 1),
         slice_of("kernel", "bias", 20, 2, 1, **on),
         host_slice("cpu_op", "aten::addmm", 20, 30),
-        # The driver's call lies in the runtime's, and has an id of its own.
+        # The driver call is inside the runtime call and has its own ID.
         slice_of("cuda_runtime", "cudaLaunchKernelExC", 25, 9, 2),
         slice_of("cuda_driver", "cuLaunchKernelEx", 26, 5, 3),
         slice_of("kernel", "gemm", 40, 30, 3, **on),
@@ -87,8 +87,8 @@ def test_a_task_belongs_to_the_innermost_range_around_its_call(tmp_path: Path) -
     ]
 
 
-def test_where_another_thread_calls_an_arrow_tells_the_operator(tmp_path: Path) -> None:
-    """torch_npu queues its work: the call lies in no operator; arrows lead to the task, from it and the operator."""
+def test_a_flow_identifies_the_operator_if_another_thread_makes_the_call(tmp_path: Path) -> None:
+    """torch_npu queues its work: the call is in no operator, but flows lead from both of them to the task."""
 
     def at(pid: int, tid: int, us: int, **more: Any) -> dict[str, Any]:
         return {"pid": pid, "tid": tid, "ts": BASE_US + us, **more}
@@ -123,7 +123,7 @@ def test_where_another_thread_calls_an_arrow_tells_the_operator(tmp_path: Path) 
     assert rows == [("Add", "launch", "host_op", "aten::add")]
 
 
-def test_functions_of_the_program_are_no_operators(tmp_path: Path) -> None:
+def test_program_functions_are_not_operators(tmp_path: Path) -> None:
     on = {"device": 0, "stream": 7}
     events = [
         host_slice("python_function", "train.py(7): step", 0, 400),
@@ -161,8 +161,8 @@ def test_functions_of_the_program_are_no_operators(tmp_path: Path) -> None:
     ]
 
 
-def test_without_calls_arrows_tell_the_operator(tmp_path: Path) -> None:
-    """torch_npu at Level0: no calls of CANN, and with Python stacks an arrow may start in a function."""
+def test_flows_identify_the_operator_if_calls_are_not_recorded(tmp_path: Path) -> None:
+    """torch_npu at Level0 records no CANN calls. With Python stacks, a flow may start in a function."""
     names = ((1, "Python"), (3, "Ascend Hardware"))
     events: list[dict[str, Any]] = [
         *({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in names),

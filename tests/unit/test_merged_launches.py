@@ -1,4 +1,4 @@
-"""Traces merged of several processes have equal correlation ids: no task is given another process's launch."""
+"""Correlation IDs repeat in traces merged from several processes: no task gets the launch of another process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Event = dict[str, object]
 
 
 def rank(host: int, device: int, launched: dict[int, int], delay_us: int) -> list[Event]:
-    """What a process of PyTorch records: calls at these times, by correlation id, kernels later, and arrows."""
+    """Return events of a PyTorch process: calls at these times by correlation ID, later kernels, and flows."""
     found: list[Event] = []
     for number, at in launched.items():
         call = {"pid": host, "tid": 1, "ts": at}
@@ -42,12 +42,12 @@ ONE = rank(1000, 0, {1: 10, 2: 100, 3: 200, 9: 300}, 50)
 OTHER = rank(2000, 1, {1: 20, 2: 90, 3: 260, 4: 400}, 500)
 
 
-def test_equal_ids_of_two_processes_are_no_launch(tmp_path: Path) -> None:
+def test_ids_used_by_two_processes_are_not_launches(tmp_path: Path) -> None:
     for number, events in enumerate((ONE + OTHER, OTHER + ONE)):
         folder = tmp_path / str(number)
         folder.mkdir()
         store = stored(folder, events)
-        # Two ids are of one process only; the other six tasks may be of either.
+        # Two IDs occur in one process only; the other six tasks may belong to either process.
         known = {("k1000", 9, 300_000, 50_000), ("k2000", 4, 400_000, 500_000)}
         rows = query(store, LAUNCHES)
         assert {row for row in rows if row[2] is not None} == known
@@ -59,7 +59,7 @@ def test_equal_ids_of_two_processes_are_no_launch(tmp_path: Path) -> None:
         assert len(query(store, "FROM launching_range")) == 2
 
 
-def test_a_task_drawn_in_its_own_process_has_its_call(tmp_path: Path) -> None:
+def test_a_task_in_the_process_of_its_call_has_a_launch(tmp_path: Path) -> None:
     one, other = (rank(host, host, {1: at, 2: at + 7}, 40) for host, at in ((1000, 10), (2000, 12)))
     store = stored(tmp_path, one + other)
     wanted = [(f"k{host}", number, at * 1000, 40_000) for host, first in ((1000, 10), (2000, 12))
@@ -68,7 +68,7 @@ def test_a_task_drawn_in_its_own_process_has_its_call(tmp_path: Path) -> None:
     assert query(store, "SELECT count(*) FROM import_log WHERE code = 'unclear_launch'") == [(0,)]
 
 
-def test_files_of_one_store_are_apart(tmp_path: Path) -> None:
+def test_equal_ids_in_two_files_are_independent(tmp_path: Path) -> None:
     paths = []
     for name, events in (("rank0", ONE), ("rank1", OTHER)):
         paths.append(tmp_path / f"{name}.json")
@@ -81,8 +81,8 @@ def test_files_of_one_store_are_apart(tmp_path: Path) -> None:
     assert found == [(1, 4, 50_000, 50_000), (2, 4, 500_000, 500_000)]
 
 
-def test_processes_of_a_report_of_nsight_systems(tmp_path: Path) -> None:
-    """Each row says its process: 8 of 8 launches, whatever stands first."""
+def test_rows_of_nsys_reports_are_matched_by_process(tmp_path: Path) -> None:
+    """Each row has its process, so all 8 launches are found in any order."""
     path, store = tmp_path / "r.sqlite", tmp_path / "s.duckdb"
     db = nsys_builder.new_report(path)
     times = {(100, 1): 10, (200, 1): 12, (200, 2): 20, (100, 2): 31, (300, 1): 11}

@@ -1,4 +1,4 @@
-"""Slices that say less than their rules expect: nothing is made up for them."""
+"""Slices that lack what their rules expect get NULL instead of guessed values."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_the_id_of_an_asynchronous_slice_is_not_the_name_of_its_thread(tmp_path:
         assert connection.execute("SELECT name FROM range").fetchall() == [("wait",)]
 
 
-def test_ends_of_threads_and_asynchronous_ends_both_say_what_their_begins_did_not(tmp_path: Path) -> None:
-    """In the source they take turns: the args of each end find their begin all the same."""
+def test_args_of_end_events_are_added_to_their_slices_on_threads_and_async_tracks(tmp_path: Path) -> None:
+    """Both kinds alternate in the source; the args of each end are added to its own begin."""
     events: list[dict[str, object]] = []
     for number in range(6):
         begin, end = ("BE", "be")[number % 2]

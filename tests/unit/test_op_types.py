@@ -1,4 +1,4 @@
-"""Types of ops whose writer gives none, from their names; and the shapes that RAF writes as one text."""
+"""Op types derived from names, for writers without types, and the shapes that RAF writes as one text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINETO = next(rules for rules in built_in() if rules.title.startswith("PyTorch")
         ("a stream called 1", "a stream called 1"),
     ],
 )
-def test_types_in_the_names_of_raf(name: str, op_type: str) -> None:
+def test_types_in_names_of_raf_ops(name: str, op_type: str) -> None:
     assert RAF.type_in(name) == op_type
 
 
@@ -56,17 +56,17 @@ def test_types_in_the_names_of_raf(name: str, op_type: str) -> None:
         ("log2", "log2"),
     ],
 )
-def test_types_in_the_names_of_ascend(name: str, op_type: str) -> None:
+def test_types_in_names_of_ascend_kernels(name: str, op_type: str) -> None:
     assert ASCEND.type_in(name) == op_type
 
 
 def test_a_long_name_is_matched_in_one_pass() -> None:
-    """In time that grows with the square of the length this would take an hour."""
+    """Quadratic time would be an hour."""
     name = "raf_op_" + "_" * 500_000 + "\n"
     assert RAF.type_in(name) in (None, name)
 
 
-def test_a_kernel_of_a_gpu_is_its_own_type() -> None:
+def test_the_type_of_a_gpu_kernel_is_its_name() -> None:
     assert KINETO.type_in("void gemm<float, 3>(float*)_12") == "void gemm<float, 3>(float*)_12"
 
 
@@ -141,7 +141,7 @@ CALLS = [
 ]
 
 
-def test_calls_of_cann_are_named_without_their_layer(tmp_path: Path) -> None:
+def test_names_of_cann_calls_omit_the_layer(tmp_path: Path) -> None:
     events: list[object] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "CANN"}}]
     for ts, (name, args, _, _) in enumerate(CALLS):
         events.append({"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": ts * 10, "dur": 5, "args": args})

@@ -1,4 +1,4 @@
-"""Schemas are the source of everything else: what breaks their rules is refused, and what is there keeps them."""
+"""Schemas: invalid ones are rejected, and those of the package are valid."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE: dict[str, Any] = {
 
 
 def changed(raw: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """`raw` with the value at `a.0.b` replaced; None takes it out."""
+    """Return `raw` with the value at `a.0.b` replaced; None removes it."""
     raw = copy.deepcopy(raw)
     *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     place: Any = raw
@@ -51,7 +51,7 @@ def changed(raw: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return raw
 
 
-def test_a_sound_record() -> None:
+def test_a_valid_record() -> None:
     schema = parse_record(RECORD)
     assert (schema.name, schema.tag, schema.size_bytes) == ("beat", 77, 9)
     assert schema.field("kind").values == {0: "a", 1: "b"}
@@ -88,7 +88,7 @@ def test_a_sound_record() -> None:
         ("fields.1.values", {"one": "a"}, "keys of values must be integers"),
     ],
 )
-def test_a_record_that_breaks_the_rules_is_refused(path: str, value: Any, says: str) -> None:
+def test_an_invalid_record_is_rejected(path: str, value: Any, says: str) -> None:
     with pytest.raises(SchemaError, match=says.replace("[", r"\[")):
         parse_record(changed(RECORD, path, value))
 
@@ -106,13 +106,13 @@ def test_a_record_that_breaks_the_rules_is_refused(path: str, value: Any, says: 
         ("columns.1.doc", None, "needs a doc"),
     ],
 )
-def test_a_table_that_breaks_the_rules_is_refused(path: str, value: Any, says: str) -> None:
+def test_an_invalid_table_is_rejected(path: str, value: Any, says: str) -> None:
     assert parse_table(TABLE).column("ts_ns").unit == "ns"
     with pytest.raises(SchemaError, match=says):
         parse_table(changed(TABLE, path, value))
 
 
-def test_a_schema_in_a_log_needs_no_docs_and_comes_back_as_it_was_written() -> None:
+def test_a_schema_in_a_log_needs_no_docs_and_round_trips() -> None:
     for schema in records().values():
         again = parse_record(schema.to_wire(), documented=False)
         assert (again.name, again.tag, again.clock) == (schema.name, schema.tag, schema.clock)
@@ -125,7 +125,7 @@ def test_a_str_is_null_when_it_is_0() -> None:
     assert all(f.null == 0 for schema in records().values() for f in schema.fields if f.type == "str")
 
 
-def test_tags_are_unique_and_lead_back() -> None:
+def test_tags_are_unique_and_identify_records() -> None:
     assert {schema.tag: schema for schema in records().values()} == dict(record_by_tag())
     assert len(record_by_tag()) == len(records())
 
@@ -140,7 +140,7 @@ def test_a_record_has_no_gaps_and_its_null_values_fit(name: str) -> None:
     for field in schema.fields:
         kind, at = dtype.fields[field.name][:2]  # type: ignore[index]  # a structured dtype has fields
         assert (at, kind.itemsize) == (offset, field.size_bytes)
-        # Numbers lie where a reader in any language can load them.
+        # Numbers are aligned, so that readers in any language can load them.
         assert field.type.startswith("bytes") or offset % field.size_bytes == 0
         offset += field.size_bytes
         if field.null is not None:
@@ -152,7 +152,7 @@ def test_a_record_has_no_gaps_and_its_null_values_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", records())
-def test_a_record_of_a_clock_has_its_time_first(name: str) -> None:
+def test_the_first_field_of_a_clocked_record_is_its_timestamp(name: str) -> None:
     schema = record(name)
     times = {"host": ("host_ns", "i64", "ns"), "device": ("ticks", "u64", "tick")}
     if schema.clock in times:
@@ -161,7 +161,7 @@ def test_a_record_of_a_clock_has_its_time_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", tables())
-def test_times_of_tables_are_signed_integers_in_ns(name: str) -> None:
+def test_timestamps_in_tables_are_signed_integers_in_ns(name: str) -> None:
     for column in table(name).columns:
         assert (column.unit == "ns") == column.name.endswith("_ns")
         if column.unit == "ns":
@@ -169,11 +169,11 @@ def test_times_of_tables_are_signed_integers_in_ns(name: str) -> None:
         if column.name.endswith("_id") or column.name == "id":
             assert column.type in ("i64", "str")
         if column.type == "f64":
-            assert column.name == "value"  # of counters, whose source may have fractions
+            assert column.name == "value"  # of counters, which may be fractions in the source
 
 
 @pytest.mark.parametrize("name", tables())
-def test_ddl_and_arrow_say_the_same_columns(name: str) -> None:
+def test_ddl_and_arrow_have_the_same_columns(name: str) -> None:
     schema = table(name)
     statement = create_table(schema)
     lines = statement.splitlines()
@@ -186,7 +186,7 @@ def test_ddl_and_arrow_say_the_same_columns(name: str) -> None:
             assert field.type == pa.int64()
 
 
-def test_quotes() -> None:
+def test_identifiers_are_quoted() -> None:
     assert quote_identifier('a"b') == '"a""b"'
     assert quote_text("it's") == "'it''s'"
 
@@ -197,7 +197,7 @@ def test_unknown_names_are_key_errors() -> None:
             look_up("nothing")
 
 
-def test_a_record_size_that_can_not_hold_the_record() -> None:
+def test_a_record_size_smaller_than_the_record_is_rejected() -> None:
     with pytest.raises(ValueError, match="8 bytes can't hold a api record of 40"):
         dtype_of(record("api"), 8)
     assert dtype_of(record("api"), 48).itemsize == 48

@@ -1,4 +1,4 @@
-"""Spilled rows come back: all columns or some, in order, by parts and by ID; also when there are none."""
+"""Spilled rows are read back in order, by parts and by ID, with all or some columns, also if there are none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spilled(request: pytest.FixtureRequest) -> Iterator[SpilledRows]:
     spilled.close()
 
 
-def test_all_rows_come_back_in_order(spilled: SpilledRows) -> None:
+def test_all_rows_are_read_in_order(spilled: SpilledRows) -> None:
     batches = list(spilled.batches())
     assert [first for first, _ in batches] == np.cumsum([0, *(batch.num_rows for _, batch in batches)])[:-1].tolist()
     rows = pa.Table.from_batches([batch for _, batch in batches], END_SCHEMA)
@@ -32,12 +32,12 @@ def test_all_rows_come_back_in_order(spilled: SpilledRows) -> None:
     assert rows.column("args").to_pylist() == [f"{{{number}}}" for number in range(0, 3 * spilled.count, 3)]
 
 
-def test_some_columns_are_read_alone(spilled: SpilledRows) -> None:
+def test_single_columns_can_be_read(spilled: SpilledRows) -> None:
     whole = [batch.select(["id", "args"]) for _, batch in spilled.batches()]
     assert [batch for _, batch in spilled.batches("id", "args")] == whole
 
 
-def test_parts_are_the_batches_read_when_asked_for(spilled: SpilledRows) -> None:
+def test_parts_are_read_on_request(spilled: SpilledRows) -> None:
     parts = [(first, count, read()) for first, count, read in spilled.parts()]
     assert parts == [(first, batch.num_rows, batch) for first, batch in spilled.batches()]
 
@@ -52,14 +52,14 @@ def test_rows_are_found_by_id(spilled: SpilledRows) -> None:
     assert found == {number: number + 1 for number in (0, 3, 24_000) if number < 3 * spilled.count}
 
 
-def test_a_spilled_that_was_never_ended_has_nothing_to_read() -> None:
+def test_empty_spilled_rows_have_no_batches() -> None:
     spilled = SpilledRows(END_SCHEMA)
     assert list(spilled.batches()) == []
     assert list(spilled.parts()) == []
     spilled.close()
 
 
-def test_rows_that_wait_keep_little_of_what_they_were_cut_from() -> None:
+def test_buffered_rows_retain_little_of_the_columns_they_are_slices_of() -> None:
     spilled = SpilledRows(END_SCHEMA)
     before = pa.total_allocated_bytes()
     for start in range(0, 40_000, 100):
@@ -68,13 +68,13 @@ def test_rows_that_wait_keep_little_of_what_they_were_cut_from() -> None:
         if start % 4_000 == 0:
             spilled.append([column.slice(99, 1) for column in whole], 2)
     del whole
-    assert pa.total_allocated_bytes() - before < 60 << 20  # the wholes have 600 MB
+    assert pa.total_allocated_bytes() - before < 60 << 20  # the complete columns have 600 MB
     spilled.end()
     assert sum(read().num_rows for _, _, read in spilled.parts()) == 400 * 99 + 10
     spilled.close()
 
 
-def test_one_row_keeps_little_of_what_it_was_cut_from() -> None:
+def test_one_buffered_row_retains_little_of_its_columns() -> None:
     spilled = SpilledRows(END_SCHEMA)
     before = pa.total_allocated_bytes()
     count = 2_000_000
@@ -85,9 +85,9 @@ def test_one_row_keeps_little_of_what_it_was_cut_from() -> None:
     spilled.close()
 
 
-def test_rows_of_a_group_stand_together() -> None:
+def test_rows_of_a_group_are_in_the_same_batches() -> None:
     spilled = SpilledRows(END_SCHEMA)
-    for start in range(0, 60_000, 100):  # many small pieces, and a rare group among them
+    for start in range(0, 60_000, 100):  # many small batches, including some of a rare group
         for group, ids in ((1, np.arange(start, start + 99)), (2, np.array([start + 99]))):
             spilled.append(
                 (pa.array(ids), pa.array(np.full(len(ids), group)), pa.array([None] * len(ids), pa.string())), group
@@ -101,7 +101,7 @@ def test_rows_of_a_group_stand_together() -> None:
     spilled.close()
 
 
-def test_few_rows_stay_in_the_order_of_the_source() -> None:
+def test_few_rows_keep_the_order_of_the_source() -> None:
     spilled = SpilledRows(END_SCHEMA)
     for number in range(100):
         spilled.append((pa.array([number]), pa.array([number]), pa.array(["{}"])), number % 3)

@@ -1,4 +1,4 @@
-"""Steps that a vendor marks with slices of its own: several models, devices, spellings, and parts that are missing."""
+"""Steps from a vendor's own slices: several models and devices, different formats, and missing parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def meta(pid: int, tid: int | None, name: str) -> dict[str, Any]:
 
 
 def slices(pid: int, tid: int, number: int, fp: int, *, parts: tuple[str, ...] = FULL, **args: Any) -> list[Any]:
-    """One iteration: data from fp − 10 µs on, forward at fp, backward until fp + 50, its end at fp + 80."""
+    """Return an iteration: data from fp − 10 µs, forward from fp, backward until fp + 50 µs, end at fp + 80 µs."""
     spans = {
         "Iteration Time": (f"Iteration {number}", fp - 10, 90),
         "FP_BP Time": (f"FP_BP Time {number}", fp, 50),
@@ -60,15 +60,15 @@ def stored(events: list[Any], tmp_path: Path) -> duckdb.DuckDBPyConnection:
         (("Iteration Time",), {}, (90_000, None, None, 180_000)),
         (("FP_BP Time",), {}, (None, 100_000, 150_000, None)),
         (("FP_BP Time", "Iteration Refresh"), {}, (None, 100_000, 150_000, 180_000)),
-        # Args say it more exactly; as text, or in nanoseconds, as some versions write them.
+        # Args are more precise. Some versions write them as text, some in nanoseconds.
         (FULL, {"FP Start": 100.001, "BP End": "149.999"}, (90_000, 100_001, 149_999, 180_000)),
         (("Iteration Time",), {"FP Start": 100_003, "BP End": 149_997}, (90_000, 100_003, 149_997, 180_000)),
-        # An inference has neither; and what lies outside of the iteration is none of its moments.
+        # An inference has no FP and BP. Times outside the iteration are ignored.
         (("Iteration Time",), {"FP Start": "N/A", "BP End": 0}, (90_000, None, None, 180_000)),
         (("Iteration Time",), {"FP Start": True, "BP End": [1], "Iteration End": 9e99}, (90_000, None, None, 180_000)),
     ],
 )
-def test_what_the_slices_of_an_iteration_say(
+def test_slices_of_an_iteration_define_the_times_of_its_step(
     thread: str, model: int | None, parts: tuple[str, ...], args: dict[str, Any], moments: tuple[object], tmp_path: Path
 ) -> None:
     events = [meta(3, None, "Ascend Hardware"), meta(3, 9, thread), *slices(3, 9, 4, 100, parts=parts, **args)]
@@ -79,14 +79,14 @@ def test_what_the_slices_of_an_iteration_say(
     assert rows == [(4, "slice", model, *moments)]
 
 
-def test_models_and_devices_have_steps_of_their_own(tmp_path: Path) -> None:
+def test_each_model_and_device_has_its_own_steps(tmp_path: Path) -> None:
     events: list[Any] = []
     kernel = {"ph": "X", "tid": 1, "dur": 2, "args": {"Task Type": "AI_CORE"}}
     for pid in (3, 4):
         events += [meta(pid, None, "Ascend Hardware"), meta(pid, 1, "Stream 1")]
         events += [meta(pid, 10 + model, f"Step Trace(Model ID:{model})") for model in (5, 6)]
         events += [*slices(pid, 15, 1, 100 * pid), *slices(pid, 15, 2, 100 * pid + 200)]
-        # Of the other model, its first iteration overlaps the second of this one.
+        # The first iteration of this model overlaps the second one of the other model.
         events += slices(pid, 16, 1, 100 * pid + 240)
         events += [{**kernel, "pid": pid, "name": "Mul1", "ts": 100 * pid + at} for at in (20, 150, 260, 300)]
     events += [meta(9, None, "CANN"), {"ph": "X", "pid": 9, "tid": 1, "name": "Node@launch", "ts": 320, "dur": 1}]
@@ -112,8 +112,8 @@ def test_models_and_devices_have_steps_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeline", [True, False])
-def test_reduces_are_collectives_where_nothing_else_tells_of_them(timeline: bool, tmp_path: Path) -> None:
-    """Each counts once as communication: 7 µs from 55 µs after the forward start on, of which a kernel hides 2."""
+def test_reduce_slices_are_collectives_if_the_trace_has_no_others(timeline: bool, tmp_path: Path) -> None:
+    """Each is counted once as communication: 7 µs, 55 µs after the forward start. A kernel overlaps 2 µs of it."""
     events = [meta(3, None, "Ascend Hardware"), meta(3, 1, "Stream 1"), meta(4, None, "Step Trace")]
     events += [meta(4, 70, "Model ID:5"), *slices(4, 70, 1, 100), *slices(4, 70, 2, 300)]
     kernel = {"ph": "X", "pid": 3, "tid": 1, "name": "Mul1", "dur": 42, "args": {"Task Type": "AI_CORE"}}
@@ -134,7 +134,7 @@ def test_reduces_are_collectives_where_nothing_else_tells_of_them(timeline: bool
         assert ranges == (2 if timeline else 0,)
 
 
-def test_a_step_inside_a_step_ends_before_the_outer_one() -> None:
+def test_after_a_nested_step_the_outer_step_is_current_again() -> None:
     marks = [Mark(n, low, high, 1, None, None, (0, n), {}, None) for n, low, high in [(1, 0, 100), (2, 10, 20)]]
     moments = np.array([-1, 0, 10, 19, 20, 99, 100])
     found, _ = Steps(marks).at(np.ones(len(moments), np.int32), moments, lambda _: None, tasks=False)

@@ -1,4 +1,4 @@
-"""task.wait_ns: between the rows of op_summary of a device, over all its streams, as vendors' tables have it."""
+"""task.wait_ns: the gap between rows of op_summary of a device, across its streams, as in vendors' tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = tuple[int, int, int, bool]
 
 
 def recounted(rows: list[Row]) -> dict[int, int | None]:
-    """Of rows (id, start, end, without an end), the slow way."""
+    """Compute the waits of rows (id, start, end, endless) one by one."""
     found: dict[int, int | None] = {}
     before: Row | None = None
     for row in sorted(rows, key=lambda row: (row[1], row[0])):
@@ -33,10 +33,10 @@ def recounted(rows: list[Row]) -> dict[int, int | None]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_tasks_that_come_as_they_end_wait_for_the_one_before_by_start(
+def test_waits_of_tasks_in_the_order_of_their_ends_follow_the_order_of_starts(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the batches. A task that begins before all that is kept is not put right, and that is said."""
+    """For any batches. A task that begins before all retained rows is reported as late."""
     rng = random.Random(seed)
     monkeypatch.setattr(table_waits, "_KEPT", kept := rng.choice((3, 20, 4096)))
     rows: list[Row] = []
@@ -55,7 +55,7 @@ def test_tasks_that_come_as_they_end_wait_for_the_one_before_by_start(
     assert right or kept < 4096
 
 
-def test_a_timeline_has_the_waits_between_rows_of_each_device(tmp_path: Path) -> None:
+def test_a_timeline_has_waits_between_the_rows_of_each_device(tmp_path: Path) -> None:
     recording = made_up(5, devices=(0, 1))
     out = tmp_path / "a_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
     out.mkdir(parents=True)
@@ -75,7 +75,7 @@ def test_a_timeline_has_the_waits_between_rows_of_each_device(tmp_path: Path) ->
 
 
 def _kernels(rng: random.Random, lateness: int) -> list[dict[str, object]]:
-    """Kernels on streams of two devices and of one that is not said, few without an end, up to `lateness` µs late."""
+    """Return kernels on streams of two devices and an unknown one, up to `lateness` µs late; a few have no end."""
     events: list[tuple[float, dict[str, object]]] = []
     for number in range(400):
         device = rng.choice((0, 1, None))
@@ -89,10 +89,10 @@ def _kernels(rng: random.Random, lateness: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_trace_has_the_waits_of_each_device_whatever_the_order_and_the_batches(
+def test_waits_of_each_device_depend_neither_on_the_order_nor_on_the_batches(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order, no row is written twice; rows in another order are put right."""
+    """Ordered rows are written once; waits of rows in another order are corrected."""
     rng = random.Random(seed)
     lateness = (0, 40, 3000)[seed % 3]
     monkeypatch.setattr(table_waits, "_KEPT", 30)

@@ -1,4 +1,4 @@
-"""task.stream_wait_ns where tasks share their track with annotations: it is between tasks, as its doc says."""
+"""task.stream_wait_ns on tracks that tasks share with annotations: the gap between tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def on_stream(cat: str, name: str, us: int, dur: int, stream: int = 7) -> dict[s
 
 
 def waits(folder: Path, *events: dict[str, Any]) -> list[tuple[str, int | None]]:
-    """By name, in the order of streams and time."""
+    """Return (name, wait) of each task, ordered by stream and start."""
     path = folder / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
     ingest([path], folder / "trace.duckdb")
@@ -31,7 +31,7 @@ def waits(folder: Path, *events: dict[str, Any]) -> list[tuple[str, int | None]]
         return store.execute("SELECT name, stream_wait_ns FROM task ORDER BY stream_id, start_ns, id").fetchall()
 
 
-def test_an_annotation_around_tasks_is_not_before_them(tmp_path: Path) -> None:
+def test_an_annotation_around_tasks_does_not_change_their_waits(tmp_path: Path) -> None:
     found = waits(
         tmp_path,
         on_stream("gpu_user_annotation", "forward", 10, 50),
@@ -53,7 +53,7 @@ def test_an_annotation_around_tasks_is_not_before_them(tmp_path: Path) -> None:
     ]
 
 
-def test_after_a_task_without_an_end_the_wait_is_not_known(tmp_path: Path) -> None:
+def test_the_wait_after_a_task_without_an_end_is_unknown(tmp_path: Path) -> None:
     begin = {**on_stream("kernel", "cut off", 30, 0), "ph": "B"}
     del begin["dur"]
     found = waits(
@@ -64,8 +64,8 @@ def test_after_a_task_without_an_end_the_wait_is_not_known(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("stream_of_annotation", [7, 8])
-def test_a_wait_of_half_a_century_is_known(stream_of_annotation: int, tmp_path: Path) -> None:
-    """A clock was set between them."""
+def test_a_wait_of_half_a_century_is_exact(stream_of_annotation: int, tmp_path: Path) -> None:
+    """The clock was set between the two tasks."""
     found = waits(
         tmp_path,
         on_stream("kernel", "long ago", -BASE_US, 5),
@@ -75,8 +75,8 @@ def test_a_wait_of_half_a_century_is_known(stream_of_annotation: int, tmp_path: 
     assert found == [("long ago", 0), ("a", (BASE_US + 10 - 5) * 1000)]
 
 
-def test_waits_of_many_tasks_are_those_that_sql_finds(tmp_path: Path) -> None:
-    """More tasks than are sorted at once; some are begins and ends, a few have no end, and they come in any order."""
+def test_waits_of_many_tasks_agree_with_sql(tmp_path: Path) -> None:
+    """More tasks than are sorted at once, in random order. Some are begin and end events, a few have no end."""
     rng = random.Random(5)
     events: list[dict[str, Any]] = []
     for number in range(140_000):

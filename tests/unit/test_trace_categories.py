@@ -1,4 +1,4 @@
-"""The category that a source gives is a column of tasks, calls and ranges, word for word, and exports show it."""
+"""The category from the source is a column of tasks, API calls and ranges, unchanged, and exports show it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
 HOSTILE = 'a,b;"c"\\ é😀\t'
-#: Category, args, and the table that a trace of PyTorch's has such an event in.
+#: Category, args, and the table of such an event in a PyTorch trace.
 EVENTS: list[tuple[str | None, dict[str, Any], str]] = [
     ("kernel", {"device": 0, "stream": 7}, "task"),
     ("gpu_memcpy", {"device": 0, "stream": 7}, "task"),
@@ -46,7 +46,7 @@ def test_the_category_is_a_column(store: Path) -> None:
     assert query(store, "SELECT category FROM perfetto.slice ORDER BY ts") == [(category,) for _, category in wanted]
 
 
-def test_a_chrome_trace_shows_it_and_brings_it_back(store: Path) -> None:
+def test_a_chrome_trace_shows_and_restores_the_category(store: Path) -> None:
     output = store.with_name("out.json")
     with open_store(store) as connection:
         export_chrome(connection, 1, output)
@@ -58,7 +58,7 @@ def test_a_chrome_trace_shows_it_and_brings_it_back(store: Path) -> None:
     assert differences(store, store.with_name("back.duckdb")) == []
 
 
-def test_a_perfetto_trace_shows_it(store: Path) -> None:
+def test_a_perfetto_trace_shows_the_category(store: Path) -> None:
     output = store.with_name("out.pftrace")
     with open_store(store) as connection:
         export_perfetto(connection, 1, output)

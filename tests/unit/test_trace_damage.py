@@ -1,4 +1,4 @@
-"""Damaged and odd trace files, a line each: what is read, and what is said."""
+"""Damaged and unusual trace files, one line each: what is read, and what is reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ B = '{"ph":"X","name":"b","pid":1,"tid":1,"ts":"4.0001","dur":1e1}'
 
 
 def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[list[str], list[str]]:
-    """The names of the slices, and the codes of what was said."""
+    """Return the names of the slices and the codes in the import log."""
     file, store = tmp_path / name, tmp_path / f"{name}.duckdb"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     run = ingest([file], store)[0]
@@ -49,18 +49,18 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
         ('{"traceEvents":[]}', [], []),
     ],
 )
-def test_a_text(text: str, names: list[str], said: list[str], tmp_path: Path) -> None:
+def test_malformed_text_is_read_and_reported(text: str, names: list[str], said: list[str], tmp_path: Path) -> None:
     assert codes(text, tmp_path) == (names, said)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "<html>", '{"a":1}', "[1,2]", "42"])
-def test_what_is_no_trace_is_refused_and_leaves_nothing(text: str, tmp_path: Path) -> None:
+def test_other_files_are_rejected_and_store_nothing(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         codes(text, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
 
 
-def test_packed_files(tmp_path: Path) -> None:
+def test_compressed_files(tmp_path: Path) -> None:
     text = f"[{A}]".encode()
     two = gzip.compress(text[:10]) + gzip.compress(text[10:])
     assert codes(two, tmp_path, "a.json.gz") == (["a"], [])
@@ -71,7 +71,7 @@ def test_packed_files(tmp_path: Path) -> None:
     assert len(names) < 5000
 
 
-def test_strict_refuses_any_loss(tmp_path: Path) -> None:
+def test_strict_rejects_any_loss(tmp_path: Path) -> None:
     file, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     file.write_text(f"[{A},{{]")
     with pytest.raises(DataLossError):
@@ -79,7 +79,7 @@ def test_strict_refuses_any_loss(tmp_path: Path) -> None:
     assert not store.exists()
 
 
-def test_a_time_that_is_rounded_is_said_once(tmp_path: Path) -> None:
+def test_rounded_timestamps_are_reported_once(tmp_path: Path) -> None:
     names, said = codes(
         '[{"ph":"B","name":"a","pid":1,"tid":1,"ts":1,"tts":1.00001},{"ph":"B","name":"b","pid":1,"tid":1,"ts":2},'
         '{"ph":"E","name":"b","pid":1,"tid":1,"ts":3,"tts":3},{"ph":"E","name":"a","pid":1,"tid":1,"ts":4}]',
@@ -89,7 +89,7 @@ def test_a_time_that_is_rounded_is_said_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name_count", [1, 1000])
-def test_what_stands_beside_an_event_stays_with_it_among_many_categories(name_count: int, tmp_path: Path) -> None:
+def test_extra_keys_stay_with_their_event_among_many_categories(name_count: int, tmp_path: Path) -> None:
     events = [
         {"ph": "X", "name": f"n{number % name_count}", "cat": f"c{number * 7 % 9}", "pid": 1, "tid": 1, "ts": number}
         | ({"dur": 0.5, "args": {"number": number}} if number % 50 else {"dur": f"bad {number}"})
@@ -108,8 +108,8 @@ def test_what_stands_beside_an_event_stays_with_it_among_many_categories(name_co
 
 @pytest.mark.parametrize("opening", ["", "[", '{"traceEvents":['])
 @pytest.mark.parametrize("separator", ["\n\ufeff", "\x1e", "\n\x1e", "\f", "\0\0\n", "\u2028", "\u00a0", "\n\u2028"])
-def test_characters_between_events_cost_no_event(separator: str, opening: str, tmp_path: Path) -> None:
-    """Byte order marks of files that were joined, RFC 7464's record separators, and what JSON knows nothing of."""
+def test_characters_between_events_lose_no_event(separator: str, opening: str, tmp_path: Path) -> None:
+    """Byte order marks of concatenated files, record separators of RFC 7464, and characters outside JSON's grammar."""
     events = [json.dumps({"ph": "X", "name": f"n{i}", "ts": i * 3, "dur": 2, "pid": 1, "tid": 1}) for i in range(200)]
     text = opening + ("," * bool(opening) + separator).join(events) + {"": "", "[": "]"}.get(opening, "]}")
     (tmp_path / "t.json").write_text(text)
@@ -117,5 +117,5 @@ def test_characters_between_events_cost_no_event(separator: str, opening: str, t
     with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM range").fetchall()}
     assert names == {f"n{i}" for i in range(200)}
-    # Where NULs are, there may have been events.
+    # NULs may have overwritten events.
     assert run.lossy == (separator not in ("\n\ufeff", "\x1e", "\n\x1e", "\f"))

@@ -1,4 +1,4 @@
-"""Keys of events that are no fields: as columns, and event by event."""
+"""Keys of events other than the known fields: by column and by event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def plain(said: dict[str, Raw] | None) -> dict[str, bytes] | None:
     return None if said is None else {key: bytes(value) for key, value in said.items()}
 
 
-def test_what_goes_in_comes_out() -> None:
+def test_values_are_returned_as_they_were_added() -> None:
     extras = Extras.of_events(SAID)
     assert extras is not None
     assert [plain(one) for one in extras] == [plain(one) for one in SAID]
@@ -21,7 +21,7 @@ def test_what_goes_in_comes_out() -> None:
     assert (extras.of("sf"), extras.of("cname"), extras.of("id2")) == ({1: b"7", 3: b"8"}, {1: b'"good"'}, {})
 
 
-def test_nothing_is_none() -> None:
+def test_no_extra_keys_give_none() -> None:
     assert Extras.of_events([None, {}]) is None
 
 

@@ -1,4 +1,4 @@
-"""What the events of flows say beyond their columns is kept, and their scope tells flows apart."""
+"""Flow events: data without a column is kept in markers, and scopes separate flows with equal IDs."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def test_args_of_flow_events_are_kept_in_markers(tmp_path: Path) -> None:
     assert json.loads(rows[1][3]) == {"trace_event": {"ph": "f", "extra": "x"}}
 
 
-def test_such_markers_are_no_slices_for_perfetto(tmp_path: Path) -> None:
+def test_markers_of_flow_events_are_not_slices_for_perfetto(tmp_path: Path) -> None:
     events = [event("s", 1, args={"a": 1}), event("f", 2), {**event("i", 3), "name": "shown"}]
     assert stored(events, tmp_path, "SELECT name FROM perfetto.slice") == [("shown",)]
 
 
-def test_flows_of_one_id_in_two_scopes_are_two(tmp_path: Path) -> None:
+def test_equal_ids_in_two_scopes_are_two_flows(tmp_path: Path) -> None:
     events = [event("s", 1, scope="a"), event("s", 2, scope="b"), event("f", 3, scope="a"), event("f", 4, scope="b")]
     assert stored(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
 
 
-def test_arrows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
-    """As the rules of the writer name their categories; arrows of other categories, or of none, are what they are."""
+def test_flows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
+    """Only flows of the categories in the writer's rules are; other flows keep their kind."""
     call = event("X", 10, name="cudaLaunchKernel", cat="cuda_runtime", dur=5)
     kernel = event("X", 30, name="gemm", cat="kernel", tid=7, dur=5, args={"device": 0, "stream": 7})
     ends = [event("s", 11, id=2), event("f", 30, id=2, tid=7, bp="e")]
@@ -54,8 +54,8 @@ def test_arrows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
     assert sorted(rows, key=str) == [("ac2g", "launch"), ("fwdbwd", "other"), (None, "other")]
 
 
-def test_the_search_for_the_end_of_a_broken_event_stays_near_it(tmp_path: Path, monkeypatch: Any) -> None:
-    """Else a text of n events, each without its last brace, takes time as n²."""
+def test_the_search_for_the_end_of_a_malformed_event_is_bounded(tmp_path: Path, monkeypatch: Any) -> None:
+    """Otherwise a text of n events, each without its last brace, takes quadratic time."""
     looked_at = 0
     search = recovery.end_of_bracketed
 

@@ -1,4 +1,4 @@
-"""Blocks of memory out of the moments at which PyTorch saw it allocated and freed."""
+"""Memory blocks from PyTorch's markers of allocations and frees."""
 
 from __future__ import annotations
 
@@ -52,39 +52,39 @@ def test_an_allocation_and_the_next_free_of_its_address_are_one_block(tmp_path: 
     assert found == [(0, 4096, 512, 1000, 3000), (0, 8192, 64, 2000, None), (0, 4096, 256, 4000, 5000)]
 
 
-def test_the_order_in_the_file_does_not_matter_but_for_one_moment(tmp_path: Path) -> None:
+def test_the_order_in_the_file_matters_only_at_equal_timestamps(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(9, -8, 64), moment(5, -8, 64), moment(5, 8, 64), moment(1, 8, 64))
     assert sorted(found) == [(0, 64, 8, 1000, 5000), (0, 64, 8, 5000, 9000)]
 
 
-def test_what_the_recording_did_not_see_allocated_has_no_start(tmp_path: Path) -> None:
+def test_blocks_allocated_before_the_recording_have_no_start(tmp_path: Path) -> None:
     assert blocks(tmp_path, moment(3, -512, 4096)) == [(0, 4096, 512, None, 3000)]
 
 
-def test_a_free_that_was_lost_leaves_the_block_unfreed(tmp_path: Path) -> None:
+def test_a_block_whose_free_was_lost_is_not_freed(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 512, 4096), moment(2, 512, 4096), moment(3, -512, 4096))
     assert found == [(0, 4096, 512, 1000, None), (0, 4096, 512, 2000, 3000)]
 
 
-def test_without_addresses_blocks_of_one_size_are_alike(tmp_path: Path) -> None:
+def test_without_addresses_frees_are_matched_by_size(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 512), moment(2, 512), moment(3, 64), moment(4, -512), moment(5, -64))
     assert found == [(0, None, 512, 1000, None), (0, None, 512, 2000, 4000), (0, None, 64, 3000, 5000)]
 
 
-def test_the_host_has_a_number_of_its_own(tmp_path: Path) -> None:
+def test_the_host_is_device_minus_1(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 8, 64, kind=CPU, device=0), moment(2, 8, 64), moment(3, -8, 64))
     assert found == [(-1, 64, 8, 1000, None), (0, 64, 8, 2000, 3000)]
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
         assert store.execute("SELECT device_id, kind FROM device ORDER BY 1").fetchall() == [(-1, "CPU"), (0, None)]
 
 
-def test_addresses_of_two_processes_are_different_memory(tmp_path: Path) -> None:
+def test_equal_addresses_in_two_processes_are_different_blocks(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 8, 64, pid=1), moment(2, 8, 64, pid=2), moment(3, -8, 64, pid=1))
     assert found == [(0, 64, 8, 1000, 3000), (0, 64, 8, 2000, None)]
 
 
-def test_use_over_time_is_what_the_writer_counted(tmp_path: Path) -> None:
-    """Of 1000 bytes that were there before, 300 are freed; the other 700 are a block without times."""
+def test_memory_in_use_agrees_with_the_totals_of_the_writer(tmp_path: Path) -> None:
+    """300 of 1000 bytes allocated before the recording are freed; the other 700 are a block without timestamps."""
     events = [
         moment(1, 100, 64, **{"Total Allocated": 1100}),
         moment(2, -300, 128, **{"Total Allocated": 800}),
@@ -103,8 +103,8 @@ def test_use_over_time_is_what_the_writer_counted(tmp_path: Path) -> None:
     assert kept == [(4,)]
 
 
-def test_numbers_at_the_edges(tmp_path: Path) -> None:
-    """Addresses that were written signed, sizes that are no numbers or too large: no block is guessed."""
+def test_extreme_and_invalid_addresses_and_sizes(tmp_path: Path) -> None:
+    """Addresses written as signed numbers are read; for invalid or too large sizes, no block is guessed."""
     found = blocks(
         tmp_path,
         moment(1, 8, -4096),
@@ -125,8 +125,8 @@ def test_numbers_at_the_edges(tmp_path: Path) -> None:
     ]
 
 
-def test_sizes_that_no_sum_holds(tmp_path: Path) -> None:
-    """A total that is beyond 64 bits is not known; neither reading nor asking breaks off."""
+def test_totals_beyond_64_bits_are_unknown(tmp_path: Path) -> None:
+    """Ingest and reports still succeed."""
     most = 2**63 - 1
     events = [moment(us, most, us, **{"Total Allocated": -most}) for us in (1, 2, 3)]
     events.append(moment(4, -most, 99, device=1, **{"Total Allocated": most}))
@@ -140,11 +140,11 @@ def test_sizes_that_no_sum_holds(tmp_path: Path) -> None:
     assert rows == [(1000, most), (2000, None), (3000, None)]
 
 
-def test_a_trace_without_them_has_no_blocks(tmp_path: Path) -> None:
+def test_a_trace_without_such_markers_has_no_blocks(tmp_path: Path) -> None:
     assert blocks(tmp_path) == []
 
 
-def test_an_export_of_ours_has_its_blocks_once(tmp_path: Path) -> None:
+def test_blocks_of_our_own_export_are_not_duplicated(tmp_path: Path) -> None:
     from traceconv.export.chrome import export_chrome
 
     blocks(tmp_path, moment(1, 8, 64), moment(2, -8, 64))
@@ -163,6 +163,6 @@ def test_an_export_of_ours_has_its_blocks_once(tmp_path: Path) -> None:
         ("name = 1\nsize_bytes = 2", "memory: name must be a string"),
     ],
 )
-def test_rules_that_describe_no_markers_are_refused(text: str, message: str) -> None:
+def test_invalid_memory_rules_are_rejected(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_rules(f'title = "x"\n[memory]\n{text}\n', "rules.toml")

@@ -1,4 +1,4 @@
-"""Which events are slices for Perfetto, and what has a time: events of every phase, those of metadata among them."""
+"""Events of every phase, including metadata: which are slices for Perfetto, and which have timestamps."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def stored(tmp_path: Path, *events: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize("ph", "NDOPvVcarmul(),=ATpsSFtf")
-def test_what_is_no_instant_is_a_marker_that_says_its_phase(tmp_path: Path, ph: str) -> None:
+def test_markers_from_other_events_than_instants_record_their_phase(tmp_path: Path, ph: str) -> None:
     odd = {"ph": ph, "ts": 5, "name": "odd", "id": "0x1", "cat": "c", "args": {"a": 1}}
     store = stored(tmp_path, odd, {"ph": "i", "ts": 7, "name": "shown"}, {"ph": "n", "ts": 8, "name": "too", "id": 2})
     assert query(store, "SELECT name FROM perfetto.slice ORDER BY ts") == [("shown",), ("too",)]
     said = "SELECT args FROM marker WHERE name = 'odd' UNION ALL SELECT args FROM range WHERE name = 'odd'"
     rows = [json.loads(args) for (args,) in query(store, said)]
-    assert [row["trace_event"]["ph"] for row in rows] == ([ph] if ph != "F" else [])  # an end without a begin is none
+    assert [row["trace_event"]["ph"] for row in rows] == ([ph] if ph != "F" else [])  # F: no begin, not stored
     assert all(row["a"] == 1 for row in rows)
 
 
-def test_asynchronous_events_of_the_old_kind_are_ranges(tmp_path: Path) -> None:
+def test_legacy_async_events_are_ranges(tmp_path: Path) -> None:
     old = {"cat": "c", "id": 1, "name": "old"}
     store = stored(tmp_path, {"ph": "S", "ts": 5, **old}, {"ph": "F", "ts": 9, "args": {"end": 1}, **old})
     [(dur, args)] = query(store, "SELECT dur_ns, args FROM range")
@@ -38,7 +38,7 @@ def test_asynchronous_events_of_the_old_kind_are_ranges(tmp_path: Path) -> None:
     assert query(store, "FROM perfetto.slice") == []
 
 
-def test_metadata_has_no_time(tmp_path: Path) -> None:
+def test_metadata_has_no_timestamp(tmp_path: Path) -> None:
     store = stored(
         tmp_path,
         {"ph": "M", "ts": 0, "name": "process_uptime_seconds", "args": {"uptime": 3}},

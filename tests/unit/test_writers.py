@@ -1,4 +1,4 @@
-"""By what the writers of traces are known, and what the rules of some of them make of events."""
+"""How writers of traces are identified, and how the rules of some classify events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_writers(keys: dict[str, Any], event: dict[str, Any], writer: str | None
         assert store.execute("SELECT name, start_ns, dur_ns FROM range").fetchall() == [("a", 1000, 2000)]
 
 
-def test_kernels_of_jax_on_a_gpu(tmp_path: Path) -> None:
+def test_jax_kernels_on_a_gpu(tmp_path: Path) -> None:
     events = [
         named(1, "/device:GPU:1 NVIDIA H100"),
         named(1, "Stream #13(Compute,MemcpyD2D)", 13),
@@ -72,7 +72,7 @@ def test_kernels_of_jax_on_a_gpu(tmp_path: Path) -> None:
         assert store.execute("SELECT name FROM range ORDER BY name").fetchall() == [("fusion",), ("python",)]
 
 
-def test_a_timeline_of_tensorflow_counts_each_kernel_once(tmp_path: Path) -> None:
+def test_each_kernel_of_a_tensorflow_timeline_is_one_task(tmp_path: Path) -> None:
     events = [
         named(3, "/job:localhost/replica:0/task:0/gpu:0 Compute"),
         named(5, "/gpu:0/stream:all Compute"),
