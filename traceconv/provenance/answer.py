@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from traceconv.formats.locate import Evidence
 
@@ -18,6 +19,10 @@ class RowRef:
     table: str
     id: int
     role: str
+
+
+#: The evidence of a row, and the rows that it was made from.
+Found: TypeAlias = tuple[list[Evidence], list[RowRef]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,16 @@ class Sources:
         """The format of a source; None for tables of a vendor's folder, and for formats unknown to this version."""
         return format_of(str(self.rows[source_id]["format"]).partition(" ")[0])
 
+    def fetch(self, sql: str, values: list[object]) -> list[dict[str, Any]]:
+        """The rows of a query, by column."""
+        return fetch(self._connection, sql, values)
+
+    def row(self, table: str, key: str, value: object) -> dict[str, Any]:
+        """The first row of the run with a value in a column; empty if there is none, or the value is None."""
+        sql = f'SELECT * FROM "{table}" WHERE run_id = ? AND {key} = ? LIMIT 1'  # noqa: S608 - names of ours
+        found = self.fetch(sql, [self.run_id, value]) if value is not None else []
+        return found[0] if found else {}
+
     def block_of(self, event_id: int) -> Block:
         """The block that an event came from. InputError when there is none."""
         found = self._connection.execute(

@@ -13,7 +13,7 @@ from traceconv.provenance.answer import MAX_PIECES, Answer, RowRef
 from traceconv.provenance.derivations import notes_of
 from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_rows import RawRows
-from traceconv.provenance.rows import EVENT_TABLES, fetch, find_rows
+from traceconv.provenance.rows import EVENT_TABLES, find_rows
 from traceconv.provenance.trace_rows import TraceRows
 from traceconv.reports.run import one_run, reading
 
@@ -55,7 +55,7 @@ def why(
             except InputError as error:
                 problems.append(str(error))
         elif sources.reader != "static":
-            rows = RawRows(connection, sources) if sources.in_captures else TraceRows(connection, sources)
+            rows = RawRows(sources) if sources.in_captures else TraceRows(sources)
             for row in wanted.rows:
                 try:
                     found, made_of = rows.of(wanted.table, row)
@@ -63,7 +63,7 @@ def why(
                     refs += [ref for ref in made_of if ref not in refs]
                 except InputError as error:
                     problems.append(str(error))
-            evidence += _of_refs(rows, connection, refs, wanted.table, problems)
+            evidence += _of_refs(rows, sources, refs, wanted.table, problems)
         notes = notes_of(sources.reader, wanted.table)
         if not evidence and not problems and not notes:
             notes = [("", "computed from other rows: no single event of the source contains it")]
@@ -92,27 +92,20 @@ def _beginning(source: SourceFile) -> Evidence:
 
 
 def _of_refs(
-    rows: RawRows | TraceRows,
-    connection: duckdb.DuckDBPyConnection,
-    refs: list[RowRef],
-    table: str,
-    problems: list[str],
+    rows: RawRows | TraceRows, sources: Sources, refs: list[RowRef], table: str, problems: list[str]
 ) -> list[Evidence]:
     """The first event of each row that this one was made from."""
     found: list[Evidence] = []
     for ref in refs[:4]:
-        if ref.table not in EVENT_TABLES:
+        row = sources.row(ref.table, "id", ref.id) if ref.table in EVENT_TABLES else {}
+        try:
+            pieces = rows.of(ref.table, row)[0] if row else []
+        except InputError as error:
+            problems.append(str(error))
             continue
-        sql = f'SELECT * FROM "{ref.table}" WHERE id = ? AND run_id = ?'  # noqa: S608 - a name of ours
-        for row in fetch(connection, sql, [ref.id, rows.run_id]):
-            try:
-                pieces, _ = rows.of(ref.table, row)
-            except InputError as error:
-                problems.append(str(error))
-                continue
-            for piece in pieces if table == "task_pmu" else pieces[:1]:
-                role = f"{ref.role} ({ref.table} {ref.id})"
-                found.append(replace(piece, role=role if piece is pieces[0] else piece.role))
+        for piece in pieces if table == "task_pmu" else pieces[:1]:
+            role = f"{ref.role} ({ref.table} {ref.id})"
+            found.append(replace(piece, role=role if piece is pieces[0] else piece.role))
     return found
 
 

@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import duckdb
-
 from traceconv.base.integers import parse_int64
 from traceconv.formats.locate import Evidence
 from traceconv.normalize.npulog import device_passes
-from traceconv.provenance.answer import RowRef
+from traceconv.provenance.answer import Found, RowRef
 from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_log import RawLog
-from traceconv.provenance.rows import fetch
 
 #: Counters from memory records, and the field of their value.
 _MEMORY_COUNTERS = {"Memory used": "used_bytes", "Memory reserved": "reserved_bytes"}
 
 _RECORD = "its record"
-
-Found = tuple[list[Evidence], list[RowRef]]
+_FUSION_KEYS = ("fusion_id", "original_index")
 
 
 class RawRows:
     """The records from which the rows of one capture were made."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
-        self._connection = connection
+    def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self.run_id = sources.run_id
         self._log = RawLog(sources)
 
     def of(self, table: str, row: Mapping[str, Any]) -> Found:
@@ -44,9 +38,7 @@ class RawRows:
             "memory": self._memory,
             "counter": self._counter,
             "track": self._track,
-            "fusion": lambda row: self._by(
-                "fusion", {key: row[key] for key in ("fusion_id", "original_index")}, _RECORD
-            ),
+            "fusion": lambda row: self._by("fusion", {key: row[key] for key in _FUSION_KEYS}, _RECORD),
             "op": lambda row: self._by("op", {"op_index": row["op_id"]}, _RECORD),
             "step": lambda row: self._by(
                 "step_mark", {"step_id": row["step_id"]}, "one of its marks", row["device_id"]
@@ -71,17 +63,10 @@ class RawRows:
         return [self._log.evidence(one, role) for one in self._log.find(record, wanted, device_id=device_id)]
 
     def _pmu(self, row: Mapping[str, Any]) -> list[Evidence]:
-        tasks = fetch(
-            self._connection,
-            "SELECT source_task_id, device_id FROM task WHERE run_id = ? AND id = ?",
-            [self._sources.run_id, row["id"]],
-        )
+        task = self._sources.row("task", "id", row["id"])
         kinds = [kind for kind, group in device_passes.METRIC_GROUPS.items() if group == row["metric_group"]]
-        found: list[Evidence] = []
-        for task in tasks:
-            for kind in kinds:
-                found += self._by(kind, {"task_id": task["source_task_id"]}, "its counters", task["device_id"])
-        return found
+        wanted, device_id = {"task_id": task.get("source_task_id")}, task.get("device_id")
+        return [one for kind in kinds if task for one in self._by(kind, wanted, "its counters", device_id)]
 
     def _memory(self, row: Mapping[str, Any]) -> list[Evidence]:
         found: list[Evidence] = []
@@ -94,12 +79,8 @@ class RawRows:
         return found
 
     def _counter(self, row: Mapping[str, Any]) -> list[Evidence]:
-        (track,) = fetch(
-            self._connection,
-            "SELECT name, device_id FROM track WHERE run_id = ? AND track_id = ?",
-            [self._sources.run_id, row["track_id"]],
-        )
-        field = _MEMORY_COUNTERS.get(track["name"])
+        track = self._sources.row("track", "track_id", row["track_id"])
+        field = _MEMORY_COUNTERS.get(track.get("name", ""))
         if field is not None:
             wanted = {"host_ns": row["ts_ns"] - self._offset_ns(), field: row["value_int"]}
             wanted["device_id"] = track["device_id"]
@@ -110,8 +91,7 @@ class RawRows:
 
     def _sampled(self, row: Mapping[str, Any], track: Mapping[str, Any]) -> list[Evidence]:
         """The sample of a device's counter, by its position among those of the track with this value."""
-        order = fetch(
-            self._connection,
+        order = self._sources.fetch(
             "SELECT count(*) AS before FROM counter WHERE run_id = ? AND track_id = ? AND value_int = ? AND ts_ns < ?",
             [self._sources.run_id, row["track_id"], row["value_int"], row["ts_ns"]],
         )

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-import duckdb
-
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.locate import Evidence
@@ -16,23 +14,20 @@ from traceconv.formats.vendor_folder.locate import locate as locate_record
 from traceconv.normalize.trace import phases
 from traceconv.normalize.vendor_csv.spec import counter_title
 from traceconv.provenance import tables_csv
-from traceconv.provenance.answer import RowRef
+from traceconv.provenance.answer import Found, RowRef
 from traceconv.provenance.files import Sources
-from traceconv.provenance.rows import EVENT_TABLES, fetch
+from traceconv.provenance.rows import EVENT_TABLES
 from traceconv.provenance.trace_scan import Batch, find_end, find_events
 
 _COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
 _ENDS = (("src", "st", "where it starts"), ("dst", "tf", "where it ends"))
-Found = tuple[list[Evidence], list[RowRef]]
 
 
 class TraceRows:
     """The events from which the rows of one run were made."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
-        self._connection = connection
+    def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self.run_id = sources.run_id
         self._tables = {
             source_id: kind
             for source_id, row in sources.rows.items()
@@ -44,7 +39,9 @@ class TraceRows:
         if table in EVENT_TABLES:
             return self._slice(table, row), []
         if table == "task_pmu":
-            return self._completing(self._row("task", "id", row["id"])), [RowRef("task", int(row["id"]), "its task")]
+            return self._completing(self._sources.row("task", "id", row["id"])), [
+                RowRef("task", int(row["id"]), "its task")
+            ]
         if table == "flow":
             return self._flow(row)
         if table == "counter":
@@ -54,7 +51,7 @@ class TraceRows:
         if table == "memory":
             return self._records("memory", self._is_block(row)), []
         if table == "fusion":
-            op = self._row("op", "op_id", row["op_id"])
+            op = self._sources.row("op", "op_id", row["op_id"])
             return self._records("fusion", lambda record: record["name"] == op.get("name")), []
         if table == "op":
             return self._op(row)
@@ -69,7 +66,7 @@ class TraceRows:
     def event(self, event_id: int, role: str, row: Mapping[str, Any] | None = None) -> list[Evidence]:
         """The event with an id. `row`: the row that was made from it, which helps to find it."""
         row = row or {}
-        track = self._row("track", "track_id", row.get("track_id"))
+        track = self._sources.row("track", "track_id", row.get("track_id"))
         known = {**row, "tid_text": track.get("tid_text")}
         if event_id >> ORDINAL_BITS in self._tables:
             return locate_record(self._sources.wanted(event_id, role, known))
@@ -128,7 +125,7 @@ class TraceRows:
         return found, refs
 
     def _counter(self, row: Mapping[str, Any]) -> list[Evidence]:
-        track = self._row("track", "track_id", row["track_id"])
+        track = self._sources.row("track", "track_id", row["track_id"])
         name, scope = track.get("name"), track.get("scope")
 
         def same(batch: Batch, place: int) -> bool:
@@ -168,7 +165,7 @@ class TraceRows:
 
     def _named(self, table: str, row: Mapping[str, Any]) -> Found:
         """Metadata that names a process or a thread, and the first row on it."""
-        process = self._row("process", "process_id", row.get("process_id"))
+        process = self._sources.row("process", "process_id", row.get("process_id"))
         lead = "process_" if table == "process" else "thread_"
 
         def same(batch: Batch, place: int) -> bool:
@@ -190,7 +187,7 @@ class TraceRows:
 
     @cached_property
     def _accounts(self) -> set[str]:
-        rows = fetch(self._connection, "SELECT record FROM import_account WHERE run_id = ?", [self.run_id])
+        rows = self._sources.fetch("SELECT record FROM import_account WHERE run_id = ?", [self._sources.run_id])
         return {str(row["record"]) for row in rows}
 
     def _has(self, *letters: str) -> bool:
@@ -210,14 +207,14 @@ class TraceRows:
         return found[:limit]
 
     def _is_block(self, row: Mapping[str, Any]) -> tables_csv.Test:
-        name = self._row("op", "op_id", row["op_id"]).get("name")
+        name = self._sources.row("op", "op_id", row["op_id"]).get("name")
         if name is None:
             # Made from the totals next to allocations: from the one that showed it, else from the first.
             shown_ns = row["alloc_ns"] if row["alloc_ns"] is not None else row["free_ns"]
             if shown_ns is None:
                 where = "run_id = ? AND pool IS NOT DISTINCT FROM ? AND op_id IS NOT NULL"
                 sql = f"SELECT min(alloc_ns) AS ns FROM memory WHERE {where}"  # noqa: S608 - of ours
-                shown_ns = fetch(self._connection, sql, [self.run_id, row["pool"]])[0]["ns"]
+                shown_ns = self._sources.fetch(sql, [self._sources.run_id, row["pool"]])[0]["ns"]
             return lambda record: record["alloc_ns"] == shown_ns
 
         def same(record: Mapping[str, Any]) -> bool:
@@ -235,19 +232,14 @@ class TraceRows:
             for evidence in tables_csv.matching(self._sources.file(source_id), "its record", test)
         ]
 
-    def _row(self, table: str, key: str, value: object) -> dict[str, Any]:
-        if value is None:
-            return {}
-        sql = f'SELECT * FROM "{table}" WHERE run_id = ? AND {key} = ? LIMIT 1'  # noqa: S608 - names of ours
-        found = fetch(self._connection, sql, [self.run_id, value])
-        return found[0] if found else {}
-
     def _table_of(self, event_id: int) -> str:
-        return next((name for name in EVENT_TABLES if self._row(name, "id", event_id)), "range")
+        return next((name for name in EVENT_TABLES if self._sources.row(name, "id", event_id)), "range")
 
     def _first(self, table: str, condition: str, values: list[object], role: str) -> list[RowRef]:
         sql = f'SELECT id FROM "{table}" WHERE run_id = ? AND {condition} ORDER BY id LIMIT 1'  # noqa: S608 - ours
-        return [RowRef(table, int(one["id"]), role) for one in fetch(self._connection, sql, [self.run_id, *values])]
+        return [
+            RowRef(table, int(one["id"]), role) for one in self._sources.fetch(sql, [self._sources.run_id, *values])
+        ]
 
 
 def _is_complete(data: bytes) -> bool:
