@@ -1,3 +1,3 @@
-"""The version, imported by whatever names it."""
+"""The version of the package."""
 
 __version__ = "0.1.0"

@@ -164,9 +164,9 @@ class Store:
         columns: Sequence[str] | None = None,
         **unknown: NoReturn,
     ) -> ReportRows:
-        """The rows of a report; they are read when they are asked for, as often as that is.
+        """The rows of a report; read on each access.
 
-        name      as `traceconv report --list` says, such as "op-statistic"
+        name      as listed by `traceconv report --list`, such as "op-statistic"
         run       number or label of a run, or "all"; None: the latest
         device    only this device
         step      only this step (step.step_id)
@@ -209,7 +209,7 @@ class Store:
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """A relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …
 
-        Raises UsageError with what DuckDB says against the statement.
+        Raises UsageError with DuckDB's message if the statement is invalid.
         """
         from traceconv.reports.free_query import explained
 
@@ -299,7 +299,7 @@ class Store:
 
         row_id  number of the row in the table's key; of counter TRACK_ID@TS_NS
         run     number or label; None: the latest
-        source  where the run's source lies now, if it was moved
+        source  current path of the run's source, if it was moved
 
         Raises UsageError when there is no such row; a source that is gone or was changed is in `problems`.
         """

@@ -75,7 +75,7 @@ class ZstdFrames:
         return data.find(MAGIC)
 
     def _size(self, data: bytes, at: int) -> int | None:
-        """Size of the part expected at `at`; None if more data is needed to tell."""
+        """Size of the part expected at `at`; None if it depends on more data."""
         left = len(data) - at
         if self._expects == "checksum":
             return _CHECKSUM_BYTES

@@ -23,7 +23,7 @@ _METAVARS = {bool: None, int: "N", str: "TEXT"}
 
 
 class _Targets(typer.core.TyperGroup):
-    """The built-in targets, and those of other packages when one is asked for or all are listed."""
+    """The built-in targets, and those of other packages when one is requested or all are listed."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # its base has no public name
         return [export.name for export in all_exports(lambda error: say(str(error)))]

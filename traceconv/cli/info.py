@@ -120,7 +120,7 @@ def _inspect(found: _Findings, paths: list[Path], quick: bool) -> None:
         from traceconv.pipeline.inspect import inspect_document, inspect_trace
 
     def add_document(path: Path, problem: str) -> None:
-        """Outline a document that no reader knows; any other file is a problem."""
+        """Outline a document without a reader; any other file is a problem."""
         document = inspect_document(path, scan=not quick)
         if document is None:
             found.problems.append(problem)

@@ -99,7 +99,7 @@ def describe_trace(state: TraceState) -> dict[str, Any]:
 
 
 def document_lines(document: Outline) -> Iterator[str]:
-    """Outline a JSON document that no reader knows, one line per prefix."""
+    """Outline a JSON document without a reader, one line per prefix."""
     yield printable(document.path.name, 80)
     container = "" if document.container == "plain" else f", {document.container}"
     verdict = "intact" if document.scanned else "no problems found"

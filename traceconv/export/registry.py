@@ -1,4 +1,4 @@
-"""The list of export targets. Nothing heavy is loaded for it: a writer is imported when it is used.
+"""The list of export targets. Writers are imported when used, so that listing is fast.
 
 Other packages add targets through the entry point group `traceconv.exports`.
 """
@@ -18,7 +18,7 @@ GROUP = "traceconv.exports"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a writer wrote: how many of each kind, how many of each kind it omitted, and the size when decompressed."""
+    """Result of a writer: counts of each kind written and omitted, and the decompressed size."""
 
     rows: Mapping[str, int]
     size_bytes: int

@@ -24,7 +24,7 @@ MAX_FILES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class FoundTrace:
-    """A file that may be a trace. `sure`: it is one by its first bytes; otherwise it must be read to tell."""
+    """A file that may be a trace. `sure`: it is one by its first bytes; otherwise it must be read to find out."""
 
     path: Path
     reader: str

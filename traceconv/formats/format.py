@@ -1,4 +1,4 @@
-"""What the rest of the program knows about a source format."""
+"""The interface of a source format to the rest of the program."""
 
 from __future__ import annotations
 

@@ -126,5 +126,5 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
         raise InputError(f"{printable(str(path))} {what}; use --reader chrome_json to read it anyway")
     if confidence == 0 and path.suffix != ".bin":
         raise InputError(f"{printable(str(path))} is not a raw log or a known trace format; specify --reader")
-    # The reader of raw logs says what is wrong with a file that is only named like one.
+    # The reader of raw logs explains what is wrong with a file that only has the name of one.
     return best.name if confidence else NPULOG.name

@@ -95,7 +95,7 @@ class DeviceClock:
         return np.asarray(result if valid is None else np.where(valid, result, 0)), valid
 
     def error_bound_ns(self) -> int | None:
-        """Return a bound of |mapped − true host time| for all ticks mapped so far; None if the records don't give one.
+        """Return a bound of |mapped − true host time| for all ticks mapped so far; None without enough records.
 
         For a stretch between two sync records: the larger uncertainty of the two, plus the difference between the
         stretch's length and what its neighbours' rates predict (which reveals a jump or a change of drift), plus

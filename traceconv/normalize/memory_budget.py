@@ -193,7 +193,7 @@ class NumberedRows(Generic[Row]):
             self._changed.add(number)
 
     def load(self, numbers: Sequence[int]) -> None:
-        """Read rows together before they are asked for; those of a batch are close to each other."""
+        """Read rows together before they are needed; those of a batch are close to each other."""
         if self._seen is None:
             return
         with self._budget.lock, spilling_to_database():

@@ -56,7 +56,7 @@ class SilentObserver:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file or folder that gives no run, and why, in one line."""
+    """A file or folder without a run, and the reason in one line."""
 
     path: Path
     message: str

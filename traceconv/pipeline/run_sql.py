@@ -23,7 +23,7 @@ class RunSql:
         return self.writer.fetch(statement, self._parameters(statement, values))
 
     def number(self, statement: str, **values: object) -> int:
-        """The one integer that a query gives."""
+        """Return the single integer of a query."""
         return int(self.fetch(statement, **values)[0][0])
 
     def _parameters(self, statement: str, values: dict[str, object]) -> dict[str, object]:

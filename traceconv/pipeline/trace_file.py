@@ -55,7 +55,7 @@ class TraceOptions:
 
     @property
     def items(self) -> Items | None:
-        """Where JSON documents have items, by the first rules that say so."""
+        """Where JSON documents have items, by the first rules that define them."""
         return next((one.items for one in self.rules if one.items is not None), None)
 
 
@@ -116,7 +116,7 @@ def _identity(target: RunTarget, read: _Read) -> Identity:
 
 
 class _Passes(Protocol):
-    """Turns events into rows: takes all batches, then gives the tables."""
+    """Turns events into rows: takes all batches, then yields the tables."""
 
     def precompute_times(self, batch: TraceBatch) -> None:
         """Parse the times of a batch before it is taken, in any thread."""

@@ -46,7 +46,7 @@ def start_from_environment(started_in: str | None = None) -> None:
         raise type(error)(f"{OUTPUT_VARIABLE}, {OPTIONS_VARIABLE}: {error}") from error
     file = profiler.options.file
     if file is not None:
-        # A process that is killed can't say where its log is.
+        # A killed process can't print where its log is.
         log = printable(str(log_folder(file)))
         say(f"{printable(str(file))} is written when the program ends; until then its log is in {log}")
 

@@ -34,7 +34,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 #: How long the end of the program waits for daemon threads that are ending a profile.
 _EXIT_WAIT_S = 10
 
-#: Numbers of the profiles that were begun around the running code, in its thread and its asyncio task.
+#: Numbers of the profiles that enclose the running code, in its thread and its asyncio task.
 _AROUND: ContextVar[tuple[int, ...]] = ContextVar("traceconv_profiles", default=())
 _numbers = itertools.count(1)
 #: Open profiles by number; the interpreter's exit ends them.
@@ -159,7 +159,7 @@ class Profiler(ProfileResults):
     def start(self, level: int | None = None, *, prof_level: int | None = None) -> None:
         """Begin a profile.
 
-        level       1 (kernels only) or 2; None: as the profiler's options say
+        level       1 (kernels only) or 2; None: as in the profiler's options
         prof_level  the same, as RAF names it
 
         Raises UsageError when one was started already, OutputError when nothing can be written.
@@ -238,7 +238,7 @@ class Profiler(ProfileResults):
         if options.output is None and "raw" in options.formats and function is not None:
             options = replace(options, output=self._folder_of(function))
         made = check_writable(options)
-        # Next to the files that were asked for, the log is found however the program ends.
+        # Next to the requested files, the log can be found even if the program is killed.
         logs = options.output or self._temporary.folder() / "raw"
         try:
             capture = PROCESS.begin(options, logs if options.file is None else log_folder(options.file))

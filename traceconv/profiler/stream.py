@@ -12,7 +12,7 @@ from traceconv.runtime.profile_options import ProfileOptions
 
 
 def stream_options(stream: IO[str] | IO[bytes], options: ProfileOptions, start: Path) -> ProfileOptions:
-    """Options under which the log is next to the file behind the stream, if there is one."""
+    """Options that place the log next to the stream's file, if it has one."""
     try:
         if not stream.writable():
             raise OutputError("file: it is not open for writing")

@@ -39,7 +39,7 @@ class TemporaryFiles:
             return self._folder
 
     def remove(self) -> None:
-        """Delete the files, but keep unread logs and say on stderr where they are."""
+        """Delete the files, but keep unread logs and print their path on stderr."""
         folder, unread = self._folder, [path for path in self.unread if path.exists()]
         if folder is None or not self.are_own:
             return

@@ -93,7 +93,7 @@ class TraceRows:
         return [one for id_ in ends.ids[:8] for one in self.event(id_, role)]
 
     def _completing(self, row: Mapping[str, Any]) -> list[Evidence]:
-        """Records of CSV files that say more about a task of the timeline."""
+        """Records of CSV files that complete a task of the timeline."""
         return [
             evidence
             for source_id in self._tables

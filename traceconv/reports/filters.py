@@ -18,7 +18,7 @@ Value = int | float | str | bool | Decimal | None
 
 _FILTER = re.compile(r"([^=<>!~]*)(>=|<=|!=|=|>|<|~)(.*)", re.DOTALL)
 _INTEGERS = ("BIGINT", "UBIGINT", "INTEGER")
-#: Durations may have a unit, but must be whole nanoseconds.
+#: Durations may have a unit, but must be integer nanoseconds.
 _DURATION = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) ?(ns|us|µs|ms|s)")
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _FORMS = "COLUMN=VALUE, or with !=, <, <=, >, >= or ~ (a regular expression)"

@@ -44,7 +44,7 @@ class ReportRows:
         self._warns_when_empty = warns_when_empty
 
     def of_profiles(self, cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> ReportRows:
-        """Return the same rows over another connection. If there are none, a UserWarning says what to record."""
+        """Return the same rows over another connection. If there are none, a UserWarning explains what to record."""
         return ReportRows(self._question, cursor, warns_when_empty=True)
 
     @property

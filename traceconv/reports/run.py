@@ -38,7 +38,7 @@ _PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
-    """The run that a report is on, None for all; `note` is what to tell a user who did not choose it."""
+    """The run that a report is on, None for all; `note` is for a user who did not choose it."""
 
     run_id: int | None
     label: str

@@ -119,7 +119,7 @@ class Capture:
                 self.recorder.fusions(model.program, op_base=model.op_base)
 
     def update_memory(self, model: LoadedModel, held: list[MemoryEvent]) -> None:
-        """Log how the memory of a session differs from what the log says, when the log begins or resumes."""
+        """Log how a session's memory differs from the logged state, when the log begins or resumes."""
         self._update_memory(model.model_id, model.device_id, held)
 
     def _update_memory(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:

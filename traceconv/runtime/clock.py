@@ -1,4 +1,4 @@
-"""The two clocks: the host's, which stands still during emulation, and the device's counter, which drifts.
+"""The two clocks: the host's, which is stopped during emulation, and the device's counter, which drifts.
 
 `docs/explanation/clock.md` explains them. All arithmetic is in integers: a time is rounded down to its tick, and a tick
 is converted to its first nanosecond.
@@ -78,7 +78,7 @@ class LiveClock:
                 if self._stopped_ns is stopped_ns:
                     return read_ns - stopped_ns
             with self._lock:
-                pass  # until the stop is over
+                pass  # until the clock runs again
 
     def after_fork(self) -> None:
         """In the child of a fork, where nobody else can have stopped the clock."""

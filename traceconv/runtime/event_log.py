@@ -91,7 +91,7 @@ class RangeBegin(NamedTuple):
 
 @dataclass(slots=True)
 class EventStore:
-    """Events waiting to be written, and their heads. The flags say which kinds are wanted."""
+    """Events waiting to be written, and their heads. The flags select the kinds to keep."""
 
     on: bool = True
     calls_on: bool = True
@@ -205,7 +205,7 @@ class EventLog:
             self.store.add("sync", device_id, ticks, host_before_ns, host_after_ns)
 
     def tasks(self, device: Device, tasks: Sequence[Task]) -> None:
-        """Log tasks that the device has finished, in their order, with what their `note` says."""
+        """Log tasks that the device has finished, in order, with the contents of their `note`."""
         if not self.store.tasks_on:
             return
         heads, clock = self._task_heads, device.clock

@@ -160,7 +160,7 @@ class Graph:
 
     opsets       domain → version
     nodes        in an order in which they can run
-    constants    weights, and whatever depends on weights and shapes alone
+    constants    weights, and values that depend only on weights and shapes
     folded       names of the model's ops that were computed at load
     dynamic      tensors whose shapes depend on values; those in `tensors` are for the inputs `sample`
     sample_seed  seed of `sample`; None for inputs from the caller

@@ -41,7 +41,7 @@ _PRICES_NS: dict[str, tuple[int, int]] = {
     "HandleCompletion": (350, 150),
 }
 _PRICE_NS = (500, 250)  # any other call
-_HANDOVER_NS = 800  # until the worker has what the channel hands it
+_HANDOVER_NS = 800  # until work from the channel arrives at the worker
 _ALLOC_NS = 140  # the allocator's work on one block
 _SYNC_PERIOD_NS = 1_000_000
 _SYNC_GOOD_NS = 1_000  # a reading that takes longer is repeated
@@ -211,10 +211,10 @@ class Host:
         return host_ns >= self._next_sync_ns and self.recorder.store.on
 
     def compare_clocks(self, device: Device, thread: HostThread, *, now: bool = False) -> None:
-        """Read both clocks when the period is over, and log the readings.
+        """Read both clocks at the end of each period, and log the readings.
 
-        `now`: before the period is over too, but at least half a period after the last time, since readings that are
-        close together give a poor rate.
+        `now`: also before the end of the period, but at least half a period after the last time, since readings
+        that are close together give a poor rate.
         """
         if isinstance(thread, ModelledThread):
             while self._next_sync_ns <= thread.now():

@@ -32,7 +32,7 @@ _ORT_TYPES = {f"tensor({name.lower()})": number for number, (name, _) in DTYPES.
 
 @dataclass(frozen=True, slots=True)
 class OutputType:
-    """What onnxruntime knows of an output before running; the shape is None if it depends on values."""
+    """The type of an output that onnxruntime reports before running; the shape is None if it depends on values."""
 
     name: str
     shape: tuple[int, ...] | None

@@ -64,7 +64,7 @@ class Run:
     """State of one run of the model.
 
     given   the inputs as the caller passed them
-    handed  whether the worker has been told to copy them to the device
+    handed  whether the copy to the device was handed to the worker
     ahead   whether current launches precede the inference; set and read by the worker only
     meet    index of a collective op → where it meets those of other devices
     loads   the copies of the inputs

@@ -244,7 +244,7 @@ class Process:
         self._set_options()
 
     def meet(self, session: Session, *, iteration: bool) -> None:
-        """Describe a session that is about to run to the captures that don't know it; the gate must be shared."""
+        """Describe a session that is about to run to the captures where it is new; the gate must be shared."""
         for capture in self.captures:
             if not capture.recording:
                 continue

@@ -34,7 +34,7 @@ class OpTraits:
     flops: int = 1
 
 
-#: How it is computed → ONNX op → (name on the device, vector cycles, flops).
+#: Kind → ONNX op → (name on the device, vector cycles, flops).
 _TABLE: dict[OpKind, dict[str, tuple[str, int, int]]] = {
     OpKind.MATRIX: {
         "Conv": ("Conv2D", 0, 2),
@@ -178,7 +178,7 @@ INTEGER_MATRIX = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearConv": 3, "QLine
 #: Activations that fixpipe applies to the cube's results, without the vector cores.
 FIXPIPE_ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "PRelu"})
 
-#: What may follow a matrix op inside one fused op.
+#: Ops that may follow a matrix op inside one fused op.
 ACTIVATIONS = FIXPIPE_ACTIVATIONS | frozenset(
     {"Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "Mish", "Selu", "Sigmoid", "Softplus", "Tanh"}
 )

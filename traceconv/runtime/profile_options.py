@@ -54,7 +54,7 @@ _SWITCHES = {"on": True, "off": False, "true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """Valid options. `output` None: no files remain but those that the profiler is asked for.
+    """Valid options. `output` None: only the files requested from the profiler remain.
 
     file         the single file to write, when `output` names a file instead of a folder
     resources    what to record, names of `RESOURCES`

@@ -1,7 +1,7 @@
-"""What happened, as records: the only module of the runtime that knows the log's layout.
+"""Write events as records: the only module of the runtime that depends on the log's layout.
 
-A recorder writes one capture: what is logged through it, and what `write` passes it from an `EventStore` that several
-recorders share. Several threads may log at the same time, also while one flushes.
+A recorder writes one capture: records logged through it, and those that `write` passes it from an `EventStore` shared
+by several recorders. Several threads may log at the same time, also while one flushes.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Recorder(EventLog):
         #: Records of ranges, until `flush`.
         self._ranges = bytearray()
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
-        #: The hash of a text, which the log defines when it is first asked for; 0 for none.
+        #: The hash of a text, which the log defines on first use; 0 for none.
         self.text: Callable[[str | None], int] = cache(self._define)
         self._head_columns: dict[tuple[int, str], _HeadColumns] = {}
         self._threads: set[int] = set()

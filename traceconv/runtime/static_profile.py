@@ -1,4 +1,4 @@
-"""What is known of a model before it runs: the cost of each op, the time of each kind of core, the memory needed.
+"""A static profile of a model: the cost of each op, the time of each kind of core, the memory needed.
 
 Nothing is executed. Times are those of the cost model, for each op alone on the device. Memory is what the device's
 allocator does when it follows the plan of a run (`memory_plan`), so a recorded run needs exactly as much.
@@ -221,7 +221,7 @@ class _PlannedMemory:
             self.used, self.peak_op = event.used_bytes, event.op_index
 
     def alloc(self, size_bytes: int, pool: str, op: int | None) -> tuple[Block, int]:
-        """Return a block and the size that was asked for."""
+        """Return a block and the requested size."""
         self.tensor_bytes += size_bytes
         self.most_tensor_bytes = max(self.most_tensor_bytes, self.tensor_bytes)
         block = self._allocator.alloc(size_bytes, pool=pool, purpose="activation", tensor=None, op=op, now_ns=0)

@@ -1,4 +1,4 @@
-"""What really happened, as the simulator knows it: the file that analyses are checked against. Ingest never reads it.
+"""The simulator's ground truth: the file that analyses are checked against. Ingest never reads it.
 
 JSON Lines, each an object with a `kind`:
 

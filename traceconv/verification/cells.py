@@ -35,7 +35,7 @@ class Difference:
 class Tally:
     """The result of checking one file.
 
-    by_doubles  cells that agree only because the vendor's own doubles give the same digits
+    by_doubles  cells that agree only because the vendor's double arithmetic gives the same digits
     reason      why it was not checked; None if it was
     """
 

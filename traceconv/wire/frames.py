@@ -11,7 +11,7 @@ Block header, 32 bytes, then the payload of record_count × record_size bytes:
     reserved u32 · header_crc u32
 
 `sequence` is the ordinal of the block's first record among all records of its stream (its slices
-together), so that a gap tells exactly how many records are missing.
+together), so that a gap gives the exact number of missing records.
 """
 
 from __future__ import annotations

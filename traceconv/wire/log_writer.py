@@ -47,7 +47,7 @@ class CaptureWriter:
     """Writes one capture folder.
 
     folder           is made, and must not exist
-    writer_id        64 bits that tell this capture from others; in the header of each file
+    writer_id        64 bits that identify this capture; in the header of each file
     device_clock_hz  device_id → nominal frequency of its counter
     slice_bytes      size at which a file rolls over to the next slice
     block_bytes      size of a full block's payload
@@ -95,7 +95,7 @@ class CaptureWriter:
         return device_id in self._device_clock_hz
 
     def text(self, text: str | None) -> int:
-        """The value of a str field that says `text`; 0 for None and for an empty text."""
+        """The value of a str field for `text`; 0 for None and for an empty text."""
         if not text:
             return 0
         text_hash, records = self._texts.hash(text)

@@ -25,7 +25,7 @@ MANY_FAILURES = 64
 _NEAR_BYTES = 64 << 10
 _FIRST_BYTES = 1 << 10
 #: Scanning ahead is limited to this multiple of the recovered text, plus a constant: the work stays proportional to the
-#: length of the text, whatever the damage.
+#: length of the text, for any damage.
 _AHEAD_TIMES, _AHEAD_BYTES = 16, 4 << 20
 #: Between events: byte order marks of concatenated files, separators of JSON text sequences, form feeds.
 _SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf|[\x01-\x20,])+")

@@ -39,7 +39,7 @@ class Prefix:
 class Outline:
     """The prefixes in the order of the document.
 
-    stopped_at  about the byte where the text is malformed; None: it was read completely, or not `scanned`
+    stopped_at  approximate byte offset where the text is malformed; None: it was read completely, or not `scanned`
     left_out    number of values whose prefix is too long, or one too many
     """
 

@@ -1,4 +1,4 @@
-"""The JSON of MegEngine's `get_profile()`: operators of a static graph with times in seconds → events in whole ns.
+"""The JSON of MegEngine's `get_profile()`: operators of a static graph with times in seconds → events in ns.
 
 Under `profiler`, `device` and `host` give each operator's start, end and end of its kernel on each computing node,
 in seconds since the profiler began; `opr_footprint` has its memory, computation and shapes; `graph_exec` the graph.
@@ -165,7 +165,7 @@ def _decimal(text: str) -> Decimal | str:
 
 
 def seconds_ns(seconds: object) -> int | None:
-    """Seconds → whole ns, half to even; None for anything that is not a time."""
+    """Seconds → ns, rounded half to even; None for anything that is not a time."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, Decimal)):
         return None
     try:

@@ -37,7 +37,7 @@ class FileReading:
         self._strange: dict[str, int] = {}
         self._longer = 0
         self._shorter = 0
-        #: Repeats that follow one another: whether they say the same, first record, records, byte, bytes.
+        #: Repeats that follow one another: whether they are identical, first record, records, byte, bytes.
         self._repeat: tuple[bool, int, int, int, int] | None = None
 
     def take(self, item: Block) -> Iterator[tuple[int, RecordArray]]:

@@ -70,7 +70,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What a device record says; None where it says nothing."""
+    """The content of a device record; None where it has no value."""
 
     device_id: int
     name: str | None

@@ -120,7 +120,7 @@ class Clocks:
         return self._primary or BOOTTIME
 
     def offset(self, clock: int, ns: int) -> Offset | None:
-        """How timestamps around `ns` of a clock become those of the trace clock; None if no snapshot tells."""
+        """How timestamps around `ns` of a clock become those of the trace clock; None without a snapshot."""
         route = self._route(clock)
         if route is None:
             return None

@@ -29,7 +29,7 @@ _MAX_NAMES = 4_000_000
 
 @dataclass(slots=True)
 class _Process:
-    """What the results say about one process."""
+    """A process in the results."""
 
     index: int
     pid: int | None = None

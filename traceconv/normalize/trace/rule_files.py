@@ -82,7 +82,7 @@ _NOT_SETTABLE = frozenset(
 
 
 class _RuleError(ValueError):
-    """An error in a rule file; the message says what is wrong, and where."""
+    """An error in a rule file; the message has the problem and its place."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Waits of tasks on tracks that also have other slices.
+"""Wait times of tasks on tracks that also have other slices.
 
 Nesting computes the gap from a slice to the previous slice on its track, whatever that is. PyTorch puts annotations
 (`gpu_user_annotation`) on the streams themselves, onnxruntime its kernels inside of its calls: on such tracks the gaps

@@ -74,7 +74,7 @@ class TraceTracks(Tracks):
             self._tracks.change(track_id, kind=kind, device_id=device_id, stream_id=stream_id)
 
     def load(self, track_ids: NDArray[np.signedinteger[Any]]) -> None:
-        """Read the rows of these tracks together, before they are asked for one by one. Track IDs may repeat."""
+        """Read the rows of these tracks together, before they are needed one by one. Track IDs may repeat."""
         if self._tracks.spilled:
             self._tracks.load(np.unique(track_ids).tolist())
 

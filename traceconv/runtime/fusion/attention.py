@@ -5,7 +5,7 @@ from __future__ import annotations
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 
-#: What may lie between the first product and the softmax.
+#: Ops allowed between the first product and the softmax.
 _BETWEEN = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 _MOST_BETWEEN = 4
 

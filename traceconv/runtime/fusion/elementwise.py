@@ -6,7 +6,7 @@ from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 from traceconv.runtime.ops import OpKind, traits_of
 
-#: A kernel holds no more ops than this: each operand needs room in the unified buffer.
+#: Maximum number of ops in a kernel: each operand needs room in the unified buffer.
 _MOST_MEMBERS = 32
 
 
@@ -44,7 +44,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def matmul_elementwise(state: State) -> None:
-    """A matrix op whose output one elementwise group alone reads, beside constants: they become one op."""
+    """A matrix op whose output only one elementwise group reads, along with constants: they become one op."""
     for node in list(state.nodes.values()):
         if traits_of(node).kind is not OpKind.MATRIX:
             continue

@@ -14,8 +14,8 @@ from traceconv.runtime.ops import OpKind, traits_of
 class Group:
     """Nodes that run as one op, the model's ops that they replace, and views of their outputs.
 
-    `views` are nodes that only give a tensor another shape; they are no part of the kernel. `kind` is a key of
-    `ops.KINDS` for a group that is known as a whole.
+    `views` are nodes that only reshape a tensor; they are not part of the kernel. `kind` is a key of
+    `ops.KINDS` for a group that matches a known op.
     """
 
     nodes: tuple[Node, ...]

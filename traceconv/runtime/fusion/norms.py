@@ -78,7 +78,7 @@ def _subtractions(state: State, centred: str, square_mean: Node, members: list[N
 
 
 def _scale_and_shift(state: State, sink: Node, members: list[Node], *, shift: bool) -> Node:
-    """Takes in a product with constants and then a sum with constants; gives the last op."""
+    """Absorb a product with constants and then a sum with constants; return the last op."""
     shape = state.tensors[sink.outputs[0]].shape
     for op_type in ("Mul", "Add") if shift else ("Mul",):
         reader = state.only_reader(sink)

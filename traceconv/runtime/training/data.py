@@ -23,7 +23,7 @@ _SHIFT = 16
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one device learns from in one step: inputs by name and the target."""
+    """Training data of one device in one step: inputs by name and the target."""
 
     inputs: Mapping[str, Array]
     target: Array
@@ -81,7 +81,7 @@ def _shifted(value: Array, random: np.random.Generator) -> Array:
 
 
 def given_data(tensors: Mapping[str, Tensor], loss: Loss, arrays: Mapping[str, Array], seed: int) -> DataSet:
-    """The data set that a file holds: an array for each input, and one named `target`.
+    """The data set in a file: an array for each input, and one named `target`.
 
     `tensors`: the model's inputs. Raises InputError for what does not fit the model.
     """
@@ -125,7 +125,7 @@ def _samples(what: str, values: Array, tensor: Tensor, count: int) -> Array:
 
 
 def random_data(inputs: Mapping[str, Array], tensors: Mapping[str, Tensor], loss: Loss, seed: int) -> DataSet:
-    """A few batches of noise with targets of noise: what can be learned is to know them by heart.
+    """A few batches of random inputs and targets: a model can only memorize them.
 
     `inputs`: one batch; where integers index something, theirs are taken again.
     """

@@ -1,4 +1,4 @@
-"""What a rule of differentiation says: which tasks make the gradients of an op's inputs, and what they cost."""
+"""Gradient rules: the tasks that compute the gradients of an op's inputs, and their cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Compute: TypeAlias = "Callable[..., Sequence[Values]]"
 
 
 class NoRule(Exception):
-    """This op, or this form of it, can't be differentiated; the text says why."""
+    """This op, or this form of it, can't be differentiated; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Gradient:
 
     op_type  its name on the device
     reads    tensors, in the order in which `compute` takes their values
-    wrt      places of the inputs whose gradients it makes, in the order in which `compute` gives them
+    wrt      indices of the inputs whose gradients it computes, in the order of `compute`'s results
     compute  values of `reads` → gradients, each of the shape of its input
     work     what the device does
     """
@@ -67,8 +67,8 @@ class Site:
     """An op that is to be differentiated.
 
     dys     names of the gradients of its outputs, by place; None where nothing depends on one
-    wanted  places of the inputs whose gradients are asked for
-    saved   what its form in training keeps beside its outputs (batch statistics, a mask)
+    wanted  indices of the inputs whose gradients are requested
+    saved   additional outputs of its training form (batch statistics, a mask)
     """
 
     node: Node
@@ -97,7 +97,7 @@ class Site:
         return self.tensors[self.node.outputs[0]]
 
     def wants(self, place: int) -> bool:
-        """Whether the gradient of an input is asked for."""
+        """Whether the gradient of an input is requested."""
         return place in self.wanted
 
     def known(self, place: int, what: str) -> Array | None:

@@ -103,7 +103,7 @@ class Lane(Session):
         return self._device, self._last
 
     def begin(self, source: Source, *, step: bool = True, then: Source | None = None, then_step: bool = True) -> None:
-        """Copy a batch to the device and launch the step, which learns from `batch`.
+        """Copy a batch to the device and launch the training step on `batch`.
 
         source  the host's work that prepares the batch, unless the previous call did so
         step    whether the step is an iteration, not a warm-up
@@ -154,7 +154,7 @@ class Lane(Session):
             self._mark_step(run)
 
     def _loaded(self, source: Source, step: bool) -> tuple[Run, Batch]:
-        """Prepare a batch; returns the run that learns from it, and the batch."""
+        """Prepare a batch; return its training run, and the batch."""
         thread, batch = self._host.channel, EMPTY
         step_id = next(self._ids.steps) if step else NONE32
         for kind, work in source:

@@ -37,7 +37,7 @@ def flowing_through(
 ) -> dict[str, tuple[int, ...]]:
     """Node → indices of the inputs through which gradients of `made` reach a parameter.
 
-    Raises ModelError, naming every op without a gradient rule, or if nothing is learned.
+    Raises ModelError, naming every op without a gradient rule, or if there is nothing to train.
     """
     tensors, opset = graph.tensors, graph.opsets.get("", 0)
     needing = set(parameters)

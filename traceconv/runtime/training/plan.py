@@ -66,7 +66,7 @@ def plan_training(
 ) -> TrainingPlan:
     """Plan a step. `initializers`: names that the model declares as weights.
 
-    Raises ModelError, naming every op without a gradient rule, or if the model has nothing to learn.
+    Raises ModelError, naming every op without a gradient rule, or if the model has nothing to train.
     """
     return _Planner(graph, spec, loss, optimizer, initializers, StepOps(spec)).plan(devices, bucket_bytes)
 

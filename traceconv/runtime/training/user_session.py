@@ -1,4 +1,4 @@
-"""`traceconv.TrainingSession`: a model that learns in a user's program, profiled or not."""
+"""`traceconv.TrainingSession`: trains a model in a user's program, profiled or not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TrainingSession(Session):
-    """A model that learns, a step at a time, on a device of its own.
+    """Trains a model on its own device, step by step.
 
         with traceconv.TrainingSession("mini_resnet", {"input": images}, labels, lr=0.1) as session:
             for images, labels in batches:
@@ -39,7 +39,7 @@ class TrainingSession(Session):
             weights = session.weights()
 
     model          path of an .onnx file, the name of a network such as "resnet50", or an onnx.ModelProto
-    batch, target  an example of what a step learns from: it settles the shapes and the loss, and is not learned from;
+    batch, target  an example batch, which determines the shapes and the loss and is not trained on;
                    target None: it is the array 'target' of the batch
     optimizer      "sgd" or "adam"; `momentum` is that of sgd
     lr             None: 0.01, or 0.001 with adam
@@ -106,7 +106,7 @@ class TrainingSession(Session):
         return loss
 
     def run(self, inputs: Mapping[str, Array], *, step: bool | None = None) -> dict[str, Array]:
-        """Raises UsageError: this program learns. Put `weights()` into the model, and run that."""
+        """Raise UsageError: this program trains. Put `weights()` into the model, and run that."""
         raise UsageError(f"the session of {self.name} trains: use train_step, or traceconv.Session to run the model")
 
     def weights(self) -> dict[str, Array]:

@@ -15,7 +15,7 @@ from traceconv.runtime.training.gradient import NoRule, Site, Values
 class Windows:
     """A kernel that moves over the spatial extents of N × C × extents; each tuple has an entry for each of these.
 
-    `ends`: padding behind, as much as the last window needs, which rounding up makes more than what is stated.
+    `ends`: padding at the end, as much as the last window needs; with rounding up, more than the attribute.
     """
 
     extents: tuple[int, ...]
