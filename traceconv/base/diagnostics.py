@@ -225,14 +225,6 @@ class Account:
         self.used += used
         self.lost += lost
 
-    def use(self, count: int) -> None:
-        """Count records that are used without becoming rows."""
-        self.add(used=count)
-
-    def lose(self, count: int) -> None:
-        """Count records that are lost."""
-        self.add(lost=count)
-
     @property
     def balanced(self) -> bool:
         return self.records == self.rows + self.paired + self.used + self.lost

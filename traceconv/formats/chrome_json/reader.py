@@ -26,7 +26,7 @@ class TraceFileReader(FileReader):
             yield from self._noted(self._parser.feed(chunk))
         yield from self._noted(self._parser.finish())
         if self._parser.lost_events:
-            self._accounts["damaged events"].lose(self._parser.lost_events)
+            self._accounts["damaged events"].add(lost=self._parser.lost_events)
 
     def _noted(self, batches: Iterator[TraceBatch]) -> Iterator[TraceBatch]:
         for batch in batches:

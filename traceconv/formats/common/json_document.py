@@ -168,7 +168,7 @@ class JsonDocument:
     def _lose(self, code: Code, message: str, at: int, count: int, elements: int) -> None:
         start = self._base + at
         self._log.add(code, message, source_id=1, byte_offset=start, byte_count=count, event_count=elements or None)
-        self._account.lose(elements)
+        self._account.add(lost=elements)
 
     # -- structure --
 

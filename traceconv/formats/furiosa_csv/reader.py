@@ -121,7 +121,7 @@ class FuriosaCsvReader(FileReader):
             self._cut = None
 
     def _lose(self, offset: int, line: int, row: Sequence[str], why: str) -> None:
-        self._damaged.lose(1)
+        self._damaged.add(lost=1)
         message = f"line {line}: a record of {len(row)} cells {why}"
         self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=1)
 

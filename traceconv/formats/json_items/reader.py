@@ -144,7 +144,7 @@ class JsonItemsReader(FileReader):
                 new = texts[max(0, done - seen) :]
                 seen += len(texts)
                 decoded = [self._decoded(text, place[0]) for text in new]
-                account.lose(decoded.count(_DAMAGED))
+                account.add(lost=decoded.count(_DAMAGED))
                 if decoded:
                     yield [one for one in decoded if one is not _DAMAGED], place
 
@@ -182,7 +182,7 @@ class JsonItemsReader(FileReader):
         self._others += others
         self._arrays += sum(isinstance(item, list) for item in items)
         if others:
-            self._accounts["items"].lose(others)
+            self._accounts["items"].add(lost=others)
         self._log_at(Code.NOT_AN_EVENT, "items that are not objects", place, others)
         message = "items with a duplicate key: the last value is used"
         self._log_at(Code.REPEATED_KEY, message, place, len(self._repeated))

@@ -94,7 +94,7 @@ class MegEngineStaticReader(FileReader):
             for node, times in _mapping(nodes).items():
                 start, end, kern = (seconds_ns(_mapping(times).get(what)) for what in ("start", "end", "kern"))
                 if start is None or end is None:
-                    self._accounts["X events"].lose(1)
+                    self._accounts["X events"].add(lost=1)
                     message = f"operator {printable(key, 40)} on the {side} has no start and end in seconds"
                     self._log.add(Code.NO_TIME, message, source_id=SOURCE_ID, event_count=1)
                     continue

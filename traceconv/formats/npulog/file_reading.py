@@ -66,7 +66,7 @@ class FileReading:
         except ValueError:
             message = f"records of {item.record_size} bytes where the header says {written.size_bytes}"
             self.note(Code.DAMAGED_BLOCK, message, item.record_count, item.byte_offset, item.byte_count)
-            self._accounts[self.source.record].lose(item.record_count)
+            self._accounts[self.source.record].add(lost=item.record_count)
             return
         longer, shorter = unknown_fields(item, written, known), missing_fields(written, known)
         self._longer += item.record_count if longer else 0
@@ -129,7 +129,7 @@ class FileReading:
         for name, count in self._unknown.items():
             message = f"records of a type that is unknown, or unexpected in this file: {printable(name)}"
             self.note(Code.UNKNOWN_RECORD, message, count)
-            self._accounts[name].lose(count)
+            self._accounts[name].add(lost=count)
         for name, count in self._strange.items():
             # Records of another stream: its own sequence numbers show whether they are missing there.
             self.note(Code.STRAY_BLOCK, f"{count} records of another file's type: {printable(name)}", None)

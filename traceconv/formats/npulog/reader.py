@@ -127,7 +127,7 @@ class CaptureReader:
         # Records with implausible sequence numbers may be those that seem to be missing.
         missing.take_first(min(unplaced, missing.count))
         if missing.count:
-            self._accounts[record].lose(missing.count)
+            self._accounts[record].add(lost=missing.count)
         for file in self._counted.get(stream, ()):
             if file.path in self._missing:
                 self._note_missing(file, missing)

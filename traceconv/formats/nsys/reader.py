@@ -133,7 +133,7 @@ class NsysReader:
     def _lose(self, table: str, count: int | None, code: Code, message: str) -> None:
         self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
         if count:
-            self._accounts[f"{table} rows"].lose(count)
+            self._accounts[f"{table} rows"].add(lost=count)
 
     def _count_unread(self) -> None:
         for table in sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING}):
@@ -311,7 +311,7 @@ class NsysReader:
             events = ranges.events(rows)
             used = len(rows) - len(events.names)
             if used:
-                self._accounts[f"{NVTX} rows"].use(used)
+                self._accounts[f"{NVTX} rows"].add(used=used)
             if events.names:
                 yield self._batch("nvtx", events, said=self._names.take_track_names())
 

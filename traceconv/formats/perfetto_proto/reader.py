@@ -210,7 +210,7 @@ class PerfettoReader(FileReader):
             if not count or number == pb.TRACK_EVENT:
                 continue
             if number in pb.READ:
-                self._accounts[pb.READ[number]].use(count)
+                self._accounts[pb.READ[number]].add(used=count)
             elif number == pb.CHROME_EVENTS:
                 self._chrome_events(window)
             else:
@@ -227,11 +227,11 @@ class PerfettoReader(FileReader):
             if metadata is None:
                 self._unread[pb.CHROME_EVENTS] += 1
                 continue
-            self._accounts["chrome's metadata"].use(1)
+            self._accounts["chrome's metadata"].add(used=1)
             self._chrome.update(metadata)
 
     def _lose_packet(self, message: str, offset: int, size: int, code: Code = Code.DAMAGED_EVENT) -> None:
-        self._accounts[_DAMAGED].lose(1)
+        self._accounts[_DAMAGED].add(lost=1)
         self._log.add(code, message, source_id=SOURCE_ID, byte_offset=offset, byte_count=size, event_count=1)
 
     def _report(self) -> None:
@@ -243,15 +243,15 @@ class PerfettoReader(FileReader):
             title = about or pb.OTHER_DATA.get(number, f"packets of type {number}")
             account = self._accounts[f"packets: {title}"]
             if about is not None:
-                account.use(count)
+                account.add(used=count)
                 self._note(Code.NOT_READ, f"{title}: not read", count)
             else:
-                account.lose(count)
+                account.add(lost=count)
                 self._note(Code.UNKNOWN_RECORD, f"{title}: an unsupported data source, not read", count)
         for kind, (code, message) in losses.KINDS.items():
             self._note(code, message, losses.counts[kind])
             if losses.counts[kind] and kind in losses.LOST:
-                self._accounts["lost track events"].lose(losses.counts[kind])
+                self._accounts["lost track events"].add(lost=losses.counts[kind])
         for clock, count in sorted(losses.clocks.items()):
             message = f"no snapshot maps clock {_name(clock)} to the trace's clock: its timestamps are unchanged"
             self._note(Code.NO_CLOCK_SYNC, message, count)

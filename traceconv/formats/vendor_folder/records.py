@@ -193,7 +193,7 @@ class CsvRecords:
         return shown.replace("\0", "\ufffd")
 
     def _lose(self, line: _Line, size: int, why: str) -> None:
-        self._account.lose(1)
+        self._account.add(lost=1)
         message = f"{self._name}: line {line[1]}: {why}"
         self._log.add(Code.DAMAGED_EVENT, message, byte_offset=line[0], byte_count=size, event_count=1)
 

@@ -64,7 +64,7 @@ def align_clock(context: RunContext, device_id: int, clock_hz: int, batches: Ite
     """sync records → the clock for all later passes of the device."""
     parts = [batch.records.copy() for batch in batches]
     records = np.concatenate(parts) if parts else np.zeros(0, dtype_of(record("sync")))
-    context.accounts["sync"].use(len(records))
+    context.accounts["sync"].add(used=len(records))
     aligned = clock.align(records["ticks"], records["host_before_ns"], records["host_after_ns"], clock_hz)
     if aligned is None:
         return

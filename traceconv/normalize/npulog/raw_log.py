@@ -163,7 +163,7 @@ class RawLogNormalizer:
         """Yield records that have no rows of their own. They are few, so Python loops over them will do."""
         account = self._context.accounts[kind]
         for batch in batches:
-            account.use(len(batch.records))
+            account.add(used=len(batch.records))
             yield batch.records
 
     def _read_records(self, kind: str, device_id: int | None, batches: Iterable[EventBatch]) -> None:
