@@ -1,5 +1,7 @@
 """A source format of traceconv: laps of a stopwatch, one per line, as name, start and end in nanoseconds."""
 
+import re
+
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
@@ -8,6 +10,7 @@ from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import Format
 
 _HEAD = b"# stopwatch\n"
+_LAP = re.compile(rb"([^,]*),(\d{1,19}),(\d{1,19})")
 
 
 class StopwatchReader(FileReader):
@@ -26,14 +29,13 @@ class StopwatchReader(FileReader):
         self.found_events = True
         names, starts, durations = [], [], []
         lost = 0
-        for line in text.removeprefix(_HEAD).decode("utf-8", "replace").splitlines():
-            try:
-                name, start_ns, end_ns = line.split(",")
-                start_ns, end_ns = int(start_ns), int(end_ns)
-            except ValueError:
+        for line in text.removeprefix(_HEAD).splitlines():
+            match = _LAP.fullmatch(line)
+            if match is None:
                 lost += 1
                 continue
-            names.append(name)
+            start_ns, end_ns = int(match[2]), int(match[3])
+            names.append(match[1].decode("utf-8", "replace"))
             starts.append(start_ns)
             durations.append(end_ns - start_ns)
         if lost:
@@ -41,19 +43,19 @@ class StopwatchReader(FileReader):
             account.records += lost
             account.lost += lost
             message = "lines without a name, a start and an end"
-            self._log.add(Code.NO_TIME, message, source_id=SOURCE_ID, byte_offset=offset, event_count=lost)
+            self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=offset, event_count=lost)
         if names:
             count = len(names)
             labels = {"name": names, "ph": ["X"] * count, "pid": [1] * count, "tid": [1] * count}
             times = {"ts": pa.array(starts, pa.int64()), "dur": pa.array(durations, pa.int64())}
-            yield self._next_batch(EventColumns(count, labels, times, None), offset, len(text))
+            yield self._next_batch(EventColumns(count, labels, raw=times, extra=None), offset, len(text))
 
 
 def locate(wanted):
     """Find a lap for `traceconv why`: by its number among the valid lines of its block."""
     offset, laps = 0, []
     for line in wanted.block().splitlines(keepends=True):
-        if line.count(b",") == 2:
+        if _LAP.fullmatch(line.rstrip(b"\r\n")):
             laps.append((offset, line.rstrip()))
         offset += len(line)
     return [wanted.evidence(*laps[wanted.index])]

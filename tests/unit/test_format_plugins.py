@@ -19,7 +19,7 @@ from traceconv.formats import plugins
 from traceconv.formats.registry import FORMATS, format_names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stopwatch_format"
-LAPS = "# stopwatch\nload,10,30\nbroken\nrun,1720000000123456789,1720000000123456799\n"
+LAPS = "# stopwatch\nload,10,30\nbroken\nx,y,z\nrun,1720000000123456789,1720000000123456799\n"
 TRACE = '[{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]'
 
 
@@ -60,7 +60,7 @@ def test_files_of_the_example_package_are_ingested_reported_and_located(site: Pa
     assert "load" in report and "run" in report
     answer = json.loads(call(site, tmp_path, "why", "slice", str(rows[1]["id"]), "--json")[0])
     (piece,) = answer["evidence"]
-    assert (piece["format"], piece["byte_offset"], piece["text"]) == ("stopwatch", 30, LAPS.splitlines()[3])
+    assert (piece["format"], piece["byte_offset"], piece["text"]) == ("stopwatch", 36, LAPS.splitlines()[4])
     assert {"column": "start_ns, dur_ns", "how": "start, and end minus start: ns in the file"} in answer["notes"]
 
 

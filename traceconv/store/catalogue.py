@@ -99,11 +99,11 @@ def wrong_in(
             else:
                 matches = found[name].get(stored) == (sql_type(column), None)
             if not matches:
-                return (
-                    f"column {stored or column.name} of its table {name} does not have the type that it has in a store"
-                )
+                actual = found[name].get(stored or column.name)
+                problem = "is missing" if actual is None else "has an unexpected type"
+                return f"column {stored or column.name} of its table {name} {problem}"
     for (shadow,) in connection.execute(_SHADOWS, [store]).fetchall():
-        return f"its macro {printable(shadow, 60)} shadows a DuckDB function; drop it"
+        return f"its macro {printable(shadow, 60)} shadows a DuckDB function; drop the macro"
     run = f"{quote_identifier(store)}.main.run"
     (distinct,) = connection.execute(f"SELECT count(*) = count(DISTINCT run_id) FROM {run}").fetchall()  # noqa: S608 - ours
     return None if distinct[0] else "its table run has a duplicate or NULL run_id"

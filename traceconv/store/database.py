@@ -260,7 +260,9 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> No
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
     if wrong is not None:
-        raise StoreError(f"{_shown(path)} is not a valid store: {wrong}, or ingest its sources again into a new one")
+        raise StoreError(
+            f"{_shown(path)} is not a valid store: {wrong}; to replace it, ingest its sources again into a new store"
+        )
 
 
 def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> int:

@@ -142,7 +142,8 @@ def parse(name: str, text: str) -> DocumentedSql:
     _check_keys(raw, _KEYS, name)
     _require(body, name, "no query after the header")
     columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
-    _require(columns and columns[0].name == "run_id", name, "the first column must be run_id")
+    _require(columns, name, "no [columns] in the header, which ends at the first line without --")
+    _require(columns[0].name == "run_id", name, "the first column must be run_id")
     known = {column.name for column in columns}
     parameters = tuple(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items())
     # In a macro's body a parameter shadows a column with the same name.
@@ -238,7 +239,7 @@ def _sentence(entry: Mapping[str, Any], key: str, where: str) -> str:
 
 def _check_keys(entry: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     unknown = sorted(set(entry) - known)
-    _require(not unknown, where, f"unknown {', '.join(unknown)}")
+    _require(not unknown, where, f"unknown {', '.join(unknown)}; known keys: {', '.join(sorted(known))}")
 
 
 def _require(condition: object, where: str, problem: str) -> None:
