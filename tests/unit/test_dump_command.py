@@ -50,7 +50,7 @@ def capture(tmp_path: Path) -> Path:
     return builder.close()
 
 
-def test_json_has_every_field_and_where_it_is_from(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_json_has_all_fields_and_the_origin(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     found = rows(capfd, capture, "--type", "api")
     assert [row["_sequence"] for row in found] == [0, 1, 2]
     assert found[0] == {
@@ -75,7 +75,7 @@ def test_json_has_every_field_and_where_it_is_from(capfd: pytest.CaptureFixture[
         assert int.from_bytes(content[row["_offset"] : row["_offset"] + 8], "little") == row["host_ns"]
 
 
-def test_integers_are_exact_and_null_is_null(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_json_integers_are_exact_and_missing_values_are_null(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     (task,) = rows(capfd, capture, "--type", "task")
     assert (task["ticks"], task["size_bytes"], task["context_id"]) == (2**64 - 1, None, None)
     assert (task["task_type"], task["event"], task["name"]) == ("AI_CORE", "start", "conv")
@@ -89,7 +89,7 @@ def test_all_types_in_the_order_of_the_files(capfd: pytest.CaptureFixture[str], 
     assert bytes.fromhex(found[3]["text_bytes"]) == b"aclInit".ljust(48, b"\0")
 
 
-def test_columns_for_people(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_text_columns(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     code, lines, err = dump(capfd, capture, "--type", "api")
     assert (code, err) == (0, "")
     assert lines[0] == "# host/data/api.slice_0.bin: api"
@@ -113,11 +113,11 @@ def test_limit_with_a_type(capfd: pytest.CaptureFixture[str], capture: Path) -> 
     assert [row["name"] for row in rows(capfd, capture, "--type", "task", "--limit", "5")] == ["conv"]
 
 
-def test_a_single_file_uses_the_dictionary_of_its_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
+def test_single_file_uses_the_dictionary_of_its_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     assert rows(capfd, capture / "device_0/data/task.slice_0.bin")[0]["name"] == "conv"
 
 
-def test_a_text_that_is_not_known_is_the_number_of_its_hash(
+def test_string_missing_from_the_dictionary_is_its_hash(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Path
 ) -> None:
     lonely = tmp_path / "task.bin"
@@ -126,7 +126,7 @@ def test_a_text_that_is_not_known_is_the_number_of_its_hash(
     assert f"0x{hash_text('conv'):016x}" in dump(capfd, lonely)[1][2]
 
 
-def test_control_characters_do_not_reach_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_control_characters_are_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     builder = CaptureBuilder(tmp_path / "PROF_1")
     builder.call(1, 2, None, "\x1b[2J\u202e\n\x9b31m", level="acl").close()
     for arguments in ([], ["--json"]):
@@ -135,7 +135,7 @@ def test_control_characters_do_not_reach_the_terminal(capfd: pytest.CaptureFixtu
     assert rows(capfd, tmp_path / "PROF_1", "--type", "api")[0]["name"] == "\x1b[2J\u202e\n\x9b31m"
 
 
-def test_a_type_that_only_the_file_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unknown_type_is_decoded_by_the_schema_in_the_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     schema = RecordSchema(
         "spin",
         900,
@@ -162,20 +162,20 @@ def test_a_type_that_only_the_file_knows(capfd: pytest.CaptureFixture[str], tmp_
     assert lines[3].split() == ["1", "nan", "fa%st\\x1b", "646566"]
 
 
-def test_a_type_that_nobody_knows_is_shown_as_bytes(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_type_without_a_schema_is_shown_as_bytes(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     payload = bytes(range(10))
     path = write_file(tmp_path / "x.bin", record("api"), encode_block_header(999, 5, 0, payload) + payload)
     found = rows(capfd, path)
     assert [(row["_type"], row["_bytes"]) for row in found] == [("tag_999", "0001020304"), ("tag_999", "0506070809")]
 
 
-def test_a_record_longer_than_its_schema_shows_the_rest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_record_longer_than_its_schema_shows_the_rest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     payload = bytes(16) + b"rest" * 2
     path = write_file(tmp_path / "x.bin", record("stream"), encode_block_header(21, 24, 0, payload) + payload)
     assert rows(capfd, path)[0]["_rest"] == (b"rest" * 2).hex()
 
 
-def test_a_longer_record_of_a_newer_writer_shows_its_fields(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_longer_record_of_a_newer_writer_shows_its_fields(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ours = record("stream")
     newer = dataclasses.replace(ours, fields=(*ours.fields, Field("priority", "i64", "", "")))
     data = np.zeros(2, dtype_of(newer))
@@ -184,7 +184,7 @@ def test_a_longer_record_of_a_newer_writer_shows_its_fields(capfd: pytest.Captur
     assert [row["priority"] for row in rows(capfd, path)] == [-1, 7]
 
 
-def test_a_lost_header_leaves_the_known_types(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_known_types_are_decoded_without_a_header(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     schema = record("sync")
     data = np.zeros(1, dtype_of(schema))
     data["ticks"] = 5
@@ -198,7 +198,7 @@ def test_a_lost_header_leaves_the_known_types(capfd: pytest.CaptureFixture[str],
     assert json.loads(lines[0])["ticks"] == 5
 
 
-def test_damage_is_said_and_the_rest_is_shown(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_damage_is_reported_and_intact_records_are_shown(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     builder = CaptureBuilder(tmp_path / "PROF_1", block_bytes=40)
     for number in range(5):
         builder.add("api", host_ns=number)
@@ -214,7 +214,7 @@ def test_damage_is_said_and_the_rest_is_shown(capfd: pytest.CaptureFixture[str],
     assert err == f"host/data/api.slice_0.bin: damaged bytes (byte {size - 216:,} to {size - 144:,}; 1 records)\n"
 
 
-def test_a_cut_off_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_truncated_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
     code, lines, err = dump(capfd, folder, "--type", "api", "--json")
     assert (code, len(lines)) == (3, 2)
@@ -230,7 +230,7 @@ def test_a_cut_off_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixtur
         ([], 2, ""),
     ],
 )
-def test_what_can_not_be_is_refused_in_one_line(
+def test_usage_errors_are_one_line(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     capture: Path,
@@ -248,10 +248,10 @@ def test_what_can_not_be_is_refused_in_one_line(
 @pytest.mark.parametrize("name", records())
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_record_is_shown_exactly(
+def test_json_values_of_random_records_are_exact(
     capfd: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:
-    """Random bytes as records: JSON has each value, read by a plain struct-less reading of the bytes."""
+    """For random bytes as records, the JSON values equal a direct decoding of the bytes."""
     schema = record(name)
     count = data.draw(st.integers(1, 4))
     payload = data.draw(st.binary(min_size=count * schema.size_bytes, max_size=count * schema.size_bytes))
@@ -279,7 +279,7 @@ def test_any_record_is_shown_exactly(
                 assert shown == value
 
 
-def test_a_large_block_comes_in_parts_with_the_right_places(
+def test_large_block_is_shown_in_parts_with_correct_offsets(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = record("sync")

@@ -90,7 +90,7 @@ def test_blocks_are_drawn_at_their_times_and_addresses(make_store: MakeStore, tm
     text = "".join(root.itertext())
     for words in (
         "device address (hexadecimal, bytes)",
-        "time since the run began (µs)",
+        "time since the start of the run (µs)",
         "peak: 12.0 MiB in use at 250 µs",
     ):
         assert words in text

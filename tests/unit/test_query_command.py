@@ -74,7 +74,7 @@ def test_many_rows_come_in_batches(capfd: pytest.CaptureFixture[str], store: Pat
     assert out == "n\n" + "".join(f"{n}\n" for n in range(20000))
 
 
-def test_a_reader_that_leaves_is_no_error(store: Path) -> None:
+def test_closed_pipe_is_not_an_error(store: Path) -> None:
     sql = "SELECT range AS n FROM range(1000000)"
     command = [sys.executable, "-c", "from traceconv.cli.app import main; main()"]
     arguments = ["query", sql, "--format", "csv", "--db", str(store)]
@@ -102,7 +102,7 @@ def test_a_reader_that_leaves_is_no_error(store: Path) -> None:
         ("SELECT CASE WHEN range > 10000 THEN error('late\x1b[2J') END FROM range(20000)", "late"),
     ],
 )
-def test_what_is_wrong_is_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql: str, says: str) -> None:
+def test_errors_are_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql: str, says: str) -> None:
     code, out, err = query(capfd, store, sql, "--format", "csv")
     assert code == 2
     assert err.startswith("traceconv: ")

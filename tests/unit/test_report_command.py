@@ -273,7 +273,7 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--filter", f"total_ns={2**63}"], 2, "BIGINT"),
         (["step-trace", "--filter", "reduce_dur_ns=1"], 2, "lists"),
         (["op-statistic", "--filter", ">5"], 2, "COLUMN=VALUE"),
-        (["op-statistic", "--filter", "total_ns>=0.5ns"], 2, "not a whole number of nanoseconds"),
+        (["op-statistic", "--filter", "total_ns>=0.5ns"], 2, "not an integer number of nanoseconds"),
         (["op-statistic", "--filter", "count>=1ms"], 2, "BIGINT"),
         (["op-statistic", "--filter", "op_type~("], 2, "not a regular expression"),
         (["op-statistic", "--filter", "total_ns~1"], 2, "needs a text column"),

@@ -1,4 +1,4 @@
-"""The order of slices and whether they lie neatly are those that a plain loop over sorted rows finds."""
+"""The order of slices, and whether they overlap, checked against a plain loop over sorted rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from traceconv.export import row_order
-from traceconv.export.row_order import lies_neatly, order_of
+from traceconv.export.row_order import has_no_overlaps, order_of
 from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
@@ -18,7 +18,7 @@ Slice = dict[str, int | str | None]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_order_is_that_of_sorted_tuples(seed: int) -> None:
+def test_order_equals_that_of_sorted_tuples(seed: int) -> None:
     rng = random.Random(seed)
     rows = [(rng.randrange(8), rng.randrange(3), rng.randrange(2), number) for number in range(60)]
     rng.shuffle(rows)
@@ -29,7 +29,7 @@ def test_the_order_is_that_of_sorted_tuples(seed: int) -> None:
     assert order_of([key[places] for key in keys]) is None
 
 
-def test_nothing_is_in_order() -> None:
+def test_empty_input_is_sorted() -> None:
     assert order_of([np.zeros(0, np.int64)] * 3) is None
 
 
@@ -41,15 +41,15 @@ def slices(*places: tuple[int, int, int, int | None]) -> list[Slice]:
     ]
 
 
-def is_neat(make_store: MakeStore, rows: list[Slice]) -> bool:
+def overlaps_absent(make_store: MakeStore, rows: list[Slice]) -> bool:
     store = make_store(track=[{"track_id": n, "kind": "thread", "device_id": None} for n in (1, 2)], api=rows)
     with open_store(store) as connection:
-        return lies_neatly(connection, "(SELECT * FROM api WHERE run_id = 1)")
+        return has_no_overlaps(connection, "(SELECT * FROM api WHERE run_id = 1)")
 
 
 @pytest.mark.parametrize("window", [1, 2, 1000])
 @pytest.mark.parametrize(
-    ("rows", "neat"),
+    ("rows", "expected"),
     [
         (slices((1, 0, 0, 10), (1, 1, 2, 3), (1, 0, 10, 5), (2, 0, 4, 9)), True),
         # In two runs, as two threads write them.
@@ -60,14 +60,14 @@ def is_neat(make_store: MakeStore, rows: list[Slice]) -> bool:
         (slices(), True),
     ],
 )
-def test_neat_slices(
-    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, rows: list[Slice], neat: bool, window: int
+def test_slices_without_overlaps(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, rows: list[Slice], expected: bool, window: int
 ) -> None:
     monkeypatch.setattr(row_order, "_NUMBERS_ROWS", window)
-    assert is_neat(make_store, rows) is neat
+    assert overlaps_absent(make_store, rows) is expected
 
 
-def test_what_is_not_known_is_not_neat(make_store: MakeStore) -> None:
+def test_unknown_values_count_as_overlaps(make_store: MakeStore) -> None:
     rows = slices((1, 0, 0, 10), (1, 0, 10, 5))
     rows[1]["depth"] = None
-    assert not is_neat(make_store, rows)
+    assert not overlaps_absent(make_store, rows)

@@ -10,7 +10,7 @@ from traceconv.schema import tables
 from traceconv.store.catalogue import views
 
 
-def test_list_and_each(capfd: pytest.CaptureFixture[str]) -> None:
+def test_list_and_description_of_each_name(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_command(["schema"]) == 0
     listed = capfd.readouterr().out
     for name in (*tables(), *views(), *reports()):
@@ -21,7 +21,7 @@ def test_list_and_each(capfd: pytest.CaptureFixture[str]) -> None:
         assert all(f"\n  {column.name}  " in described for column in thing.columns)
 
 
-def test_a_report_by_its_name_with_dashes(capfd: pytest.CaptureFixture[str]) -> None:
+def test_report_name_with_dashes(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_command(["schema", "op-statistic"]) == 0
     assert "msprof: OP Type" in capfd.readouterr().out
 

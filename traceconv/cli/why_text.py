@@ -148,8 +148,8 @@ def _place(piece: Evidence) -> str:
 
 def _text(piece: Evidence) -> Iterator[str]:
     text = piece.data.decode("utf-8", "backslashreplace")
-    whole = not piece.cut and len(text) <= _MAX_PRETTY and text[:1] in ("{", "[")
-    yield from (pretty(text) if whole else text).split("\n")
+    is_complete = not piece.cut and len(text) <= _MAX_PRETTY and text[:1] in ("{", "[")
+    yield from (pretty(text) if is_complete else text).split("\n")
 
 
 def _hex(data: bytes) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import duckdb
 
 from traceconv.base.errors import StoreError
-from traceconv.export.json_sql import Concat, Facts, double, json_text, look_at, microseconds, text
+from traceconv.export.json_sql import Concat, Facts, collect_facts, double, json_text, microseconds, text
 from traceconv.export.lookup import Lookup, make_lookup
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
@@ -68,7 +68,7 @@ class Events:
 
 def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
     """Tasks, calls and ranges: complete events; begin events if the duration is unknown."""
-    facts = look_at(connection, source, table(name))
+    facts = collect_facts(connection, source, table(name))
     joins = _join_thread(connection, name, "track_id", "id")
     op = {"task": "described", "api": "named", "range": None}[name]
     if op:
@@ -118,7 +118,7 @@ def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, 
 
 def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
     """Steps: slices on the Step Trace of their device; instants if the start is unknown."""
-    facts = look_at(connection, source, table("step"))
+    facts = collect_facts(connection, source, table("step"))
     start = "coalesce(s.start_ns, s.fp_start_ns)"
     is_slice = f"({start} IS NOT NULL AND coalesce(s.end_ns >= {start}, true))"
     event = Concat().sql("t.head")
@@ -141,7 +141,7 @@ def step_source(source: str, clock: Clock) -> str:
 def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
     """Markers with a time: instants."""
     source = f"(SELECT * FROM {source} WHERE ts_ns IS NOT NULL)"
-    facts = look_at(connection, source, table("marker"))
+    facts = collect_facts(connection, source, table("marker"))
     event = Concat().sql("t.head").literal('i","s":"')
     event.sql("CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END")
     event.literal('","ts":').sql(clock.at("s.ts_ns"))
@@ -153,7 +153,7 @@ def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
 
 def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> str | None:
     """Return the SELECT of a table's rows as metadata events, which viewers ignore; None if there are none."""
-    facts = look_at(connection, source, table(name))
+    facts = collect_facts(connection, source, table(name))
     if facts["run_id"].all_null:
         return None
     event = Concat().literal(f',\n{{"pid":1,"ph":"M","name":"{name}","args":{{')
@@ -179,9 +179,9 @@ def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Cl
 
 def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
     """Memory blocks: an instant for the allocation, or `held` if before the recording, and one for the free."""
-    facts = look_at(connection, source, table("memory"))
+    facts = collect_facts(connection, source, table("memory"))
     names = {column.name: column for column in table("memory").columns}
-    moments = (
+    instants = (
         f"(SELECT *, coalesce(alloc_ns, {clock.base_ns}) AS at_ns, false AS is_free FROM {source} "
         f"UNION ALL SELECT *, free_ns AS at_ns, true AS is_free FROM {source} WHERE free_ns IS NOT NULL)"
     )
@@ -193,7 +193,7 @@ def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
     event.sql(f"CASE WHEN NOT s.is_free THEN {Concat().members(others, 's', facts).build()} END").literal("}}")
     joins = _join_thread(connection, "memory", "device_id")
     order = "t.tid, s.at_ns, s.is_free DESC, s.block_id"
-    return Events("memory", moments, "at_ns", joins, order, event.build())
+    return Events("memory", instants, "at_ns", joins, order, event.build())
 
 
 #: Columns of memory that need no member, or are in both events of a block.
@@ -234,7 +234,7 @@ def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock)
     the thread of unbound flows, and sets the second column. A flow without a known end has no finish. Viewers drop
     arrows that lead back in time, so such a flow (`reversed`) is written from its end to its start, as its args note.
     """
-    facts = look_at(connection, source, table("flow"))
+    facts = collect_facts(connection, source, table("flow"))
     heads = make_lookup(
         connection, "export_head", "SELECT tid AS key, any_value(head) AS value FROM export_thread GROUP BY tid"
     )

@@ -104,14 +104,14 @@ def _thread(source: str, track_id: int | None, track: Row | None) -> Thread:
         name, rank = ("Step Trace", 0) if source == "step" else ("Memory", 9)
         return Thread(source, track_id, 0, "device", track_id, name, (rank, 0, 0, 0))
     track = track or {}
-    device_id, process_id = _whole(track.get("device_id")), _whole(track.get("process_id"))
+    device_id, process_id = _integer(track.get("device_id")), _integer(track.get("process_id"))
     if device_id is not None or source == "task":
         layer, owner = "device", device_id
     elif source == "counter":
         layer, owner = "counter", process_id
     else:
         layer, owner = ("runtime" if source == "api" else "application"), process_id
-    sort_index = _whole(track.get("sort_index"))
+    sort_index = _integer(track.get("sort_index"))
     order = (1, 1 << 62 if sort_index is None else sort_index, -1 if track_id is None else track_id, 0)
     return Thread(source, track_id, 0, layer, owner, _track_name(source, track_id, track), order)
 
@@ -175,7 +175,7 @@ def _process_name(layer: str, owner: int | None, tables: Mapping[str, Sequence[R
     return f"{title}: {' '.join(shown)}" if shown else title
 
 
-def _whole(value: object) -> int | None:
+def _integer(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
@@ -200,7 +200,4 @@ def metadata_events(layout: Layout, *, unbound: bool) -> Iterator[str]:
 
 
 def _metadata(name: str, pid: int, tid: int | None, args: Mapping[str, object]) -> str:
-    event: dict[str, object] = {"pid": pid}
-    if tid is not None:
-        event["tid"] = tid
-    return json_text({**event, "ph": "M", "name": name, "args": args})
+    return json_text({"pid": pid, "tid": tid, "ph": "M", "name": name, "args": args})

@@ -93,7 +93,7 @@ class Concat:
         return f"concat({', '.join(parts)})" if parts else "''"
 
 
-def look_at(connection: duckdb.DuckDBPyConnection, source: str, schema: TableSchema) -> dict[str, Facts]:
+def collect_facts(connection: duckdb.DuckDBPyConnection, source: str, schema: TableSchema) -> dict[str, Facts]:
     """Collect the facts of every column of a table for the rows of `source` (a FROM clause)."""
     asked = ["count(*)"]
     for column in schema.columns:

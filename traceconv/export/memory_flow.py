@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from traceconv.base.errors import InputError, UsageError
-from traceconv.export.memory_layout import Stretch, as_values, place_of, stretches
+from traceconv.export.memory_layout import Stretch, as_values, position_of, stretches
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
 from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
@@ -38,6 +38,7 @@ _MAP_HEIGHT = {1: 5_200, 2: 3_600}
 _MAP_HEIGHT_OF_MANY = 2_400
 _STRIP_HEIGHT, _STRIP_GAP, _PANEL_GAP = 900, 300, 1_000
 _PLOT_WIDTH = _WIDTH - _LEFT - _RIGHT
+_CENTER, _RIGHT_EDGE = _LEFT + _PLOT_WIDTH // 2, _LEFT + _PLOT_WIDTH
 
 #: Purpose of a block → CSS class of its color.
 _PURPOSES = {
@@ -80,6 +81,11 @@ class _Panel:
     def bottom(self) -> int:
         return self.top + self.height
 
+    @property
+    def strip_bottom(self) -> int:
+        """Bottom of the strip below the map."""
+        return self.bottom + _STRIP_GAP + _STRIP_HEIGHT
+
     def x(self, ns: int) -> int:
         return _LEFT + (ns - self.first_ns) * _PLOT_WIDTH // self.span_ns
 
@@ -116,7 +122,7 @@ def export_memory_flow(
         "SELECT label, model_name, start_ns FROM run WHERE run_id = ?", [run_id]
     ).fetchall() or [(f"run {run_id}", None, None)]
     panels = _panels(connection, run_id, devices if device is None else [device], start_ns)
-    height = max((panel.bottom for panel in panels), default=_TOP) + _STRIP_GAP + _STRIP_HEIGHT + 700
+    height = max((panel.strip_bottom for panel in panels), default=_TOP + _STRIP_GAP + _STRIP_HEIGHT) + 700
     counts = Counter[str]()
     with open_output(output) as file:
         counted = CountedFile(file)
@@ -169,7 +175,7 @@ def _panels(
         origin = first if start_ns is None else min(start_ns, first)
         axis = stretches(connection, blocks, height)
         panels.append(replace(panel, first_ns=first, span_ns=max(1, last - first), origin_ns=origin, axis=axis))
-        top += height + _STRIP_GAP + _STRIP_HEIGHT + _PANEL_GAP
+        top = panel.strip_bottom + _PANEL_GAP
     return panels
 
 
@@ -202,31 +208,24 @@ def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     free_below = panel.bottom + 200
     for stretch in panel.axis:
         y = panel.bottom - stretch.bottom
+        middle, size = y - stretch.height // 2 + 40, human_bytes(stretch.size_bytes)
         if stretch.gap:
-            gap = f"no blocks in {human_bytes(stretch.size_bytes)} from {stretch.first:#x}"
+            gap = f"no blocks in {size} from {stretch.first:#x}"
             yield rect(_LEFT, y - stretch.height, _PLOT_WIDTH, stretch.height, "g", gap)
             if stretch.height >= 120:
-                yield label(
-                    _LEFT + _PLOT_WIDTH // 2, y - stretch.height // 2 + 40, human_bytes(stretch.size_bytes), "m",
-                    anchor="middle",
-                )  # fmt: skip
+                yield label(_CENTER, middle, size, "m", anchor="middle")
         elif free_below - y >= 130:
             yield label(_LEFT - 60, y, f"{stretch.first:#x}", anchor="end")
             free_below = y
             if stretch.height >= 300:
-                yield label(
-                    _LEFT - 60, y - stretch.height // 2 + 40, human_bytes(stretch.size_bytes), "m", anchor="end"
-                )
+                yield label(_LEFT - 60, middle, size, "m", anchor="end")
     unit, name = time_unit(panel.span_ns)
     first = panel.first_ns - panel.origin_ns
     for tick in ticks(first, first + panel.span_ns, 10):
         x = panel.x(tick + panel.origin_ns)
-        yield line(x, panel.top, x, panel.bottom + _STRIP_GAP + _STRIP_HEIGHT, "t")
-        yield label(x, panel.bottom + _STRIP_GAP + _STRIP_HEIGHT + 180, decimal(tick, unit), anchor="middle")
-    yield label(
-        _LEFT + _PLOT_WIDTH // 2, panel.bottom + _STRIP_GAP + _STRIP_HEIGHT + 370,
-        f"time since the run began ({name})", anchor="middle",
-    )  # fmt: skip
+        yield line(x, panel.top, x, panel.strip_bottom, "t")
+        yield label(x, panel.strip_bottom + 180, decimal(tick, unit), anchor="middle")
+    yield label(_CENTER, panel.strip_bottom + 370, f"time since the start of the run ({name})", anchor="middle")
 
 
 def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
@@ -240,7 +239,7 @@ def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[
     for address, size, alloc_ns, free_ns, pool in rows:
         x0 = panel.x(panel.first_ns if alloc_ns is None else alloc_ns)
         x1 = panel.x(panel.first_ns + panel.span_ns if free_ns is None or free_ns < (alloc_ns or 0) else free_ns)
-        y0, y1 = place_of(panel.axis, address), place_of(panel.axis, address + size)
+        y0, y1 = position_of(panel.axis, address), position_of(panel.axis, address + size)
         title = f"segment of pool {words(pool or '?')}: {human_bytes(size)} reserved at {address:#x}"
         yield rect(x0, panel.bottom - y1, max(1, x1 - x0), max(1, y1 - y0), "r", title)
 
@@ -356,7 +355,7 @@ def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     ).fetchall()  # one for each pixel at most
 
     def path(values: list[tuple[int, int, int]]) -> str:
-        found, last = [f"M{_LEFT // TENTHS} {(top + _STRIP_HEIGHT) // TENTHS}"], 0
+        found, last = [f"M{_LEFT // TENTHS} {panel.strip_bottom // TENTHS}"], 0
         for x, high, end in values:
             found.append(f"H{_LEFT // TENTHS + x}")
             for value in (high, end):
@@ -364,24 +363,24 @@ def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
                     tenths = _STRIP_HEIGHT - value * _STRIP_HEIGHT // full
                     found.append(f"V{(top + tenths) // TENTHS}.{(top + tenths) % TENTHS}")
                 last = value
-        return "".join([*found, f"H{(_LEFT + _PLOT_WIDTH) // TENTHS}"])
+        return "".join([*found, f"H{_RIGHT_EDGE // TENTHS}"])
 
     yield f'<path class="c" d="{path([(int(x), high, end) for x, high, end, _, _ in columns])}'
-    yield f'V{(top + _STRIP_HEIGHT) // TENTHS}Z"><title>bytes in use</title></path>\n'
+    yield f'V{panel.strip_bottom // TENTHS}Z"><title>bytes in use</title></path>\n'
     if most is not None:
         dashed = path([(int(x), high, end) for x, _, _, high, end in columns])
         yield f'<path class="v" d="{dashed}"><title>bytes reserved</title></path>\n'
     yield rect(_LEFT, top, _PLOT_WIDTH, _STRIP_HEIGHT, "f")
     yield label(_LEFT - 60, top + 110, human_bytes(full), anchor="end")
-    yield label(_LEFT - 60, top + _STRIP_HEIGHT, "0 B", anchor="end")
+    yield label(_LEFT - 60, panel.strip_bottom, "0 B", anchor="end")
     yield label(250, top + _STRIP_HEIGHT // 2, "bytes", anchor="middle", turned=True)
     names = "in use (filled)" + ("" if most is None else " and reserved (dashed)")
-    yield label(_LEFT + _PLOT_WIDTH, top - 60, names, "m", anchor="end")
+    yield label(_RIGHT_EDGE, top - 60, names, "m", anchor="end")
     if peak is None:
         return
     [(at_ns,)] = connection.execute(f"SELECT min(ts_ns) FROM {usage} WHERE used_bytes = ?", [peak]).fetchall()
-    x = min(max(panel.x(at_ns), _LEFT), _LEFT + _PLOT_WIDTH)
-    yield line(x, panel.top - 60, x, top + _STRIP_HEIGHT, "k")
+    x = min(max(panel.x(at_ns), _LEFT), _RIGHT_EDGE)
+    yield line(x, panel.top - 60, x, panel.strip_bottom, "k")
     late = x > _LEFT + _PLOT_WIDTH * 3 // 4
     reserved = "" if most is None else f", {human_bytes(most)} reserved at most"
     text = f"peak: {human_bytes(peak)} in use at {panel.since(at_ns)}{reserved}"

@@ -81,7 +81,7 @@ def _placed(low: int, high: int, gaps: Sequence[tuple[int, int]], height: int) -
     return found
 
 
-def place_of(found: Sequence[Stretch], address: int) -> int:
+def position_of(found: Sequence[Stretch], address: int) -> int:
     """Return the position of an address in tenths of a pixel from the bottom; beyond the axis, its end."""
     for stretch in found:
         if address < stretch.first:

@@ -19,7 +19,7 @@ from traceconv._version import __version__
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
 from traceconv.export.output import CountedFile, open_output
-from traceconv.export.perfetto_arrows import NONE, REVERSED_NOTE, Arrows, arrow_column, back_column
+from traceconv.export.perfetto_flows import NO_FLOWS, REVERSED_NOTE, Flows, flow_column, reversed_column
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.registry import Written
@@ -37,7 +37,7 @@ _BATCH_ROWS = 16_384
 #: Text columns have 31-bit offsets.
 _BATCH_BYTES = 256 << 20
 _MEMORY_LIMIT = "100MB"
-#: Columns of a slice that are not annotations: they are elsewhere in the event, or follow from its place.
+#: Columns of a slice that are not annotations: they are elsewhere in the event, or follow from its track and time.
 _PLACED = frozenset(
     ("run_id", "track_id", "parent_id", "depth", "self_ns", "name", "start_ns", "dur_ns", "device_id", "args")
 )
@@ -74,7 +74,7 @@ def export_perfetto(
 
 
 class _Export:
-    """One export: the file, the interned texts, the tracks and the arrows."""
+    """One export: the file, the interned texts, the tracks and the flows."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class _Export:
         self.file = file
         self.texts = Texts(file)
         self.plan = make_plan(connection, run_id, sources)
-        self.arrows = Arrows(connection, sources)
+        self.flows = Flows(connection, sources)
         self.shift_ns = _shift_ns(connection, sources)
         self._ops = _ops(connection, run_id) if with_args else {}
 
@@ -102,7 +102,7 @@ class _Export:
         self._clock()
         for descriptor in self.plan.descriptors:
             self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
-        self.rows["flow"] = self.arrows.count
+        self.rows["flow"] = self.flows.count
         for name in SLICE_TABLES:
             self._check(name)
             self.rows[name] = sum(self._slices(name))
@@ -111,7 +111,7 @@ class _Export:
         self.rows["counter"] = self._counters()
         query = "SELECT count(*) FROM marker WHERE run_id = ? AND ts_ns IS NULL"
         [(timeless,)] = self.connection.execute(query, [self.run_id]).fetchall()
-        omitted = {"markers without a time": int(timeless), "flows with an end outside the trace": self.arrows.loose}
+        omitted = {"markers without a time": int(timeless), "flows with an end outside the trace": self.flows.loose}
         return Written(self.rows, self.file.size_bytes, omitted)
 
     def _check(self, name: str) -> None:
@@ -162,14 +162,14 @@ class _Export:
         rows = rows_of_window(self.connection, source)
         for window in time_windows(self.connection, source, "start_ns", rows):
             where = condition("s.start_ns", window)
-            arrows = self.arrows.of_rows(source, where)
+            flow_ends = self.flows.of_rows(source, where)
             for batch in _in_order(self.connection, f"{query} WHERE {where}"):
                 column = dict(zip(batch.schema.names, batch.columns, strict=True))
                 tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
-                self._slice_batch(name, column, tracks, arrows)
+                self._slice_batch(name, column, tracks, flow_ends)
                 yield batch.num_rows
 
-    def _slice_batch(self, name: str, column: Mapping[str, pa.Array], tracks: Int64, arrows: np.ndarray) -> None:
+    def _slice_batch(self, name: str, column: Mapping[str, pa.Array], tracks: Int64, flow_ends: np.ndarray) -> None:
         """Write slices of tables, and steps: a begin and, if the duration is known, an end each."""
         self.texts.begin()
         count = len(tracks)
@@ -191,7 +191,7 @@ class _Export:
         closing = wire.Parts(count)
         closing.put(wire.number_field(wire.TYPE, wire.END))
         closing.number(wire.TRACK, tracks)
-        self._write(starts, event, column, arrows, wire.packets(ends, closing, None, finished))
+        self._write(starts, event, column, flow_ends, wire.packets(ends, closing, None, finished))
 
     def _put_category(self, event: wire.Parts, column: pa.Array) -> None:
         if column.null_count < len(column):
@@ -233,7 +233,7 @@ class _Export:
         times: Int64,
         event: wire.Parts,
         column: Mapping[str, pa.Array],
-        arrows: np.ndarray,
+        flow_ends: np.ndarray,
         closing: wire.Parts | None,
     ) -> None:
         """Write the events with their fields of variable length: the source's args, and flows."""
@@ -246,16 +246,16 @@ class _Export:
             inner = wire.number_field(wire.NOTE_NAME, self.texts.number("notes", "args"))
             width = wire.width_of(texts)
             json_tag = wire.tag(wire.NOTE_JSON, 2)
-            whole = len(inner) + len(json_tag) + width + texts
+            size = len(inner) + len(json_tag) + width + texts
             event.put(wire.tag(wire.NOTES, 2), where)
-            event.varint(whole, 0, where)
+            event.varint(size, 0, where)
             event.put(inner + json_tag, where)
             event.varint(texts, width, where)
             tail.append(pc.fill_null(args, b""))
-        if "id" in column and len(arrows):
+        if "id" in column and len(flow_ends):
             ids = column["id"].to_numpy()
-            back = back_column(arrows, ids, self.texts.number("notes", REVERSED_NOTE))
-            tail += [one for one in (arrow_column(arrows, ids), back) if one is not None]
+            back = reversed_column(flow_ends, ids, self.texts.number("notes", REVERSED_NOTE))
+            tail += [one for one in (flow_column(flow_ends, ids), back) if one is not None]
         extra = sum((wire.sizes_of(one) for one in tail), np.zeros(event.count, np.int64)) if tail else None
         opening = wire.packets(times, event, extra)
         self.texts.flush()
@@ -283,7 +283,7 @@ class _Export:
         for batch in _pieces(self.connection, query):
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
             tracks = self.plan.steps(column.pop("device_id").to_pylist(), column["lane"].to_pylist())
-            self._slice_batch("step", column, tracks, NONE)
+            self._slice_batch("step", column, tracks, NO_FLOWS)
             written += batch.num_rows
         return written
 
@@ -292,7 +292,7 @@ class _Export:
         source = self.sources["marker"]
         args = ", args" if self.with_args else ""
         query = f"SELECT id, track_id, name, category, ts_ns AS at_ns, scope{args} FROM {source} AS s"
-        arrows = self.arrows.of_rows(source, "true")
+        flow_ends = self.flows.of_rows(source, "true")
         for batch in _pieces(self.connection, query):
             self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -305,7 +305,7 @@ class _Export:
             if self.with_args:
                 event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
                 self._put_notes(event, {"scope": column["scope"]})
-            self._write(column["at_ns"].to_numpy() + self.shift_ns, event, column, arrows, None)
+            self._write(column["at_ns"].to_numpy() + self.shift_ns, event, column, flow_ends, None)
             yield batch.num_rows
 
     def _counters(self) -> int:
@@ -316,25 +316,25 @@ class _Export:
             f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
         )
         for batch in _pieces(self.connection, query):
-            track_id, series, times, value, whole = batch.columns
+            track_id, series, times, value, integer = batch.columns
             tracks = self.plan.counters(track_id.to_numpy(), series)
-            self._values(times.to_numpy(), tracks, value, whole)
+            self._values(times.to_numpy(), tracks, value, integer)
             written += batch.num_rows
         for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
             self._values(times, tracks, None, pa.array(used))
         return written
 
-    def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, whole: pa.Array) -> None:
+    def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> None:
         count = len(times)
         event = wire.Parts(count)
         event.put(wire.number_field(wire.TYPE, wire.COUNTER))
         event.number(wire.TRACK, tracks)
-        is_whole = whole.is_valid().to_numpy(zero_copy_only=False)
-        event.number(wire.VALUE, whole.fill_null(0).to_numpy(), is_whole)
-        if value is not None and not is_whole.all():
-            event.put(wire.tag(wire.DOUBLE_VALUE, 1), ~is_whole)
+        is_integer = integer.is_valid().to_numpy(zero_copy_only=False)
+        event.number(wire.VALUE, integer.fill_null(0).to_numpy(), is_integer)
+        if value is not None and not is_integer.all():
+            event.put(wire.tag(wire.DOUBLE_VALUE, 1), ~is_integer)
             bits = np.ascontiguousarray(value.fill_null(0.0).to_numpy()).view(np.uint8).reshape(count, 8)
-            event.matrix(bits, ~is_whole)
+            event.matrix(bits, ~is_integer)
         self.texts.flush()
         self.file.write(wire.write_rows([wire.packets(times + self.shift_ns, event).binary()]))
 
@@ -350,7 +350,7 @@ def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str])
 
 
 def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[str | None, ...]]:
-    """Return the columns of each op, in the order of _OP_COLUMNS; there are as many as a model has."""
+    """Return the columns of each op, in the order of _OP_COLUMNS."""
     columns = ", ".join(f"{'name' if column == 'op_name' else column}::VARCHAR" for column in _OP_COLUMNS)
     rows = connection.execute(f"SELECT op_id, {columns} FROM op WHERE run_id = ?", [run_id]).fetchall()
     return {row[0]: row[1:] for row in rows}
@@ -382,8 +382,8 @@ def _in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.
             yield from _small(batch)
         return
     # Taking from several chunks would join them each time; texts of more than 2 GB are in several.
-    whole = found.combine_chunks()
+    joined = found.combine_chunks()
     del found
     for at in range(0, len(order), _BATCH_ROWS):
-        for batch in whole.take(pa.array(order[at : at + _BATCH_ROWS])).to_batches():
+        for batch in joined.take(pa.array(order[at : at + _BATCH_ROWS])).to_batches():
             yield from _small(batch)

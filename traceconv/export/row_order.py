@@ -1,4 +1,4 @@
-"""The order of the rows of a time window, and whether its slices are well nested, computed on numbers only.
+"""The order of the rows of a time window, and whether its slices overlap, computed on numbers only.
 
 Ingest writes rows in a few sorted runs. Sorting the numbers of a window costs far less than sorting its texts, or than
 a window function over all rows.
@@ -74,7 +74,7 @@ def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_
     return False
 
 
-def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
+def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
     """Whether every slice of `source`, a FROM clause, starts after the previous one of its track and depth ended.
 
     Also False if that can't be checked cheaply: values are NULL, or there are too many tracks or depths.
@@ -93,13 +93,13 @@ def lies_neatly(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
         order = order_of([start, end])
         if order is not None:
             track, depth, start, end = track[order], depth[order], start[order], end[order]
-        if not _neat(track, depth, start, end, last):
+        if not _no_overlaps(track, depth, start, end, last):
             return False
     [(count,)] = connection.execute(f"SELECT count(*) FROM {source}").fetchall()
     return bool(count == seen)
 
 
-def _neat(track: Int64, depth: Int64, start: Int64, end: Int64, last: dict[int, int]) -> bool:
+def _no_overlaps(track: Int64, depth: Int64, start: Int64, end: Int64, last: dict[int, int]) -> bool:
     """Check slices in time order. `last` has the end of the previous slice of each track and depth."""
     line = track << 20 | depth
     first_track, depths = int(track.min()), int(depth.max()) + 1

@@ -9,7 +9,7 @@ import duckdb
 
 from traceconv.base.errors import InputError, StoreError, printable
 from traceconv.export.overlap import add_lanes, create_lanes
-from traceconv.export.row_order import lies_neatly
+from traceconv.export.row_order import has_no_overlaps
 
 #: Tables of slices on tracks.
 SLICE_TABLES = ("range", "api", "task")
@@ -59,7 +59,7 @@ def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -
     """Give lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)
     for name in SLICE_TABLES:
-        if not lies_neatly(connection, sources[name]):
+        if not has_no_overlaps(connection, sources[name]):
             slices = f"(SELECT track_id, id, start_ns, start_ns + dur_ns AS end_ns, depth FROM {sources[name]})"
             add_lanes(connection, name, slices)
     steps = f"SELECT device_id AS track_id, step_id AS id, at_ns AS start_ns, end_ns, 1 AS depth FROM {sources['step']}"

@@ -18,7 +18,7 @@ Value = int | float | str | bool | Decimal | None
 
 _FILTER = re.compile(r"([^=<>!~]*)(>=|<=|!=|=|>|<|~)(.*)", re.DOTALL)
 _INTEGERS = ("BIGINT", "UBIGINT", "INTEGER")
-#: Durations may have a unit, but must be integer nanoseconds.
+#: Durations may have a unit, but must be an integer number of nanoseconds.
 _DURATION = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) ?(ns|us|µs|ms|s)")
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _FORMS = "COLUMN=VALUE, or with !=, <, <=, >, >= or ~ (a regular expression)"
@@ -90,7 +90,7 @@ def _typed(column: SqlColumn, text: str) -> Value:
         if column.unit == "ns" and not column.timestamp and (given := _DURATION.fullmatch(text.strip())):
             exact = Decimal(given[1]) * _NS[given[2]]
             if column.type in _INTEGERS and exact != exact.to_integral_value():
-                raise UsageError(f"--filter {column.name}: {printable(text)} is not a whole number of nanoseconds")
+                raise UsageError(f"--filter {column.name}: {printable(text)} is not an integer number of nanoseconds")
             text = format(exact, "f") if column.type not in _INTEGERS else str(int(exact))
         if column.type in _INTEGERS:
             number = int(text)

@@ -55,7 +55,7 @@ WITH timed AS (
              THEN greatest(0, to_ns - greatest(from_ns, compute_to_ns, collective_to_ns)) END) AS work
   FROM reached
   GROUP BY run_id, device_id
-), whole AS (
+), totals AS (
   SELECT run_id, device_id, count(*) AS started, count(dur_ns) AS ended, min(from_ns) FILTER (WHERE dur_ns IS NOT NULL) AS first_ns,
          max(to_ns) AS last_ns, coalesce(sum(dur_ns), 0) AS total
   FROM timed
@@ -72,6 +72,6 @@ SELECT w.run_id, w.device_id, w.ended AS task_count, w.started - w.ended AS unfi
        TRY_CAST(coalesce(b.collective, 0) AS BIGINT) AS collective_ns,
        TRY_CAST(coalesce(b.work, 0) - coalesce(b.compute, 0) AS BIGINT) AS exposed_collective_ns,
        TRY_CAST(w.total AS BIGINT) AS sum_ns
-FROM whole AS w
+FROM totals AS w
 LEFT JOIN by_device AS b ON b.run_id = w.run_id AND b.device_id IS NOT DISTINCT FROM w.device_id
 ORDER BY w.run_id, w.device_id

@@ -38,12 +38,12 @@ WITH latency AS (
               ELSE sorted[lower_place] * 1000
                    + (coalesce(sorted[lower_place + 1], sorted[lower_place]) - sorted[lower_place]) * rest
          END AS part,
-         CASE WHEN thousandths IS NULL THEN nullif(ended, 0) ELSE 1000 END AS whole
+         CASE WHEN thousandths IS NULL THEN nullif(ended, 0) ELSE 1000 END AS divisor
   FROM place
 ), rounded AS (
   SELECT run_id, started, ended, shortest, longest, thousandths,
-         part // whole + CASE WHEN 2 * (part % whole) > whole THEN 1
-                              WHEN 2 * (part % whole) = whole THEN part // whole % 2 ELSE 0 END AS value
+         part // divisor + CASE WHEN 2 * (part % divisor) > divisor THEN 1
+                              WHEN 2 * (part % divisor) = divisor THEN part // divisor % 2 ELSE 0 END AS value
   FROM fraction
 )
 SELECT run_id, any_value(ended)::BIGINT AS count, any_value(started - ended)::BIGINT AS unfinished_count,

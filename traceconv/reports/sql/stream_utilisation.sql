@@ -48,7 +48,7 @@ WITH timed AS (
              THEN gap_ns ELSE 0 END) AS start_wait
   FROM gap
   GROUP BY run_id, device_id, stream_id
-), whole AS (
+), totals AS (
   SELECT run_id, device_id, stream_id, count(*) AS started
   FROM timed
   GROUP BY run_id, device_id, stream_id
@@ -61,7 +61,7 @@ SELECT w.run_id, w.device_id, w.stream_id, coalesce(e.ended, 0)::BIGINT AS task_
        CASE WHEN e.window_ns IS NOT NULL THEN e.host_wait::BIGINT END AS host_wait_ns,
        CASE WHEN e.window_ns IS NOT NULL THEN e.start_wait::BIGINT END AS start_wait_ns,
        CASE WHEN e.window_ns IS NOT NULL THEN (e.idle - e.host_wait - e.start_wait)::BIGINT END AS other_wait_ns
-FROM whole AS w
+FROM totals AS w
 LEFT JOIN ended AS e ON e.run_id = w.run_id AND e.device_id IS NOT DISTINCT FROM w.device_id
   AND e.stream_id IS NOT DISTINCT FROM w.stream_id
 ORDER BY w.run_id, w.device_id, w.stream_id

@@ -27,10 +27,10 @@ _TABLES = {
     **dict.fromkeys(("range", "api", "task"), ("start_ns", "-coalesce(dur_ns, 9223372036854775807)", "depth")),
     "marker": ("ts_ns", "0", "0"),
 }
-NONE = np.zeros(0, _DTYPE)
+NO_FLOWS = np.zeros(0, _DTYPE)
 
 
-class Arrows:
+class Flows:
     """The flows of a run with both ends in the trace (`count`); the others are not written (`loose`)."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
@@ -53,16 +53,16 @@ class Arrows:
             f"FROM {flows} AS f JOIN export_end AS e ON e.id = f.src_id"
         )
         connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_whole AS "
+            "CREATE OR REPLACE TEMP TABLE export_joined AS "
             "SELECT s.flow_id, s.src_id, s.dst_id, s.place > e.place AS back "
             "FROM export_start AS s JOIN export_end AS e ON e.id = s.dst_id"
         )
         number = f"flow_id + CASE WHEN back THEN {REVERSED} ELSE 0 END AS flow_id"
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE export_arrow AS SELECT src_id AS id, {number}, back::INTEGER AS ends "
-            f"FROM export_whole UNION ALL SELECT dst_id, {number}, (NOT back)::INTEGER FROM export_whole"
+            f"CREATE OR REPLACE TEMP TABLE export_flow_id AS SELECT src_id AS id, {number}, back::INTEGER AS ends "
+            f"FROM export_joined UNION ALL SELECT dst_id, {number}, (NOT back)::INTEGER FROM export_joined"
         )
-        [(ends,)] = connection.execute("SELECT count(*) FROM export_arrow").fetchall()
+        [(ends,)] = connection.execute("SELECT count(*) FROM export_flow_id").fetchall()
         [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
         self.count = int(ends) // 2
         self.loose = int(count) - self.count
@@ -70,24 +70,24 @@ class Arrows:
     def of_rows(self, source: str, where: str) -> np.ndarray:
         """Return the ends of flows on the rows of a window, by row ID."""
         if not self.count:
-            return NONE
+            return NO_FLOWS
         # IDs of a window are close together, so their bounds exclude most flows.
         [(low, high)] = self._connection.execute(f"SELECT min(id), max(id) FROM {source} AS s WHERE {where}").fetchall()
         if low is None:
-            return NONE
+            return NO_FLOWS
         found = self._connection.execute(
-            f"SELECT id, flow_id, ends FROM export_arrow WHERE id BETWEEN {low} AND {high} "
+            f"SELECT id, flow_id, ends FROM export_flow_id WHERE id BETWEEN {low} AND {high} "
             f"AND id IN (SELECT id FROM {source} AS s WHERE {where}) ORDER BY id, ends, flow_id"
         ).fetchnumpy()
-        arrows = np.zeros(len(found["id"]), _DTYPE)
+        flow_ends = np.zeros(len(found["id"]), _DTYPE)
         for name, column in zip(_DTYPE.names or (), found.values(), strict=True):
-            arrows[name] = column
-        return arrows
+            flow_ends[name] = column
+        return flow_ends
 
 
-def arrow_column(arrows: np.ndarray, ids: Int64) -> pa.Array | None:
+def flow_column(flow_ends: np.ndarray, ids: Int64) -> pa.Array | None:
     """Return the flow fields of the events with these IDs as a binary column; None if there are none."""
-    found = _of_events(arrows, ids)
+    found = _of_events(flow_ends, ids)
     if found is None:
         return None
     of, ends = found
@@ -98,10 +98,10 @@ def arrow_column(arrows: np.ndarray, ids: Int64) -> pa.Array | None:
     return _binary(data, ends)
 
 
-def back_column(arrows: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
+def reversed_column(flow_ends: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
     """Return the annotations of the events where reversed flows start; None if there are none."""
-    back = (arrows["flow"] >= REVERSED) & (arrows["ends"] == 1)
-    found = _of_events(arrows[back], ids) if back.any() else None
+    back = (flow_ends["flow"] >= REVERSED) & (flow_ends["ends"] == 1)
+    found = _of_events(flow_ends[back], ids) if back.any() else None
     if found is None:
         return None
     of, ends = found
@@ -113,18 +113,18 @@ def back_column(arrows: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
     return _binary(np.frombuffer(data, np.uint8).reshape(len(of), -1), ends)
 
 
-def _of_events(arrows: np.ndarray, ids: Int64) -> tuple[np.ndarray, Int64] | None:
+def _of_events(flow_ends: np.ndarray, ids: Int64) -> tuple[np.ndarray, Int64] | None:
     """Return the flows of the events with these IDs in event order, and their offsets; None if there are none."""
-    if not len(arrows):
+    if not len(flow_ends):
         return None
-    first = np.searchsorted(arrows["id"], ids)
-    counts = np.searchsorted(arrows["id"], ids, side="right") - first
+    first = np.searchsorted(flow_ends["id"], ids)
+    counts = np.searchsorted(flow_ends["id"], ids, side="right") - first
     total = int(counts.sum())
     if not total:
         return None
     ends = np.zeros(len(ids) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    return arrows[np.arange(total) - np.repeat(ends[:-1] - first, counts)], ends
+    return flow_ends[np.arange(total) - np.repeat(ends[:-1] - first, counts)], ends
 
 
 def _binary(rows: NDArray[np.uint8], ends: Int64) -> pa.Array:
