@@ -53,7 +53,7 @@ def test_info_and_ingest_report_a_file_that_is_not_closed(
     assert json.loads(capfd.readouterr().out)[0]["whole"] is False
     assert run(["ingest", str(path), "--db", str(store)]) == code
     said = capfd.readouterr().err
-    ends = "the last line has no end" if "spans" in kind else "the text ends"
+    ends = "the last line has no line break" if "spans" in kind else "the text ends"
     assert ends in said
     assert ends in shown
     assert query(store, "SELECT complete FROM run") == [(False,)]

@@ -1,4 +1,4 @@
-"""Payloads of blocks as numpy arrays, whatever version of the schema they were written with."""
+"""Payloads of blocks as numpy arrays, for any version of the schema."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> b
 
 
 def decode_block(block: Block, written: RecordSchema, known: RecordSchema) -> RecordArray:
-    """The records of a block in the layout of `known`, whatever layout they were `written` in.
+    """Return the records of a block, `written` in one layout, in the layout of `known`.
 
-    Not copied if both are the same. Fields that the writer didn't have are null (0 if the field has no null value);
+    Not copied if both are the same. Fields that the writer lacks are null (0 if the field has no null value);
     unknown fields are dropped. Raises ValueError if a block's records are shorter than `written`.
     """
     raw = np.frombuffer(block.payload, dtype_of(written, block.record_size))
@@ -40,13 +40,13 @@ def unknown_fields(block: Block, written: RecordSchema, known: RecordSchema) -> 
 
 
 def missing_fields(written: RecordSchema, known: RecordSchema) -> bool:
-    """Whether `known` has fields that the writer didn't write."""
+    """Whether `known` has fields that the writer lacks."""
     theirs = {(field.name, field.type) for field in written.fields}
     return any((field.name, field.type) not in theirs for field in known.fields)
 
 
 def null_records(schema: RecordSchema, count: int) -> RecordArray:
-    """`count` records in which each field is null, or 0 if it has no null value."""
+    """Return `count` records in which each field is null, or 0 if it has no null value."""
     records = np.zeros(count, dtype_of(schema))
     for field in schema.fields:
         if field.null:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +23,7 @@ _HOST_HZ = 1_000_000_000
 
 
 def new_records(record_name: str, count: int) -> RecordArray:
-    """`count` records of a type, each field null, or 0 if it has no null value."""
+    """Return `count` records of a type, each field null, or 0 if it has no null value."""
     return null_records(record(record_name), count)
 
 
@@ -46,13 +47,13 @@ class _Stream:
 class CaptureWriter:
     """Writes one capture folder.
 
-    folder           is made, and must not exist
-    writer_id        64 bits that identify this capture; in the header of each file
+    folder           is created, and must not exist
+    writer_id        64 bits that identify this capture in the header of each file
     device_clock_hz  device_id → nominal frequency of its counter
     slice_bytes      size at which a file rolls over to the next slice
     block_bytes      size of a full block's payload
 
-    All methods raise OutputError when the disk refuses.
+    All methods raise OutputError if a file can't be written.
     """
 
     def __init__(
@@ -66,28 +67,24 @@ class CaptureWriter:
     ) -> None:
         self.folder = folder
         self._writer_id = writer_id
-        self._device_clock_hz = dict(device_clock_hz)
+        self._device_clock_hz: dict[int, int] = {}
         self._slice_bytes = slice_bytes
         self._block_bytes = block_bytes
         self._texts = TextTable()
         self._streams: dict[tuple[str, int | None], _Stream] = {}
         self._files: list[dict[str, object]] = []
-        try:
+        with _as_output_error(folder):
             (folder / "host" / "data").mkdir(parents=True)
-            for device_id in self._device_clock_hz:
-                (folder / f"device_{device_id}" / "data").mkdir(parents=True)
-        except OSError as error:
-            raise _refused(folder, error) from error
+        for device_id, clock_hz in device_clock_hz.items():
+            self.add_device(device_id, clock_hz)
 
     def add_device(self, device_id: int, clock_hz: int) -> None:
-        """Add a device after construction: create its folder and set its clock frequency."""
+        """Add a device: create its folder and set its clock frequency."""
         if device_id in self._device_clock_hz:
             return
         folder = self.folder / f"device_{device_id}" / "data"
-        try:
+        with _as_output_error(folder):
             folder.mkdir(parents=True)
-        except OSError as error:
-            raise _refused(folder, error) from error
         self._device_clock_hz[device_id] = clock_hz
 
     def has_device(self, device_id: int) -> bool:
@@ -95,7 +92,7 @@ class CaptureWriter:
         return device_id in self._device_clock_hz
 
     def text(self, text: str | None) -> int:
-        """The value of a str field for `text`; 0 for None and for an empty text."""
+        """Return the value of a str field for `text`; 0 for None and for an empty text."""
         if not text:
             return 0
         text_hash, records = self._texts.hash(text)
@@ -104,7 +101,7 @@ class CaptureWriter:
         return text_hash
 
     def append(self, record_name: str, records: RecordArray, device_id: int | None = None) -> None:
-        """Adds records to the log of a device, or of the host (None). The array must not be changed afterwards."""
+        """Add records to the log of a device, or of the host (None). The array must not be changed afterwards."""
         stream = self._streams.get((record_name, device_id))
         if stream is None:
             clock_hz = _HOST_HZ if device_id is None else self._device_clock_hz[device_id]
@@ -117,12 +114,12 @@ class CaptureWriter:
             self._write(stream, per_block, keep_rest=True)
 
     def flush(self) -> None:
-        """Write everything that is buffered, in blocks as short as needed."""
+        """Write all buffered records; the last blocks may be short."""
         for stream in self._streams.values():
             self._write(stream, max(1, self._block_bytes // stream.schema.size_bytes), keep_rest=False)
 
     def close(self, manifest: Mapping[str, object]) -> None:
-        """Write what is buffered, then the manifest, by rename: a folder with a manifest is complete."""
+        """Write buffered records, then the manifest, by rename: a folder with a manifest is complete."""
         self.flush()
         for stream in self._streams.values():
             self._close_file(stream)
@@ -135,14 +132,12 @@ class CaptureWriter:
         }
         path = self.folder / MANIFEST
         partial = path.with_suffix(".json.partial")
-        try:
+        with _as_output_error(path):
             with partial.open("x", encoding="utf-8", newline="\n") as file:
                 file.write(json.dumps(content, indent=1, sort_keys=True) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             partial.rename(path)
-        except OSError as error:
-            raise _refused(path, error) from error
 
     def abandon(self) -> None:
         """Close the files without a manifest: the capture is incomplete."""
@@ -154,7 +149,7 @@ class CaptureWriter:
     def _write(self, stream: _Stream, per_block: int, *, keep_rest: bool) -> None:
         if not stream.buffered_count:
             return
-        # A signal handler or the garbage collector may add to the stream meanwhile: that is written next time.
+        # A signal handler or the garbage collector may append to the stream meanwhile; the next call writes that.
         buffered, stream.buffered, stream.buffered_count = stream.buffered, [], 0
         records = join(buffered)
         end = len(records) - len(records) % per_block if keep_rest else len(records)
@@ -172,10 +167,8 @@ class CaptureWriter:
         if stream.file is None:
             self._open_file(stream)
         assert stream.file is not None
-        try:
+        with _as_output_error(self.folder / stream.path):
             _write_all(stream.file, block)
-        except OSError as error:
-            raise _refused(self.folder / stream.path, error) from error
         stream.file_bytes += len(block)
         stream.sequence += record_count
 
@@ -194,12 +187,10 @@ class CaptureWriter:
             )
         )
         path = self.folder / stream.path
-        try:
-            # Unbuffered: what was written survives a crash of this process.
+        with _as_output_error(path):
+            # Unbuffered: blocks survive a crash of this process.
             stream.file = path.open("xb", buffering=0)
             _write_all(stream.file, header)
-        except OSError as error:
-            raise _refused(path, error) from error
         stream.slice_index += 1
         stream.file_bytes = len(header)
         stream.file_first = stream.sequence
@@ -207,11 +198,9 @@ class CaptureWriter:
     def _close_file(self, stream: _Stream) -> None:
         if stream.file is None:
             return
-        try:
+        with _as_output_error(self.folder / stream.path):
             os.fsync(stream.file.fileno())
             stream.file.close()
-        except OSError as error:
-            raise _refused(self.folder / stream.path, error) from error
         stream.file = None
         self._files.append(
             {
@@ -231,5 +220,10 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def _refused(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"can't write {path}: {error.strerror or error}; choose another folder or free disk space")
+@contextmanager
+def _as_output_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"can't write {path}: {error.strerror or error}; choose another folder or free disk space"
+        raise OutputError(message) from error

@@ -16,13 +16,13 @@ MAX_TEXT_BYTES = 0xFFFF * PART_BYTES
 
 
 def hash_text(text: str, salt: int = 0) -> int:
-    """The hash of `text` (BLAKE2b, 64 bits); never 0. `salt` gives other hashes of the same text."""
+    """Return the hash of `text` (BLAKE2b, 64 bits), never 0; another one for each `salt`."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8, salt=salt.to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little") or 1
 
 
 def encode_text(text_hash: int, text: str) -> RecordArray:
-    """The dictionary records that define `text_hash`. ValueError if the text is longer than `MAX_TEXT_BYTES`."""
+    """Return the dictionary records that define `text_hash`. ValueError if the text is longer than `MAX_TEXT_BYTES`."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > MAX_TEXT_BYTES:
         raise ValueError(f"string of {len(encoded)} bytes exceeds the maximum length, {MAX_TEXT_BYTES}")
@@ -50,7 +50,7 @@ class TextCollector:
         self._parts: dict[int, dict[int, bytes]] = {}
 
     def add(self, records: RecordArray) -> None:
-        """Add dictionary records. A Python loop will do: there are a few records per distinct string, not per event."""
+        """Add dictionary records. A Python loop is fast enough: few records per distinct string, none per event."""
         for text_hash, part, part_count, size, padded in records.tolist():
             if not 0 <= part < part_count or size > PART_BYTES or (part < part_count - 1 and size != PART_BYTES):
                 self.bad += 1
@@ -82,18 +82,16 @@ class TextTable:
 
     def __init__(self) -> None:
         self._hashes: dict[str, int] = {}
-        self._texts: dict[int, str] = {}
+        self._used: set[int] = set()
 
     def hash(self, text: str) -> tuple[int, RecordArray | None]:
-        """The hash of `text`, and the records that define it if it is new."""
+        """Return the hash of `text`, and the records that define it if it is new."""
         known = self._hashes.get(text)
         if known is not None:
             return known, None
-        for salt in itertools.count():
-            candidate = hash_text(text, salt)
-            if candidate not in self._texts:
-                records = encode_text(candidate, text)
-                self._hashes[text] = candidate
-                self._texts[candidate] = text
-                return candidate, records
-        raise AssertionError("unreachable: there is always another salt")
+        hashes = (hash_text(text, salt) for salt in itertools.count())
+        unused = next(one for one in hashes if one not in self._used)
+        records = encode_text(unused, text)
+        self._hashes[text] = unused
+        self._used.add(unused)
+        return unused, records
