@@ -81,7 +81,7 @@ def wait_until_loading(process: subprocess.Popen[str], file: Path, size: int = 1
     wait_until(process, lambda: file.exists() and file.stat().st_size > size)
 
 
-def test_a_good_capture_says_so_on_stderr_and_nothing_on_stdout(
+def test_a_good_capture_is_reported_on_stderr_and_nothing_on_stdout(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ingest(capture(tmp_path / "PROF_1"), "--db", tmp_path / "s.duckdb") == 0
@@ -91,7 +91,7 @@ def test_a_good_capture_says_so_on_stderr_and_nothing_on_stdout(
     nothing_left(tmp_path, "PROF_1", "s.duckdb")
 
 
-def test_the_same_capture_twice_is_said_and_nothing_is_doubled(
+def test_a_repeated_ingest_is_reported_and_duplicates_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "s.duckdb"
@@ -164,8 +164,8 @@ def test_one_bad_capture_does_not_keep_the_good_ones_out(tmp_path: Path, capfd: 
         line for line in err.splitlines() if "contains no usable events" in line
     ]
     assert query(store, "SELECT run_id, label FROM run ORDER BY run_id") == [(1, "PROF_1"), (2, "PROF_3")]
-    assert ingest(good, last, "--db", tmp_path / "whole.duckdb") == 0
-    assert all_rows(store) == all_rows(tmp_path / "whole.duckdb")
+    assert ingest(good, last, "--db", tmp_path / "complete.duckdb") == 0
+    assert all_rows(store) == all_rows(tmp_path / "complete.duckdb")
 
 
 def test_strict_refuses_any_loss_and_leaves_the_store(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ def test_stores_that_can_not_be_written(tmp_path: Path, capfd: pytest.CaptureFix
     nothing_left(tmp_path, "PROF_1", "notes.txt", "newer.duckdb")
 
 
-def test_a_store_in_use_is_said_in_words(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_store_in_use_is_reported_clearly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "s.duckdb"
     assert ingest(capture(tmp_path / "PROF_1"), "--db", store) == 0
     hold = "import duckdb, sys; c = duckdb.connect(sys.argv[1], read_only=len(sys.argv) > 2)"

@@ -55,7 +55,7 @@ def test_an_event_beyond_the_limit_is_one_loss(layout: str, tmp_path: Path) -> N
     assert query(store, "SELECT count(*) FROM slice") == [(2,)]
 
 
-def test_many_large_events_are_left_out_one_by_one(tmp_path: Path) -> None:
+def test_many_large_events_are_skipped_one_by_one(tmp_path: Path) -> None:
     path, store = tmp_path / "trace.json", tmp_path / "t.duckdb"
     path.write_text("[" + ",".join([SMALL, *[large(14 * MB) + "," + SMALL] * 5]) + "]")
     (run,) = ingest([path], store, trace_options=TraceOptions(Limits(event_bytes=16 * MB)))

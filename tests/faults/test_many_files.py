@@ -101,7 +101,7 @@ def test_formats_are_known_in_a_folder_by_their_first_bytes(tmp_path: Path) -> N
     ]
 
 
-def test_what_is_no_trace_is_said_and_is_no_loss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_reported_and_are_no_loss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     top = tmp_path / "t"
     write_trace(top / "rank0.json")
     (top / "notes.txt").write_text("I am no trace\n")
@@ -111,8 +111,10 @@ def test_what_is_no_trace_is_said_and_is_no_loss(tmp_path: Path, capfd: pytest.C
     write_trace(top / ".git/x.json")
     assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 0
     err = capfd.readouterr().err
-    said = [line for line in err.splitlines() if line.startswith("skipped: ")]
-    assert said == [f"skipped: {top / name} is not a trace" for name in ("notes.txt", "picture.png", "package.json")]
+    messages = [line for line in err.splitlines() if line.startswith("skipped: ")]
+    assert messages == [
+        f"skipped: {top / name} is not a trace" for name in ("notes.txt", "picture.png", "package.json")
+    ]
     assert "hidden" not in err
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
     assert run(["ingest", str(top), "--db", str(tmp_path / "t.duckdb"), "--strict"]) == 0
@@ -174,8 +176,8 @@ def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, capfd: pyt
     assert reason in line
     assert query(store, RUNS) == [(1, "rank0.json", 0, "t"), (2, "rank2.json", 2, "t")]
     (top / "rank1.json").unlink()
-    ingest([top], tmp_path / "whole.duckdb")
-    assert all_rows(store) == all_rows(tmp_path / "whole.duckdb")
+    ingest([top], tmp_path / "complete.duckdb")
+    assert all_rows(store) == all_rows(tmp_path / "complete.duckdb")
 
 
 def test_the_same_of_files_that_are_named_themselves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +188,7 @@ def test_the_same_of_files_that_are_named_themselves(tmp_path: Path, capfd: pyte
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
 
 
-def test_where_nothing_can_be_used_each_reason_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_if_nothing_can_be_used_each_reason_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     top = tmp_path / "t"
     top.mkdir()
     for rank in range(30):
@@ -277,7 +279,7 @@ def test_a_vendor_folder_beside_traces_of_others(tmp_path: Path) -> None:
 
 
 class Interrupting(SilentObserver):
-    """Presses Ctrl-C at a moment of the ingest: the `at`th time that it is told of `what`."""
+    """Press Ctrl-C during an ingest: at the `at`th report of `what`."""
 
     def __init__(self, what: str, at: int) -> None:
         self.what, self.left = what, at
@@ -400,7 +402,7 @@ def test_of_many_runs_each_has_a_line_and_all_together_one(tmp_path: Path, capfd
     assert "0 runs ingested, 25 already in" in capfd.readouterr().err
 
 
-def test_the_user_says_whose_the_recordings_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_sets_rank_and_host_of_recordings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number in range(2):
         write_trace(tmp_path / f"gpu{number}@hosta/t.json", seed=number)
     paths = [str(tmp_path / f"gpu{number}@hosta") for number in range(2)]
@@ -434,7 +436,7 @@ def test_a_timeline_holds_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert int(start) == 1_700_000_000 * 10**9
 
 
-def test_an_export_keeps_its_rank_wherever_it_lies(tmp_path: Path) -> None:
+def test_an_export_keeps_its_rank_in_any_folder(tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "job/rank5/t.json")], tmp_path / "s.duckdb")
     away = tmp_path / "away/out.json"
     away.parent.mkdir()
@@ -443,7 +445,7 @@ def test_an_export_keeps_its_rank_wherever_it_lies(tmp_path: Path) -> None:
     assert query(tmp_path / "t.duckdb", RUNS) == [(1, "out.json", 5, "job")]
 
 
-def test_one_reader_for_a_whole_folder(tmp_path: Path) -> None:
+def test_one_reader_for_an_entire_folder(tmp_path: Path) -> None:
     write_trace(tmp_path / "t/rank0.json")
     capture(tmp_path / "t/PROF_1")
     runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb", reader="chrome_json")
@@ -475,7 +477,7 @@ def test_too_many_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         ingest([tmp_path / "t"], tmp_path / "s.duckdb")
 
 
-def test_the_store_in_the_folder_that_is_read_is_no_trace(
+def test_a_store_in_the_ingested_folder_is_not_a_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -494,7 +496,7 @@ def test_the_store_in_the_folder_that_is_read_is_no_trace(
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_books_of_captures_among_traces(tmp_path: Path) -> None:
+def test_accounting_of_captures_among_traces(tmp_path: Path) -> None:
     capture(tmp_path / "t/rank0/PROF_1")
     write_trace(tmp_path / "t/rank1/t.json")
     runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb")
@@ -524,13 +526,13 @@ def unsearchable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return top
 
 
-def test_what_lies_in_a_folder_that_can_not_be_entered_is_named(unsearchable: Path, tmp_path: Path) -> None:
+def test_files_in_a_folder_without_search_permission_are_named(unsearchable: Path, tmp_path: Path) -> None:
     runs = ingest([unsearchable], tmp_path / "s.duckdb")
     assert [one.label for one in runs] == ["open.json"]
     assert runs.lossy
     locked = unsearchable / "locked"
-    said = {one.message for one in runs.unusable}
-    assert {f"can't read {locked / name}: Permission denied" for name in ("PROF_1", "rank0.json")} <= said
+    messages = {one.message for one in runs.unusable}
+    assert {f"can't read {locked / name}: Permission denied" for name in ("PROF_1", "rank0.json")} <= messages
     assert find_sources([locked], None).unusable
     for name in ("PROF_1", "ASCEND_PROFILER_OUTPUT", "rank0.json"):
         with pytest.raises(InputError):

@@ -139,7 +139,7 @@ def test_rows_are_changed_wherever_they_are() -> None:
     budget.close()
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_do() -> None:
+def test_a_full_disk_is_an_error_with_advice() -> None:
     budget = Budget(8)
     rows = NumberedRows(budget, "process", Process)
     budget.database().execute("PRAGMA max_page_count = 4")

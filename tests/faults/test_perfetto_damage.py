@@ -1,4 +1,4 @@
-"""Damaged Perfetto traces: every whole packet is found again, every loss is counted with its place, nothing crashes."""
+"""Damaged Perfetto traces: intact packets are found, losses are counted with their byte offset, nothing crashes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(data: bytes, path: Path) -> tuple[list[tuple[str, int | None, str | Non
 def test_a_trace_cut_at_any_byte(tmp_path: Path) -> None:
     data = small_trace()
     path = tmp_path / "t.pftrace"
-    whole, log, _ = read(data, path)
+    intact, log, _ = read(data, path)
     assert not list(log)
     starts, at = [], 0
     while at < len(data):
@@ -57,7 +57,7 @@ def test_a_trace_cut_at_any_byte(tmp_path: Path) -> None:
         at += 2 + data[at + 1]
     for size in range(1, len(data)):
         found, log, accounts = read(data[:size], path)
-        assert found == whole[: len(found)]
+        assert found == intact[: len(found)]
         # Nine of the ten packets hold what is counted: three describe, the others are events.
         assert len(found) == max(0, sum(start <= size for start in [*starts, len(data)]) - 1 - 3), size
         lost = accounts.by_record["damaged packets"].lost if "damaged packets" in accounts.by_record else 0

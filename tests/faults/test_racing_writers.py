@@ -94,7 +94,7 @@ def test_the_lock_of_a_killed_writer_keeps_nobody_out(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"PROF_1", "s.duckdb"}
 
 
-def test_a_waiting_ingest_says_so_and_can_be_stopped(tmp_path: Path) -> None:
+def test_a_waiting_ingest_reports_it_and_can_be_stopped(tmp_path: Path) -> None:
     store, folder = tmp_path / "s.duckdb", capture(tmp_path / "PROF_1", 1)
     with StoreWriter(store, report_statements):
         waiting = subprocess.Popen(

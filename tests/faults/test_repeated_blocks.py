@@ -57,7 +57,7 @@ def capture(sound: Path, tmp_path: Path) -> Path:
 
 
 def read(folder: Path) -> tuple[Accounts, ImportLog, Rows]:
-    """What an ingest makes of a capture, without the store: books, log, rows by table without their places."""
+    """Ingest a capture without a store: accounting, log, rows by table without byte offsets."""
     (capture,) = find_captures([folder])
     log, accounts, rows = ImportLog(), Accounts(), {name: Counter[tuple[Any, ...]]() for name in tables()}
     reader = CaptureReader(capture, log, accounts)
@@ -183,9 +183,9 @@ def test_what_is_there_twice_or_elsewhere_is_stored_once(sound: Path, capture: P
     assert recorded(accounts) == record_counts(sound)
     assert lost(accounts) == 0
     assert (Code.REPEATED_RECORDS in codes) == (code is Code.REPEATED_RECORDS)
-    told = {entry.code for entry in log if entry.severity is not Severity.INFO}
+    logged = {entry.code for entry in log if entry.severity is not Severity.INFO}
     damaged = {Code.DAMAGED_BLOCK} if case == "each copy damaged elsewhere" else set()
-    assert told == damaged | (set() if manifest else {Code.NO_MANIFEST})
+    assert logged == damaged | (set() if manifest else {Code.NO_MANIFEST})
 
 
 def test_a_repeated_slice_in_the_store(sound: Path, capture: Path, tmp_path: Path) -> None:
@@ -197,13 +197,15 @@ def test_a_repeated_slice_in_the_store(sound: Path, capture: Path, tmp_path: Pat
     assert query(tmp_path / "s.duckdb", totals) == query(tmp_path / "before.duckdb", totals)
     assert (run.complete, run.lossy, run.record_count) == (True, False, before.record_count)
     header, parts = blocks(sound / FIRST)
-    told = query(
+    logged = query(
         tmp_path / "s.duckdb",
         "SELECT path, code, byte_offset, byte_count, message FROM import_log JOIN source USING (run_id, source_id)",
     )
     count = sum(int.from_bytes(part[8:12], "little") for part in parts)
     message = f"repeats {count} records from 0 on: dropped"
-    assert told == [("device_0/data/task.slice_77.bin", "repeated_records", len(header), sum(map(len, parts)), message)]
+    assert logged == [
+        ("device_0/data/task.slice_77.bin", "repeated_records", len(header), sum(map(len, parts)), message)
+    ]
 
 
 @pytest.mark.parametrize("manifest", [True, False])
@@ -253,8 +255,8 @@ def test_a_sequence_number_that_can_not_be_is_no_loss(sound: Path, capture: Path
         (capture / "manifest.json").unlink()
     accounts, log, _ = read(capture)
     assert recorded(accounts) == record_counts(sound)
-    told = [(one.code, one.event_count) for one in log if one.code in (Code.MISSING_RECORDS, Code.EXTRA_RECORDS)]
-    assert told == [(Code.EXTRA_RECORDS, block.record_count) if manifest else (Code.MISSING_RECORDS, None)]
+    logged = [(one.code, one.event_count) for one in log if one.code in (Code.MISSING_RECORDS, Code.EXTRA_RECORDS)]
+    assert logged == [(Code.EXTRA_RECORDS, block.record_count) if manifest else (Code.MISSING_RECORDS, None)]
 
 
 def test_a_manifest_that_counts_less_than_there_is(sound: Path, capture: Path) -> None:
@@ -328,15 +330,15 @@ def test_any_accidents_leave_what_is_there_and_count_what_is_not(
         what = [_accident(folder, rng) for _ in range(rng.randrange(1, 5))]
         accounts, log, _ = read(folder)
         got = recorded(accounts)
-        told = [(entry.code.text, entry.message, entry.event_count) for entry in log]
+        logged = [(entry.code.text, entry.message, entry.event_count) for entry in log]
         if manifest:
-            assert got == wanted, (seed, number, what, told)
+            assert got == wanted, (seed, number, what, logged)
         else:
-            assert all(count <= wanted[name] for name, count in got.items()), (seed, number, what, told)
+            assert all(count <= wanted[name] for name, count in got.items()), (seed, number, what, logged)
         shutil.rmtree(folder)
 
 
-def test_one_recording_in_two_containers_is_told(tmp_path: Path) -> None:
+def test_one_recording_in_two_containers_is_reported(tmp_path: Path) -> None:
     """Their bytes don't show it, their times and counts do; the file of another rank is another recording."""
     events = [{"ph": "X", "name": f"k{i}", "pid": 1, "tid": 1, "ts": 10 * i, "dur": 5} for i in range(9)]
     for name, extra in (("rank0.json", {}), ("rank1.json", {"distributedInfo": {"rank": 1}})):
@@ -347,5 +349,5 @@ def test_one_recording_in_two_containers_is_told(tmp_path: Path) -> None:
     runs = ingest(paths, tmp_path / "s.duckdb")
     assert [run.action for run in runs] == ["ingested"] * 3
     assert runs.same == [(3, 1)]
-    told = query(tmp_path / "s.duckdb", "SELECT run_id, severity, code FROM import_log WHERE code = 'same_content'")
-    assert told == [(3, "info", "same_content")]
+    logged = query(tmp_path / "s.duckdb", "SELECT run_id, severity, code FROM import_log WHERE code = 'same_content'")
+    assert logged == [(3, "info", "same_content")]

@@ -52,8 +52,8 @@ def test_an_ingest_says_what_to_do(
     trace, store = tmp_path / "t.json", tmp_path / "t.duckdb"
     trace.write_text(json.dumps([{"ph": "X", "name": f"{n}", "pid": 1, "ts": n, "dur": 1} for n in range(count)]))
     assert run(["ingest", str(trace), "--db", str(store)]) == 1
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert "cannot spill to" in said[0]
-    assert "free disk space, or set TMPDIR" in said[0]
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "cannot spill to" in lines[0]
+    assert "free disk space, or set TMPDIR" in lines[0]
     assert [file.name for file in tmp_path.iterdir()] == ["t.json"]

@@ -35,11 +35,11 @@ def store(make_store: Callable[..., Path]) -> Path:
 
 
 def damaged(store: Path, folder: Path) -> list[Path]:
-    whole = store.read_bytes()
+    intact = store.read_bytes()
     chance = random.Random(7)
     made = []
     for n in range(12):
-        data = bytearray(whole)
+        data = bytearray(intact)
         if n % 4 == 3:
             data = data[: chance.randrange(len(data))]
         else:

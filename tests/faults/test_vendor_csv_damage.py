@@ -1,4 +1,4 @@
-"""Damage within a vendor's CSV file: what is whole is kept, what is not is counted, with its line."""
+"""Damage within a vendor's CSV file: intact records are kept, damaged ones are counted, with their lines."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ INFO = {"odd_container", "padding", "no_end"}
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_what_is_whole_is_kept_and_what_is_not_is_counted(what: str, tmp_path: Path) -> None:
+def test_intact_records_are_kept_and_damaged_ones_are_counted(what: str, tmp_path: Path) -> None:
     case, store = CASES[what], tmp_path / "s.duckdb"
     (tmp_path / "out").mkdir()
     (tmp_path / "out/kernel_details.csv").write_bytes(case.content)
@@ -93,8 +93,8 @@ def test_what_is_whole_is_kept_and_what_is_not_is_counted(what: str, tmp_path: P
     odd_dur = {"no duration": None, "duration below 0": None, "stream beyond 64 bits": 1000}
     assert {dur for _, start, dur in rows if start != 120_500} <= {2250}
     assert {dur for _, start, dur in rows if start == 120_500} <= {odd_dur.get(what, 2250)}
-    books = query(store, "SELECT record_count, row_count, lost_count FROM import_account")
-    assert books == [(len(rows) + case.lost, len(rows), case.lost)]
+    accounts = query(store, "SELECT record_count, row_count, lost_count FROM import_account")
+    assert accounts == [(len(rows) + case.lost, len(rows), case.lost)]
     log = query(store, "SELECT code, event_count, message FROM import_log")
     assert {code for code, _, _ in log} == set(case.codes)
     assert sum(count for code, count, _ in log if code == "damaged_event") == case.lost

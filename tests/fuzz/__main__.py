@@ -72,7 +72,7 @@ def _work(arguments: argparse.Namespace) -> int:
     state = Path(arguments.state)
     fuzzer = Fuzzer(arguments.targets or list(TARGETS), arguments.seed, Path(arguments.out))
     limit_memory()
-    said = 0.0
+    reported_at = 0.0
     try:
         with state.with_suffix(".now").open("w") as now, state.with_suffix(".hang").open("w") as hang:
             for number in numbers(arguments.worker, arguments.jobs, arguments.inputs, arguments.seconds):
@@ -81,8 +81,8 @@ def _work(arguments: argparse.Namespace) -> int:
                 now.flush()
                 watch(hang, arguments.limit)
                 fuzzer.run(number)
-                if time.monotonic() - said > _REPORT_SECONDS:
-                    said = time.monotonic()
+                if time.monotonic() - reported_at > _REPORT_SECONDS:
+                    reported_at = time.monotonic()
                     _say(state, fuzzer)
         _say(state, fuzzer)
     finally:

@@ -62,7 +62,7 @@ class Fuzzer:
         return target, target.input(rng)
 
     def run(self, number: int) -> None:
-        """Makes an input, reads it, and keeps the books."""
+        """Make an input, read it, and count the results."""
         target, one = self.input(number)
         self.tally.inputs += 1
         self.tally.by_target[target.name] = self.tally.by_target.get(target.name, 0) + 1
@@ -77,7 +77,7 @@ class Fuzzer:
             self.tally.refused += 1
             if "\n" in str(error) or not str(error).isprintable():
                 return self._failed(
-                    target, one, f"an error of several lines, or with odd characters: {error!r}", "text"
+                    target, one, f"an error of several lines, or with control characters: {error!r}", "text"
                 )
         except Exception as error:  # noqa: BLE001 - whatever comes out is the finding
             where = traceback.extract_tb(error.__traceback__)[-1]

@@ -221,5 +221,5 @@ def header(data: bytes, rng: random.Random, corpus: Sequence[bytes]) -> bytes:
     fixed = bytearray(body[:56])
     fixed[12:16] = (56 + len(text) + 4).to_bytes(4, "little")
     fixed[52:56] = len(text).to_bytes(4, "little")
-    whole = bytes(fixed) + text
-    return whole + zlib.crc32(whole).to_bytes(4, "little") + data[size:]
+    header = bytes(fixed) + text
+    return header + zlib.crc32(header).to_bytes(4, "little") + data[size:]

@@ -1,4 +1,4 @@
-"""What must hold whatever goes in: books that balance, rows as many as the books say, words instead of tracebacks."""
+"""Invariants of any input: balanced accounting, row counts that match it, error messages instead of tracebacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_events(reader: str, path: Path) -> int:
             _must(len(values) == batch.columns.count, f"column {field} has another length")
     _source_says(source, log)
     for name, account in accounts.by_record.items():
-        _must(account.balanced, f"the books of {name} don't balance: {account}")
+        _must(account.balanced, f"the accounting of {name} doesn't balance: {account}")
     return count
 
 
@@ -88,7 +88,7 @@ def _rows(reader: str, path: Path, *, own: bool) -> int:
             account.rows for name, account in accounts.by_record.items() if name[:2] in ("X ", "B ", "b ", "S ")
         )
         rows = sum(made.get(name, 0) for name in ("task", "api", "range"))
-        _must(slices == rows, f"{slices} slices by the books, {rows} rows")
+        _must(slices == rows, f"{slices} slices in the accounting, {rows} rows")
     return sum(made.values())
 
 
@@ -126,7 +126,7 @@ def _count(name: str, batches: Iterable[pa.RecordBatch]) -> int:
 
 def _balanced(accounts: Accounts, log: ImportLog) -> None:
     for name, one in accounts.by_record.items():
-        _must(one.balanced, f"the books of {name} don't balance: {one}")
+        _must(one.balanced, f"the accounting of {name} doesn't balance: {one}")
         _must(min(one.records, one.rows, one.paired, one.used, one.lost) >= 0, f"{name}: below 0: {one}")
     for entry in log:
         _must(isinstance(entry.message, str) and bool(entry.message), f"no words: {entry}")

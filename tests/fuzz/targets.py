@@ -97,7 +97,7 @@ def _decoded(data: bytes, size: int) -> list[tuple[object, ...]]:
 
 
 class Capture(Target):
-    """A whole capture, one of whose files was changed: rows and books."""
+    """A complete capture with one changed file: rows and accounting."""
 
     name, weight = "capture", 0.5
     structured = (mutate.records, mutate.records, mutate.header)
@@ -110,7 +110,7 @@ class Capture(Target):
             for path in sorted(self.folder.rglob("*"))
             if path.is_file()
         ]
-        self.whole = dict(self.samples)
+        self.originals = dict(self.samples)
 
     def run(self, one: Input) -> None:
         path = self.folder / one[0]
@@ -118,7 +118,7 @@ class Capture(Target):
         try:
             read_capture(self.folder)
         finally:
-            path.write_bytes(self.whole[one[0]])
+            path.write_bytes(self.originals[one[0]])
 
 
 class Events(Target):

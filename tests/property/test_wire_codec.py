@@ -68,7 +68,7 @@ def test_decode_of_encode_is_the_identity(name: str, data: st.DataObject) -> Non
 
 
 @given(name=NAMES, data=st.data())
-def test_fields_that_only_a_newer_writer_has_are_left_out(name: str, data: st.DataObject) -> None:
+def test_fields_that_only_a_newer_writer_has_are_ignored(name: str, data: st.DataObject) -> None:
     ours = record(name)
     newer = dataclasses.replace(
         ours, fields=(*ours.fields, Field("spin", "u32", "count", ""), Field("x", "f64", "", ""))

@@ -142,7 +142,7 @@ def test_every_byte_is_in_a_block_or_in_damage(log: Log, data: st.DataObject) ->
 
 @settings(max_examples=150)
 @given(log=LOGS, data=st.data())
-def test_records_are_accounted_for_when_header_and_tail_are_whole(log: Log, data: st.DataObject) -> None:
+def test_records_are_accounted_for_when_header_and_tail_are_intact(log: Log, data: st.DataObject) -> None:
     """Read + known lost = written, whatever happens between the file header and the last block."""
     inner = Log(log.data[log.bounds[0] : log.bounds[-2]], (), ())
     hurt = log.data[: log.bounds[0]] + data.draw(damaged(inner)) + log.data[log.bounds[-2] :]

@@ -52,7 +52,7 @@ def test_a_wrong_bit_in_a_trailer_costs_nothing(packed: Callable[[bytes], bytes]
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
-def test_a_wrong_byte_anywhere_gives_what_stands_before_and_the_parts_behind(
+def test_a_wrong_byte_anywhere_keeps_the_data_before_and_the_parts_after(
     packed: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     parts = [TEXT[:50_000], TEXT[50_000:120_000], TEXT[120_000:]]

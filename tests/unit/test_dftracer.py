@@ -76,7 +76,7 @@ def test_the_unit_of_times(unit: str, factor: int, tmp_path: Path) -> None:
     assert found == [(start * factor, dur * factor) for dur in (7, 8, 9)]
 
 
-def test_the_unit_is_no_word_of_just_anybody(tmp_path: Path) -> None:
+def test_the_unit_needs_a_known_writer(tmp_path: Path) -> None:
     """Without a record of DFTracer that says so, times are microseconds."""
     other = line(name="CM", ph="M", pid=7, tid=7, args={"name": "something", "value": "NS"})
     _, store = stored([other, line(name="a", ph="X", pid=7, tid=7, ts=1, dur=2)], tmp_path)

@@ -14,7 +14,7 @@ from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog, Sever
 from traceconv.base.errors import TraceconvError, printable, suggestion
 
 
-def test_every_code_says_what_it_means() -> None:
+def test_every_code_is_described() -> None:
     assert len({code.text for code in Code}) == len(Code)
     for code in Code:
         assert code.text == code.name.lower()
@@ -58,7 +58,7 @@ def test_lossy_means_more_than_a_note() -> None:
         assert log.lossy == (code.severity is not Severity.INFO)
 
 
-def test_the_books() -> None:
+def test_the_accounting() -> None:
     accounts = Accounts()
     accounts["api"].records += 5
     assert not accounts["api"].balanced
@@ -98,7 +98,7 @@ def test_every_error_has_an_exit_code_of_its_kind() -> None:
     }
 
 
-def test_an_ingest_that_contradicts_itself_stores_nothing_and_says_how_to_report_it(tmp_path: Path) -> None:
+def test_an_ingest_that_contradicts_itself_stores_nothing_and_explains_how_to_report_it(tmp_path: Path) -> None:
     """Also under -O, which leaves out assertions."""
     trace = write_trace(tmp_path / "trace.json")
     builder = CaptureBuilder(tmp_path / "capture")

@@ -28,7 +28,7 @@ def test_arrow_takes_memory_from_the_system() -> None:
     assert pool() == "system"
 
 
-def test_what_the_user_says_counts() -> None:
+def test_the_users_settings_take_precedence() -> None:
     import pyarrow
 
     other = next(name for name in pyarrow.supported_memory_backends() if name != "system")

@@ -78,7 +78,7 @@ def test_a_migrated_store_has_the_definitions_and_the_reports_of_a_fresh_one(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh.duckdb", "old.duckdb"]
 
 
-def test_a_report_migrates_and_says_so_once(old: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_report_migrates_and_reports_it_once(old: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["report", "op-statistic", "--format", "csv", "--db", str(old)]
     assert run(arguments) == 0
     first = capfd.readouterr()

@@ -143,7 +143,7 @@ def test_the_manifest_names_its_capture(tmp_path: Path) -> None:
     assert len(capture.files) == 3
 
 
-def test_a_cut_off_capture_says_so(tmp_path: Path) -> None:
+def test_a_truncated_capture_is_reported(tmp_path: Path) -> None:
     folder = CaptureBuilder(tmp_path / "PROF_1").call(1, 2, 3).cut()
     (capture,) = find_captures([folder])
     assert capture.manifest is None
@@ -189,7 +189,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_capture_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_other_folders_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "other/host/data").mkdir(parents=True)
     (tmp_path / "other/notes.txt").write_text("x")
@@ -299,7 +299,7 @@ def test_what_a_manifest_may_not_say(change: dict[str, Any], says: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"[]", b"\xff\xfe", b'{"a":' * 100_000, b"1" * 5000, b"NaN"])
-def test_a_manifest_that_is_no_manifest_is_a_problem_and_the_files_are_found(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_manifest_is_a_problem_and_the_files_are_found(tmp_path: Path, content: bytes) -> None:
     folder = make(tmp_path / "PROF_1")
     (folder / "manifest.json").write_bytes(content)
     (capture,) = find_captures([folder])
@@ -333,7 +333,7 @@ def fingerprint_of(folder: Path) -> str:
     return fingerprint(capture)
 
 
-def test_a_fingerprint_knows_a_capture_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_fingerprint_identifies_a_capture_in_any_folder(tmp_path: Path) -> None:
     one = make(tmp_path / "PROF_1")
     shutil.copytree(one, tmp_path / "elsewhere" / "renamed")
     assert fingerprint_of(one) == fingerprint_of(tmp_path / "elsewhere" / "renamed")

@@ -70,7 +70,7 @@ def test_an_op_without_inputs_that_draws_runs() -> None:
         ("  \n", "ValueError"),
     ],
 )
-def test_what_a_library_says_is_told_without_its_source(said: str, kept: str) -> None:
+def test_messages_of_libraries_are_shown_without_their_source(said: str, kept: str) -> None:
     assert first_line(ValueError(said)) == kept
 
 
@@ -174,7 +174,7 @@ def test_a_damaged_entry_is_run_again_and_replaced(folder: Path) -> None:
     assert not profile_op("Relu", [(4, 6)]).cached
 
 
-def test_writers_at_a_time_leave_whole_entries(folder: Path) -> None:
+def test_concurrent_writers_leave_complete_entries(folder: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda n: profile_op("Relu", [(4, 1 + n % 3)], repeat=1 + n % 2), range(24)))
     assert len({one.latencies_ns[0] for one in found if one.input_shapes == "4,1"}) == 1

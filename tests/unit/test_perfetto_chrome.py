@@ -42,7 +42,7 @@ def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
     }
 
 
-def test_events_of_old_are_a_loss(tmp_path: Path) -> None:
+def test_legacy_events_are_a_loss(tmp_path: Path) -> None:
     for number, broken in enumerate((bundle((1, pb.message((1, "a")))), bundle((2, b"\x0a\x7f")), bundle((4, "f")))):
         path = tmp_path / f"{number}.pftrace"
         path.write_bytes(EVENTS + broken)

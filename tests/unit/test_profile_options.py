@@ -71,7 +71,7 @@ def test_wrong_json_is_one_line(text: str, message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_and_one_that_is_no_object(tmp_path: Path) -> None:
+def test_a_missing_file_and_one_without_an_object(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't read"):
         parse_options({}, tmp_path / "none.json")
     (tmp_path / "list.json").write_text("[1]")
@@ -87,7 +87,7 @@ def test_an_option_that_is_given_twice() -> None:
         traceconv.profile(level=1, profiling_options={"level": 2})
 
 
-def test_a_file_name_says_its_format() -> None:
+def test_a_file_name_determines_its_format() -> None:
     for name, wanted in (
         ("t.json", "chrome_timeline.json"), ("t.json.gz", "chrome_timeline.json"), ("m.svg", "memory_flow.svg"),
         ("s.duckdb", "store"),

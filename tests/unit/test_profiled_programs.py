@@ -59,7 +59,7 @@ def test_a_program_is_traced_unchanged(tmp_path: Path) -> None:
         ({"TRACECONV_OUTPUT": "out", "TRACECONV_OPTIONS": '{"levle": 1}'}, "Did you mean 'level'"),
     ],
 )
-def test_what_the_environment_says_wrong_is_said_before_anything_runs(
+def test_errors_in_the_environment_are_reported_before_anything_runs(
     tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
     done = start(tmp_path, 1, **variables)

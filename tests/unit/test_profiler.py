@@ -185,7 +185,7 @@ def test_two_profilers_at_once_and_one_inside_the_other(session: traceconv.Sessi
     assert both["parent_span_id"] == 0
 
 
-def test_a_block_that_raises_is_a_whole_profile(
+def test_a_block_that_raises_is_a_complete_profile(
     session: traceconv.Session, inputs: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(KeyError), traceconv.profile(tmp_path) as p, p.record("fails"):
@@ -338,7 +338,7 @@ def test_steps_of_several_runs(session: traceconv.Session, inputs: dict[str, Any
         assert row["covers"]
 
 
-def test_points_by_name_are_where_the_step_says(session: traceconv.Session, inputs: dict[str, Any]) -> None:
+def test_points_by_name_match_those_of_the_step(session: traceconv.Session, inputs: dict[str, Any]) -> None:
     fp, bp = session.op_names[2], session.op_names[-2]
     with traceconv.profile(fp_point=fp, bp_point=bp) as p:
         session.run(inputs)
@@ -450,7 +450,7 @@ def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> No
     assert PROCESS.captures == ()
 
 
-def test_a_closed_session_says_so(inputs: dict[str, Any]) -> None:
+def test_a_closed_session_is_refused(inputs: dict[str, Any]) -> None:
     session = traceconv.Session("mini_resnet")
     session.close()
     session.close()

@@ -75,7 +75,7 @@ def keys(**values: object) -> dict[str, bytes]:
     return {key: json.dumps(value).encode() for key, value in values.items()}
 
 
-def test_what_a_file_says_beside_its_events() -> None:
+def test_metadata_next_to_the_events() -> None:
     assert of_keys(keys(distributedInfo={"rank": 3, "world_size": 8})) == Identity(3)
     assert of_keys(keys(host_name="a.lan", mast_job_name="job7", rank="12")) == Identity(12, "a.lan", "job7")
     assert of_keys({"rocprofiler-sdk-tool": b'{"node":{"hostname":"gpu1"}}'}) == Identity(None, "gpu1")
@@ -85,7 +85,7 @@ def test_what_a_file_says_beside_its_events() -> None:
 @pytest.mark.parametrize(
     "value", [None, [], "x", -1, 1.0, True, 2**40, {"rank": "a"}, {"rank": -1}, {"rank": True}, {"rank": [0]}]
 )
-def test_odd_values_are_not_known(value: object) -> None:
+def test_invalid_values_are_unknown(value: object) -> None:
     assert of_keys(keys(distributedInfo=value)) == Identity()
 
 
@@ -109,7 +109,7 @@ def test_the_file_counts_more_than_its_name_and_the_user_more_than_both() -> Non
 
 
 @pytest.mark.parametrize("text", ["(", "rank[0-9]+", "(?P<ranks>x)", "(?P<rank>[[0-9]])"])
-def test_a_pattern_that_says_nothing_is_refused(text: str) -> None:
+def test_a_pattern_without_groups_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--rank-pattern"):
         rank_pattern(text)
 

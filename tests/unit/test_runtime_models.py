@@ -37,7 +37,7 @@ def agrees(proto: onnx.ModelProto, model: CompiledModel, seed: int = 0, rtol: fl
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_every_named_model_is_lowered_whole(name: str) -> None:
+def test_every_named_model_is_lowered_completely(name: str) -> None:
     proto = find_model(name).proto
     model = compile_model(name)
     graph = load_graph(proto, name)

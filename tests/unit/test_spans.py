@@ -233,7 +233,7 @@ def test_asyncio_tasks_that_take_turns_have_lines_of_their_own() -> None:
     assert rows["later"]["track"] in {row["track"] for row in rows.values() if row["name"] != "later"}
 
 
-def test_a_span_that_ends_before_one_inside_it_leaves_that_one_whole() -> None:
+def test_a_span_that_ends_before_one_inside_it_leaves_that_one_intact() -> None:
     def generator() -> Iterator[int]:
         with traceconv.span("generator"):
             yield 1
@@ -394,7 +394,7 @@ def test_a_span_that_is_left_by_an_exception_has_its_type() -> None:
 
 
 @pytest.mark.parametrize("stream", [None, 0])
-def test_texts_that_a_log_does_not_take_are_told_as_lost(stream: int | None) -> None:
+def test_texts_that_a_log_rejects_are_reported_as_lost(stream: int | None) -> None:
     with traceconv.Session("mini_resnet", compute=False) as session, traceconv.profile() as p:
         inputs = session.random_inputs()
         named = traceconv.span("n" * 5_000, stream=stream, short=1)

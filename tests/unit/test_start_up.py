@@ -59,7 +59,7 @@ def test_version_loads_nothing_heavy() -> None:
     assert heavy == ""
 
 
-def test_version_says_that_the_c_extension_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_shows_that_the_c_extension_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACECONV_NATIVE", "0")
     assert loaded_by("--version")[0].endswith(", C extension not active\n")
 

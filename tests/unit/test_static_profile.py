@@ -99,7 +99,7 @@ def test_memory_is_what_a_recorded_run_takes(
     assert profile.memory.peak_used_bytes <= profile.memory.peak_reserved_bytes
 
 
-def test_cores_add_up_and_memory_that_is_not_there_is_said() -> None:
+def test_cores_add_up_and_missing_memory_is_reported() -> None:
     profile = static_profile("resnet50")
     cores = by_core(profile.ops)
     assert sum(count for count, _, _ in cores.values()) == len(profile.ops) == 57

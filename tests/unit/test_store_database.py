@@ -188,7 +188,7 @@ def of_version(version: int) -> Callable[[Path], None]:
         (of_version(SCHEMA_VERSION - 1), "to migrate it"),
     ],
 )
-def test_what_is_no_store_is_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None], says: str) -> None:
+def test_other_files_are_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None], says: str) -> None:
     path = tmp_path / "s.duckdb"
     make(path)
     with pytest.raises(StoreError, match=says) as caught:

@@ -128,7 +128,7 @@ def test_points_of_a_step_are_in_order_and_phases_between_them(store: Store) -> 
     assert host[0][0] == 2 * 2 * 4 and host[0][1] > 2_000
 
 
-def test_exchanges_overlap_with_the_backward_pass_as_the_truth_says(store: Store) -> None:
+def test_exchanges_overlap_with_the_backward_pass_as_in_the_ground_truth(store: Store) -> None:
     overlaps = [line for line in store.truth if line["kind"] == "overlap"]
     assert len(overlaps) == 6
     ticks_ns = {line["device_id"]: line for line in store.truth if line["kind"] == "device"}
@@ -255,7 +255,7 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
         (["mini_quantized", "--train"], "train the model before it is quantized"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_written(
+def test_errors_are_raised_before_anything_is_written(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -291,7 +291,7 @@ def test_a_session_of_a_program_trains_and_is_profiled(tmp_path: Path) -> None:
     assert len(rows) == 3 and all(row["fp_start_ns"] < row["bp_end_ns"] < row["end_ns"] for row in rows)
 
 
-def test_a_session_that_can_not_train_says_which_can() -> None:
+def test_a_session_that_can_not_train_names_the_one_that_can() -> None:
     x = np.zeros((8, 64), np.float32)
     with traceconv.Session(mlp(), inputs={"x": x}) as session:
         with pytest.raises(UsageError, match=r"TrainingSession\(model, batch, target\)"):

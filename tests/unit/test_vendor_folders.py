@@ -261,7 +261,7 @@ def test_exact_wants_the_same_number(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert ("avg time(us)", "8.876", "8.875") in [row[2:5] for row in rows]
 
 
-def test_verify_says_what_could_not_be_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, said = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
     assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in said) == (3, True)
     # The wait of the row behind the lost one can't be told; nothing else is off.
@@ -278,7 +278,7 @@ def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capfd: pytest.CaptureF
 
 
 @pytest.mark.parametrize("content", [None, "l2_cache.csv"])
-def test_where_nothing_can_be_checked_it_says_so(
+def test_verify_reports_that_nothing_can_be_checked(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str | None
 ) -> None:
     if content is not None:

@@ -109,7 +109,7 @@ def one_moment(*durs: int) -> list[Task]:
         ((500, 900), (500, 700), 2, 0, 0),
     ],
 )
-def test_kernels_that_begin_at_once_are_told_apart_by_what_the_file_says(
+def test_kernels_that_begin_at_once_are_distinguished_by_other_columns(
     of_timeline: tuple[int, ...], of_table: tuple[int, ...], paired: int, fresh: int, unclear: int, tmp_path: Path
 ) -> None:
     """Of a level without streams. What can't be told apart is said, and is not counted twice."""

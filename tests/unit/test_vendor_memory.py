@@ -130,7 +130,7 @@ def test_without_totals_only_blocks_count(tmp_path: Path) -> None:
         assert store.execute("SELECT DISTINCT reserved_bytes FROM memory_peak").fetchall() == [(None,)]
 
 
-def test_counters_of_one_name_in_two_files_are_told_apart(tmp_path: Path) -> None:
+def test_counters_of_one_name_in_two_files_are_distinguished(tmp_path: Path) -> None:
     folder = write(tmp_path, [], "MB")
     (folder / "memory_record.csv").write_text(
         "Component,Timestamp(us),Total Allocated(MB),Stream Ptr,Device Type\nAPP,1736408883576247.350\t,5,,NPU:1\n"
