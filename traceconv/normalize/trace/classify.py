@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,25 @@ TABLES = ("task", "api", "range")
 _MANY_WORDS = 1 << 12
 #: Tracks and categories whose rules are cached.
 _MOST_CACHED = 1 << 15
+
+
+@dataclass(slots=True)
+class Op:
+    """An op, identified by its name and `OP_COLUMNS`."""
+
+    op_id: int
+    name: str | None
+    op_type: str | None
+    input_shapes: str | None
+    input_dtypes: str | None
+    input_formats: str | None
+    output_shapes: str | None
+    output_dtypes: str | None
+    output_formats: str | None
+
+
 #: Columns that a rule may take from args for the op of a task.
-OP_COLUMNS = (
-    "op_type",
-    "input_shapes",
-    "input_dtypes",
-    "input_formats",
-    "output_shapes",
-    "output_dtypes",
-    "output_formats",
-)
+OP_COLUMNS = tuple(column.name for column in fields(Op))[2:]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import merged
-from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Rule, RuleSet
+from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Op, Rule, RuleSet
 from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Rows, Values, new_column, same
 from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
 from traceconv.normalize.trace.distinct import distinct_rows
@@ -35,21 +35,7 @@ from traceconv.schema.dtypes import RecordArray
 #: A step number with more digits does not fit its column: such a slice is not a step.
 _STEP_DIGITS = 18
 _DEFAULT = Rule("range", set={"kind": "annotation"})
-
-
-@dataclass(slots=True)
-class Op:
-    """An op, identified by its name and `OP_COLUMNS`."""
-
-    op_id: int
-    name: str | None
-    op_type: str | None
-    input_shapes: str | None
-    input_dtypes: str | None
-    input_formats: str | None
-    output_shapes: str | None
-    output_dtypes: str | None
-    output_formats: str | None
+_SHAPES = attrgetter(*OP_COLUMNS[1:])
 
 
 class SliceRows:
@@ -366,15 +352,7 @@ class SliceRows:
     def op_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of table op."""
         for ops in self._ops.rows():
-            rows = [
-                (
-                    op.op_id,
-                    op.name,
-                    *self._type_of(op.name, op.op_type),
-                    *(getattr(op, name) for name in OP_COLUMNS[1:]),
-                )
-                for op in ops
-            ]
+            rows = [(op.op_id, op.name, *self._type_of(op.name, op.op_type), *_SHAPES(op)) for op in ops]
             yield rows_from_tuples("op", ("op_id", "name", "op_type_source", *OP_COLUMNS), rows)
 
     def _type_of(self, name: str | None, op_type: str | None) -> tuple[str | None, str | None]:

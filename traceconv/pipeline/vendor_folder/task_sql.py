@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from traceconv.normalize.trace.classify import OP_COLUMNS
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.task_waits import stream_waits
 from traceconv.schema import table
@@ -18,18 +19,7 @@ from traceconv.schema import table
 #: Start times of one task in two files differ by less: microseconds since 1970 in a double have an error of 0.25 µs.
 NEAR_NS = 1000
 
-_OP_FACTS = (
-    "model_id",
-    "name",
-    "op_type",
-    "state",
-    "input_shapes",
-    "input_dtypes",
-    "input_formats",
-    "output_shapes",
-    "output_dtypes",
-    "output_formats",
-)
+_OP_FACTS = ("model_id", "name", "op_type", "state", *OP_COLUMNS[1:])
 _NO_COUNTERS = ("run_id", "id", "metric_group", "vendor_values")
 _PMU = tuple(column.name for column in table("task_pmu").columns if column.name not in _NO_COUNTERS)
 _TEXTS = (*(fact for fact in _OP_FACTS if fact != "model_id"), "task_type", "args", "vendor_values")
