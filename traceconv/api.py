@@ -1,4 +1,4 @@
-"""The public Python API: what the commands do, in the same words.
+"""The public Python API: functions for the commands, with the same names for options.
 
     import traceconv
 
@@ -57,12 +57,12 @@ def record(
     truth: bool = False,
     train: TrainOptions | None = None,
 ) -> Path:
-    """Run a model on the reference NPU and log it; returns the capture's folder.
+    """Run a model on the reference NPU and log it; return the capture's folder.
 
     model          path of an .onnx file, or the name of a network such as "resnet50"
     output_dir     folder for the PROF_… folder
-    input_path     .npz file with the inputs by name; None: random ones from `seed`
-    deterministic  the same arguments give the same bytes, on any machine
+    input_path     .npz file with the inputs by name; None: random inputs from `seed`
+    deterministic  write the same bytes for the same arguments, on any machine
     aic_metrics    group of counters to record for each task, such as "Memory"
     devices        number of devices that run the model at the same time
     device_spec    TOML file that describes the device; None: the reference NPU
@@ -101,8 +101,8 @@ def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, 
     """Import captures, traces, or folders that contain some, into the store.
 
     db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
-    replace  import captures that are in the store already again
-    strict   any loss raises DataLossError and leaves the store as it was
+    replace  re-import captures that are in the store already
+    strict   on any loss, raise DataLossError and leave the store unchanged
 
     Losses are in `lossy` and `log` of each run, skipped files in `unusable` of the result. Raises InputError if a path
     does not exist or nothing can be used.
@@ -119,9 +119,9 @@ def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, 
 class Store:
     """A store, open for reading. Use it as a context manager, or call `close`.
 
-    Each report, query and export has a connection of its own: they can be read alternately and in several threads, and
-    none has to be read to its end. Raises StoreError when there is no store, or it can't be read. A store of an older
-    schema version is migrated, with a StoreMigrated warning.
+    Each report, query and export has its own connection: several can be read alternately or in different threads, and
+    reading may stop early. Raises StoreError if the store does not exist or can't be read. A store of an older schema
+    version is migrated, with a StoreMigrated warning.
     """
 
     def __init__(self, path: PathLike | None = None) -> None:
@@ -141,7 +141,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Reads that are under way, also in other threads, end with a StoreError."""
+        """Close the file. Running reads, also those in other threads, end with a StoreError."""
         from traceconv.store.database import close_in_use
 
         with self._lock:
@@ -164,61 +164,65 @@ class Store:
         columns: Sequence[str] | None = None,
         **unknown: NoReturn,
     ) -> ReportRows:
-        """The rows of a report; read on each access.
+        """Return the rows of a report. Each iteration reads them from the store.
 
-        name      as listed by `traceconv report --list`, such as "op-statistic"
+        name      name of a report in `traceconv report --list`, such as "op-statistic"
         run       number or label of a run, or "all"; None: the latest
         device    only this device
         step      only this step (step.step_id)
-        top       the N largest rows by the report's measure, or the first ones by `order_by`
-        order_by  a column, or several: "dur_ns", "name DESC"; numbers begin with the largest, texts from A
-        filters   column → value that it must have; or texts such as "self_ns>=0.1ms" and "op_type~^Conv"
-        columns   which, in which order; None: all
+        top       the N largest rows by the report's measure, or the first N by `order_by`
+        order_by  a column or several: "dur_ns", "name DESC"; by default numbers descending, text ascending
+        filters   column → required value; or conditions such as "self_ns>=0.1ms" and "op_type~^Conv"
+        columns   columns in this order; None: all
 
-        Raises UsageError, with the nearest name, for a report, column, run or option that is not there.
+        Raises UsageError, with the nearest name, for an unknown report, column, run or option.
         """
-        from traceconv.reports import run as asking
+        from traceconv.reports import run as questions
         from traceconv.reports.columns import find_columns, parse_order
         from traceconv.reports.filters import make_filter, parse_filter
         from traceconv.reports.result import ReportRows
 
-        report = asking.find_report(name)
+        report = questions.find_report(name)
         for option in unknown:
             near = suggestion(option, ["run", "device", "step", "top", "order_by", "filters", "columns"])
             raise UsageError(f"report has no option '{printable(option)}'.{near}")
-        parameters = asking.given_parameters(report, device=device, step=step)
+        parameters = questions.given_parameters(report, device=device, step=step)
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
-        for what, given in (("filters", filters), ("columns", columns)):
-            if isinstance(given, str):
-                raise UsageError(f"{what} must be a list of strings, not the string {printable(given, 60)!r}")
+        for option, value in (("filters", filters), ("columns", columns)):
+            if isinstance(value, str):
+                raise UsageError(f"{option} must be a list of strings, not the string {printable(value, 60)!r}")
         chosen = report.columns if columns is None else find_columns(report, columns)
-        wanted = (
+        conditions = (
             [make_filter(report, column, "=", _as_text(value)) for column, value in filters.items()]
             if isinstance(filters, Mapping)
             else [parse_filter(report, text) for text in filters or ()]
         )
         order = [order_by] if isinstance(order_by, str) else order_by or ()
         with self._cursor() as cursor:
-            choice = asking.choose_run(cursor, None if run is None else str(run))
+            choice = questions.choose_run(cursor, None if run is None else str(run))
         if choice.run_id is not None:
             parameters = {"run": choice.run_id, **parameters}
         terms = tuple(parse_order(report, text) for text in order)
-        return ReportRows(asking.Question(report, parameters, chosen, tuple(wanted), terms, top), self._cursor)
+        return ReportRows(questions.Question(report, parameters, chosen, tuple(conditions), terms, top), self._cursor)
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """A relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …
+        """Return a relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …
 
         Raises UsageError with DuckDB's message if the statement is invalid.
         """
         from traceconv.reports.free_query import explained
 
         cursor = self._open_cursor()
-        with self._telling_when_closed(), explained():
-            relation = cursor.sql(sql)
-        if relation is None:
-            raise UsageError("a query must be a statement that returns rows")
-        # The cursor is open as long as the relation is there, or until the store is closed.
+        try:
+            with self._check_closed(), explained():
+                relation = cursor.sql(sql)
+            if relation is None:
+                raise UsageError("a query must be a statement that returns rows")
+        except BaseException:
+            self._close_cursor(cursor)
+            raise
+        # The cursor stays open until the relation is deleted or the store is closed.
         weakref.finalize(relation, self._cursors.pop, id(cursor), None)
         return relation
 
@@ -239,18 +243,12 @@ class Store:
             return f"<pre>{html.escape(repr(self))}</pre>"
 
     def _runs(self) -> tuple[dict[str, bool], list[list[str]]]:
-        """The runs as a person reads them."""
+        """Return the runs for display: whether each column is right-aligned, and the cells."""
         from traceconv.reports.run import reading
         from traceconv.reports.values import human
 
-        columns = {
-            "run": "id",
-            "label": "text",
-            "format": "text",
-            "model": "text",
-            "duration": "ns",
-            "complete": "flag",
-        }
+        texts = dict.fromkeys(("label", "format", "model"), "text")
+        columns = {"run": "id", **texts, "duration": "ns", "complete": "flag"}
         with self._cursor() as cursor, reading():
             rows = cursor.execute(
                 "SELECT run_id, label, source_format, model_name, end_ns - start_ns, complete FROM run ORDER BY run_id"
@@ -272,36 +270,39 @@ class Store:
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         cursor = self._open_cursor()
         try:
-            with self._telling_when_closed():
+            with self._check_closed():
                 yield cursor
         finally:
-            # Else `close` has taken it, and closes it.
-            if self._cursors.pop(id(cursor), None) is not None:
-                cursor.close()
+            self._close_cursor(cursor)
+
+    def _close_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Close a cursor, unless `close` has removed it to close it itself."""
+        if self._cursors.pop(id(cursor), None) is not None:
+            cursor.close()
 
     @contextmanager
-    def _telling_when_closed(self) -> Iterator[None]:
-        """Raise StoreError if the store was closed meanwhile."""
+    def _check_closed(self) -> Iterator[None]:
+        """Raise StoreError if the block fails because the store was closed."""
         import duckdb
 
         try:
             yield
         except (duckdb.Error, TraceconvError, KeyboardInterrupt) as error:
-            by_hand = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
-            if by_hand or not self._closed:
+            by_user = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
+            if by_user or not self._closed:
                 raise
             raise StoreError(f"{printable(str(self.path))} was closed before all rows were read") from error
 
     def why(
         self, table: str, row_id: int | str, *, run: int | str | None = None, source: PathLike | None = None
     ) -> Answer:
-        """Where a row came from: the pieces of its source, decoded, and what else it was made of.
+        """Return the origin of a row: the parts of its source, decoded, and the other rows it was derived from.
 
-        row_id  number of the row in the table's key; of counter TRACK_ID@TS_NS
+        row_id  number in the table's key; for `counter`, TRACK_ID@TS_NS
         run     number or label; None: the latest
         source  current path of the run's source, if it was moved
 
-        Raises UsageError when there is no such row; a source that is gone or was changed is in `problems`.
+        Raises UsageError if the row does not exist. Missing and changed sources are in `problems`.
         """
         from traceconv.provenance.find import why
 
@@ -312,8 +313,8 @@ class Store:
     def export(self, target: str, path: PathLike, *, run: int | str | None = None, **options: object) -> None:
         """Write a run (None: the latest) in another program's format; compressed if `path` ends in .gz.
 
-        target   as `traceconv export --help` lists them, such as "perfetto"
-        options  those of the target's command, such as device=0
+        target   name of a format in `traceconv export --help`, such as "perfetto"
+        options  options of the format's command, such as device=0
 
         Raises UsageError for an unknown target, run or option, InputError if the run has nothing to export, OutputError
         if the file can't be written.
@@ -337,7 +338,7 @@ class Store:
     def export_perfetto(
         self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
     ) -> None:
-        """Write a run as a Perfetto trace: `export("perfetto", …)`. `args`: write the arguments of slices."""
+        """Write a run as a Perfetto trace: `export("perfetto", …)`. `args`: include the arguments of slices."""
         self.export("perfetto", path, run=run, device=device, args=args)
 
     def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
@@ -346,12 +347,12 @@ class Store:
 
 
 def open_store(path: PathLike | None = None) -> Store:
-    """A store, open for reading; None: $TRACECONV_DB, or trace.duckdb in the current folder."""
+    """Open a store for reading; None: $TRACECONV_DB, or trace.duckdb in the current folder."""
     return Store(path)
 
 
 def _as_text(value: object) -> str:
-    """A value of a mapping of filters as it is written in one."""
+    """Return a value as a filter writes it."""
     if value is None:
         return "NULL"
     return str(value).lower() if isinstance(value, bool) else str(value)

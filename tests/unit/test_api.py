@@ -63,8 +63,10 @@ def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
             # At once: nothing is read yet.
             with pytest.raises(UsageError, match=match):
                 opened.report(name, **options)  # type: ignore[arg-type]  # wrong on purpose
-        with pytest.raises(UsageError, match="no_table"):
-            opened.query("FROM no_table")
+        for match, sql in (("no_table", "FROM no_table"), ("must be a statement that returns rows", "")):
+            with pytest.raises(UsageError, match=match):
+                opened.query(sql)
+        assert not opened._cursors
     with pytest.raises(StoreError, match="does not exist"):
         traceconv.open_store(store.with_name("other.duckdb"))
 

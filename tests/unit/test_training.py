@@ -217,7 +217,7 @@ def test_wrong_batches_are_one_clear_error() -> None:
     for batch, target, message in (
         ({"x": x}, np.array([0, 1, 2, 10]), "target class 10 is out of range: there are 10 classes"),
         ({"x": x}, np.array([0, 1, 2, -1]), "target class -1 is out of range"),
-        ({"x": x}, np.zeros(4, np.float32), "the target is int64"),
+        ({"x": x}, np.zeros(4, np.float32), "but must be int64"),
         ({"x": x[:2]}, np.arange(4), ", not float32"),
         ({"y": x}, np.arange(4), "no input 'y'"),
         ({"x": np.full_like(x, np.nan)}, np.arange(4), "the loss is nan"),

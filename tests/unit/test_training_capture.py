@@ -283,7 +283,9 @@ def test_a_session_of_a_program_trains_and_is_profiled(tmp_path: Path) -> None:
         assert sorted(session.weights()) == ["w0", "w1", "w2", "w3"]
         with pytest.raises(UsageError, match="use train_step"):
             session.run({"x": x})
-        with pytest.raises(InputError, match="an array 'target' in the batch; it has: x"):
+        with pytest.raises(
+            InputError, match="missing target: give one, or an array 'target' in the batch, which has: x"
+        ):
             session.train_step({"x": x})
     with traceconv.TrainingSession(mlp(), {"x": x, "target": y}, lr=0.1) as again:
         assert [again.train_step({"x": x, "target": y}) for _ in range(4)] == session.losses

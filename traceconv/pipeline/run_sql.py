@@ -19,11 +19,11 @@ class RunSql:
         self.writer.run_sql(statement, self._parameters(statement, values))
 
     def fetch(self, statement: str, **values: object) -> list[Any]:
-        """The rows of a query; they must be few."""
+        """Return the rows of a query; there must be few."""
         return self.writer.fetch(statement, self._parameters(statement, values))
 
     def number(self, statement: str, **values: object) -> int:
-        """Return the single integer of a query."""
+        """Return the integer that a query selects, or the number of rows that an INSERT adds."""
         return int(self.fetch(statement, **values)[0][0])
 
     def _parameters(self, statement: str, values: dict[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Find runs that seem to be of one recording in different files, such as compressed and plain."""
+"""Find runs that seem to come from the same recording in different files, such as compressed and plain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDER BY run.run_id
 
 
 def same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """(run, earlier run) for those of `run_ids` with the times and counts of an earlier run of the same rank.
+    """Return (run, earlier run) for those of `run_ids` with the times and counts of an earlier run of the same rank.
 
     Both are kept, with an entry in the import log.
     """

@@ -6,10 +6,9 @@ from traceconv.pipeline.run_sql import RunSql
 
 
 def settle_reduces(target: RunSql) -> bool:
-    """Turn ranges of kind `reduce` into tasks of their step's device, unless it has collectives already.
+    """Turn ranges of kind `reduce` into tasks of their step's device, unless it has collectives: the same work.
 
-    Returns whether there were such ranges, after which the waits of tasks must be computed again. A device that has
-    collectives has the same work already.
+    Return whether the run had such ranges; if so, the waits of tasks must be recomputed.
     """
     if not target.fetch("SELECT 1 FROM range WHERE run_id = $run AND kind = 'reduce' LIMIT 1"):
         return False

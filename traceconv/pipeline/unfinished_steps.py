@@ -1,4 +1,4 @@
-"""Steps that a truncated recording names without their marks: rows without times."""
+"""Steps without times for step numbers whose step events are missing in a truncated recording."""
 
 from __future__ import annotations
 
@@ -18,7 +18,5 @@ SELECT $run, step_id, device_id FROM missing WHERE device_id IS NOT NULL OR any_
 
 
 def add_unfinished_steps(target: RunSql) -> int:
-    """Add a step for each device whose tasks name it; returns their number."""
-    before = target.number("SELECT count(*) FROM step WHERE run_id = $run")
-    target.run_sql(f"INSERT INTO step (run_id, step_id, device_id) {_STEPS}")
-    return target.number("SELECT count(*) FROM step WHERE run_id = $run") - before
+    """Add a step for each device whose tasks name it; return the number of steps."""
+    return target.number(f"INSERT INTO step (run_id, step_id, device_id) {_STEPS}")

@@ -153,6 +153,11 @@ class Node:
         attribute = self._attribute(name)
         return default if attribute is None else float(attribute.f)
 
+    def text(self, name: str, default: str) -> str:
+        """Return attribute `name` as text."""
+        attribute = self._attribute(name)
+        return default if attribute is None else str(attribute.s.decode("utf-8", "replace"))
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:

@@ -141,9 +141,9 @@ def _record_training(
     options: RecordOptions, train: TrainOptions, spec: DeviceSpec, given: Inputs | None, progress: Progress
 ) -> Recorded:
     """Record the training of a model, with a step per iteration."""
-    from traceconv.runtime.training.capture import course_of
+    from traceconv.runtime.training.capture import plan_capture
 
-    course = course_of(
+    training = plan_capture(
         options.model,
         train,
         batch=options.batch,
@@ -153,10 +153,10 @@ def _record_training(
         spec=spec,
         prefetch=bool(options.prefetch),
     )
-    plan, ids = course.plan, CaptureIds()
+    plan, ids = training.plan, CaptureIds()
     with _capture(options, plan.program.graph.name, spec, ids) as (recorder, seats):
         recorder.model(spec, plan.program, MODEL_ID)
-        steps = course.steps(
+        steps = training.steps(
             seats,
             ids,
             warmup=options.warmup,
@@ -165,7 +165,7 @@ def _record_training(
         )
         _follow(options, steps, recorder, seats[0].host, progress)
     op_count = sum(not op.is_collective for op in plan.program.ops)
-    return Recorded(recorder.folder, plan.program.graph.name, op_count, {}, tuple(course.losses), course.learned)
+    return Recorded(recorder.folder, plan.program.graph.name, op_count, {}, tuple(training.losses), training.learned)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ MEMORY_COLUMNS = {
 
 
 def add_steps(target: RunSql) -> tuple[int, int]:
-    """Store the steps of `vendor_step`; returns (steps of the timeline that were completed, new steps).
+    """Store the steps of `vendor_step`; return the number of completed steps of the timeline and of new steps.
 
     Tasks that start within a new step on its device belong to it.
     """
@@ -52,7 +52,7 @@ def add_steps(target: RunSql) -> tuple[int, int]:
         "fp_start_ns, bp_end_ns, end_ns FROM temp.vendor_step AS v "
         "WHERE NOT EXISTS (FROM temp.vendor_same_step AS m WHERE m.id = v.id)"
     )
-    target.run_sql(
+    added = target.number(
         "INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns, "
         "step_source) SELECT $run, *, 'csv' FROM temp.vendor_new_step"
     )
@@ -61,10 +61,7 @@ def add_steps(target: RunSql) -> tuple[int, int]:
         "AND task.step_id IS NULL AND task.start_ns >= s.fp_start_ns AND task.start_ns < s.end_ns "
         "AND (task.device_id IS NULL OR s.device_id IS NULL OR task.device_id = s.device_id)"
     )
-    same, fresh = target.fetch(
-        "SELECT (SELECT count(*) FROM temp.vendor_same_step), (SELECT count(*) FROM temp.vendor_new_step)"
-    )[0]
-    return int(same), int(fresh)
+    return target.number("SELECT count(*) FROM temp.vendor_same_step"), added
 
 
 def add_fusions(target: RunSql) -> None:
@@ -190,7 +187,7 @@ def add_held_memory(target: RunSql, coarse_bytes: int) -> None:
 
 
 def _parts(levels: Iterable[tuple[int, int]], coarse_bytes: int) -> list[tuple[int, int | None, int | None]]:
-    """(size, start, end) of parts that add up to these levels over time; the newest part ends first."""
+    """Return (size, start, end) of parts that add up to these levels over time; the newest part ends first."""
     open_parts: list[tuple[int, int | None]] = []
     done: list[tuple[int, int | None, int | None]] = []
     now: int | None = None

@@ -45,21 +45,20 @@ TASK_COLUMNS = {
     **{f"pmu_{name}": "BIGINT" for name in _PMU},
 }
 
+#: Columns of tasks that records fill in.
+_FILLED = ("device_id", "source_task_id", "context_id", "block_count", "mix_block_count", "hf32_eligible")
 _IDENTITY = ("device_id", "stream_id", "source_task_id")
 _SAME_STREAM, _COMPATIBLE = (
     "t.run_id = $run AND "
     + " AND ".join(f"(t.{name} IS NULL OR v.{name} IS NULL OR t.{name} = v.{name})" for name in names)
     for names in (_IDENTITY[:2], _IDENTITY)
 )
-_FREE = (
-    "NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
-    "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.task_id = t.id)"
-)
+_TASK_IS_FREE = "NOT EXISTS (FROM temp.vendor_match AS m WHERE m.task_id = t.id)"
+#: The record has no match and is not unclear.
 _ALONE = (
     "NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
     "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)"
 )
-_ONE_TO_ONE = "QUALIFY count(*) OVER (PARTITION BY v.id) = 1 AND count(*) OVER (PARTITION BY t.id) = 1"
 #: If a name occurs more often than this at about the same time, its records are unclear without comparing pairs.
 _MAX_ALIKE = 1000
 #: Rounds of taking the best matches. One is enough unless records of one name start less than NEAR_NS apart.
@@ -176,8 +175,8 @@ def _start_matching(target: RunSql) -> None:
     target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_unclear (vendor_id BIGINT)")
 
 
-def _add_matches(target: RunSql, around: str, condition: str, place: str = _COMPATIBLE) -> tuple[int, int]:
-    """Match the best free pairs until none is left; returns (matches, those of them in order).
+def _add_matches(target: RunSql, around: str, condition: str, compatible: str = _COMPATIBLE) -> tuple[int, int]:
+    """Match the best free pairs until none is left; return the number of matches and of those in order.
 
     Pairs are ranked by how many of device, stream and number are equal, then by duration, then by start.
     """
@@ -186,8 +185,8 @@ def _add_matches(target: RunSql, around: str, condition: str, place: str = _COMP
         "CREATE OR REPLACE TEMP TABLE vendor_pair AS SELECT v.id AS vendor_id, t.id AS task_id, "  # noqa: S608 - ours
         f"abs(TRY(t.start_ns - v.start_ns)) AS apart_ns, {equal} AS equal, "
         "coalesce(abs(t.dur_ns - v.dur_ns) > 1, (t.dur_ns IS NULL) <> (v.dur_ns IS NULL)) AS differs "
-        f"FROM temp.vendor_task AS v {around} JOIN task AS t ON {condition} AND {place} WHERE {_FREE} "
-        "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)"
+        f"FROM temp.vendor_task AS v {around} JOIN task AS t ON {condition} AND {compatible} "
+        f"WHERE {_TASK_IS_FREE} AND {_ALONE}"
     )
     found = in_order = 0
     for _ in range(_MAX_ROUNDS):
@@ -219,28 +218,25 @@ def _add_matches(target: RunSql, around: str, condition: str, place: str = _COMP
 
 def _add_spanning(target: RunSql) -> int:
     """Match records with the first free task of their name, stream and number that is within them."""
-    before = target.number("SELECT count(*) FROM temp.vendor_match")
+    found = 0
     same = "t.name = v.name AND t.stream_id = v.stream_id AND t.source_task_id = v.source_task_id"
     for on, of_record, of_task in (
         (f"{same} AND t.device_id = v.device_id", "true", "true"),
         (same, "v.device_id IS NULL", "true"),
         (same, "true", "t.device_id IS NULL"),
     ):
-        target.run_sql(
+        found += target.number(
             "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL "  # noqa: S608 - our own words
-            f"FROM (FROM temp.vendor_task AS v WHERE {of_record} "
-            "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.vendor_id = v.id) "
-            "AND NOT EXISTS (FROM temp.vendor_unclear AS u WHERE u.vendor_id = v.id)) AS v "
-            f"ASOF JOIN (FROM task AS t WHERE t.run_id = $run AND {of_task} "
-            "AND NOT EXISTS (FROM temp.vendor_match AS m WHERE m.task_id = t.id)) AS t "
+            f"FROM (FROM temp.vendor_task AS v WHERE {of_record} AND {_ALONE}) AS v "
+            f"ASOF JOIN (FROM task AS t WHERE t.run_id = $run AND {of_task} AND {_TASK_IS_FREE}) AS t "
             f"ON {on} AND t.start_ns >= v.start_ns WHERE t.start_ns + t.dur_ns <= v.start_ns + v.dur_ns "
             "QUALIFY row_number() OVER (PARTITION BY t.id ORDER BY v.start_ns DESC, v.id) = 1"
         )
-    return target.number("SELECT count(*) FROM temp.vendor_match") - before
+    return found
 
 
 def complete_tasks(target: RunSql, file_key: str, metric_group: str | None, *, has_ops: bool) -> int:
-    """Complete tasks with their records, and add a task for each other record; returns the number of new steps.
+    """Complete tasks with their records, and add a task for each other record; return the number of new steps.
 
     file_key      key in args for cells that have no column
     metric_group  group of the counters
@@ -271,13 +267,13 @@ def complete_tasks(target: RunSql, file_key: str, metric_group: str | None, *, h
 
 
 def attach(target: RunSql, file_key: str) -> tuple[int, int]:
-    """Add the args of records to tasks with the same stream, number and name; returns (records paired, not paired)."""
+    """Add the args of records to tasks with the same stream, number and name; return how many are paired, and not."""
     _start_matching(target)
-    target.run_sql(
+    found = target.number(
         "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL FROM temp.vendor_task AS v "  # noqa: S608 - our own words
-        f"JOIN task AS t ON t.name = v.name AND t.source_task_id = v.source_task_id AND {_COMPATIBLE} {_ONE_TO_ONE}"
+        "JOIN task AS t ON t.name = v.name AND t.source_task_id = v.source_task_id "
+        f"AND {_COMPATIBLE} QUALIFY count(*) OVER (PARTITION BY v.id) = 1 AND count(*) OVER (PARTITION BY t.id) = 1"
     )
-    found = target.number("SELECT count(*) FROM temp.vendor_match")
     _fill(target, file_key, has_ops=False)
     return found, target.number("SELECT count(*) FROM temp.vendor_task") - found
 
@@ -363,14 +359,9 @@ def _fill(target: RunSql, file_key: str, *, has_ops: bool) -> None:
         if has_ops
         else ""
     )
+    filled = ", ".join(f"{name} = coalesce(task.{name}, v.{name})" for name in _FILLED)
     target.run_sql(
-        f"UPDATE task SET {core}"  # noqa: S608
-        "device_id = coalesce(task.device_id, v.device_id), "
-        "source_task_id = coalesce(task.source_task_id, v.source_task_id), "
-        "context_id = coalesce(task.context_id, v.context_id), "
-        "block_count = coalesce(task.block_count, v.block_count), "
-        "mix_block_count = coalesce(task.mix_block_count, v.mix_block_count), "
-        "hf32_eligible = coalesce(task.hf32_eligible, v.hf32_eligible), "
+        f"UPDATE task SET {core}{filled}, "  # noqa: S608
         "step_id = coalesce(v.step_id, task.step_id), "
         "args = CASE WHEN v.args IS NULL THEN task.args::VARCHAR "
         "WHEN coalesce(task.args::VARCHAR, '{}') = '{}' THEN '{' || to_json($key)::VARCHAR || ':' || v.args || '}' "
@@ -384,8 +375,7 @@ def _fill(target: RunSql, file_key: str, *, has_ops: bool) -> None:
 
 def _add_steps(target: RunSql) -> int:
     """Add steps that only the records have, from the start of their first task to the end of their last."""
-    before = target.number("SELECT count(*) FROM step WHERE run_id = $run")
-    target.run_sql(
+    return target.number(
         "INSERT INTO step (run_id, step_id, device_id, iteration, step_source, start_ns, end_ns) "
         "SELECT $run, v.step_id, t.device_id, v.step_id, 'csv', min(t.start_ns), "
         "max(t.start_ns + coalesce(t.dur_ns, 0)) "
@@ -395,7 +385,6 @@ def _add_steps(target: RunSql) -> int:
         "AND s.step_id = v.step_id AND (s.device_id IS NULL OR t.device_id IS NULL OR s.device_id = t.device_id)) "
         "GROUP BY v.step_id, t.device_id"
     )
-    return target.number("SELECT count(*) FROM step WHERE run_id = $run") - before
 
 
 def _add_counters(target: RunSql, metric_group: str | None) -> None:

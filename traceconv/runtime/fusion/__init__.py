@@ -1,24 +1,24 @@
-"""Rewrites of a graph before it is lowered, one after another, each leaving a log of what it put together.
+"""Passes that rewrite a graph before it is lowered, in a fixed order. Each logs the ops that it joins.
 
-    fold-constants      ops whose inputs are all known: computed at load
-    split-dequantize    a Dequantize that several ops read: one for each
-    quantized           Dequantize, an op, an activation, Quantize: one integer op
-    host-quantize       Quantize and Dequantize at the model's inputs and outputs: the host's
-    fold-affine         Conv, then batch normalisation or a per-channel Mul/Add: folded into weight and bias
-    cancel-transposes   two Transposes that undo each other: gone
-    merge-transposes    two that don't: one
-    attention           MatMul, scale, mask, Softmax, MatMul: one op
-    layer-norm          (x - mean) / sqrt(var + eps), scaled and shifted: one op
+    fold-constants      compute ops with constant inputs when the model is loaded
+    split-dequantize    copy a Dequantize with several readers for each of them
+    quantized           join Dequantize, an op, an activation and Quantize into one integer op
+    host-quantize       run Quantize and Dequantize at the model's inputs and outputs on the host
+    fold-affine         fold batch normalization or a per-channel Mul or Add into the weight and bias of a Conv
+    cancel-transposes   remove two Transposes that undo each other
+    merge-transposes    join two other Transposes in a row into one
+    attention           join MatMul, scale, mask, Softmax and MatMul into one op
+    layer-norm          join (x - mean) / sqrt(var + eps), scaled and shifted, into one op
     rms-norm            the same without the mean
-    gelu                x/2 · (1 + erf(x/√2)), as exporters write it out; fast-gelu with tanh; swish with sigmoid
-    conv-add-act        Conv, then a residual Add, then an activation: one op
-    matmul-bias-act     MatMul or Gemm, then a bias, a residual Add, an activation: one op
-    elementwise         elementwise ops of one shape that only feed each other: one op
-    matmul-elementwise  such a chain (or a GELU) behind a matrix op that nothing else reads: joins it
-    view                Reshape, Flatten, Dropout …: no work; kept with the op that makes its bytes
+    gelu                join x/2 · (1 + erf(x/√2)) into one op; fast-gelu: with tanh; swish: with sigmoid
+    conv-add-act        join Conv, a residual Add and an activation
+    matmul-bias-act     join MatMul or Gemm, a bias, a residual Add and an activation
+    elementwise         join elementwise ops of one shape that only feed each other
+    matmul-elementwise  join such a chain (or a GELU) with the matrix op before it, if nothing else reads that
+    view                Reshape, Flatten, Dropout …: no work; in the group of the op that makes their bytes
 
-Each op of the model is in exactly one group afterwards, as an original. Groups never make a cycle: all
-but the last of the ops of a group are read inside the group alone.
+Afterwards each op of the model is in exactly one group, as an original. Groups never form a cycle: only the last op of
+a group is read outside the group.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from traceconv.runtime.graph import Graph
 
 __all__ = ["PASSES", "FusedGraph", "Group", "Rewrite", "fuse"]
 
-#: The passes, in the order in which they run: patterns of many ops before chains that would take them apart.
+#: The passes in order: patterns of many ops run before chains, which would split them.
 PASSES: tuple[Callable[[State], None], ...] = (
     split_dequantize,
     quantized,
@@ -57,7 +57,7 @@ PASSES: tuple[Callable[[State], None], ...] = (
 
 
 def fuse(graph: Graph) -> FusedGraph:
-    """Applies every pass, in order."""
+    """Apply all passes in order."""
     state = State.of(graph)
     for rewrite in PASSES:
         state.refresh()

@@ -1,4 +1,4 @@
-"""fold-affine: batch normalisation, or a Mul or Add per channel, goes into the weights of the Conv before it."""
+"""fold-affine: fold batch normalization, or a Mul or Add per channel, into the weights of the Conv before it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node, Tensor
 
-#: Parameters are folded in double precision, and rounded once at the end.
+#: Parameters are folded in double precision and rounded once at the end.
 Floats = NDArray[np.float64]
 
 
 def fold_affine(state: State) -> None:
-    """Conv(x)·scale + shift = Conv with W·scale and b·scale + shift, per output channel."""
+    """Replace Conv(x)·scale + shift by a Conv with W·scale and b·scale + shift, per output channel."""
     for node in list(state.nodes.values()):
         conv = node
         while conv.name in state.nodes and _is_constant_conv(state, conv):
@@ -30,7 +30,7 @@ def _is_constant_conv(state: State, node: Node) -> bool:
 
 
 def _affine(state: State, conv: Node, node: Node) -> tuple[Floats, Floats] | None:
-    """(scale, shift) per channel, as float64, when `node` is nothing more than that on the output of `conv`."""
+    """Return scale and shift per channel if that is all that `node` does to the output of `conv`."""
     out = state.tensors[conv.outputs[0]]
     channels = out.shape[1]
     if node.domain:

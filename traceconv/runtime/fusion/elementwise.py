@@ -1,4 +1,4 @@
-"""elementwise and matmul-elementwise: ops of one shape that only feed each other run in one pass over the data."""
+"""elementwise and matmul-elementwise: run ops of one shape that only feed each other in one pass over the data."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 from traceconv.runtime.ops import OpKind, traits_of
 
-#: Maximum number of ops in a kernel: each operand needs room in the unified buffer.
+#: Maximum number of ops in a kernel: each operand needs space in the unified buffer.
 _MOST_MEMBERS = 32
 
 
 def elementwise(state: State) -> None:
-    """From each elementwise op backwards: add producers that only the group reads."""
+    """Join each elementwise op with the producers that only its group reads, recursively."""
     for sink in reversed(list(state.nodes.values())):
         if sink.name in state.group_of or not _is_elementwise(sink):
             continue
@@ -44,7 +44,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def matmul_elementwise(state: State) -> None:
-    """A matrix op whose output only one elementwise group reads, along with constants: they become one op."""
+    """Join a matrix op with the elementwise group that reads its output, if its other operands are constants."""
     for node in list(state.nodes.values()):
         if traits_of(node).kind is not OpKind.MATRIX:
             continue
@@ -67,7 +67,7 @@ def matmul_elementwise(state: State) -> None:
 
 
 def _one_group(state: State, nodes: list[Node]) -> list[Node]:
-    """All of the one group that `nodes` are in, or the one node that they are; nothing when they are several."""
+    """Return the complete group that all nodes are in, or a single node without a group; empty if there are several."""
     if len(nodes) == 1 and nodes[0].name not in state.group_of:
         return nodes
     keys = {state.group_of.get(node.name) for node in nodes}

@@ -1,35 +1,34 @@
-"""conv-add-act and matmul-bias-act: what follows a matrix op joins it."""
+"""conv-add-act and matmul-bias-act: join a matrix op with the additions and the activation after it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node
 from traceconv.runtime.ops import ACTIVATIONS
 
 
-def _is_free(state: State, node: Node, *op_types: str) -> bool:
-    return node.op_type in op_types and not node.domain and node.name not in state.group_of
-
-
 def conv_add_act(state: State) -> None:
-    """Conv + residual Add + activation, the later Conv first: its sum can't start earlier anyway."""
-    for node in reversed(list(state.nodes.values())):
-        if _is_free(state, node, "Conv", "ConvTranspose"):
-            chain = _epilogue(state, node, adds=1)
-            if len(chain) > 1:
-                state.join("conv-add-act", chain)
+    """Join Conv, a residual Add and an activation. If an Add has two, it joins the later Conv, which it waits for."""
+    _join(state, "conv-add-act", reversed(list(state.nodes.values())), ("Conv", "ConvTranspose"), adds=1)
 
 
 def matmul_bias_act(state: State) -> None:
-    """MatMul or Gemm + bias + residual Add + activation."""
-    for node in list(state.nodes.values()):
-        if _is_free(state, node, "MatMul", "Gemm"):
-            chain = _epilogue(state, node, adds=2)
+    """Join MatMul or Gemm, a bias, a residual Add and an activation."""
+    _join(state, "matmul-bias-act", list(state.nodes.values()), ("MatMul", "Gemm"), adds=2)
+
+
+def _join(state: State, rule: str, nodes: Iterable[Node], op_types: tuple[str, ...], adds: int) -> None:
+    for node in nodes:
+        if node.op_type in op_types and not node.domain and node.name not in state.group_of:
+            chain = _epilogue(state, node, adds)
             if len(chain) > 1:
-                state.join("matmul-bias-act", chain)
+                state.join(rule, chain)
 
 
 def _epilogue(state: State, matrix: Node, adds: int) -> list[Node]:
+    """Return a matrix op and the ops that it can be joined with: up to `adds` additions, then an activation."""
     chain = [matrix]
     shape = state.tensors[matrix.outputs[0]].shape
     while (reader := state.only_reader(chain[-1])) is not None:

@@ -1,4 +1,4 @@
-"""gelu, fast-gelu and swish: activations that are written out in small ops."""
+"""gelu, fast-gelu and swish: activations that exporters write as several small ops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from traceconv.runtime.graph import Node
 
 
 def gelus(state: State) -> None:
-    """x/2 · (1 + erf(x/√2)); x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); x · sigmoid(x)."""
+    """Join x/2 · (1 + erf(x/√2)); x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); x · sigmoid(x)."""
     finders = {"Erf": (_erf_head, "gelu"), "Tanh": (_tanh_head, "fast-gelu")}
     for node in list(state.nodes.values()):
         if node.domain or node.name in state.group_of:
@@ -31,12 +31,12 @@ def gelus(state: State) -> None:
 
 
 def _near(value: float | None, wanted: float) -> bool:
-    # Exporters round these constants to fp16 at worst.
+    # Exporters round these constants to fp16 at most.
     return value is not None and math.isclose(value, wanted, rel_tol=2e-3)
 
 
 def _times(state: State, node: Node | None, factor: float) -> str | None:
-    """x, where the node is x · factor (or x / (1/factor))."""
+    """Return x if the node is x · factor or x / (1/factor)."""
     if node is None or len(node.inputs) != 2:
         return None
     left, right = node.inputs
@@ -50,14 +50,14 @@ def _times(state: State, node: Node | None, factor: float) -> str | None:
 
 
 def _erf_head(state: State, erf: Node) -> tuple[str, list[Node]] | None:
-    """(x, ops before Erf)."""
+    """Return x and the ops before Erf."""
     scale = state.producers.get(erf.inputs[0])
     x = _times(state, scale, math.sqrt(0.5))
     return None if x is None or scale is None else (x, [scale])
 
 
 def _tanh_head(state: State, tanh: Node) -> tuple[str, list[Node]] | None:
-    """(x, ops before Tanh)."""
+    """Return x and the ops before Tanh."""
     scale = state.producers.get(tanh.inputs[0])
     inner = _times(state, scale, math.sqrt(2 / math.pi))
     total = state.producers.get(inner) if inner else None
@@ -79,7 +79,7 @@ def _tanh_head(state: State, tanh: Node) -> tuple[str, list[Node]] | None:
 
 
 def _tail(state: State, node: Node, x: str) -> list[Node] | None:
-    """The ops after Erf or Tanh: + 1, and the products with x and one half, in any order."""
+    """Return the ops after Erf or Tanh: + 1, and the products with x and 1/2 in any order."""
     plus = state.only_reader(node)
     if plus is None or plus.op_type != "Add":
         return None

@@ -1,4 +1,4 @@
-"""What the passes leave, as groups: nodes that run as one op; views go to the group that makes their bytes."""
+"""The result of the passes: groups of nodes that run as one op. Views are in the group that makes their bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from traceconv.runtime.ops import OpKind, traits_of
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that run as one op, the model's ops that they replace, and views of their outputs.
+    """Nodes that run as one op.
 
-    `views` are nodes that only reshape a tensor; they are not part of the kernel. `kind` is a key of
-    `ops.KINDS` for a group that matches a known op.
+    originals  the model's ops that they implement
+    views      nodes that only reshape a tensor of the group; they are not part of the kernel
+    kind       key of `ops.KINDS`, for a group that is one op of the device
     """
 
     nodes: tuple[Node, ...]
@@ -31,7 +32,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class FusedGraph:
-    """Groups in an order in which they can run; `constants` has folded weights too. `rewrites` is the log."""
+    """Groups in an order in which they can run, the graph with folded weights among its constants, and the log."""
 
     graph: Graph
     groups: tuple[Group, ...]
@@ -39,9 +40,9 @@ class FusedGraph:
 
 
 def finish(state: State) -> FusedGraph:
-    """Single nodes become groups of one, views go to the group that makes their bytes."""
+    """Return the groups. Nodes that no pass joined are groups of one; views join the group that makes their bytes."""
     groups: list[tuple[list[Node], str | None]] = []
-    place: dict[str, int] = {}  # tensor → group that makes it
+    maker: dict[str, int] = {}  # tensor → group that makes it
     views: dict[int, list[Node]] = {}
     homeless: list[Node] = []
     last_of = {names[-1]: key for key, names in state.groups.items()}
@@ -49,29 +50,29 @@ def finish(state: State) -> FusedGraph:
     for node in state.nodes.values():
         key = last_of.get(node.name)
         if node.name in state.group_of and key is None:
-            continue  # comes with the last of its group
+            continue  # added with the last node of its group
         if key is None and is_view(node, read, state.graph.dynamic):
-            home = place.get(node.inputs[0])
+            home = maker.get(node.inputs[0])
             if home is None:
                 homeless.append(node)
             else:
                 views.setdefault(home, []).append(node)
-                place[node.outputs[0]] = home
+                maker[node.outputs[0]] = home
             continue
         members = [node] if key is None else [state.nodes[name] for name in state.groups[key]]
         for member in members:
-            place.update((name, len(groups)) for name in member.outputs if name)
+            maker.update((name, len(groups)) for name in member.outputs if name)
         groups.append((members, None if key is None else state.kinds.get(key)))
     if not any(kind not in ("host-quantize", "host-dequantize") for _, kind in groups):
-        # Nothing but views: they become copies.
+        # The device has only views: they become copies.
         groups, homeless = [*groups, *(([node], None) for node in homeless)], []
     early = _homes_of_early_views(homeless, groups)
     finished = []
     for index, (members, kind) in enumerate(groups):
-        mine = early.get(index, []) + views.get(index, [])
-        originals = [original for node in [*members, *mine] for original in state.originals[node.name]]
-        finished.append(Group(tuple(members), tuple(originals), tuple(mine), kind))
-        for view in mine:
+        own_views = early.get(index, []) + views.get(index, [])
+        originals = [original for node in [*members, *own_views] for original in state.originals[node.name]]
+        finished.append(Group(tuple(members), tuple(originals), tuple(own_views), kind))
+        for view in own_views:
             state.log.append(Rewrite("view", (members[0].name, view.name)))
     used = {name for members, _ in groups for node in members for name in node.inputs} | state.outputs
     graph = replace(
@@ -84,7 +85,7 @@ def finish(state: State) -> FusedGraph:
 
 
 def is_view(node: Node, read: Collection[str], dynamic: Collection[str]) -> bool:
-    """Whether a node only renames bytes: its shape is known, nothing reads a mask of Dropout, it is not training."""
+    """Whether a node only reshapes: with static shapes, no reader of a Dropout mask, and not in training."""
     if traits_of(node).kind is not OpKind.VIEW or node.domain:
         return False
     if node.outputs[0] in dynamic or node.inputs[0] in dynamic:
@@ -97,7 +98,7 @@ def is_view(node: Node, read: Collection[str], dynamic: Collection[str]) -> bool
 def _homes_of_early_views(
     homeless: list[Node], groups: list[tuple[list[Node], str | None]]
 ) -> Mapping[int, list[Node]]:
-    """Views of the model's inputs go to the first group that reads them, or the first of all on the device."""
+    """Return views of the model's inputs by their first reader, or else by the first group on the device."""
     first_reader: dict[str, int] = {}
     for index, (members, _) in enumerate(groups):
         for node in members:

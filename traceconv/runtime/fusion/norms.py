@@ -1,4 +1,4 @@
-"""layer-norm and rms-norm: normalisation written out in small ops is one op of the vector unit."""
+"""layer-norm and rms-norm: join a normalization that is written as small ops into one op of the vector unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from traceconv.runtime.graph import Node
 
 
 def norms(state: State) -> None:
-    """(x − mean) / √(var + ε) · γ + β, and x / √(mean(x²) + ε) · γ."""
+    """Join (x − mean) / √(var + ε) · γ + β, and x / √(mean(x²) + ε) · γ."""
     for node in list(state.nodes.values()):
         if node.op_type != "Sqrt" or node.domain:
             continue
@@ -28,7 +28,7 @@ def norms(state: State) -> None:
 
 
 def _statistics(state: State, root: Node) -> tuple[list[Node], str, Node] | None:
-    """From √ back: (its ops, the tensor whose square is averaged, the op that averages)."""
+    """Return the ops up to √, the tensor whose square is averaged, and the op that averages."""
     add = state.producers.get(root.inputs[0])
     if add is None or add.op_type != "Add":
         return None
@@ -45,7 +45,7 @@ def _statistics(state: State, root: Node) -> tuple[list[Node], str, Node] | None
 
 
 def _division(state: State, root: Node, centred: str, members: list[Node]) -> Node | None:
-    """The op that divides by √: Div(x, √), or Mul(x, 1/√) with its reciprocal, which joins `members`."""
+    """Return the op that divides by √: Div(x, √), or Mul(x, 1/√). Adds it, and the reciprocal, to `members`."""
     reader = state.only_reader(root)
     if reader is None:
         return None
@@ -62,7 +62,7 @@ def _division(state: State, root: Node, centred: str, members: list[Node]) -> No
 
 
 def _subtractions(state: State, centred: str, square_mean: Node, members: list[Node], sink: Node) -> list[Node] | None:
-    """Sub(x, mean(x)), once or written twice, and the mean; None where nothing is subtracted."""
+    """Return Sub(x, mean(x)), which may occur twice, and the mean; None if nothing is subtracted."""
     inside = {name for node in members for name in node.outputs}
     divided = next(name for name in sink.inputs if name not in inside)
     found: dict[str, Node] = {}
@@ -78,7 +78,7 @@ def _subtractions(state: State, centred: str, square_mean: Node, members: list[N
 
 
 def _scale_and_shift(state: State, sink: Node, members: list[Node], *, shift: bool) -> Node:
-    """Absorb a product with constants and then a sum with constants; return the last op."""
+    """Add a product with constants, then a sum with constants, to `members`; return the last op."""
     shape = state.tensors[sink.outputs[0]].shape
     for op_type in ("Mul", "Add") if shift else ("Mul",):
         reader = state.only_reader(sink)

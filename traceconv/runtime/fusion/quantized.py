@@ -1,8 +1,7 @@
 """split-dequantize, quantized, host-quantize: models of 8-bit integers between Quantize and Dequantize nodes.
 
-Such a model says of each op which integers come in and go out, and computes in floats in between. On the
-device an op with the conversions around it is one integer op. Conversions of the model's own inputs and
-outputs are the host's work, so that integers are what is copied.
+Such a model converts the operands and results of each float op from and to integers. On the device, an op with the
+conversions around it is one integer op. The host converts the model's inputs and outputs, so that integers are copied.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _TO_INTEGERS, _TO_FLOATS = "QuantizeLinear", "DequantizeLinear"
 
 
 def split_dequantize(state: State) -> None:
-    """A Dequantize that several ops read becomes one for each, so that each can be an integer op of its own."""
+    """Copy a Dequantize with several readers for each reader, so that each can become an integer op."""
     nodes: dict[str, Node] = {}
     changed: dict[str, Node] = {}
     for name, old in state.nodes.items():
@@ -23,28 +22,28 @@ def split_dequantize(state: State) -> None:
         if node.op_type != _TO_FLOATS or node.domain:
             continue
         output = node.outputs[0]
-        after = state.readers.get(output, [])
-        copied = after if output in state.outputs else after[1:]
-        for number, reader in enumerate(copied, 1):
+        readers = state.readers.get(output, [])
+        rewired = readers if output in state.outputs else readers[1:]
+        for number, reader in enumerate(rewired, 1):
             tensor = f"{output}@{number}"
             state.tensors[tensor] = Tensor(tensor, state.tensors[output].shape, state.tensors[output].elem_type)
             copy = Node(f"{name}@{number}", node.rewired(outputs=[tensor]).proto)
             nodes[copy.name] = copy
             state.originals[copy.name] = []
-            now = changed.get(reader.name, reader)
-            own = now.inputs[: len(now.proto.input)]
-            if output in own:  # what a subgraph reads keeps its name
-                changed[reader.name] = now.rewired([tensor if one == output else one for one in own])
-        if copied:
+            current = changed.get(reader.name, reader)
+            own = current.inputs[: len(current.proto.input)]
+            if output in own:  # tensors that a subgraph reads keep their names
+                changed[reader.name] = current.rewired([tensor if one == output else one for one in own])
+        if rewired:
             state.note("split-dequantize", [name])
     state.nodes = nodes
     state.order_changed()
 
 
 def quantized(state: State) -> None:
-    """Dequantize the operands, an op, an activation, Quantize: one integer op.
+    """Join the Dequantize of all operands, an op, an activation and Quantize into one integer op.
 
-    A matrix product may also leave floats: then it is dequantised on the way out.
+    A matrix product may lack the Quantize: it returns floats.
     """
     for node in list(state.nodes.values()):
         if node.op_type in (_TO_INTEGERS, _TO_FLOATS) or node.has_subgraph or len(node.outputs) != 1:
@@ -61,12 +60,11 @@ def quantized(state: State) -> None:
             chain.append(reader)
         elif traits_of(node).kind is not OpKind.MATRIX:
             continue
-        members = [*before, *chain]
-        state.join_closed("quantized", members, chain[-1])
+        state.join_closed("quantized", [*before, *chain], chain[-1])
 
 
 def _operands(state: State, node: Node) -> list[Node]:
-    """The Dequantize nodes that make all operands which are no constants; none where there is another."""
+    """Return the Dequantize nodes of all operands except constants; empty if an operand has another producer."""
     found: list[Node] = []
     for name in dict.fromkeys(node.inputs):
         if not name or name in state.constants:
@@ -79,7 +77,7 @@ def _operands(state: State, node: Node) -> list[Node]:
 
 
 def host_quantize(state: State) -> None:
-    """Quantize of a model's input and Dequantize into a model's output, where nothing else reads them."""
+    """Run Quantize of a model input and Dequantize of a model output on the host, if nothing else reads them."""
     host: list[tuple[str, Node]] = []
     made = state.producers.keys()
     for node in state.nodes.values():

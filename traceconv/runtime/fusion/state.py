@@ -20,7 +20,7 @@ class Rewrite:
 class State:
     """`nodes` by name, in an order in which they can run; a group is a list of their names.
 
-    originals  node → the model's ops that it replaces
+    originals  node → the model's ops that it implements
     kinds      group → key of `ops.KINDS`, for a group that is one op of the device
     readers    tensor → nodes that read it, in order, as of the start of the pass
     producers  tensor → node that makes it, as of the start of the pass
@@ -43,7 +43,7 @@ class State:
 
     @classmethod
     def of(cls, graph: Graph) -> State:
-        """The graph before any pass."""
+        """Return the graph before any pass."""
         state = cls(
             graph,
             {node.name: node for node in graph.nodes},
@@ -66,7 +66,7 @@ class State:
         self.producers = {name: node for node in self.nodes.values() for name in node.outputs if name}
 
     def only_reader(self, node: Node) -> Node | None:
-        """The single reader of the single output of `node`, if nothing else sees the output."""
+        """Return the single reader of the single output of `node`, if it is not an output of the model."""
         outputs = [name for name in node.outputs if name]
         if len(outputs) != 1 or outputs[0] in self.outputs:
             return None
@@ -112,7 +112,7 @@ class State:
         self.nodes[node.name] = node
 
     def absorb(self, gone: Node, home: Node) -> None:
-        """Remove a node from the graph; `home` takes over its ops."""
+        """Remove a node from the graph; `home` gets its originals."""
         del self.nodes[gone.name]
         self.originals[home.name] += self.originals.pop(gone.name)
 
@@ -121,12 +121,12 @@ class State:
         self.log.append(Rewrite(rule, tuple(one.name for name in names for one in self.originals[name])))
 
     def constant_value(self, name: str) -> float | None:
-        """The value of a constant with one element."""
+        """Return the value of a constant with one element."""
         value = self.constants.get(name)
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
     def other(self, node: Node, name: str) -> str | None:
-        """The other input of a binary op that reads `name` once."""
+        """Return the other input of a binary op that reads `name` once."""
         if len(node.inputs) != 2 or node.inputs[0] == node.inputs[1] or name not in node.inputs:
             return None
         return node.inputs[1] if node.inputs[0] == name else node.inputs[0]

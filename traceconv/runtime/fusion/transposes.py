@@ -9,14 +9,14 @@ from traceconv.runtime.graph import Node
 
 
 def transposes(state: State) -> None:
-    """Transpose(Transpose(x)) is x when the permutations undo each other, else one Transpose of x."""
+    """Replace Transpose(Transpose(x)) by x if the permutations undo each other, otherwise by one Transpose."""
     producers = {name: node.name for node in state.nodes.values() for name in node.outputs if name}
     readers: dict[str, list[str]] = {}
     for node in state.nodes.values():
         for name in dict.fromkeys(node.inputs):
             readers.setdefault(name, []).append(node.name)
     for second in list(state.nodes.values()):
-        second = state.nodes[second.name]  # as the steps before have left it
+        second = state.nodes[second.name]  # which an earlier iteration may have replaced
         first = state.nodes.get(producers.get(second.inputs[0], "")) if _is_transpose(second) else None
         if first is None or not _is_transpose(first) or readers[first.outputs[0]] != [second.name]:
             continue
@@ -53,16 +53,16 @@ def _transpose(node: Node, source: str, permutation: Sequence[int]) -> Node:
 
 
 def _cancel(state: State, first: Node, second: Node, producers: dict[str, str], readers: dict[str, list[str]]) -> None:
-    """Whoever read what `second` makes reads what `first` read; nothing changes where the model's output is made."""
+    """Connect the readers of `second` to the input of `first`, unless `second` makes an output of the model."""
     source, result = first.inputs[0], second.outputs[0]
-    after = readers.get(result, [])
-    home = producers.get(source) or (after[0] if after else None)
+    result_readers = readers.get(result, [])
+    home = producers.get(source) or (result_readers[0] if result_readers else None)
     if result in state.outputs or home is None:
         return
-    for name in after:
+    for name in result_readers:
         node = state.nodes[name]
         state.replace(node.rewired([source if one == result else one for one in node.inputs[: len(node.proto.input)]]))
-    readers[source] = list(dict.fromkeys([name for name in readers[source] if name != first.name] + after))
+    readers[source] = list(dict.fromkeys([name for name in readers[source] if name != first.name] + result_readers))
     for gone in (first, second):
         state.absorb(gone, state.nodes[home])
     state.log.append(Rewrite("cancel-transposes", (first.name, second.name, home)))

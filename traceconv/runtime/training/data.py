@@ -1,4 +1,4 @@
-"""Where batches come from: a data set in memory, shuffled, cut into batches and augmented on the host."""
+"""Training data: a data set in memory, shuffled, cut into batches and augmented on the host."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _SHIFT = 16
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Training data of one device in one step: inputs by name and the target."""
+    """The inputs by name and the target of one step on one device."""
 
     inputs: Mapping[str, Array]
     target: Array
 
     @property
     def size_bytes(self) -> int:
-        """All of it."""
+        """Size of all arrays."""
         return self.target.nbytes + sum(value.nbytes for value in self.inputs.values())
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Samples along the first axis of every array; each epoch is in another order, which comes of `seed`."""
+    """Samples along the first axis of every array; `seed` determines the order, which differs in each epoch."""
 
     inputs: Mapping[str, Array]
     target: Array
@@ -45,13 +45,13 @@ class DataSet:
 
     @property
     def batch_count(self) -> int:
-        """Whole batches in an epoch; what is left over comes in another one, as the order changes."""
+        """Number of complete batches in an epoch. The remaining samples are not used in that epoch."""
         return len(self.target) // self.batch
 
     def load(self, number: int) -> Batch:
-        """The `number`-th batch of the run."""
-        epoch, place = divmod(number, self.batch_count)
-        rows = _order(len(self.target), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
+        """Return batch `number` of the training."""
+        epoch, index = divmod(number, self.batch_count)
+        rows = _order(len(self.target), self.seed, epoch)[index * self.batch : (index + 1) * self.batch]
         return Batch({name: values[rows] for name, values in self.inputs.items()}, self.target[rows])
 
 
@@ -61,7 +61,7 @@ def _order(count: int, seed: int, epoch: int) -> Values:
 
 
 def augmented(batch: Batch, seed: tuple[int, ...]) -> Batch:
-    """Images (N × C × H × W of floats) shifted by a few pixels, each sample by its own; the rest as it is."""
+    """Shift each image (inputs of floats, N × C × H × W) by a few random pixels; keep other inputs."""
     random = np.random.default_rng(list(seed))
     return Batch({name: _shifted(value, random) for name, value in batch.inputs.items()}, batch.target)
 
@@ -70,36 +70,33 @@ def _shifted(value: Array, random: np.random.Generator) -> Array:
     if value.ndim != 4 or value.dtype.kind != "f" or min(value.shape[2:]) < 2:
         return value
     count, _, height, width = value.shape
-    most = (max(1, height // _SHIFT), max(1, width // _SHIFT))
-    shifts = random.integers([-most[0], -most[1]], [most[0] + 1, most[1] + 1], (count, 2))
-    made = np.zeros_like(value)
-    for place, (down, right) in enumerate(shifts.tolist()):
+    most = np.array([max(1, height // _SHIFT), max(1, width // _SHIFT)])
+    shifted = np.zeros_like(value)
+    for sample, (down, right) in enumerate(random.integers(-most, most + 1, (count, 2)).tolist()):
         to = (slice(max(0, down), height + min(0, down)), slice(max(0, right), width + min(0, right)))
-        taken = (slice(max(0, -down), height - max(0, down)), slice(max(0, -right), width - max(0, right)))
-        made[place][:, to[0], to[1]] = value[place][:, taken[0], taken[1]]
-    return made
+        source = (slice(max(0, -down), height - max(0, down)), slice(max(0, -right), width - max(0, right)))
+        shifted[sample][:, to[0], to[1]] = value[sample][:, source[0], source[1]]
+    return shifted
 
 
 def given_data(tensors: Mapping[str, Tensor], loss: Loss, arrays: Mapping[str, Array], seed: int) -> DataSet:
-    """The data set in a file: an array for each input, and one named `target`.
+    """Return the data set of a file: an array for each input, and one named `target`, which must be there.
 
-    `tensors`: the model's inputs. Raises InputError for what does not fit the model.
+    `tensors`: the model's inputs. Raises InputError if an array does not fit the model.
     """
     given = dict(arrays)
-    target = given.pop(TARGET, None)
-    if target is None:
-        raise InputError(f"--input needs an array '{TARGET}' to train with; it has: {_listed(arrays)}")
+    target = given.pop(TARGET)
     if len(given) == len(tensors) == 1:
         given = dict(zip(tensors, given.values(), strict=True))
     for name in given:
         if name not in tensors:
-            raise InputError(f"--input has '{printable(name, 60)}', but the inputs are: {_listed(tensors)}")
+            raise InputError(f"--input has '{printable(name, 60)}', but the inputs are: {names_of(tensors)}")
     count = len(target) if target.ndim else 0
-    made: dict[str, Array] = {}
+    inputs: dict[str, Array] = {}
     for name, tensor in tensors.items():
         if name not in given:
             raise InputError(f"--input has no '{printable(name, 60)}', an input of shape {list(tensor.shape)}")
-        made[name] = _samples(f"'{printable(name, 60)}'", given[name], tensor, count)
+        inputs[name] = _samples(f"'{printable(name, 60)}'", given[name], tensor, count)
     if loss.target.numpy_dtype.kind == "i" and target.dtype.kind not in "iu":
         raise InputError(f"--input: '{TARGET}' is {target.dtype}, but class numbers are integers")
     target = _samples(f"'{TARGET}'", target, loss.target, count)
@@ -108,44 +105,45 @@ def given_data(tensors: Mapping[str, Tensor], loss: Loss, arrays: Mapping[str, A
         raise InputError(f"--input has {count} samples, but a batch is {batch}: give a smaller --batch")
     for start in range(0, count - batch + 1, batch):
         loss.check(target[start : start + batch])
-    return DataSet(made, target, batch, seed)
+    return DataSet(inputs, target, batch, seed)
 
 
-def _samples(what: str, values: Array, tensor: Tensor, count: int) -> Array:
+def _samples(label: str, values: Array, tensor: Tensor, count: int) -> Array:
     if not tensor.shape or values.shape[1:] != tensor.shape[1:]:
         wanted = ", ".join(map(str, ("samples", *tensor.shape[1:])))
-        raise InputError(f"--input: {what} is {list(values.shape)}, but must be [{wanted}]")
+        raise InputError(f"--input: {label} has the shape {list(values.shape)}, but must be [{wanted}]")
     if len(values) != count:
-        raise InputError(f"--input: {what} has {len(values)} samples, but '{TARGET}' has {count}")
+        raise InputError(f"--input: {label} has {len(values)} samples, but '{TARGET}' has {count}")
     wanted_dtype = tensor.numpy_dtype
     kinds = values.dtype.kind + wanted_dtype.kind
     if kinds not in ("ff", "if", "uf", "ii", "ui", "uu", "bb"):
-        raise InputError(f"--input: {what} is {values.dtype}, but must be {wanted_dtype}")
+        raise InputError(f"--input: {label} is {values.dtype}, but must be {wanted_dtype}")
     return np.ascontiguousarray(values.astype(wanted_dtype, copy=False))
 
 
 def random_data(inputs: Mapping[str, Array], tensors: Mapping[str, Tensor], loss: Loss, seed: int) -> DataSet:
-    """A few batches of random inputs and targets: a model can only memorize them.
+    """Return a few batches of random inputs and random targets, which a model can only memorize.
 
-    `inputs`: one batch; where integers index something, theirs are taken again.
+    `inputs`: one batch. Integer inputs, which may be indices, are repeated from it.
     """
     random = np.random.default_rng([seed, 1])
     batch = loss.target.shape[0] if loss.target.shape else 1
-    made: dict[str, Array] = {}
+    samples: dict[str, Array] = {}
     for name, value in inputs.items():
         if tensors[name].elem_type in FLOATS:
             shape = (_RANDOM_BATCHES * value.shape[0], *value.shape[1:])
-            made[name] = random.standard_normal(shape).astype(value.dtype)
+            samples[name] = random.standard_normal(shape).astype(value.dtype)
         else:
-            made[name] = np.concatenate([value] * _RANDOM_BATCHES)
+            samples[name] = np.concatenate([value] * _RANDOM_BATCHES)
     shape = (_RANDOM_BATCHES * batch, *loss.target.shape[1:])
     target: Array
     if loss.kind == "mse":
         target = random.standard_normal(shape).astype(loss.target.numpy_dtype)
     else:
         target = random.integers(0, loss.source.shape[loss.class_axis], shape).astype(loss.target.numpy_dtype)
-    return DataSet(made, target, batch, seed)
+    return DataSet(samples, target, batch, seed)
 
 
-def _listed(names: Mapping[str, object]) -> str:
+def names_of(names: Mapping[str, object]) -> str:
+    """Return the keys for a message."""
     return ", ".join(printable(name, 60) for name in names) or "none"

@@ -1,4 +1,4 @@
-"""Gradient rules: the tasks that compute the gradients of an op's inputs, and their cost."""
+"""The parts of a gradient rule: the tasks that compute the gradients of an op's inputs, and their cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.runtime.cost import MatrixWork
@@ -18,14 +17,14 @@ Compute: TypeAlias = "Callable[..., Sequence[Values]]"
 
 
 class NoRule(Exception):
-    """This op, or this form of it, can't be differentiated; the message is the reason."""
+    """This op, or this form of it, can't be differentiated; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorUse:
-    """Work of the vector unit: `cycles` a register and `flops` an element, for `count` elements.
+    """Work of the vector unit: `cycles` per register and `flops` per element, for `count` elements.
 
-    `count` None: as many as the largest operand or result has.
+    `count` None: the size of the largest operand or result.
     """
 
     cycles: int
@@ -38,11 +37,11 @@ class VectorUse:
 class Gradient:
     """One task of the backward pass.
 
-    op_type  its name on the device
-    reads    tensors, in the order in which `compute` takes their values
-    wrt      indices of the inputs whose gradients it computes, in the order of `compute`'s results
-    compute  values of `reads` → gradients, each of the shape of its input
-    work     what the device does
+    op_type  its type on the device
+    reads    tensors, in the order of the arguments of `compute`
+    wrt      positions of the inputs whose gradients it computes, in the order of the results of `compute`
+    compute  values of `reads` → gradients, each with the shape of its input
+    work     its work on the device
     """
 
     op_type: str
@@ -54,7 +53,7 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The gradient of input `wrt` is that of the output, in other clothes at most: no task."""
+    """The gradient of input `wrt` is that of the output, reshaped if necessary: no task."""
 
     wrt: int
 
@@ -64,11 +63,11 @@ Rule: TypeAlias = "Callable[[Site], list[Gradient | Same]]"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An op that is to be differentiated.
+    """An op to differentiate.
 
-    dys     names of the gradients of its outputs, by place; None where nothing depends on one
-    wanted  indices of the inputs whose gradients are requested
-    saved   additional outputs of its training form (batch statistics, a mask)
+    dys     name of the gradient of each output; None for outputs that nothing depends on
+    wanted  positions of the inputs whose gradients are needed
+    saved   tensors that its training form keeps in addition to its outputs (batch statistics, a mask)
     """
 
     node: Node
@@ -81,44 +80,50 @@ class Site:
 
     @property
     def dy(self) -> str:
-        """The gradient of the first output, which must be the only one that has one."""
+        """The gradient of the first output, which must be the only output with one."""
         first = self.dys[0]
         if first is None or any(dy is not None for dy in self.dys[1:]):
-            raise NoRule("more than its first output is used")
+            raise NoRule("other outputs than the first are used")
         return first
 
-    def x(self, place: int) -> Tensor:
-        """An input."""
-        return self.tensors[self.node.inputs[place]]
+    def x(self, position: int) -> Tensor:
+        """Return an input."""
+        return self.tensors[self.node.inputs[position]]
 
     @property
     def y(self) -> Tensor:
         """The first output."""
         return self.tensors[self.node.outputs[0]]
 
-    def wants(self, place: int) -> bool:
-        """Whether the gradient of an input is requested."""
-        return place in self.wanted
+    def wants(self, position: int) -> bool:
+        """Whether the gradient of an input is needed."""
+        return position in self.wanted
 
-    def known(self, place: int, what: str) -> Array | None:
-        """The value of an input that must be a constant; None if it is omitted. Raises NoRule."""
-        if place >= len(self.node.inputs) or not self.node.inputs[place]:
+    def constant(self, position: int, label: str) -> Array | None:
+        """Return the value of an input that must be a constant; None if it is omitted. Raises NoRule."""
+        if position >= len(self.node.inputs) or not self.node.inputs[position]:
             return None
-        value = self.constants.get(self.node.inputs[place])
+        value = self.constants.get(self.node.inputs[position])
         if value is None:
-            raise NoRule(f"its {what} must be a constant")
+            raise NoRule(f"its {label} must be a constant")
         return value
 
-    def text(self, name: str, default: str) -> str:
-        """Attribute `name` as a text."""
-        for attribute in self.node.proto.attribute:
-            if attribute.name == name:
-                return str(attribute.s.decode("utf-8", "replace"))
-        return default
+    def integers(self, position: int, label: str) -> list[int] | None:
+        """Return the constant value of an input as a list of integers; None if it is omitted. Raises NoRule."""
+        value = self.constant(position, label)
+        return None if value is None else [int(number) for number in value.reshape(-1).tolist()]
+
+
+def passed_on(site: Site, position: int, op_type: str = "BiasAddGrad") -> Gradient | Same:
+    """Return the output's gradient as that of an operand; a broadcast operand needs a task, which sums it."""
+    shape = site.x(position).shape
+    if shape == site.y.shape:
+        return Same(position)
+    return Gradient(op_type, (site.dy,), (position,), lambda dy: [unbroadcast(dy, shape)], VectorUse(1, 1))
 
 
 def unbroadcast(gradient: Values, shape: Sequence[int]) -> Values:
-    """The gradient of an operand that was broadcast: summed over all its copies."""
+    """Return the gradient of a broadcast operand: the sum over all its copies."""
     extra = gradient.ndim - len(shape)
     axes = (*range(extra), *(extra + k for k, n in enumerate(shape) if n == 1 and gradient.shape[extra + k] != 1))
     summed: Values = gradient.sum(axis=axes) if axes else gradient
@@ -126,11 +131,6 @@ def unbroadcast(gradient: Values, shape: Sequence[int]) -> Values:
 
 
 def broadcast_attribute(site: Site) -> None:
-    """Refuses the broadcasting of opset 6 and before, which aligns operands by an attribute."""
+    """Raise NoRule for broadcasting before opset 7, which aligns operands by an attribute."""
     if any(attribute.name in ("axis", "broadcast") for attribute in site.node.proto.attribute):
-        raise NoRule("broadcasting by attribute (before opset 7) is not supported")
-
-
-def zeros_like(tensor: Tensor) -> Values:
-    """A gradient of nothing."""
-    return np.zeros(tensor.shape, tensor.numpy_dtype)
+        raise NoRule("broadcasting by attribute, as before opset 7, is unsupported")

@@ -1,4 +1,4 @@
-"""What is made small: softmax cross-entropy of the model's logits, or the mean square error of its output."""
+"""Losses: softmax cross-entropy of the model's logits, or the mean squared error of its output."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Loss:
         return "SoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyGrad"
 
     def check(self, target: Array) -> None:
-        """Raises InputError for a target that the loss does not take."""
+        """Raise InputError if a target has the wrong shape or type, or unknown classes."""
         if tuple(target.shape) != self.target.shape or target.dtype != self.target.numpy_dtype:
             raise InputError(
-                f"the target is {self.target.numpy_dtype} {list(self.target.shape)}, "
-                f"but an array of {target.dtype} {list(target.shape)} was given"
+                f"the target is {target.dtype} {list(target.shape)}, "
+                f"but must be {self.target.numpy_dtype} {list(self.target.shape)}"
             )
         if self.kind == "cross-entropy" and target.size:
             least, most = int(target.min()), int(target.max())
@@ -52,7 +52,7 @@ class Loss:
                 raise InputError(f"target class {wrong} is out of range: there are {classes} classes, from 0")
 
     def forward(self, source: Values, target: Values) -> list[Values]:
-        """(the mean loss, what its gradient needs): probabilities, or differences."""
+        """Return the mean loss, and the probabilities or differences that its gradient needs."""
         wide = source.astype(np.float32) if source.dtype == np.float16 else source
         if self.kind == "mse":
             difference = wide - target
@@ -64,7 +64,7 @@ class Loss:
         return [-chosen.mean().reshape(()), (exponents / sums).astype(source.dtype)]
 
     def backward(self, kept: Values, target: Values) -> list[Values]:
-        """The gradient of `source`."""
+        """Return the gradient of `source`."""
         if self.kind == "mse":
             return [(kept * (2.0 / max(1, kept.size))).astype(kept.dtype)]
         made = kept.copy()
@@ -108,7 +108,7 @@ def loss_of(graph: Graph, kind: str | None, target: Array | None) -> Loss:
 
 
 def _class_axis(logits: Tensor, target: Array | None) -> int:
-    """Axis 1 of images and where the target's shape says so; the last one otherwise."""
+    """Return axis 1 for images and for targets of that shape, otherwise the last axis."""
     rank = len(logits.shape)
     images = logits.shape[:1] + logits.shape[2:]
     last = logits.shape[:-1]
@@ -118,7 +118,7 @@ def _class_axis(logits: Tensor, target: Array | None) -> int:
 
 
 def _logits(graph: Graph, output: Tensor) -> Tensor:
-    """What a softmax at the end of the model is made of: the loss has a softmax of its own."""
+    """Return the input of a softmax at the end of the model, as the loss has its own; otherwise the output."""
     producers = graph.producers()
     node: Node | None = producers.get(output.name)
     while node is not None and node.op_type in ("Identity", "Dropout") and not node.domain:

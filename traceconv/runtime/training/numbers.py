@@ -63,7 +63,7 @@ class Arithmetician:
         """Update `state` in place with the mean gradients and statistics of all devices; `step` counts from 1."""
         plan = self._plan
         for name, gradient in values.gradients.items():
-            slots = [state[slot_name(name, slot)] for slot in plan.optimizer.slots]
+            slots = [state[slot_name(name, slot)] for slot in plan.optimizer.task.slots]
             plan.optimizer.apply(step, state[name], gradient, slots)
         for running, _, share in plan.stats:
             old = state[running]

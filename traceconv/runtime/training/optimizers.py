@@ -1,10 +1,11 @@
-"""SGD with momentum, and Adam: one task a parameter, which changes it and its slots in place."""
+"""SGD with momentum, and Adam: one task per parameter, which updates it and its slots in place."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,22 @@ from traceconv.runtime.training.gradient import Values, VectorUse
 OPTIMIZERS = ("sgd", "adam")
 
 
+class UpdateTask(NamedTuple):
+    """The task that updates a parameter. Each of its slots has the parameter's shape."""
+
+    op_type: str
+    slots: tuple[str, ...]
+    work: VectorUse
+
+
+_ADAM = UpdateTask("ApplyAdam", ("adam_m", "adam_v"), VectorUse(20, 14))
+_MOMENTUM = UpdateTask("ApplyMomentum", ("momentum",), VectorUse(4, 4))
+_GRADIENT_DESCENT = UpdateTask("ApplyGradientDescent", (), VectorUse(2, 2))
+
+
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """How parameters follow their gradients. `momentum` is SGD's; `beta1`, `beta2` and `epsilon` are Adam's.
+    """An optimizer: SGD uses `momentum`, Adam uses `beta1`, `beta2` and `epsilon`.
 
     SGD: v ← momentum · v + g; w ← w - lr · v. Adam (Kingma, Ba 2014): m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g²,
     w ← w - lr · (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε), with t from 1.
@@ -30,7 +44,7 @@ class Optimizer:
     epsilon: float = 1e-8
 
     def check(self) -> None:
-        """Raises UsageError for what no optimizer can be."""
+        """Raise UsageError for an unknown kind or a value out of range."""
         if self.kind not in OPTIMIZERS:
             near = suggestion(self.kind, list(OPTIMIZERS)) or f" Choose one of: {', '.join(OPTIMIZERS)}."
             raise UsageError(f"--optimizer {printable(self.kind, 40)}: unknown optimizer.{near}")
@@ -43,28 +57,14 @@ class Optimizer:
             raise UsageError(f"epsilon {self.epsilon}: must be above 0")
 
     @property
-    def slots(self) -> tuple[str, ...]:
-        """What it keeps for each parameter, of the parameter's shape."""
+    def task(self) -> UpdateTask:
+        """The task that updates a parameter."""
         if self.kind == "adam":
-            return ("adam_m", "adam_v")
-        return ("momentum",) if self.momentum else ()
-
-    @property
-    def op_type(self) -> str:
-        """The task's type on the device."""
-        if self.kind == "adam":
-            return "ApplyAdam"
-        return "ApplyMomentum" if self.momentum else "ApplyGradientDescent"
-
-    @property
-    def work(self) -> VectorUse:
-        """What a task costs an element."""
-        if self.kind == "adam":
-            return VectorUse(20, 14)
-        return VectorUse(4, 4) if self.momentum else VectorUse(2, 2)
+            return _ADAM
+        return _MOMENTUM if self.momentum else _GRADIENT_DESCENT
 
     def apply(self, step: int, weight: Values, gradient: Values, slots: Sequence[Values]) -> None:
-        """Changes `weight` and `slots` in place; `step` counts from 1."""
+        """Update `weight` and `slots` in place; `step` counts from 1."""
         if self.kind == "adam":
             m, v = slots
             m *= self.beta1

@@ -205,16 +205,16 @@ class _Planner:
         for name, gradient in gradients.items():
             weight = self.step.tensors[name]
             slots = [
-                self.step.tensor(slot_name(name, slot), weight.shape, weight.elem_type) for slot in optimizer.slots
+                self.step.tensor(slot_name(name, slot), weight.shape, weight.elem_type) for slot in optimizer.task.slots
             ]
             state.update((slot.name, np.zeros(weight.shape, weight.numpy_dtype)) for slot in slots)
-            node = made_node(optimizer.op_type, f"refresh/{name}", [name, gradient], [name])
+            node = made_node(optimizer.task.op_type, f"refresh/{name}", [name, gradient], [name])
             written = (weight, *slots)
             tensors = Operands(
                 [*written, self.step.tensors[gradient]], [], {tensor.name: None for tensor in written}, written, before
             )
-            label = f"refresh/{name}/{optimizer.op_type}"
-            self.step.vector_op(label, optimizer.op_type, "refresh", node, tensors, optimizer.work)
+            label = f"refresh/{name}/{optimizer.task.op_type}"
+            self.step.vector_op(label, optimizer.task.op_type, "refresh", node, tensors, optimizer.task.work)
         for running, new, _ in stats:
             old = self.step.tensors[running]
             node = made_node("AssignMovingAvg", f"refresh/{running}", [running, new], [running])

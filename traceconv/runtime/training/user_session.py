@@ -1,16 +1,15 @@
-"""`traceconv.TrainingSession`: trains a model in a user's program, profiled or not."""
+"""`traceconv.TrainingSession`: train a model in a user's program, profiled or not."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceconv.base.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError
 from traceconv.runtime import session as engine_module
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
@@ -18,7 +17,7 @@ from traceconv.runtime.live import CURRENT_SPAN, PROCESS
 from traceconv.runtime.session import CompiledModel, RunOptions
 from traceconv.runtime.spec import load_spec, reference_npu
 from traceconv.runtime.training.compile import batch_of, compile_training
-from traceconv.runtime.training.data import TARGET, Batch
+from traceconv.runtime.training.data import TARGET, Batch, names_of
 from traceconv.runtime.training.lane import Elsewhere, Lane, Meetings, find_points
 from traceconv.runtime.training.optimizers import Optimizer
 from traceconv.runtime.training.options import TrainOptions
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class TrainingSession(Session):
-    """Trains a model on its own device, step by step.
+    """A model that is trained step by step on its own device.
 
         with traceconv.TrainingSession("mini_resnet", {"input": images}, labels, lr=0.1) as session:
             for images, labels in batches:
@@ -39,17 +38,17 @@ class TrainingSession(Session):
             weights = session.weights()
 
     model          path of an .onnx file, the name of a network such as "resnet50", or an onnx.ModelProto
-    batch, target  an example batch, which determines the shapes and the loss and is not trained on;
-                   target None: it is the array 'target' of the batch
-    optimizer      "sgd" or "adam"; `momentum` is that of sgd
-    lr             None: 0.01, or 0.001 with adam
-    loss           "cross-entropy" or "mse"; None: "mse" where targets are floats
-    seed           of what is drawn at random, such as the masks of Dropout
+    batch, target  an example that determines the shapes and the loss; it is not used for training. target None: the
+                   array 'target' of the batch
+    optimizer      "sgd" (with `momentum`) or "adam"
+    lr             learning rate; None: 0.01, or 0.001 with adam
+    loss           "cross-entropy" or "mse"; None: "mse" for float targets, otherwise "cross-entropy"
+    seed           seed of random values, such as the masks of Dropout
     device_spec    TOML file that describes the device; None: the reference NPU
-    devices        1: several devices share gradients in `traceconv.record(…, train=…, devices=N)` only
+    devices        only 1; to train on several, use `traceconv.record(…, train=…, devices=N)`
 
-    Raises ModelError when the model can't be trained, InputError for an example that it does not take, UsageError for
-    an option that is wrong.
+    Raises ModelError if the model can't be trained, InputError if it does not accept the example, UsageError for a
+    wrong option.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class TrainingSession(Session):
     ) -> None:
         if devices != 1:
             raise UsageError(
-                f"devices {devices}: a TrainingSession has one; several train together in "
+                f"devices {devices}: a TrainingSession has one; to train on several, use "
                 "traceconv.record(model, folder, train=traceconv.TrainOptions(), devices=N)"
             )
         rate = lr if lr is not None else 0.001 if optimizer == "adam" else 0.01
@@ -95,22 +94,22 @@ class TrainingSession(Session):
         return lane
 
     def train_step(self, batch: Mapping[str, Array], target: Array | None = None) -> float:
-        """Learns from a batch of the example's shapes; returns the loss before that. `target`: as the example's.
+        """Train on a batch with the example's shapes; return the loss before the update. `target`: as in the example.
 
-        Raises InputError for what the model does not take, UsageError when the session is closed.
+        Raises InputError if the model does not accept the batch, UsageError if the session is closed.
         """
         given = _batch(batch, target)
         with self._running():
-            loss = self._team.step([[("DataLoad", partial(_given, given))]])
+            loss = self._team.step([[("DataLoad", lambda _: given)]])
         self.losses.append(loss)
         return loss
 
     def run(self, inputs: Mapping[str, Array], *, step: bool | None = None) -> dict[str, Array]:
-        """Raise UsageError: this program trains. Put `weights()` into the model, and run that."""
+        """Raise UsageError: this session trains. To run the model, put `weights()` into it and use a Session."""
         raise UsageError(f"the session of {self.name} trains: use train_step, or traceconv.Session to run the model")
 
     def weights(self) -> dict[str, Array]:
-        """What was learned so far: parameters and running statistics by name, copied."""
+        """Return a copy of the current parameters and running statistics by name."""
         return self._team.weights()
 
 
@@ -118,11 +117,8 @@ def _batch(inputs: Mapping[str, Array], target: Array | None) -> Batch:
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     if target is None:
         if TARGET not in arrays:
-            shown = ", ".join(printable(name, 60) for name in arrays) or "none"
-            raise InputError(f"missing target: give a target, or an array '{TARGET}' in the batch; it has: {shown}")
+            raise InputError(
+                f"missing target: give one, or an array '{TARGET}' in the batch, which has: {names_of(arrays)}"
+            )
         target = arrays.pop(TARGET)
     return Batch(arrays, np.asarray(target))
-
-
-def _given(batch: Batch, before: Batch) -> Batch:
-    return batch

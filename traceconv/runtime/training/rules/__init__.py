@@ -1,7 +1,7 @@
-"""The rule of every op that can be trained through, by its ONNX name.
+"""Gradient rules by ONNX op type.
 
-A rule knows shapes and attributes and gives tasks (`gradient.Gradient`): what each reads, what it computes in numpy,
-and what the device does for it. All compute in the element type that they are given.
+A rule turns an op into tasks (`gradient.Gradient`), each with its operands, its computation in numpy and its work on
+the device. All compute in the element type of their operands.
 """
 
 from __future__ import annotations

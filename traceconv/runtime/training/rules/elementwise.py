@@ -17,6 +17,7 @@ from traceconv.runtime.training.gradient import (
     Values,
     VectorUse,
     broadcast_attribute,
+    passed_on,
     unbroadcast,
 )
 
@@ -25,7 +26,7 @@ _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
 def erf(x: Values) -> Values:
-    """The error function, element by element in double precision."""
+    """Return the error function of each element, computed in double precision."""
     flat = [math.erf(value) for value in x.reshape(-1).astype(np.float64).tolist()]
     return np.array(flat, x.dtype).reshape(x.shape)
 
@@ -36,13 +37,12 @@ def _sigmoid(x: Values) -> Values:
 
 
 def _gelu(node: Node, x: Values, y: Values, dy: Values) -> Values:
-    approximate = next((a.s for a in node.proto.attribute if a.name == "approximate"), b"none")
-    if approximate == b"tanh":
+    if node.text("approximate", "none") == "tanh":
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
         t = np.tanh(inner)
         slope = math.sqrt(2.0 / math.pi) * (1.0 + 3 * 0.044715 * x**2)
-        made: Values = dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
-        return made
+        approximate: Values = dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+        return approximate
     exact: Values = dy * (0.5 * (1.0 + erf(x * math.sqrt(0.5))) + x * np.exp(-0.5 * x * x) * _INV_SQRT_2PI)
     return exact
 
@@ -66,13 +66,13 @@ def _hard_swish(node: Node, x: Values, y: Values, dy: Values) -> Values:
 
 def _mish(node: Node, x: Values, y: Values, dy: Values) -> Values:
     t = np.tanh(np.logaddexp(np.zeros_like(x), x))
-    made: Values = dy * (t + x * (1.0 - t * t) * _sigmoid(x))
-    return made
+    gradient: Values = dy * (t + x * (1.0 - t * t) * _sigmoid(x))
+    return gradient
 
 
 Slope = Callable[[Node, Values, Values, Values], Values]
 
-#: Op → (name of its gradient, what it reads besides dY, (node, x, y, dy) → dX, cycles per register, flops per element).
+#: Op type → (type of its gradient, operands besides dY, (node, x, y, dy) → dX, cycles per register, flops per element).
 _UNARY: dict[str, tuple[str, str, Slope, int, int]] = {
     "Abs": ("AbsGrad", "x", lambda n, x, y, dy: dy * np.sign(x), 2, 2),
     "Cos": ("CosGrad", "x", lambda n, x, y, dy: -dy * np.sin(x), 13, 3),
@@ -118,7 +118,7 @@ def _unary(site: Site) -> list[Gradient | Same]:
 
 def _sum(site: Site) -> list[Gradient | Same]:
     broadcast_attribute(site)
-    return [_passed_on(site, place) for place in site.wanted]
+    return [passed_on(site, position) for position in site.wanted]
 
 
 def _sub(site: Site) -> list[Gradient | Same]:
@@ -127,18 +127,10 @@ def _sub(site: Site) -> list[Gradient | Same]:
     negated = VectorUse(1, 1 + (shape != site.y.shape))
     return [
         Gradient("SubGrad", (site.dy,), (1,), lambda dy: [unbroadcast(-dy, shape)], negated)
-        if place
-        else _passed_on(site, 0)
-        for place in site.wanted
+        if position
+        else passed_on(site, 0)
+        for position in site.wanted
     ]
-
-
-def _passed_on(site: Site, place: int) -> Gradient | Same:
-    """The output's gradient; for an operand that was broadcast, its sums."""
-    shape = site.x(place).shape
-    if shape == site.y.shape:
-        return Same(place)
-    return Gradient("BiasAddGrad", (site.dy,), (place,), lambda dy: [unbroadcast(dy, shape)], VectorUse(1, 1))
 
 
 Slopes = Callable[[Values, Values, Values, Values], tuple[Values, Values]]
@@ -150,7 +142,7 @@ def _power_slopes(a: Values, b: Values, y: Values, dy: Values) -> tuple[Values, 
     return dy * b * a ** (b - 1), of_exponent
 
 
-#: Op → (name of its gradient, (a, b, y, dy) → gradients before sums, cycles, flops).
+#: Op type → (type of its gradient, (a, b, y, dy) → gradients before `unbroadcast`, cycles, flops).
 _BINARY: dict[str, tuple[str, Slopes, int, int]] = {
     "Div": ("RealDivGrad", lambda a, b, y, dy: (dy / b, -dy * y / b), 9, 4),
     "Max": ("MaximumGrad", lambda a, b, y, dy: (dy * (a >= b), dy * (a < b)), 3, 2),
@@ -161,7 +153,7 @@ _BINARY: dict[str, tuple[str, Slopes, int, int]] = {
 
 
 def _binary(site: Site) -> list[Gradient | Same]:
-    """Both gradients in one task."""
+    """Compute both gradients in one task."""
     broadcast_attribute(site)
     if len(site.node.inputs) != 2:
         raise NoRule("it must have two operands")
@@ -170,7 +162,7 @@ def _binary(site: Site) -> list[Gradient | Same]:
 
     def compute(a: Values, b: Values, y: Values, dy: Values) -> list[Values]:
         both = slopes(a, b, y, dy)
-        return [unbroadcast(both[place].astype(dy.dtype, copy=False), shapes[place]) for place in site.wanted]
+        return [unbroadcast(both[k].astype(dy.dtype, copy=False), shapes[k]) for k in site.wanted]
 
     reads = (site.x(0).name, site.x(1).name, site.y.name, site.dy)
     return [Gradient(op_type, reads, site.wanted, compute, VectorUse(cycles, flops))]
@@ -180,7 +172,7 @@ def _clip(site: Site) -> list[Gradient | Same]:
     low: float | None
     high: float | None
     if site.opset >= 11:
-        bounds = [site.known(1, "least value"), site.known(2, "greatest value")]
+        bounds = [site.constant(1, "minimum"), site.constant(2, "maximum")]
         low, high = (None if bound is None else float(bound.reshape(-1)[0]) for bound in bounds)
     else:
         low, high = site.node.float("min", -3.4e38), site.node.float("max", 3.4e38)
@@ -201,11 +193,11 @@ def _prelu(site: Site) -> list[Gradient | Same]:
 
     def compute(x: Values, slope: Values, dy: Values) -> list[Values]:
         rank = x.ndim
-        # Before opset 7 there can be one slope per channel.
+        # Before opset 7, a vector is one slope per channel.
         aligned = slope.reshape(-1, *[1] * (rank - 2)) if slope.ndim == 1 and rank > 2 and site.opset < 7 else slope
-        made = [np.where(x > 0, dy, dy * aligned), unbroadcast(np.where(x > 0, 0, dy * x), aligned.shape)]
-        made[1] = made[1].reshape(shape).astype(dy.dtype, copy=False)
-        return [made[place] for place in site.wanted]
+        of_slope = unbroadcast(np.where(x > 0, 0, dy * x), aligned.shape).reshape(shape)
+        both = [np.where(x > 0, dy, dy * aligned), of_slope.astype(dy.dtype, copy=False)]
+        return [both[position] for position in site.wanted]
 
     return [Gradient("PReluGrad", (site.x(0).name, site.x(1).name, site.dy), site.wanted, compute, VectorUse(4, 4))]
 
@@ -213,7 +205,7 @@ def _prelu(site: Site) -> list[Gradient | Same]:
 def _where(site: Site) -> list[Gradient | Same]:
     def compute(condition: Values, dy: Values) -> list[Values]:
         both = {1: np.where(condition, dy, 0), 2: np.where(condition, 0, dy)}
-        return [unbroadcast(both[place].astype(dy.dtype), site.x(place).shape) for place in site.wanted]
+        return [unbroadcast(both[k].astype(dy.dtype), site.x(k).shape) for k in site.wanted]
 
     return [Gradient("SelectGrad", (site.x(0).name, site.dy), site.wanted, compute, VectorUse(2, 1))]
 
@@ -221,14 +213,14 @@ def _where(site: Site) -> list[Gradient | Same]:
 def _cast(site: Site) -> list[Gradient | Same]:
     back = site.x(0)
     if back.elem_type not in FLOATS:
-        raise NoRule("an operand that is not a float")
+        raise NoRule("its operand is not a float")
     if back.elem_type == site.y.elem_type:
         return [Same(0)]
     return [Gradient("Cast", (site.dy,), (0,), lambda dy: [dy.astype(back.numpy_dtype)], VectorUse(1, 0))]
 
 
 def _dropout(site: Site) -> list[Gradient | Same]:
-    """The mask includes the scale: 0 or 1 / (1 - ratio). Without a mask nothing was dropped."""
+    """Multiply with the mask, which includes the scale: 0 or 1 / (1 - ratio). No mask: nothing was dropped."""
     if not site.saved:
         return [Same(0)]
     return [Gradient("DropOutDoMask", (site.saved[0], site.dy), (0,), lambda mask, dy: [dy * mask], VectorUse(1, 1))]

@@ -1,4 +1,4 @@
-"""Gradients of convolutions and matrix products: one task for each operand, each as large as the op."""
+"""Gradients of convolutions and matrix products: one task per operand, each with the work of the op."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _conv(site: Site) -> list[Gradient | Same]:
 def _conv_gradients(
     site: Site, prefix: str, of_filter: Compute, filter_work: MatrixWork, of_input: Compute, input_work: MatrixWork
 ) -> list[Gradient | Same]:
-    """The filter's gradient comes first: others wait for it, to be exchanged or applied."""
+    """Return the filter's gradient first: the exchange and the update wait for it."""
     x, w = site.x(0), site.x(1)
     found: list[Gradient | Same] = []
     if site.wants(1):
@@ -56,22 +56,21 @@ def _conv_gradients(
 
 
 def filter_gradient(win: Windows, groups: int, x: Values, dy: Values) -> Values:
-    """The filter's gradient in a correlation of `x`: groups · (outputs / group) × inputs / group × kernel."""
+    """Return the filter's gradient in a correlation of `x`: outputs × inputs / group × kernel."""
     rank = len(win.kernel)
-    looked = win.of(x)
     n, channels = x.shape[:2]
     taps = math.prod(win.kernel)
     pixels = math.prod(win.outputs)
-    # inputs/group · kernel × N · outputs, and outputs/group × N · outputs: one product a group.
+    # One product per group: outputs / group × N · pixels, and N · pixels × inputs / group · kernel.
     order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
-    columns = looked.transpose(order).reshape(groups, channels // groups * taps, n * pixels)
+    columns = win.of(x).transpose(order).reshape(groups, channels // groups * taps, n * pixels)
     rows = dy.transpose(1, 0, *range(2, 2 + rank)).reshape(groups, dy.shape[1] // groups, n * pixels)
-    made: Values = np.matmul(rows, columns.transpose(0, 2, 1))
-    return made.reshape(dy.shape[1], channels // groups, *win.kernel)
+    product: Values = np.matmul(rows, columns.transpose(0, 2, 1))
+    return product.reshape(dy.shape[1], channels // groups, *win.kernel)
 
 
 def input_gradient(win: Windows, groups: int, w: Values, dy: Values) -> Values:
-    """The input's gradient in a correlation with the filter `w`: N × C × extents."""
+    """Return the input's gradient in a correlation with the filter `w`: N × C × extents."""
     n, out_channels = dy.shape[:2]
     taps, pixels = math.prod(win.kernel), math.prod(win.outputs)
     per_group = w.shape[1]
@@ -84,20 +83,20 @@ def input_gradient(win: Windows, groups: int, w: Values, dy: Values) -> Values:
 
 
 def _conv_transpose(site: Site) -> list[Gradient | Same]:
-    """The op is the input gradient of a convolution from its output to its input, which gives its gradients."""
+    """Derive the gradients from a convolution from output to input, whose input gradient the op is."""
     x, w = site.x(0), site.x(1)
     groups = site.node.int("group", 1)
-    stated = windows_of(site, site.y.shape[2:], x.shape[2:], w.shape[2:])
-    if site.text("auto_pad", "NOTSET") == "NOTSET" and site.node.ints("output_shape", []):
-        raise NoRule("an explicit output_shape, which leaves the padding undefined")
+    win = windows_of(site, site.y.shape[2:], x.shape[2:], w.shape[2:])
+    if site.node.text("auto_pad", "NOTSET") == "NOTSET" and site.node.ints("output_shape", []):
+        raise NoRule("its padding depends on output_shape")
     pixels, kernel = x.shape[0] * math.prod(x.shape[2:]), math.prod(w.shape[2:])
     work = MatrixWork(groups, pixels, x.shape[1] // groups, w.shape[1] * kernel, x.elem_bytes)
     return _conv_gradients(
         site,
         f"Conv{len(w.shape) - 2}DTransposeBackprop",
-        lambda value, dy: [filter_gradient(stated, groups, dy, value).reshape(w.shape)],
+        lambda value, dy: [filter_gradient(win, groups, dy, value).reshape(w.shape)],
         replace(work, m=work.n, n=work.k, k=work.m),
-        lambda f, dy: [_correlate(stated, groups, f, dy)],
+        lambda f, dy: [_correlate(win, groups, f, dy)],
         work,
     )
 
@@ -109,8 +108,8 @@ def _correlate(win: Windows, groups: int, w: Values, x: Values) -> Values:
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     columns = win.of(x).transpose(order).reshape(n, groups, channels // groups * taps, pixels)
     filters = w.reshape(groups, w.shape[0] // groups, channels // groups * taps)
-    made: Values = np.matmul(filters[None], columns)
-    return made.reshape(n, w.shape[0], *win.outputs)
+    product: Values = np.matmul(filters[None], columns)
+    return product.reshape(n, w.shape[0], *win.outputs)
 
 
 def _gemm(site: Site) -> list[Gradient | Same]:
@@ -121,12 +120,12 @@ def _gemm(site: Site) -> list[Gradient | Same]:
     k = a.shape[0] if flip_a else a.shape[1]
 
     def of_a(bv: Values, dy: Values) -> list[Values]:
-        made = alpha * (dy @ (bv if flip_b else bv.T))
-        return [np.ascontiguousarray(made.T if flip_a else made)]
+        gradient = alpha * (dy @ (bv if flip_b else bv.T))
+        return [np.ascontiguousarray(gradient.T if flip_a else gradient)]
 
     def of_b(av: Values, dy: Values) -> list[Values]:
-        made = alpha * ((av if flip_a else av.T) @ dy)
-        return [np.ascontiguousarray(made.T if flip_b else made)]
+        gradient = alpha * ((av if flip_a else av.T) @ dy)
+        return [np.ascontiguousarray(gradient.T if flip_b else gradient)]
 
     found: list[Gradient | Same] = []
     if site.wants(1):
@@ -150,17 +149,16 @@ def _matmul(site: Site) -> list[Gradient | Same]:
     def of_a(bv: Values, dy: Values) -> list[Values]:
         rows, columns = _as_matrices(a, b, dy)
         right = bv.reshape(-1, 1) if bv.ndim == 1 else bv
-        made = np.matmul(rows, np.swapaxes(right, -1, -2))
-        return [unbroadcast(made.reshape(*made.shape[:-2], *columns), a.shape)]
+        product = np.matmul(rows, np.swapaxes(right, -1, -2))
+        return [unbroadcast(product.reshape(*product.shape[:-2], *columns), a.shape)]
 
     def of_b(av: Values, dy: Values) -> list[Values]:
         rows, _ = _as_matrices(a, b, dy)
         left = av.reshape(1, -1) if av.ndim == 1 else av
-        if len(b.shape) <= 2:  # one right side for all: one product
-            made = left.reshape(-1, left.shape[-1]).T @ np.broadcast_to(
-                rows, (*left.shape[:-1], rows.shape[-1])
-            ).reshape(-1, rows.shape[-1])
-            return [made.reshape(b.shape)]
+        if len(b.shape) <= 2:  # a single right side: one product
+            columns = rows.shape[-1]
+            right = np.broadcast_to(rows, (*left.shape[:-1], columns)).reshape(-1, columns)
+            return [(left.reshape(-1, left.shape[-1]).T @ right).reshape(b.shape)]
         return [unbroadcast(np.matmul(np.swapaxes(left, -1, -2), rows), b.shape)]
 
     k, n = a.shape[-1], b.shape[-1] if len(b.shape) > 1 else 1
@@ -176,7 +174,7 @@ def _matmul(site: Site) -> list[Gradient | Same]:
 
 
 def _as_matrices(a: Tensor, b: Tensor, dy: Values) -> tuple[Values, tuple[int, ...]]:
-    """`dy` with the extents that a vector operand lost, and the last extents of the gradient of `a`."""
+    """Return `dy` with the dimensions dropped for vector operands, and the last dimensions of the gradient of `a`."""
     rows = dy
     if len(b.shape) == 1:
         rows = rows[..., None]

@@ -1,4 +1,4 @@
-"""Gradients of pools, reductions and of ops that only move data."""
+"""Gradients of pooling, reductions and ops that only move data."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse, unbroadcast
+from traceconv.runtime.training.gradient import Gradient, NoRule, Rule, Same, Site, Values, VectorUse, passed_on
 from traceconv.runtime.training.rules.windows import windows_of
 
-# Pools
+# Pooling
 
 
 def _max_pool(site: Site) -> list[Gradient | Same]:
-    """To the first maximum of each window, like onnxruntime."""
+    """Pass the gradient to the first maximum of each window, like onnxruntime."""
     x, rank = site.x(0), len(site.x(0).shape) - 2
     win = windows_of(site, x.shape[2:], site.y.shape[2:], site.node.ints("kernel_shape", []))
     taps = math.prod(win.kernel)
@@ -52,35 +52,22 @@ def _average_pool(site: Site) -> list[Gradient | Same]:
     return [Gradient("AvgPoolGrad", (site.dy,), (0,), compute, VectorUse(1, 1, site.y.count * taps))]
 
 
-def _global_average_pool(site: Site) -> list[Gradient | Same]:
-    shape = site.x(0).shape
-    count = math.prod(shape[2:])
-
-    def compute(dy: Values) -> list[Values]:
-        return [np.broadcast_to(dy / count, shape).astype(dy.dtype)]
-
-    return [Gradient("GlobalAveragePoolGrad", (site.dy,), (0,), compute, VectorUse(1, 1))]
-
-
 # Reductions
 
 
 def _axes(site: Site) -> tuple[int, ...]:
     rank = len(site.x(0).shape)
-    stated = site.node.ints("axes", [])
-    if not stated:
-        known = site.known(1, "axes")
-        stated = [] if known is None else [int(axis) for axis in known.reshape(-1).tolist()]
-    if not stated:
-        if site.node.int("noop_with_empty_axes", 0):
-            return ()
-        return tuple(range(rank))
-    return tuple(axis % rank for axis in stated)
+    if site.node.op_type == "GlobalAveragePool":
+        return tuple(range(2, rank))
+    axes = site.node.ints("axes", []) or site.integers(1, "axes")
+    if not axes:
+        return () if site.node.int("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(axis % rank for axis in axes)
 
 
 def _reduce(site: Site) -> list[Gradient | Same]:
     shape, axes = site.x(0).shape, _axes(site)
-    count = math.prod(shape[axis] for axis in axes) if site.node.op_type == "ReduceMean" else 1
+    count = 1 if site.node.op_type == "ReduceSum" else math.prod(shape[axis] for axis in axes)
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
     def compute(dy: Values) -> list[Values]:
@@ -95,20 +82,16 @@ def _reduce(site: Site) -> list[Gradient | Same]:
 def _transpose(site: Site) -> list[Gradient | Same]:
     rank = len(site.x(0).shape)
     order = site.node.ints("perm", []) or list(range(rank))[::-1]
-    inverse = tuple(int(place) for place in np.argsort(order))
-    return [
-        Gradient(
-            "Transpose",
-            (site.dy,),
-            (0,),
-            lambda dy: [np.ascontiguousarray(dy.transpose(inverse))],
-            VectorUse(0, 0, scattered=True),
-        )
-    ]
+    inverse = tuple(np.argsort(order).tolist())
+
+    def compute(dy: Values) -> list[Values]:
+        return [np.ascontiguousarray(dy.transpose(inverse))]
+
+    return [Gradient("Transpose", (site.dy,), (0,), compute, VectorUse(0, 0, scattered=True))]
 
 
 def _concat(site: Site) -> list[Gradient | Same]:
-    """A split: all parts in one task."""
+    """Split the gradient, all parts in one task."""
     axis = site.node.int("axis", 1) % len(site.y.shape)
     ends = np.cumsum([site.x(place).shape[axis] for place in range(len(site.node.inputs))])
 
@@ -120,63 +103,61 @@ def _concat(site: Site) -> list[Gradient | Same]:
 
 
 def _split(site: Site) -> list[Gradient | Same]:
-    """A concatenation; a part that nothing depends on is zeros."""
+    """Concatenate the gradients, with zeros for parts that nothing depends on."""
     axis = site.node.int("axis", 0) % len(site.x(0).shape)
     parts = [site.tensors[name] for name in site.node.outputs if name]
     if len(parts) != len(site.node.outputs):
         raise NoRule("one of its outputs has no name")
-    given = [dy for dy in site.dys if dy is not None]
+    reads = tuple(dy for dy in site.dys if dy is not None)
 
     def compute(*dys: Values) -> list[Values]:
-        rest = iter(dys)
+        remaining = iter(dys)
         pieces = [
-            np.zeros(part.shape, part.numpy_dtype) if dy is None else next(rest)
+            np.zeros(part.shape, part.numpy_dtype) if dy is None else next(remaining)
             for part, dy in zip(parts, site.dys, strict=True)
         ]
         return [np.concatenate(pieces, axis=axis)]
 
-    return [Gradient("ConcatD", tuple(given), (0,), compute, VectorUse(0, 0))]
+    return [Gradient("ConcatD", reads, (0,), compute, VectorUse(0, 0))]
 
 
 def _slice(site: Site) -> list[Gradient | Same]:
     x = site.x(0)
     rank = len(x.shape)
     if site.opset >= 10:
-        values = [site.known(place, what) for place, what in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))]
-        starts, ends = ([] if v is None else v.reshape(-1).tolist() for v in values[:2])
-        axes = list(range(len(starts))) if values[2] is None else values[2].reshape(-1).tolist()
-        steps = [1] * len(starts) if values[3] is None else values[3].reshape(-1).tolist()
+        starts, ends = site.integers(1, "starts") or [], site.integers(2, "ends") or []
+        axes = site.integers(3, "axes") or list(range(len(starts)))
+        steps = site.integers(4, "steps") or [1] * len(starts)
     else:
         starts, ends = site.node.ints("starts", []), site.node.ints("ends", [])
         axes, steps = site.node.ints("axes", list(range(len(starts)))), [1] * len(starts)
-    places = [slice(None)] * rank
+    slices = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # Backwards to the first element: Python uses None, ONNX a very negative number.
+        # A negative step to the first element: Python uses None, ONNX a very negative number.
         stop = None if step < 0 and end < -x.shape[axis] else end
-        places[axis] = slice(start, stop, step)
+        slices[axis] = slice(start, stop, step)
 
     def compute(dy: Values) -> list[Values]:
-        made = np.zeros(x.shape, dy.dtype)
-        made[tuple(places)] = dy
-        return [made]
+        gradient = np.zeros(x.shape, dy.dtype)
+        gradient[tuple(slices)] = dy
+        return [gradient]
 
     return [Gradient("StridedSliceGrad", (site.dy,), (0,), compute, VectorUse(0, 0, scattered=True))]
 
 
 def _pad(site: Site) -> list[Gradient | Same]:
-    mode = site.text("mode", "constant")
+    mode = site.node.text("mode", "constant")
     if mode != "constant":
         raise NoRule(f"mode {mode[:20]!r}")
     x = site.x(0)
     rank = len(x.shape)
-    known = site.known(1, "pads") if site.opset >= 11 else None
-    pads = site.node.ints("pads", [0] * 2 * rank) if known is None else [int(n) for n in known.reshape(-1).tolist()]
-    if len(site.node.inputs) > 3 and site.node.inputs[3]:
-        axes = site.known(3, "axes")
-        stated = [] if axes is None else [int(axis) % rank for axis in axes.reshape(-1).tolist()]
+    constant = site.integers(1, "pads") if site.opset >= 11 else None
+    pads = site.node.ints("pads", [0] * 2 * rank) if constant is None else constant
+    axes = site.integers(3, "axes")
+    if axes is not None:
         full = [0] * 2 * rank
-        for place, axis in enumerate(stated):
-            full[axis], full[axis + rank] = pads[place], pads[place + len(stated)]
+        for index, axis in enumerate(axes):
+            full[axis % rank], full[axis % rank + rank] = pads[index], pads[index + len(axes)]
         pads = full
     if min(pads, default=0) < 0:
         raise NoRule("negative padding")
@@ -185,17 +166,17 @@ def _pad(site: Site) -> list[Gradient | Same]:
 
 
 def _gather(site: Site) -> list[Gradient | Same]:
-    """Rows that were gathered several times get the sum."""
+    """Add up the gradients of rows that were gathered several times."""
     x, index = site.x(0), site.x(1)
     axis = site.node.int("axis", 0) % len(x.shape)
     op_type = "EmbeddingDenseGrad" if axis == 0 else "GatherV2Grad"
 
-    def compute(places: Values, dy: Values) -> list[Values]:
-        made = np.zeros(x.shape, dy.dtype)
-        rows = np.moveaxis(made, axis, 0)
-        taken = dy.reshape(*x.shape[:axis], index.count, *x.shape[axis + 1 :])
-        np.add.at(rows, places.reshape(-1), np.moveaxis(taken, axis, 0))
-        return [made]
+    def compute(indices: Values, dy: Values) -> list[Values]:
+        gradient = np.zeros(x.shape, dy.dtype)
+        rows = np.moveaxis(gradient, axis, 0)
+        gathered = dy.reshape(*x.shape[:axis], index.count, *x.shape[axis + 1 :])
+        np.add.at(rows, indices.reshape(-1), np.moveaxis(gathered, axis, 0))
+        return [gradient]
 
     if not site.wants(0) or len(site.wanted) > 1:
         raise NoRule("only the data can have a gradient")
@@ -203,10 +184,7 @@ def _gather(site: Site) -> list[Gradient | Same]:
 
 
 def _expand(site: Site) -> list[Gradient | Same]:
-    shape = site.x(0).shape
-    if shape == site.y.shape:
-        return [Same(0)]
-    return [Gradient("ReduceSumD", (site.dy,), (0,), lambda dy: [unbroadcast(dy, shape)], VectorUse(1, 1))]
+    return [passed_on(site, 0, "ReduceSumD")]
 
 
 def _view(site: Site) -> list[Gradient | Same]:
@@ -219,7 +197,7 @@ RULES: dict[str, Rule] = {
     "Expand": _expand,
     "Flatten": _view,
     "Gather": _gather,
-    "GlobalAveragePool": _global_average_pool,
+    "GlobalAveragePool": _reduce,
     "Identity": _view,
     "MaxPool": _max_pool,
     "Pad": _pad,

@@ -1,4 +1,4 @@
-"""Gradients of normalisations and of softmax: one task, which recomputes statistics that were not kept."""
+"""Gradients of normalizations and softmax: one task, which recomputes statistics that were not saved."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _per_channel(values: Values, rank: int) -> Values:
     return values.reshape(1, -1, *[1] * (rank - 2))
 
 
-def _normalised(
+def _normalized(
     x: Values, mean: Values, var: Values, epsilon: float, scale: Values, dy: Values, axes: tuple[int, ...]
 ) -> tuple[Values, Values]:
-    """(normalised x, gradient of x), where x is normalised with its mean and variance over `axes`."""
+    """Return (normalized x, gradient of x) if x is normalized with its mean and variance over `axes`."""
     inverse = 1.0 / np.sqrt(var + epsilon)
     xhat = (x - mean) * inverse
     g = dy * scale
@@ -26,7 +26,7 @@ def _normalised(
 
 
 def _batch_norm(site: Site) -> list[Gradient | Same]:
-    """With the batch statistics that the op keeps."""
+    """Use the batch statistics that the op saves."""
     epsilon = site.node.float("epsilon", 1e-5)
     x, scale = site.x(0), site.x(1)
 
@@ -34,9 +34,9 @@ def _batch_norm(site: Site) -> list[Gradient | Same]:
         rank = xv.ndim
         axes = (0, *range(2, rank))
         mean, var, factor = (_per_channel(v, rank) for v in (mean, var, gamma))
-        xhat, dx = _normalised(xv, mean, var, epsilon, factor, dy, axes)
-        made = {0: dx, 1: (dy * xhat).sum(axis=axes), 2: dy.sum(axis=axes)}
-        return [made[place].astype(dy.dtype, copy=False) for place in site.wanted]
+        xhat, dx = _normalized(xv, mean, var, epsilon, factor, dy, axes)
+        gradients = {0: dx, 1: (dy * xhat).sum(axis=axes), 2: dy.sum(axis=axes)}
+        return [gradients[position].astype(dy.dtype, copy=False) for position in site.wanted]
 
     reads = (x.name, scale.name, *site.saved[:2], site.dy)
     return [Gradient("BatchNormGrad", reads, site.wanted, compute, VectorUse(8, 11))]
@@ -54,50 +54,39 @@ def _instance_norm(site: Site) -> list[Gradient | Same]:
 
 
 def _without_statistics(
-    op_type: str, site: Site, normalised: Iterable[int], summed: Iterable[int], *, per_channel: bool
+    op_type: str, site: Site, normalized: Iterable[int], summed: Iterable[int], *, per_channel: bool
 ) -> list[Gradient | Same]:
-    """Compute mean and variance over the `normalised` axes again; parameters are constant over the `summed` ones."""
-    epsilon, axes, outer = site.node.float("epsilon", 1e-5), tuple(normalised), tuple(summed)
+    """Recompute mean and variance over the `normalized` axes; parameters are constant over the `summed` axes."""
+    epsilon, axes, outer = site.node.float("epsilon", 1e-5), tuple(normalized), tuple(summed)
 
     def compute(x: Values, gamma: Values, dy: Values) -> list[Values]:
         mean = x.mean(axis=axes, keepdims=True)
         var = ((x - mean) ** 2).mean(axis=axes, keepdims=True)
         factor = _per_channel(gamma, x.ndim) if per_channel else gamma
-        xhat, dx = _normalised(x, mean, var, epsilon, factor, dy, axes)
-        made = {0: dx, 1: (dy * xhat).sum(axis=outer), 2: dy.sum(axis=outer)}
-        return [made[place].reshape(site.x(place).shape).astype(dy.dtype, copy=False) for place in site.wanted]
+        xhat, dx = _normalized(x, mean, var, epsilon, factor, dy, axes)
+        gradients = {0: dx, 1: (dy * xhat).sum(axis=outer), 2: dy.sum(axis=outer)}
+        return [gradients[k].reshape(site.x(k).shape).astype(dy.dtype, copy=False) for k in site.wanted]
 
     return [Gradient(op_type, (site.x(0).name, site.x(1).name, site.dy), site.wanted, compute, VectorUse(14, 14))]
 
 
-def _rows(site: Site) -> tuple[int, ...]:
-    """The axes that a softmax sums over: from `axis` on before opset 13, that one since."""
-    rank = len(site.y.shape)
-    if site.opset < 13:
-        return tuple(range(site.node.int("axis", 1) % rank, rank))
-    return (site.node.int("axis", -1) % rank,)
-
-
 def _softmax(site: Site) -> list[Gradient | Same]:
-    axes = _rows(site)
+    rank, is_log = len(site.y.shape), site.node.op_type == "LogSoftmax"
+    axis = site.node.int("axis", 1 if site.opset < 13 else -1) % rank
+    # Before opset 13, a softmax is over `axis` and all axes after it.
+    axes = tuple(range(axis, rank)) if site.opset < 13 else (axis,)
 
     def compute(y: Values, dy: Values) -> list[Values]:
+        if is_log:
+            return [dy - np.exp(y) * dy.sum(axis=axes, keepdims=True)]
         return [y * (dy - (dy * y).sum(axis=axes, keepdims=True))]
 
-    return [Gradient("SoftmaxGrad", (site.y.name, site.dy), (0,), compute, VectorUse(4, 4))]
-
-
-def _log_softmax(site: Site) -> list[Gradient | Same]:
-    axes = _rows(site)
-
-    def compute(y: Values, dy: Values) -> list[Values]:
-        return [dy - np.exp(y) * dy.sum(axis=axes, keepdims=True)]
-
-    return [Gradient("LogSoftmaxGrad", (site.y.name, site.dy), (0,), compute, VectorUse(9, 4))]
+    work = VectorUse(9 if is_log else 4, 4)
+    return [Gradient(f"{site.node.op_type}Grad", (site.y.name, site.dy), (0,), compute, work)]
 
 
 def _lrn(site: Site) -> list[Gradient | Same]:
-    """y = x · s^-β, s = bias + α/size · Σ x² over the channels around."""
+    """y = x · s^-β, s = bias + α/size · Σ x² over neighboring channels."""
     size, bias = site.node.int("size", 1), site.node.float("bias", 1.0)
     alpha, beta = site.node.float("alpha", 1e-4), site.node.float("beta", 0.75)
     before, after = (size - 1) // 2, size // 2
@@ -113,7 +102,7 @@ def _lrn(site: Site) -> list[Gradient | Same]:
 
     def compute(x: Values, dy: Values) -> list[Values]:
         s = bias + alpha / size * around(x * x, before, after)
-        # Channel c is in the sum of c + after … c - before.
+        # Channel c contributes to the sums of channels c - after to c + before.
         shared = around(dy * x * s ** (-beta - 1), after, before)
         return [(dy * s**-beta - 2 * alpha * beta / size * x * shared).astype(dy.dtype, copy=False)]
 
@@ -127,6 +116,6 @@ RULES: dict[str, Rule] = {
     "InstanceNormalization": _instance_norm,
     "LRN": _lrn,
     "LayerNormalization": _layer_norm,
-    "LogSoftmax": _log_softmax,
+    "LogSoftmax": _softmax,
     "Softmax": _softmax,
 }

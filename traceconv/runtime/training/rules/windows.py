@@ -1,4 +1,4 @@
-"""Windows of an image: where each output of a convolution or a pooling looks, and back."""
+"""Windows of an image: the inputs of each output of a convolution or pooling, and the way back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from traceconv.runtime.training.gradient import NoRule, Site, Values
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A kernel that moves over the spatial extents of N × C × extents; each tuple has an entry for each of these.
+    """A kernel that moves over the spatial dimensions of N × C × extents. Each tuple has an entry per dimension.
 
-    `ends`: padding at the end, as much as the last window needs; with rounding up, more than the attribute.
+    `ends`: the end padding that the last window needs. If sizes are rounded up, it exceeds `stated_ends`.
     """
 
     extents: tuple[int, ...]
@@ -32,24 +32,20 @@ class Windows:
         needed = ((o - 1) * s + (k - 1) * d + 1 - n - b for o, s, k, d, n, b in spans)
         return tuple(max(0, need) for need in needed)
 
-    def padded(self, x: Values, fill: float) -> Values:
-        """`x` with its padding."""
-        widths = [(0, 0), (0, 0), *zip(self.begins, self.ends, strict=True)]
-        return np.pad(x, widths, constant_values=fill)
-
     def of(self, x: Values, fill: float = 0.0) -> Values:
-        """N × C × outputs × kernel: a view of the padded `x`."""
-        padded = self.padded(x, fill)
+        """Return a view of the padded `x`: N × C × outputs × kernel."""
+        widths = [(0, 0), (0, 0), *zip(self.begins, self.ends, strict=True)]
+        padded = np.pad(x, widths, constant_values=fill)
         rank = len(self.kernel)
         spans = tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
-        found = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(2, 2 + rank)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(2, 2 + rank)))
         places = [slice(None, (o - 1) * s + 1, s) for o, s in zip(self.outputs, self.strides, strict=True)]
         taps = [slice(None, None, d) for d in self.dilations]
-        view: Values = found[tuple([slice(None)] * 2 + places + taps)]
+        view: Values = windows[tuple([slice(None)] * 2 + places + taps)]
         return view
 
     def back(self, parts: Values) -> Values:
-        """N × C × extents: the sum of what each window (N × C × outputs × kernel) says of each element."""
+        """Return the sum of all windows (N × C × outputs × kernel) for each element: N × C × extents."""
         widths = zip(self.extents, self.begins, self.ends, strict=True)
         total = np.zeros((*parts.shape[:2], *(n + b + e for n, b, e in widths)), parts.dtype)
         flat = parts.reshape(*parts.shape[: 2 + len(self.kernel)], -1)
@@ -62,12 +58,12 @@ class Windows:
 
 
 def windows_of(site: Site, extents: Sequence[int], outputs: Sequence[int], kernel: Sequence[int]) -> Windows:
-    """The windows of a node that goes from `extents` to `outputs`, with the attributes that Conv and pools share."""
+    """Return the windows of a Conv or pooling node from `extents` to `outputs`."""
     rank = len(kernel)
     strides = site.node.ints("strides", [1] * rank)
     dilations = site.node.ints("dilations", [1] * rank)
     pads = site.node.ints("pads", [0] * 2 * rank)
-    auto = site.text("auto_pad", "NOTSET")
+    auto = site.node.text("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pads = [0] * 2 * rank
         for axis in range(rank):
