@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from traceconv.base.diagnostics import LogEntry
     from traceconv.formats.json_items.outline import Outline
     from traceconv.formats.vendor_folder.discover import VendorFolder
-    from traceconv.pipeline.inspect import TraceState
+    from traceconv.pipeline.inspect import TraceSummary
 
 _SHOWN = 20
 #: Plausible times in nanoseconds since 1970: from 2001 to 2096.
 _EPOCH_RANGE = (10**18, 4 * 10**18)
 
 
-def trace_lines(state: TraceState) -> Iterator[str]:
+def trace_lines(state: TraceSummary) -> Iterator[str]:
     """Describe a trace file in lines of 80 columns."""
     from traceconv.formats.registry import format_of
 
@@ -63,7 +63,7 @@ def folder_lines(folder: VendorFolder) -> Iterator[str]:
         yield from _fact("skipped", text)
 
 
-def describe_trace(state: TraceState) -> dict[str, Any]:
+def describe_trace(state: TraceSummary) -> dict[str, Any]:
     """Describe it for --json."""
     known = state.first_ns is not None and _EPOCH_RANGE[0] <= state.first_ns < _EPOCH_RANGE[1]
     return {

@@ -22,7 +22,7 @@ class TraceFile:
     """A trace file.
 
     top   the folder in which it was found; None: the user named the file
-    sure  it is certainly a trace; if not, a file that can't be read is no loss
+    sure  it is certainly a trace; if not, failing to read it is not a loss
     """
 
     path: Path
@@ -33,7 +33,7 @@ class TraceFile:
 
 @dataclass(slots=True)
 class Sources:
-    """What was found.
+    """Sources found in the given paths.
 
     captures, folders  each with the folder in which it was found; None: the user named it
     unusable           files and folders that should have given a run
@@ -48,7 +48,7 @@ class Sources:
 
 
 def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool = False) -> Sources:
-    """Everything to read, in the order of `paths` and sorted by name within a folder, without duplicates.
+    """Return everything to read, in the order of `paths` and by name within a folder, without duplicates.
 
     reader     reader to use for all paths; None: chosen by each file's first bytes
     has_items  a rule file describes the items of JSON documents that no other reader recognizes
@@ -58,7 +58,7 @@ def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool =
     search = _Search(reader, has_items)
     for path in paths:
         search.add(path)
-    # Several log files may be of one capture.
+    # Several log files may belong to one capture.
     tops = {os.path.realpath(path): top for path, top in reversed(search.logs)}
     for capture in find_captures([path for path, _ in search.logs]):
         top = tops.get(os.path.realpath(capture.path))
@@ -67,7 +67,7 @@ def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool =
 
 
 def vendor_folders(path: Path) -> list[VendorFolder]:
-    """The output folders of msprof and torch_npu at or below a path."""
+    """Return the output folders of msprof and torch_npu at or below a path."""
 
     def kind_of(name: str) -> str | None:
         kind = spec().kind_of(name)

@@ -1,4 +1,4 @@
-"""Ingest: read → normalise → store."""
+"""Ingest: read → normalize → store."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def ingest(
 
     Files that can't be used are skipped and listed in the result.
 
-    replace   import captures that are in the store already again, in place of their runs
-    strict    any loss raises DataLossError and leaves the store as it was
+    replace   re-import captures that are in the store already, in place of their runs
+    strict    on any loss, raise DataLossError and leave the store unchanged
     reader    the reader for all paths; None: chosen by each file's first bytes
     naming    the user's ranks, hosts and groups; None: taken from paths and files
     on_wait   called once if another ingest into the store has to end first
@@ -55,7 +55,7 @@ def ingest(
     observer = observer or SilentObserver()
     observer.plan(len(recordings), _total_bytes(sources))
     if strict and result.unusable:
-        raise _strictly(result.unusable[0])
+        raise _strict_error(result.unusable[0])
     if not recordings:
         raise _nothing_usable(result)
     with StoreWriter(store_path, report_statements, on_wait) as writer:
@@ -69,7 +69,7 @@ def ingest(
                 writer.delete_run(run_id)
                 problem = Problem(recording.path, str(error))
                 if strict and sure:
-                    raise _strictly(problem) from error
+                    raise _strict_error(problem) from error
                 (result.unusable if sure else result.others).append(problem)
                 continue
             finally:
@@ -85,14 +85,14 @@ def ingest(
     return result
 
 
-def _strictly(problem: Problem) -> DataLossError:
+def _strict_error(problem: Problem) -> DataLossError:
     return DataLossError(f"{problem.message}; nothing was stored, since --strict was given")
 
 
 def _strict_run(run: IngestedRun) -> DataLossError:
     messages = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
     first = messages[0] if messages else f"is already in the store as run {run.run_id}, with losses"
-    return _strictly(Problem(Path(run.source_path), f"{printable(run.label)}: {printable(first)}"))
+    return _strict_error(Problem(Path(run.source_path), f"{printable(run.label)}: {printable(first)}"))
 
 
 def _nothing_usable(result: IngestedRuns) -> InputError:
@@ -101,7 +101,7 @@ def _nothing_usable(result: IngestedRuns) -> InputError:
 
 
 def _recordings(sources: Sources, options: TraceOptions | None) -> Iterator[tuple[Recording, Path | None, bool]]:
-    """(recording, the folder in which it was found, whether it is certainly a recording) of each."""
+    """Yield each recording with the folder in which it was found, and whether it is certainly a recording."""
     # Each kind is imported on demand, with all the modules that only it needs.
     if sources.captures:
         from traceconv.pipeline.capture import CaptureRecording

@@ -33,7 +33,7 @@ from traceconv.pipeline.run_import import no_usable_events
 
 
 @dataclass(frozen=True, slots=True)
-class TraceState:
+class TraceSummary:
     """The content of a trace file.
 
     scanned        all of it was read; if not, only its first events
@@ -60,7 +60,7 @@ class TraceState:
 
     @property
     def event_count(self) -> int:
-        """Number of events read."""
+        """The number of events read."""
         return sum(self.events.values())
 
     @property
@@ -74,14 +74,14 @@ class TraceState:
         return all(entry.code is not Code.NO_END for entry in self.log)
 
 
-def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence[RuleSet] = ()) -> TraceState:
-    """Read a trace file and store nothing. `scan` false: read only its first events.
+def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence[RuleSet] = ()) -> TraceSummary:
+    """Read a trace file without storing it. `scan` false: read only its first events.
 
     Raises InputError if it can't be read or contains no usable events.
     """
     log = ImportLog()
     source = open_source(reader, ReadRequest(path, log))
-    seen = _Seen((*rules, *built_in()))
+    seen = _EventFacts((*rules, *built_in()))
     for batch in source.batches():
         seen.take(batch)
         if not scan and seen.counts:
@@ -89,7 +89,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
     if not seen.counts and (not source.found_events or log.lossy):
         raise InputError(f"{no_usable_events(path, log, 'it has no array of events')}; is it a trace?")
     header = header_of(source.keys)
-    return TraceState(
+    return TraceSummary(
         path,
         reader,
         source.container,
@@ -106,7 +106,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
 
 
 def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
-    """The outline of a JSON document that no reader recognizes; None for other files. Raises InputError."""
+    """Return the outline of a JSON document that no reader recognizes; None for other files. Raises InputError."""
     if not path.is_file():
         return None
     head = head_of(path)
@@ -116,8 +116,8 @@ def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
     return found if len(found.prefixes) > 1 else None
 
 
-class _Seen:
-    """Collects facts about the events."""
+class _EventFacts:
+    """Facts about the events, collected batch by batch."""
 
     def __init__(self, rule_sets: Sequence[RuleSet]) -> None:
         self._rule_sets = rule_sets
@@ -150,12 +150,11 @@ class _Seen:
             self.tracks.process_of(pid)
         kinds = np.array([self._kinds[value] for value in ph.distinct], np.int8)[ph.codes]
         self._note_times(batch, kinds < phases.METADATA)
-        metadata = np.flatnonzero(kinds == phases.METADATA).tolist()
         names, pids, tids = (columns.label(field) for field in ("name", "pid", "tid"))
         args = columns.raw.get("args")
-        for place in metadata:
-            text = args[place].as_py() if args is not None else None
-            read_metadata(self.tracks, names[place], pids[place], tids[place], text or b"")
+        for row in np.flatnonzero(kinds == phases.METADATA).tolist():
+            text = args[row].as_py() if args is not None else None
+            read_metadata(self.tracks, names[row], pids[row], tids[row], text or b"")
 
     def _note_times(self, batch: TraceBatch, timed: NDArray[np.bool_]) -> None:
         raw = batch.columns.raw.get("ts")
@@ -174,7 +173,7 @@ class _Seen:
             self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
 
     def writer(self, keys: Iterable[str]) -> str | None:
-        """Title of the first rules that match the trace."""
+        """Return the title of the first rules that match the trace."""
         words = {
             "keys": keys,
             "categories": self._categories,

@@ -40,7 +40,7 @@ class RunTarget(RunSql):
     observer: Observer
 
     def insert(self, name: str, batches: Iterator[pa.RecordBatch]) -> int:
-        """Store rows of a table and report the progress; returns the number of rows."""
+        """Store rows of a table and report the progress; return the number of rows."""
 
         def counted() -> Iterator[pa.RecordBatch]:
             for batch in batches:

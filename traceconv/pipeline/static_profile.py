@@ -24,7 +24,7 @@ STATIC_FORMAT = "static"
 
 
 def store_static_profile(profile: StaticProfile, store: Path, *, batch: int | None = None) -> int:
-    """Add a profile to a store, which is created if it does not exist; returns the number of the new run.
+    """Add a profile to a store, which is created if it does not exist; return the number of the new run.
 
     Raises StoreError if the store can't be written.
     """
@@ -37,7 +37,7 @@ def store_static_profile(profile: StaticProfile, store: Path, *, batch: int | No
 
 
 def measured_memory(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[int, int | None]]:
-    """Device → peak bytes (used, reserved) of a recorded run; empty if its memory was not logged."""
+    """Return the peak bytes (used, reserved) of each device of a run; empty if its memory was not logged."""
     rows = connection.execute(
         "SELECT device_id, peak_used_bytes, peak_reserved_bytes FROM memory_peak(run := ?) "
         "WHERE level = 'device' AND device_id IS NOT NULL ORDER BY device_id",

@@ -34,7 +34,7 @@ def settle_table_waits(target: RunSql, waits: Mapping[int | None, TableWaits]) -
 
 
 def set_stream_waits(target: RunSql, device_id: int, streams: Iterable[int]) -> int:
-    """Set task.stream_wait_ns for streams of a device; returns the number of tasks that overlap the previous one."""
+    """Set task.stream_wait_ns for streams of a device; return the number of tasks that overlap the previous one."""
     values = {"device": device_id, "streams": list(streams)}
     where = "run_id = $run AND device_id = $device AND list_contains($streams, stream_id)"
     target.run_sql(stream_waits(where, "stream_id"), **values)
@@ -42,7 +42,7 @@ def set_stream_waits(target: RunSql, device_id: int, streams: Iterable[int]) -> 
 
 
 def stream_waits(where: str, partition: str) -> str:
-    """The UPDATE that sets task.stream_wait_ns of the tasks that meet a condition, in each part by start."""
+    """Return an UPDATE that sets task.stream_wait_ns of the tasks that meet a condition, by start in each partition."""
     return (
         "UPDATE task SET stream_wait_ns = found.wait_ns FROM ("  # noqa: S608 - our own words
         "SELECT id, CASE WHEN is_first THEN 0 ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("

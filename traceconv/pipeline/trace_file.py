@@ -278,7 +278,7 @@ def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: Impo
 
 
 def _fingerprint(path: Path) -> str:
-    """A digest that identifies the file: of its size and samples from start to end, or of all of it."""
+    """Return a digest that identifies the file: of its size and samples from start to end, or of all of it."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with path.open("rb") as stream:
@@ -297,7 +297,7 @@ def _fingerprint(path: Path) -> str:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Turn off the search for cycles: it would take a third of the time, and the values have none."""
+    """Turn off garbage collection: it would take a third of the time, and the values have no cycles."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""`traceconv.profile(...)`: profile what a program does on the reference NPU, in a `with` block or a function.
+"""`traceconv.profile(...)`: profile a program's work on the reference NPU, in a `with` block or a function.
 
     with traceconv.profile(output="raw", aic_metrics="Memory") as p, traceconv.Session("resnet50") as session:
         with p.record("warm up"):
@@ -7,8 +7,8 @@
     for row in p.report("op-statistic", top=5):
         print(row["op_type"], row["total_ns"])
 
-Each entry of the block and each call of the function is one profile, with a capture of its own. A profiler can be
-entered many times at once, nested or by several threads and asyncio tasks: each exit ends the profile of its entry.
+Each entry of the block and each call of the function is one profile, with its own capture. Entries of a profiler may
+be nested, or concurrent in several threads and asyncio tasks: each exit ends the profile of its entry.
 """
 
 from traceconv.profiler.environment import start_from_environment

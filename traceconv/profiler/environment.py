@@ -14,7 +14,7 @@ from traceconv.runtime.profile_options import ProfileOptions
 
 OUTPUT_VARIABLE = "TRACECONV_OUTPUT"
 OPTIONS_VARIABLE = "TRACECONV_OPTIONS"
-#: Number of the first process that writes to the output; the processes that it starts inherit the variable.
+#: ID of the first process that writes to the output; processes started by it inherit the variable.
 PROCESS_VARIABLE = "TRACECONV_PROCESS"
 
 _lock = threading.Lock()
@@ -24,9 +24,9 @@ _was_read = False
 def start_from_environment(started_in: str | None = None) -> None:
     """Profile the rest of this process if TRACECONV_OUTPUT names an output. A forked child is not profiled.
 
-    started_in  folder that relative paths are relative to; None: the current one
+    started_in  base of relative paths; None: the current folder
 
-    Raises UsageError and OutputError for wrong values of the variables.
+    Raises UsageError and OutputError for invalid values of the variables.
     """
     global _was_read
     output = os.environ.get(OUTPUT_VARIABLE)
@@ -46,13 +46,13 @@ def start_from_environment(started_in: str | None = None) -> None:
         raise type(error)(f"{OUTPUT_VARIABLE}, {OPTIONS_VARIABLE}: {error}") from error
     file = profiler.options.file
     if file is not None:
-        # A killed process can't print where its log is.
+        # A killed process can't report where its log is.
         log = printable(str(log_folder(file)))
         say(f"{printable(str(file))} is written when the program ends; until then its log is in {log}")
 
 
 def _for_this_process(options: ProfileOptions) -> ProfileOptions:
-    """The first process writes the file; processes that it starts add their number to the name."""
+    """Return the options; in all processes but the first, with the process ID in the name of the file."""
     first = os.environ.setdefault(PROCESS_VARIABLE, str(os.getpid()))
     if options.file is None or first == str(os.getpid()):
         return options

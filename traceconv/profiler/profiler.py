@@ -1,4 +1,4 @@
-"""`Profiler`: takes profiles, each from an entry to its exit."""
+"""`Profiler`: takes profiles from its entries to their exits."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: How long the end of the program waits for daemon threads that are ending a profile.
+#: Maximum time that the exit of the program waits for daemon threads that are ending a profile.
 _EXIT_WAIT_S = 10
 
-#: Numbers of the profiles that enclose the running code, in its thread and its asyncio task.
+#: Numbers of the profiles that are open around the running code, in its thread or asyncio task.
 _AROUND: ContextVar[tuple[int, ...]] = ContextVar("traceconv_profiles", default=())
 _numbers = itertools.count(1)
-#: Open profiles by number; the interpreter's exit ends them.
+#: Profilers of open profiles by number; the interpreter's exit ends them.
 _running: dict[int, Profiler] = {}
 _profilers: weakref.WeakSet[Profiler] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A profile that is being taken, and the code that entered it: the id of its frame and what runs there.
+    """An open profile, and the code that entered it: the id of its frame, and the frame's code.
 
-    As a context manager it is one call of a function.
+    As a context manager, one call of a function.
     """
 
     profiler: Profiler
@@ -66,29 +66,29 @@ class Profiler(ProfileResults):
     """Takes profiles. Use it as a context manager, as a decorator, or with `start` and `stop`.
 
     output, path    folder of the files, or the single file of a format. None: for a decorated function, a new folder
-                    `traceconv-<time>`, named on stderr; otherwise nothing is kept, but a log that nobody has read
-                    moves to such a folder when the profiler is deleted
-    file            the single file of a format: its path, or a file object that is open for writing, which gets a
-                    Chrome trace if no format is named
+                    `traceconv-<time>`, reported on stderr; otherwise nothing is kept except unread logs, which are
+                    moved to such a folder when the profiler is deleted
+    file            the single file of a format: its path, or a file object that is open for writing, by default for a
+                    Chrome trace
     format(s)       files to write when a profile ends: raw, chrome_timeline.json, memory_flow.svg, store; default:
                     raw. A data frame needs none: p.df()
     resource        what to record: host, inferences, operators, npu, pmu, memory, or all, cpu, device
     level           1: kernels only; 2 (the default): kernels and host execution
     sample_rate     sample the memory in use every N ops; 0: every 100 µs of device time
-    profile_device  False: nothing of the device
+    profile_device  False: record nothing on the device
     aic_metrics     group of hardware counters, such as PipeUtilization or Memory; "off": none
-    training_trace  False: no steps;  task_trace  False: no tasks; also "on" and "off", as Ascend writes them
-    fp_point        op at whose start the forward part of a step begins; bp_point: at whose end its backward part ends
-    profiling_options  the same options as a JSON text, a JSON file or a mapping
+    training_trace  False: no steps;  task_trace  False: no tasks; also "on" and "off", as in Ascend's options
+    fp_point        op that starts the forward part of a step;  bp_point  op that ends its backward part
+    profiling_options  the same options as a JSON string, a JSON file or a mapping
 
-    Raises UsageError for a wrong option; OutputError, before anything runs, when `output` can't be written.
+    Raises UsageError for a wrong option, and OutputError, before anything runs, if `output` can't be written.
     """
 
     def __new__(cls, output: PathLike | Callable[..., object] | None = None, **options: object) -> Profiler:
         if not _is_function(output):
             return super().__new__(cls)
         # @profile without parentheses
-        return cast("Profiler", cls(**options)(cast("Callable[..., object]", output)))  # type: ignore[arg-type]  # passed on as they are
+        return cast("Profiler", cls(**options)(cast("Callable[..., object]", output)))  # type: ignore[arg-type]  # checked there
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class Profiler(ProfileResults):
             "training_trace": training_trace, "task_trace": task_trace, "fp_point": fp_point or None,
             "bp_point": bp_point or None,
         }  # fmt: skip
-        # Relative paths are relative to the current folder, wherever the program goes later.
+        # Relative paths stay relative to the current folder if the program changes it later.
         start = _current_folder()
         stream = None if isinstance(file, (str, os.PathLike)) else file
         if file is not None:
             if output is not None or path is not None:
-                raise UsageError("output and file mean the same: give one")
+                raise UsageError("output and file mean the same: give only one")
             given["output"] = "stream.json" if stream is not None else file
         self.options = parse_options(given, profiling_options).below(start)
         if stream is not None:
@@ -130,12 +130,12 @@ class Profiler(ProfileResults):
         super().__init__(start, stream)
         self._open: dict[int, _Entry] = {}
         self._started: int | None = None
-        #: Number of profiles that some thread is ending; the end of the program waits for daemon threads there.
+        #: Number of profiles that are being ended; the exit of the program waits for daemon threads that do.
         self._ending = 0
         self._ending_changed = threading.Condition(self._lock)
         self._ended_at_exit = False
         self._function_folder: Path | None = None
-        # At exit only after the profiles that end then.
+        # At exit, `_clean_up_at_exit` removes them after the last profiles have ended.
         weakref.finalize(self, self._temporary.remove).atexit = False
         _profilers.add(self)
 
@@ -149,23 +149,23 @@ class Profiler(ProfileResults):
             self._end(entry, error)
 
     def __call__(self, function: _F) -> _F:
-        """`function`, each call of which is one profile; its attribute `profiler` is this profiler."""
+        """Wrap a function: each call is one profile. Its attribute `profiler` is this profiler."""
         name = getattr(function, "__qualname__", type(function).__name__)
         wrapped = wrap(function, lambda: self._begin(self.options, function=name))
-        # Callers of a static or class method see its function.
+        # For a static or class method, the attribute belongs on its function.
         setattr(getattr(wrapped, "__func__", wrapped), "profiler", self)  # noqa: B010 - functions take any attribute
         return wrapped
 
     def start(self, level: int | None = None, *, prof_level: int | None = None) -> None:
         """Begin a profile.
 
-        level       1 (kernels only) or 2; None: as in the profiler's options
-        prof_level  the same, as RAF names it
+        level       1 (kernels only) or 2; None: the profiler's level
+        prof_level  RAF's name for `level`
 
-        Raises UsageError when one was started already, OutputError when nothing can be written.
+        Raises UsageError if one has started already, OutputError if the output can't be written.
         """
         if level is not None and prof_level is not None:
-            raise UsageError("level and prof_level mean the same: give one")
+            raise UsageError("level and prof_level mean the same: give only one")
         level = prof_level if level is None else level
         options = self.options
         if level is not None and level != options.level:
@@ -183,7 +183,7 @@ class Profiler(ProfileResults):
             raise
 
     def stop(self) -> None:
-        """End the profile that `start` began, and write its files. Raises UsageError when none has begun."""
+        """End the profile that `start` began, and write its files. Raises UsageError if none has started."""
         with self._lock:
             entry = self._take(self._started)
             if entry is None and not self._ended_at_exit:
@@ -193,27 +193,27 @@ class Profiler(ProfileResults):
             self._end(entry, None)
 
     def pause(self) -> None:
-        """Log nothing until `resume`. Waits for runs that are under way.
+        """Log nothing until `resume`. Waits for running inferences.
 
-        Open spans end in the log here and begin again at the resume. If several threads or asyncio tasks have entered
-        this profiler, the profiles around the caller pause; called from outside of all, all pause.
+        Open spans end in the log here and begin again at `resume`. If several threads or asyncio tasks have entered
+        this profiler, the profiles around the caller are paused; if there are none, all are.
         """
         for entry in self._around():
             PROCESS.pause(entry.capture)
 
     def resume(self) -> None:
-        """Log again, in the profiles that `pause` would pause."""
+        """Resume logging in the profiles that `pause` would pause."""
         for entry in self._around():
             PROCESS.resume(entry.capture)
 
     def record(self, name: str, **attributes: object) -> span:
-        """A labelled range around a `with` block; also a decorator. The same as `traceconv.span`."""
+        """Label a `with` block or a function with a span, like `traceconv.span`."""
         return span(name, **attributes)
 
     def step(self) -> None:
-        """Begin a step (iteration) to which all runs belong until the next call or the end of the profile.
+        """Begin a step (iteration), which includes all runs until the next call or the end of the profile.
 
-        Without a call each run is a step of its own.
+        Without a call, each run is a separate step.
         """
         if self._open:
             PROCESS.next_step()
@@ -234,11 +234,11 @@ class Profiler(ProfileResults):
         function: str | None = None,
     ) -> _Entry:
         if self._stream is not None and (self._open or self._captures):
-            raise UsageError("a file object takes only one profile: give a path to write a file for each")
+            raise UsageError("a file object takes only one profile: to write a file for each, give a path")
         if options.output is None and "raw" in options.formats and function is not None:
             options = replace(options, output=self._folder_of(function))
         made = check_writable(options)
-        # Next to the requested files, the log can be found even if the program is killed.
+        # Next to the output, so that the log can be found if the program is killed.
         logs = options.output or self._temporary.folder() / "raw"
         try:
             capture = PROCESS.begin(options, logs if options.file is None else log_folder(options.file))
@@ -257,7 +257,7 @@ class Profiler(ProfileResults):
         return entry
 
     def _folder_of(self, function: str) -> Path:
-        """Where profiles of a function go if no output is given: the same folder for all calls."""
+        """Return the folder for all profiles of a function without an output."""
         with self._lock:
             if self._function_folder is None:
                 self._function_folder = new_folder(self._temporary.start)
@@ -265,7 +265,7 @@ class Profiler(ProfileResults):
             return self._function_folder
 
     def _take(self, number: int | None) -> _Entry | None:
-        """Take an open profile, which the caller then has to end; None: another caller has taken it."""
+        """Remove an open profile, for the caller to end; None: another caller has removed it."""
         with self._lock:
             entry = self._open.pop(number or 0, None)
             self._ending += entry is not None
@@ -273,10 +273,10 @@ class Profiler(ProfileResults):
             return entry
 
     def _leave(self, frame: FrameType) -> _Entry | None:
-        """Take the profile whose block the code in `frame` leaves; None: the end of the program has taken it.
+        """Remove the profile whose block the code in `frame` leaves; None: the exit of the program has removed it.
 
-        A `with` statement enters and leaves in one frame, in a generator or coroutine too. Without such a statement,
-        as with an ExitStack, it is the latest profile of this thread or task, or else of all.
+        A `with` statement enters and leaves in the same frame, also in a generator or coroutine. Otherwise, as with an
+        ExitStack, it is the latest profile of this thread or task, or else of all.
         """
         around = _AROUND.get()
 
@@ -294,7 +294,7 @@ class Profiler(ProfileResults):
         return entry
 
     def _around(self) -> list[_Entry]:
-        """The profiles around the caller and the one that `start` began; all, if there is none."""
+        """Return the profiles around the caller and the one that `start` began; if there are none, all."""
         with self._lock:
             around = {*_AROUND.get(), self._started}
             entries = list(self._open.values())
@@ -302,7 +302,7 @@ class Profiler(ProfileResults):
 
     def _end(self, entry: _Entry, error: BaseException | None, *, at_exit: bool = False) -> None:
         try:
-            if not entry.capture.closed:  # as its parent's is in a forked child that leaves the block
+            if not entry.capture.closed:  # a forked child closes its parent's captures
                 self._finish(entry.capture, error, at_exit=at_exit)
         finally:
             with self._lock:
@@ -316,7 +316,7 @@ class Profiler(ProfileResults):
         except TraceconvError as failure:
             if error is None:
                 raise
-            # The error that ended the block must not be replaced.
+            # Don't replace the error that ended the block.
             warnings.warn(f"the profile is incomplete: {failure}", RuntimeWarning, stacklevel=4)
         except BaseException:
             if capture.options.output is None:
@@ -332,7 +332,7 @@ class Profiler(ProfileResults):
         except TraceconvError as error:
             say(str(error))
         except (ImportError, RuntimeError) as error:
-            # Threads can't be started any more, and modules that need some can't be imported.
+            # The interpreter can't start threads here, or import modules that do.
             say(
                 f"can't write files at this stage of the exit ({error}); "
                 f"the log is in {printable(str(entry.capture.folder))}"
@@ -345,22 +345,22 @@ class Profiler(ProfileResults):
             self._temporary.remove()
 
 
-#: The same, by the name that decorators and blocks use.
+#: The name for decorators and blocks.
 profile = Profiler
 
 
 def log_folder(file: Path) -> Path:
-    """Where the log is until a profile with a single file has ended."""
+    """Return the folder of the log until a profile with a single file has ended."""
     return file.with_name(f"{file.name}.raw")
 
 
 def _is_function(value: object) -> bool:
-    """Whether it can be decorated; if not, it is a path."""
+    """Whether a value can be decorated; if not, it is a path."""
     return not isinstance(value, (str, os.PathLike)) and (callable(value) or isinstance(value, classmethod))
 
 
 def _current_folder() -> Path:
-    """The current folder; if it was removed, relative paths stay relative."""
+    """Return the current folder; if it has been removed, an empty path."""
     try:
         return Path.cwd()
     except OSError:

@@ -1,4 +1,4 @@
-"""Profiles that have ended: reports, tables and files."""
+"""Reports, tables and files of profiles that have ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProfileResults:
         self._temporary = TemporaryFiles(start)
         self._stream = stream
         self._captures: list[Path] = []
-        #: Held while results are read, which may take long.
+        #: Locked while results are read, which may take long.
         self._reading = threading.RLock()
         self._opened: Store | None = None
         self._ingested = 0
@@ -44,13 +44,13 @@ class ProfileResults:
 
     @property
     def captures(self) -> list[Path]:
-        """The folders of the profiles that have ended, the latest last."""
+        """The captures of the profiles that have ended, in that order."""
         self._temporary.unread.clear()
         return list(self._captures)
 
     @property
     def store(self) -> Store:
-        """The profiles that have ended, as an open store. Raises UsageError when there is none."""
+        """An open store with the profiles that have ended. Raises UsageError if none has."""
         from traceconv import api
 
         with self._reading:
@@ -64,14 +64,14 @@ class ProfileResults:
             return self._opened
 
     def report(self, name: str, *, run: int | str | None = None, **options: object) -> ReportRows:
-        """The rows of a report on the latest profile, as from `Store.report`: `p.report("op-statistic", top=5)`.
+        """Return the rows of a report on the latest profile, like `Store.report`: `p.report("op-statistic", top=5)`.
 
-        They stay those of that profile when another is taken, until `clear`. When there are no rows, a UserWarning
-        says why and what to record.
+        Later profiles don't change them; `clear` invalidates them. If there are no rows, a UserWarning gives the reason
+        and what to record.
         """
         with self._reading:
             clears = self._clears
-            rows = self.store.report(name, run=run, **options)  # type: ignore[arg-type]  # passed on as they are
+            rows = self.store.report(name, run=run, **options)  # type: ignore[arg-type]  # checked there
 
         @contextmanager
         def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -85,7 +85,7 @@ class ProfileResults:
         return rows.of_profiles(cursor)
 
     def arrow(self, source: str = "slice") -> pyarrow.Table:
-        """A table, view or report of the latest profile, or the answer to an SQL statement, as an Arrow table."""
+        """Return a table, view or report of the latest profile, or the result of an SQL query, as an Arrow table."""
         from traceconv.schema.ddl import quote_identifier
 
         store = self.store
@@ -99,15 +99,15 @@ class ProfileResults:
         return store.query(latest).to_arrow_table()
 
     def df(self, source: str = "slice") -> pandas.DataFrame:
-        """The same as a pandas data frame. Raises UsageError when pandas is not installed."""
+        """Return the same as a pandas data frame. Raises UsageError if pandas is not installed."""
         from traceconv.reports.result import arrow_to_pandas
 
         return arrow_to_pandas(self.arrow(source))
 
     def export(self, format: str, path: PathLike) -> None:
-        """Write the latest profile to a file: `chrome`, `memory-flow` or `store`, or their names in `formats`.
+        """Write the latest profile to a file. `format`: `chrome`, `memory-flow`, `store`, or their names in `formats`.
 
-        Raises UsageError for another format, OutputError when the file can't be written.
+        Raises UsageError for another format, OutputError if the file can't be written.
         """
         name = FORMAT_NAMES.get(format, "raw")
         if name == "raw":
@@ -116,7 +116,7 @@ class ProfileResults:
         self._export(name, Path(path), self._ended()[-1])
 
     def get(self) -> dict[str, object]:
-        """The latest profile as a Chrome trace in memory: `{"traceEvents": […], …}`."""
+        """Return the latest profile as a Chrome trace in memory: `{"traceEvents": […], …}`."""
         path = self._temporary.folder() / "get.json"
         self.dump(path)
         content: dict[str, object] = json.loads(path.read_text("utf-8"))
@@ -134,13 +134,13 @@ class ProfileResults:
         return captures
 
     def _export(self, name: str, target: Path, folder: Path) -> None:
-        """Write one profile, which need not be the latest. `name`: a key of `FORMATS`."""
+        """Write any one profile. `name`: a key of `FORMATS`."""
         from traceconv import api
 
         if name == "store":
             api.ingest(folder, db=target)
             return
-        # With a connection of its own: the exporter leaves tables in it.
+        # A separate connection, as the exporter leaves tables in it.
         with self._reading, api.open_store(self.store.path) as store:
             if name == "chrome_timeline.json":
                 store.export_chrome(target, run=folder.name)
@@ -187,7 +187,7 @@ class ProfileResults:
                 folder.parent.rmdir()  # fails while another profile of that file is being taken
 
     def _make_temporary(self, folder: Path) -> None:
-        """Move a log that is not an output to the temporary files, for reports; if it can't be moved, it stays."""
+        """Move a log that is not an output to the temporary files, for reports; keep it if it can't be moved."""
         logs = self._temporary.folder() / "raw"
         with suppress(OSError):
             logs.mkdir(exist_ok=True)
@@ -209,13 +209,13 @@ class ProfileResults:
 
 
 def load_writers(options: ProfileOptions) -> None:
-    """Import what writes files: modules that register exit handlers can't be imported while the interpreter exits."""
+    """Import the modules that write files: some register exit handlers, which fails while the interpreter exits."""
     if not set(options.formats) - {"raw"}:
         return
     try:
         import_module("concurrent.futures.thread")
     except RuntimeError:
-        return  # the main thread has ended: the log stays if the file can't be written
+        return  # the main thread has ended; if the file can't be written, the log is kept
     import pyarrow
 
     pyarrow.array([""])  # pyarrow imports pandas here, if it is installed

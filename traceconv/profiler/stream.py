@@ -1,4 +1,4 @@
-"""A profile that is written to a file object."""
+"""Profiles that are written to a file object."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from traceconv.runtime.profile_options import ProfileOptions
 
 
 def stream_options(stream: IO[str] | IO[bytes], options: ProfileOptions, start: Path) -> ProfileOptions:
-    """Options that place the log next to the stream's file, if it has one."""
+    """Return options that put the log next to the stream's file, if it has one."""
     try:
         if not stream.writable():
-            raise OutputError("file: it is not open for writing")
+            raise OutputError("file: not open for writing; open it for writing, or give a path")
     except (AttributeError, ValueError) as error:
         raise OutputError(f"file: give a path or a file object that is open for writing ({error})") from error
     name = getattr(stream, "name", None)

@@ -1,4 +1,4 @@
-"""Files that are deleted with their profiler; logs among them that nobody has read are kept."""
+"""Files that are deleted with their profiler, except unread logs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from traceconv.base.errors import OutputError, printable
 
 
 class TemporaryFiles:
-    """A temporary folder, made on first use: for logs of profiles without an output, and the store for reports.
+    """A temporary folder, created on first use, for logs of profiles without an output and the store for reports.
 
-    unread  logs that nobody has read: they are moved to a new folder in `start`
+    unread  unread logs, to be moved to a new folder in `start`
     """
 
     def __init__(self, start: Path) -> None:
@@ -29,7 +29,7 @@ class TemporaryFiles:
 
     @property
     def are_own(self) -> bool:
-        """Whether this process made the files: a forked child must leave them to its parent."""
+        """Whether this process created the files. A forked child must leave them to its parent."""
         return os.getpid() == self._process_id
 
     def folder(self) -> Path:
@@ -59,7 +59,7 @@ class TemporaryFiles:
 
 
 def new_folder(parent: Path) -> Path:
-    """Make a folder that is named after the current time and used by no other process. Raises OutputError."""
+    """Create a new folder that is named after the current time. Raises OutputError."""
     folder = first = parent / time.strftime("traceconv-%Y%m%d-%H%M%S")
     number = 1
     while True:

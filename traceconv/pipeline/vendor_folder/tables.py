@@ -36,14 +36,14 @@ _DEVICE = re.compile(r"(?:NPU\s*:?\s*)?(\d{1,9})", re.IGNORECASE)
 
 
 class FolderLog(ImportLog):
-    """Entries of readers, which know one source, become entries of the folder's `current` source."""
+    """Assigns the entries of readers, which know only one source, to the folder's `current` source."""
 
     def __init__(self) -> None:
         super().__init__()
         self.current: int | None = None
 
     def add(self, code: Code, message: str, *, source_id: int | None = None, **where: int | None) -> None:
-        """As `ImportLog.add`, but `source_id` is ignored."""
+        """Add an entry like `ImportLog.add`, but ignore `source_id`."""
         super().add(code, message, source_id=self.current, **where)
 
 
@@ -115,7 +115,7 @@ class TableIngest:
         self._log.add(code, f"{self._name}: {text}", event_count=count, byte_offset=byte_offset)
 
     def _stage(self, table: str, columns: dict[str, str], batches: Iterator[pa.RecordBatch]) -> int:
-        """Put the columns of a temporary table into it; returns the number of rows."""
+        """Fill a temporary table; return the number of rows."""
         known = (batch.select([name for name in batch.schema.names if name in columns]) for batch in batches)
         return self._target.writer.stage(table, known, columns)
 
@@ -125,7 +125,7 @@ class TableIngest:
         return np.arange(first, first + len(batch.rows), dtype=np.int64)
 
     def _typed(self, layout: Layout, records: CsvRecords, needed: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """Batches without the records that lack a needed value (`a|b`: either), which are lost and logged."""
+        """Return batches without the records that lack a required value (`a|b`: either), which are lost and logged."""
         for batch in records.batches():
             rows = typed(layout, batch.rows, self._noted(batch), self._issues)
             whole = np.ones(rows.num_rows, np.bool_)

@@ -41,7 +41,7 @@ class ReverseWalk:
         devices: int,
         bucket_bytes: int | None,
     ) -> dict[str, str]:
-        """Add the tasks of the backward pass; returns parameter → gradient."""
+        """Add the tasks of the backward pass; return parameter → gradient."""
         first_use: dict[str, str] = {}
         for node in nodes:
             for place in flowing.get(node.name, ()):
@@ -69,7 +69,7 @@ class ReverseWalk:
                 if sum(self.step.tensors[one].size_bytes for one in bucket) >= limit:
                     self._exchange(bucket, devices)
                     bucket = []
-        # The gradients of batch normalisation read the batch statistics first.
+        # The gradients of batch normalization read the batch statistics first.
         readers = tuple(op.index for op in self.step.ops if op.op_type == "BatchNormGrad")
         bucket += [new for form in self.forms.values() for _, new, _ in form.stats]
         self._exchange(bucket, devices, readers)
@@ -108,7 +108,7 @@ class ReverseWalk:
     def _pass_on(self, site: Site, place: int) -> None:
         """Pass the output's gradient, or a view of it, on to an input."""
         wrt, dy = site.x(place), site.dy
-        self.owned.discard(dy)  # the output has it too
+        self.owned.discard(dy)  # shared with the output
         if self.step.tensors[dy].shape != wrt.shape:
             view = self.step.tensor(f"gradients/{site.node.name}/{wrt.name}", wrt.shape, wrt.elem_type)
             self.step.roots[view.name] = dy
@@ -116,7 +116,7 @@ class ReverseWalk:
         self.pieces.setdefault(wrt.name, []).append(dy)
 
     def _gathered(self, name: str) -> str | None:
-        """The gradient of a tensor: the sum of its pieces."""
+        """Return the gradient of a tensor: the sum of its parts."""
         parts = self.pieces.get(name, [])
         if len(parts) < 2:
             return parts[0] if parts else None
@@ -132,12 +132,12 @@ class ReverseWalk:
         return tensor.name
 
     def _own_gradient(self, name: str) -> str | None:
-        """The gradient of a parameter, in memory of its own, since it is exchanged in place."""
+        """Return the gradient of a parameter in separate memory, since it is exchanged in place."""
         gradient = self._gathered(name)
         if gradient is None:
             return None
         if gradient in self.owned:
-            self.owned.discard(gradient)  # it can't be another parameter's too
+            self.owned.discard(gradient)  # not available to another parameter
             return gradient
         source = self.step.tensors[gradient]
         copy = self.step.tensor(f"gradients/{name}/copy", source.shape, source.elem_type)

@@ -67,7 +67,7 @@ def plan_graph(
 
 
 def batch_of(example: Batch) -> int | None:
-    """The batch size that all arrays share, which replaces the model's own; None if they share none."""
+    """Return the batch size that all arrays share, which replaces the model's own; None if there is none."""
     extents = {value.shape[:1] for value in (*example.inputs.values(), example.target)}
     shared = extents.pop() if len(extents) == 1 else ()
     return shared[0] if shared and shared[0] else None

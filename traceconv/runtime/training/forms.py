@@ -1,4 +1,4 @@
-"""Ops that behave differently in training: batch normalisation and dropout."""
+"""Ops that behave differently in training: batch normalization and dropout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Form:
 
 
 def training_form(graph: Graph, node: Node, opset: int, new: NewTensor) -> Form | None:
-    """The form of an op in training; None if it is the same as in inference."""
+    """Return the training form of an op; None if it is the same as in inference."""
     if node.domain:
         return None
     if node.op_type == "BatchNormalization":
@@ -90,7 +90,7 @@ def _dropout(graph: Graph, node: Node, opset: int, new: NewTensor) -> Form | Non
 
 
 def is_parameter(node: Node, place: int, value: Array, initializers: frozenset[str]) -> bool:
-    """Whether a constant that a node reads is learned.
+    """Whether a constant that a node reads is trained.
 
     Weights and biases of layers always are. A factor or summand of an elementwise op is if the model declares it as a
     weight and it has more than one element.

@@ -1,4 +1,4 @@
-"""One device that trains, in two halves of a step: until all devices have their work, and from there."""
+"""One device in training. A step has two halves: until all devices have their work, and after that."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Meetings:
         self._open: dict[tuple[int, int], Meeting] = {}
 
     def at(self, step: int, op_index: int) -> Meeting:
-        """The meeting of a step's op, which all devices share."""
+        """Return the meeting of a step's op, which all devices share."""
         return self._open.setdefault((step, op_index), Meeting(self._devices))
 
     def forget(self, step: int) -> None:
-        """Forget a step that has ended, and those before."""
+        """Forget a step that has ended, and earlier ones."""
         for key in [key for key in self._open if key[0] <= step]:
             del self._open[key]
 
@@ -198,7 +198,7 @@ def move_on(lanes: Sequence[Lane]) -> None:
 
 
 def find_points(plan: TrainingPlan, fp_point: str | None, bp_point: str | None) -> tuple[int | None, int | None]:
-    """Indices of the ops that mark where the forward part begins and the backward part ends.
+    """Return the indices of the ops that mark where the forward part begins and the backward part ends.
 
     Each is the name of an op of that part, or of a node of the model: then its first op, or the last of its
     gradients. Raises UsageError for a name that is neither.

@@ -21,7 +21,7 @@ _INTEGER_WEIGHTS = {
 
 
 def parameters_of(graph: Graph, nodes: Sequence[Node], initializers: frozenset[str]) -> dict[str, None]:
-    """The constants that are learned, in the order of their first use; `initializers`: the model's declared weights."""
+    """Return the constants to train, in the order of their first use; `initializers`: the model's declared weights."""
     constants = graph.constants
     found: dict[str, None] = {}
     for node in nodes:
@@ -65,7 +65,7 @@ def flowing_through(
 
 
 def _why_not(graph: Graph, node: Node, places: tuple[int, ...], opset: int) -> str | None:
-    """Why an op can't be differentiated: '' if it has no rule; None if it can be."""
+    """Return the reason why an op can't be differentiated: '' if it has no rule, None if it can be."""
     rule = None if node.domain or node.has_subgraph else RULES.get(node.op_type)
     if rule is None:
         return ""
@@ -81,7 +81,7 @@ def _why_not(graph: Graph, node: Node, places: tuple[int, ...], opset: int) -> s
 
 
 def _why_nothing(graph: Graph, nodes: Sequence[Node], made: str) -> str:
-    """Why nothing can be learned, and what to do."""
+    """Return the reason why nothing can be trained, and what to do."""
     integers: list[tuple[str, str]] = []
     for node in nodes:
         places = _INTEGER_WEIGHTS.get(node.op_type, ())
@@ -103,7 +103,7 @@ def _why_nothing(graph: Graph, nodes: Sequence[Node], made: str) -> str:
 
 
 def leading_to(graph: Graph, name: str) -> list[Node]:
-    """The nodes that a tensor depends on, in order."""
+    """Return the nodes that a tensor depends on, in order."""
     needed = {name}
     found = []
     for node in reversed(graph.nodes):

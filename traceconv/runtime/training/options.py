@@ -27,7 +27,7 @@ class TrainOptions:
     bucket_bytes: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError for invalid options."""
+        """Raise UsageError for invalid options."""
         self.optimizer.check()
         if self.bucket_bytes is not None and self.bucket_bytes < 1:
             raise UsageError(f"bucket_bytes {self.bucket_bytes}: must be at least 1")

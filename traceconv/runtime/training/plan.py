@@ -1,4 +1,4 @@
-"""A step of training as a program: forward, backward, collectives, parameter update."""
+"""A training step as a program: forward, backward, collectives, parameter update."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from traceconv.runtime.training.step_ops import Arithmetic, Operands, StepOps, m
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """A step of training, ready to run.
+    """A training step, ready to run.
 
     arithmetic  by op index; collectives and updates have none
     parameters  tensor that is learned → its gradient
@@ -45,12 +45,12 @@ class TrainingPlan:
     state: Mapping[str, Array]
 
     def ops(self, phase: str) -> list[DeviceOp]:
-        """The ops of a phase, without collectives."""
+        """Return the ops of a phase, without collectives."""
         return [op for op in self.program.ops if op.phase == phase and not op.is_collective]
 
 
 def slot_name(parameter: str, slot: str) -> str:
-    """The name of an optimizer's slot for a parameter."""
+    """Return the name of an optimizer's slot for a parameter."""
     return f"{parameter}/{slot}"
 
 
@@ -166,7 +166,7 @@ class _Planner:
         self.step.computes(kernel.inputs, kernel.outputs, run)
 
     def _loss(self) -> tuple[str, str]:
-        """Names of (the loss, the gradient of its source)."""
+        """Return the names of the loss and of the gradient of its source."""
         loss, size = self.loss, self.loss.source.elem_type
         self.step.tensors[loss.target.name] = loss.target
         value = self.step.tensor("loss", (), size if loss.source.elem_bytes > 2 else TensorProto.FLOAT)

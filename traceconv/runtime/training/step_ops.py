@@ -1,4 +1,4 @@
-"""Collects the ops of a training step: their tensors, costs and arithmetic."""
+"""The ops of a training step: their tensors, costs and arithmetic."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class StepOps:
         )
 
     def final_roots(self) -> dict[str, str]:
-        """View → the tensor that is no view whose memory it shares."""
+        """Map each view to the tensor whose memory it shares."""
         roots = dict(self.roots)
         for name in list(roots):
             while roots[name] in roots:
@@ -145,6 +145,6 @@ def _unused(name: str, taken: Container[str]) -> str:
 
 
 def made_node(op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
-    """A node for an op of training that the model does not have."""
+    """Create a node for a training op that the model does not contain."""
     proto: onnx.NodeProto = helper.make_node(op_type, list(inputs), list(outputs), name=name)
     return Node(name, proto)

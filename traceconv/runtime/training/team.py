@@ -35,7 +35,7 @@ class Team:
         self._pool = ThreadPoolExecutor(len(self.lanes), "channel") if several else None
 
     def open(self) -> None:
-        """Set the devices up, and copy the weights to them."""
+        """Set up the devices, and copy the weights to them."""
         self._each([lane.open for lane in self.lanes])
 
     def close(self) -> None:
@@ -55,10 +55,10 @@ class Team:
         then: Sequence[Source] | None = None,
         then_step: bool = True,
     ) -> float:
-        """One step on every device: the mean loss. Arguments as those of `Lane.begin`, for each device."""
+        """Take a step on all devices; return the mean loss. The arguments are those of `Lane.begin` for each device."""
         following: Sequence[Source | None] = [None] * len(self.lanes) if then is None else then
-        told = zip(self.lanes, sources, following, strict=True)
-        self._each([partial(lane.begin, one, step=step, then=ahead, then_step=then_step) for lane, one, ahead in told])
+        works = zip(self.lanes, sources, following, strict=True)
+        self._each([partial(lane.begin, one, step=step, then=ahead, then_step=then_step) for lane, one, ahead in works])
         with self.lanes[0].stopped():
             parts = self._numbers()
             move_on(self.lanes)
@@ -69,7 +69,7 @@ class Team:
         return loss
 
     def weights(self, device: int = 0) -> dict[str, Array]:
-        """A copy of a device's parameters and running statistics, by name."""
+        """Return a copy of a device's parameters and running statistics by name."""
         names = [*self.plan.parameters, *(running for running, _, _ in self.plan.stats)]
         return {name: self.states[device][name].copy() for name in names}
 
@@ -84,7 +84,7 @@ class Team:
         return parts
 
     def _each(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Make all calls, in threads or in turn; raises the first error."""
+        """Make all calls, in threads or in turn. Raises the first error."""
         if self._pool is None:
             for call in calls:
                 call()
