@@ -244,14 +244,14 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.Ca
     [
         (["--steps", "3"], "--steps is for training; add --train"),
         (["--train", "--fetch", "fc"], "--fetch"),
-        (["--train", "--optimizer", "adam", "--momentum", "0.5"], "--momentum is for sgd"),
+        (["--train", "--optimizer", "adam", "--momentum", "0.5"], "--momentum applies only to sgd"),
         (["--train", "--fp-point", "nowhere"], "--fp-point nowhere"),
         (["--train", "--steps", "0"], "must be from 1"),
         (["--train", "--lr", "-1"], "--lr -1.0"),
         (["--train", "--input", "no_target.npz"], "needs an array 'target'"),
         (["--train", "--input", "short.npz", "--batch", "8"], "has 2 samples, but a batch is 8"),
         (["--train", "--input", "other.npz", "--batch", "2"], "must be [samples, 3, 64, 64]"),
-        (["--train", "--input", "classes.npz", "--batch", "2"], "a target is 11"),
+        (["--train", "--input", "classes.npz", "--batch", "2"], "target class 11 is out of range"),
         (["mini_quantized", "--train"], "train the model before it is quantized"),
     ],
 )
