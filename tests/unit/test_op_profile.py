@@ -107,7 +107,7 @@ def test_constants_attributes_types_and_workspace() -> None:
         (("Relu", [(2, 2)]), {"opset": 999}, UsageError, "opset 999: must be from 1"),
         (("Constant", [], {"value_float": 1.0}), {}, UsageError, "Constant has no inputs: it is computed when"),
         (("Constant", []), {}, UsageError, "Constant has no inputs: it is computed when"),
-        (("Range", [np.array(n) for n in (1, 5, 1)]), {}, UsageError, "give one input without values"),
+        (("Range", [np.array(n) for n in (1, 5, 1)]), {}, UsageError, "pass at least one input as a shape"),
         (("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)]), {}, ModelError, "fails: Input channels C is not equal"),
         (("Softmax", [(2, 2)], {"axis": 7}), {}, ModelError, "no valid shape: 'axis' must be in"),
         (("Relu", [(2, 2)], None, "bool"), {}, ModelError, "can't be run on BOOL: "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from onnx import TensorProto, helper
 from onnx_models import ModelBuilder
 from runtime_reader import Capture
 
+from traceconv.runtime.event_log import EventLog, EventStore
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
+from traceconv.runtime.host import THREADS, modelled_host
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import compile_model
 from traceconv.runtime.zoo import FoundModel
@@ -56,6 +59,13 @@ def test_calls_pass_from_channel_to_worker_to_driver(tmp_path: Path) -> None:
         assert launched[-1][4] < handled[3] and handled[4] <= waited[4]
     assert set(capture.enum("api", "level")) == {"acl", "model", "node", "runtime"}
     assert capture.text(capture["thread"]["thread_name"]) == ["channel", "worker", "device"]
+
+
+def test_modelled_calls_that_are_not_logged_spend_time_and_keep_no_memory() -> None:
+    log = EventLog(EventStore(calls_on=False))
+    host = modelled_host(log, range(1, 4), THREADS, 10**9, 5, itertools.count(1))
+    host.call_all("aclInit", "aclFinalize")
+    assert host.channel.now() > 10**9 and log.store.pending == 0
 
 
 def deciding(kind: str) -> onnx.ModelProto:

@@ -151,5 +151,17 @@ def test_ingest_does_not_read_it(tmp_path: Path) -> None:
     assert query(again, "SELECT count(*) FROM source WHERE path LIKE '%truth%'") == [(0,)]
 
 
+def test_live_clocks_keep_the_order_of_a_stream(tmp_path: Path) -> None:
+    options = RecordOptions("mini_resnet", tmp_path, iterations=2, truth=True)
+    lines = map(json.loads, (record(options).folder / TRUTH).read_text(encoding="utf-8").splitlines())
+    previous: dict[int, int] = {}
+    tasks = sorted((line for line in lines if line["kind"] == "task"), key=lambda line: line["task_id"])
+    for task in tasks:
+        before = previous.get(task["stream_id"])
+        assert before is None or before in task["after"], task
+        previous[task["stream_id"]] = task["task_id"]
+    assert len(tasks) > len(previous) > 1
+
+
 def test_union_of_intervals() -> None:
     assert union([(5, 7), (0, 2), (1, 3), (3, 4), (6, 6)]) == [(0, 4), (5, 7)]

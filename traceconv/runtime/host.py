@@ -288,6 +288,10 @@ def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
     return device.clock.reading(device.clock.ticks_at(read)), before, after
 
 
+def _discard(words: bytes) -> None:
+    """Drop a call that only spends modelled time."""
+
+
 class Call:
     """A call that begins and ends with its `with` block."""
 
@@ -303,7 +307,7 @@ class Call:
         step_id: int,
         correlation_id: int,
     ) -> None:
-        self._add = recorder.add_call
+        self._add = recorder.add_call if recorder.store.calls_on else _discard
         self._head = 4 * recorder.call_head(name, thread.thread_id, op_index, level)
         self._thread = thread
         self._step_id = step_id

@@ -98,10 +98,10 @@ def profile_op(
     schema, version = _schema(op_type, opset)
     model = _model(schema, version, inputs, dict(attributes or {}), dtypes, output_count)
     if not model.graph.input and op_type not in NOT_FOLDED:
-        what = "has no inputs" if not inputs else "has only inputs that are constants"
+        what = "has no inputs" if not inputs else "has only constant inputs"
         raise UsageError(
-            f"{op_type} {what}: it is computed when a model is loaded, and the device never runs it"
-            + ("" if not inputs else "; give one input without values")
+            f"{op_type} {what}: it is computed when the model loads and never runs on the device"
+            + ("" if not inputs else "; pass at least one input as a shape")
         )
     key = _key(model, spec)
     if cache:
@@ -126,7 +126,7 @@ def _schema(op_type: str, opset: int | None) -> tuple[Any, int]:
             continue
     known = sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""})
     where = f"opset {opset}" if opset is not None else f"opsets up to {newest}"
-    raise ModelError(f"there is no op '{printable(op_type, 60)}' in ONNX's {where}.{suggestion(op_type, known)}")
+    raise ModelError(f"'{printable(op_type, 60)}' is not an ONNX op in {where}.{suggestion(op_type, known)}")
 
 
 def _model(
@@ -153,7 +153,9 @@ def _model(
             try:
                 constants.append(numpy_helper.from_array(np.ascontiguousarray(given).reshape(given.shape), input_name))
             except (RuntimeError, TypeError, ValueError, KeyError) as error:
-                raise UsageError(f"{input_name}: an array of {printable(str(given.dtype))} is not a tensor") from error
+                raise UsageError(
+                    f"{input_name}: can't convert an array of {printable(str(given.dtype))} to a tensor"
+                ) from error
         else:
             declared.append(helper.make_tensor_value_info(input_name, _elem_type(dtype), _shape(input_name, given)))
     count = max(1, schema.min_output) if output_count is None else output_count
@@ -195,7 +197,7 @@ def _attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
     kind = known[name].type
     try:
         if kind == onnx.defs.OpSchema.AttrType.FLOAT:
-            value = float(value)  # type: ignore[arg-type]  # what is no number is a TypeError
+            value = float(value)  # type: ignore[arg-type]  # raises TypeError if not a number
         elif kind == onnx.defs.OpSchema.AttrType.FLOATS:
             value = [float(one) for one in value]  # type: ignore[attr-defined]
         elif kind == onnx.defs.OpSchema.AttrType.INTS and isinstance(value, int):

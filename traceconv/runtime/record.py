@@ -213,7 +213,8 @@ def _check(options: RecordOptions) -> None:
     if options.aic_metrics not in counters.RECORDS:
         near = suggestion(options.aic_metrics, list(counters.RECORDS))
         raise UsageError(
-            f"--aic-metrics '{printable(options.aic_metrics)}': unknown group.{near} All: {', '.join(counters.RECORDS)}"
+            f"--aic-metrics '{printable(options.aic_metrics)}': unknown group.{near} "
+            f"Choose one of: {', '.join(counters.RECORDS)}"
         )
 
 

@@ -393,20 +393,25 @@ class Session:
 
     def _mark_step(self, run: Run) -> None:
         """Log the marks of a step, from its first task that was not launched ahead to its last."""
-        device, launcher, options = self._device, self._launcher, self.options
+        device, launcher = self._device, self._launcher
         spans = [execution.span for execution in run.executions if execution.tasks]
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
-        marks = {"start": begin, "end": end}
-        if run.op_tasks:
-            forward = run.op_tasks if options.fp_op is None else [run.op_tasks[options.fp_op]]
-            marks["fp_start"] = min([task.span[0] for task in forward])
-            if options.bp_op is not None:
-                marks["bp_end"] = run.op_tasks[options.bp_op].span[1]
-        self._put_marks(run.step_id, marks)
+        self._put_marks(run.step_id, {"start": begin, "end": end, **self._inner_marks(run)})
         self._sample_frequency(begin)
         self._sample_frequency(end)
         bytes_per_s = self._op_bytes * device.spec.clock_hz // max(1, end - begin)
         launcher.sample("HBM Bandwidth", "MB/s", end, bytes_per_s // 10**6)
+
+    def _inner_marks(self, run: Run) -> dict[str, int]:
+        """Return the marks (ticks) of a step between its start and its end."""
+        if not run.op_tasks:
+            return {}
+        options = self.options
+        forward = run.op_tasks if options.fp_op is None else [run.op_tasks[options.fp_op]]
+        marks = {"fp_start": min([task.span[0] for task in forward])}
+        if options.bp_op is not None:
+            marks["bp_end"] = run.op_tasks[options.bp_op].span[1]
+        return marks
 
     def _put_marks(self, step_id: int, marks: dict[str, int]) -> None:
         """Log the marks (ticks) of a run that is a step, or add them to those of the step that it is part of."""
@@ -428,7 +433,7 @@ class Session:
 
     def _log_marks(self, step_id: int, marks: dict[str, int]) -> None:
         device = self._device
-        for mark in ("start", "fp_start", "bp_end", "end"):
+        for mark in ("start", "fp_start", "bp_end", "end", "get_next_start", "get_next_end"):
             if mark in marks:
                 reading = device.clock.reading(marks[mark])
                 self._host.recorder.step_mark(device.device_id, reading, step_id, MODEL_ID, self._iterations, mark)

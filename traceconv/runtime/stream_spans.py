@@ -1,7 +1,7 @@
 """Spans on a stream of a device: from the start of the first task that ends inside to the end of the last.
 
-What a span covers is known when the device is done, so it is logged at its end, once no span around it on its stream
-is open. Spans of two threads may overlap without nesting. One that is open when the profile ends has no end in the log.
+A span's bounds are known only when the device is done, so it is logged at its end, once no other span on its stream is
+open. Spans of two threads may overlap without nesting. A span still open when the profile ends has no end in the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Piece:
 
 
 class StreamSpans:
-    """The open spans of all streams, and the finished ones that wait for a span around them."""
+    """The open spans of all streams, and the finished ones that wait for other spans on their stream to end."""
 
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id
@@ -62,7 +62,7 @@ class StreamSpans:
         return span
 
     def end(self, span: StreamSpan, exception: str) -> None:
-        """End a span, and log what can be logged; `exception` is the type of the exception that ended it, if any."""
+        """End a span, and log finished spans if none is open on its stream; `exception` is the type of the exception that ended it, if any."""
         if span not in self.open:
             return  # the child of a fork leaves a span of its parent
         self.open.remove(span)

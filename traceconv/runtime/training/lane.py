@@ -16,7 +16,7 @@ from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Run
 from traceconv.runtime.ranges import CaptureIds
-from traceconv.runtime.session import MODEL_ID, CompiledModel, Session, check_inputs
+from traceconv.runtime.session import CompiledModel, Session, check_inputs
 from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.plan import TrainingPlan
 from traceconv.runtime.truth import DeviceTruth
@@ -136,10 +136,8 @@ class Lane(Session):
                 if then is not None:
                     self._announced = self._loaded(then, then_step)
                     self._hand_inputs(self._announced[0], ahead=True)
-                with (
-                    host.call(thread, "acl", "aclrtSynchronizeStream", step_id=run.step_id),
-                    host.call(thread, "runtime", "StreamSynchronize", step_id=run.step_id),
-                ):
+                calls = ("acl", "aclrtSynchronizeStream"), ("runtime", "StreamSynchronize")
+                with host.calls(*calls, step_id=run.step_id):
                     host.drain()
                     self._last = self._device.last[self._plan.copy_out]
                     yield
@@ -167,29 +165,18 @@ class Lane(Session):
         execution = Execution(next(self._ids.executions), 0)
         return Run(inputs, inputs, step_id, self._random.bits64() >> 1 | 1, [execution]), batch
 
-    def _mark_step(self, run: Run) -> None:
-        """Log the marks of the step: first and last task (without prefetched ones), and the points in between."""
-        spans = [task.span for execution in run.executions for task in execution.tasks]
-        begin, end = min(start for start, _ in spans), max(end for _, end in spans)
+    def _inner_marks(self, run: Run) -> dict[str, int]:
         tasks = run.op_tasks
         fp, bp = self._points
         fp = fp if self.options.fp_op is None else self.options.fp_op
         bp = bp if self.options.bp_op is None else self.options.bp_op
         forward = [tasks[index].span[0] for index in (self._phases["forward"] if fp is None else [fp])]
         backward = [tasks[index].span[1] for index in (self._phases["backward"] if bp is None else [bp])]
-        marks = {"start": begin, "fp_start": min(forward), "bp_end": max(backward), "end": end}
+        marks = {"fp_start": min(forward), "bp_end": max(backward)}
         if run.loads:
             marks["get_next_start"] = min(task.span[0] for task in run.loads)
             marks["get_next_end"] = max(task.span[1] for task in run.loads)
-        self._iterations += 1
-        for mark, ticks in marks.items():
-            reading, device_id = self._device.clock.reading(ticks), self._device.device_id
-            self._host.recorder.step_mark(device_id, reading, run.step_id, MODEL_ID, self._iterations, mark)
-        self._sample_frequency(begin)
-        self._sample_frequency(end)
-        self._launcher.sample(
-            "HBM Bandwidth", "MB/s", end, self._op_bytes * self._device.spec.clock_hz // max(1, end - begin) // 10**6
-        )
+        return marks
 
 
 def move_on(lanes: Sequence[Lane]) -> None:
