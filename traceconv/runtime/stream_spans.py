@@ -62,7 +62,7 @@ class StreamSpans:
         return span
 
     def end(self, span: StreamSpan, exception: str) -> None:
-        """End a span, and log finished spans if none is open on its stream; `exception` is the type of the exception that ended it, if any."""
+        """End a span and log the finished ones of its stream if possible; `exception`: type that ended it, or ""."""
         if span not in self.open:
             return  # the child of a fork leaves a span of its parent
         self.open.remove(span)
