@@ -34,6 +34,17 @@ REPLACED = {
     "waits for ever": "deadlocked",
     "gives up": "drops, stops",
     "nothing in it can be used": "contains no usable events",
+    "leave it out": "omit it, remove it",
+    "leave one out": "remove one",
+    "exists already": "already exists",
+    "in the store already": "already in the store",
+    "about itself": "metadata",
+    "is called so": "has this name",
+    "stands for": "replaces, is",
+    "are asked for": "are requested",
+    "less the": "minus the",
+    "this is no": "is not a",
+    "summed up": "added",
 }
 #: Words of a phrase may be on two lines of a comment.
 PATTERN = re.compile(r"\b(" + "|".join(REPLACED).replace(" ", r"[\s/*#-]+") + r")\b", re.IGNORECASE)

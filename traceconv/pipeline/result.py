@@ -66,7 +66,7 @@ class Problem:
 class IngestedRun:
     """The result for one source.
 
-    action     ingested, replaced, or kept (it was in the store already)
+    action     ingested, replaced, or kept (it was already in the store)
     seconds    wall time
     was_lossy  a run that was kept had losses when it was ingested
     rank, host, group_label  as in the table run; None: unknown
