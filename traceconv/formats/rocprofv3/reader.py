@@ -165,10 +165,8 @@ class Rocprofv3Reader(FileReader):
             step = 2
         elif what == "marker_api":
             name = process.messages.get(number or 0, name)
-        if number is not None and process.index:
+        if number is not None:
             lead["correlation"] = (process.index << 48) + number
-        elif number is not None:
-            lead["correlation"] = number
         return _Row(name, category, track, start, end, number, step, _args(lead, text))
 
     def _operation(self, process: _Process, where: str, what: str, record: Record) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -228,18 +229,12 @@ class SpeedscopeReader(FileReader):
             return
         start = self._profiles[number].values.get("startValue") if number in self._profiles else None
         start_ns = self._ns(start, self._factor(number)) if isinstance(start, bytes) else 0
-        frames: list[int] = []
-        times: list[int | None] = []
-        lengths: list[int | None] = []
-        for began, dur_ns, frame in stacks.slices(start_ns or 0):
-            frames.append(frame)
-            times.append(began if start_ns is not None else None)
-            lengths.append(dur_ns if is_time(dur_ns) else TOO_LONG)
-            if len(frames) >= _BATCH:
-                yield self._batch(number, ["X"] * len(frames), frames, times, lengths, None, None)
-                frames, times, lengths = [], [], []
-        if frames:
-            yield self._batch(number, ["X"] * len(frames), frames, times, lengths, None, None)
+        slices = stacks.slices(start_ns or 0)
+        while part := list(islice(slices, _BATCH)):
+            times = [began if start_ns is not None else None for began, _, _ in part]
+            lengths = [dur_ns if is_time(dur_ns) else TOO_LONG for _, dur_ns, _ in part]
+            frames = [frame for _, _, frame in part]
+            yield self._batch(number, ["X"] * len(part), frames, times, lengths, None, None)
 
     def _batch(
         self,
