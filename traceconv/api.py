@@ -101,7 +101,7 @@ def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, 
     """Import captures, traces, or folders that contain some, into the store.
 
     db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
-    replace  re-import captures that are in the store already
+    replace  re-import captures that are already in the store
     strict   on any loss, raise DataLossError and leave the store unchanged
 
     Losses are in `lossy` and `log` of each run, skipped files in `unusable` of the result. Raises InputError if a path

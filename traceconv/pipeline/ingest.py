@@ -37,7 +37,7 @@ def ingest(
 
     Files that can't be used are skipped and listed in the result.
 
-    replace   re-import captures that are in the store already, in place of their runs
+    replace   re-import captures that are already in the store, in place of their runs
     strict    on any loss, raise DataLossError and leave the store unchanged
     reader    the reader for all paths; None: chosen by each file's first bytes
     naming    the user's ranks, hosts and groups; None: taken from paths and files
