@@ -120,16 +120,6 @@ def test_a_modified_export_is_read_like_any_trace(change: Any, tmp_path: Path) -
     assert rows is not None
 
 
-def test_an_export_of_form_2_is_restored_under_the_new_column_names(tmp_path: Path) -> None:
-    [run] = ingest([Path(__file__).parents[1] / "golden" / "form_2" / "chrome_trace.json"], tmp_path / "one.duckdb")
-    assert run.log == ()
-    with open_store(tmp_path / "one.duckdb") as connection:
-        steps = connection.execute("SELECT iteration, step_source, start_ns, end_ns FROM step").fetchall()
-        blocks = connection.execute("SELECT block_id, purpose, alloc_ns, free_ns FROM memory ORDER BY ALL").fetchall()
-    assert steps == [(1, "slice", 1000, 2000)]
-    assert blocks == [(1, "workspace", 1100, 1400), (2, None, None, 1400)]
-
-
 def test_a_truncated_export_yields_the_remaining_rows(tmp_path: Path) -> None:
     events = [{"ph": "X", "name": f"n{n}", "pid": 1, "tid": 1, "ts": n, "dur": 100 - 2 * n} for n in range(40)]
     (tmp_path / "one.json").write_text(json.dumps(events))

@@ -10,13 +10,6 @@ from typing import Any
 
 #: Version of the store's schema, raised with every change of a table. Stores with a newer version are refused.
 SCHEMA_VERSION = 6
-#: (table, column) → its name in stores before version 6 and in Chrome exports before form 3.
-OLDER_NAMES = {
-    ("import_account", "paired_count"): "merged_count",
-    ("import_account", "used_count"): "consumed_count",
-    ("memory", "purpose"): "alloc_by",
-    ("step", "step_source"): "source",
-}
 
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
 _COLUMN_TYPES = frozenset({"i32", "i64", "u64", "f64", "str", "bool", "json"})
@@ -84,12 +77,18 @@ class RecordSchema:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a store table."""
+    """A column of a store table.
+
+    since       the first schema version that has it; 0: older than the oldest version that can be migrated
+    older_name  its name before that version; None: it did not exist
+    """
 
     name: str
     type: str
     unit: str
     doc: str
+    since: int = 0
+    older_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,11 @@ def parse_table(raw: Mapping[str, Any]) -> TableSchema:
         if entry.get("type") not in _COLUMN_TYPES:
             raise SchemaError(f"{where}.{column}: unknown type {entry.get('type')!r}")
         _check_unit(entry, f"{where}.{column}")
-        columns.append(Column(column, entry["type"], entry["unit"], _doc(entry, f"{where}.{column}", True)))
+        since, older_name = entry.get("since", 0), entry.get("older_name")
+        if type(since) is not int or not 0 <= since <= SCHEMA_VERSION:
+            raise SchemaError(f"{where}.{column}: since must be a schema version up to {SCHEMA_VERSION}")
+        doc = _doc(entry, f"{where}.{column}", True)
+        columns.append(Column(column, entry["type"], entry["unit"], doc, since, older_name))
     if not columns or columns[0].name != "run_id":
         raise SchemaError(f"{where}: the first column must be run_id")
     _check_unique([column.name for column in columns], where)

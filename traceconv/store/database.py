@@ -45,8 +45,8 @@ _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "Res
 #: Number of interrupts, one per millisecond, until every call has ended.
 _INTERRUPTS = 100
 
-_STORE_INFO = """
-CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR);
+_STORE_INFO = "CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR)"
+_STORE_INFO_COMMENTS = """
 COMMENT ON TABLE store_info IS 'Version of this store: one row.';
 COMMENT ON COLUMN store_info.schema_version IS '[index] Version of the schema of the tables.';
 COMMENT ON COLUMN store_info.writer IS '[text] Program and version that created the file.'
@@ -110,7 +110,8 @@ def store_statements() -> list[str]:
 
 def definition_statements() -> list[str]:
     """Return the statements that create or replace comments, functions and views."""
-    statements = [comment for schema in tables().values() for comment in comments(schema)]
+    statements = [_STORE_INFO_COMMENTS]
+    statements.extend(comment for schema in tables().values() for comment in comments(schema))
     statements.extend(function_statements())
     for name, view in views().items():
         statements.append(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS\n{view.body}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -14,10 +13,10 @@ from msgspec import UNSET, Raw, UnsetType
 from traceconv.events.trace import ABSENT
 from traceconv.schema import table
 from traceconv.schema.arrow import arrow_schema
-from traceconv.schema.model import OLDER_NAMES, Column
+from traceconv.schema.model import Column
 
-#: `otherData.form` of exports. Those of the older form, which have OLDER_NAMES, can also be read back.
-FORM, OLDER_FORM = 3, 2
+#: `otherData.form` of the exports that can be read back.
+FORM = 2
 #: Displayed name of an event whose name is NULL; its args then contain `"name":null`.
 NO_NAME = "(no name)"
 #: Columns of an op that its tasks display; they are read from the op itself.
@@ -61,7 +60,7 @@ class NotAsWritten(Exception):
     """The file claims to be our own export, but contains something that we do not write."""
 
 
-def _args_type(name: str, outside: Collection[str], form: int) -> type[msgspec.Struct]:
+def _args_type(name: str, outside: Collection[str]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
     for column in table(name).columns:
         if column.name not in outside:
@@ -72,14 +71,7 @@ def _args_type(name: str, outside: Collection[str], form: int) -> type[msgspec.S
     if name == "flow":
         fields.append(("reversed", bool, False))
     fields += [(one, str | None, None) for one in OP_MEMBERS if name in ("task", "api") and one not in names]
-    older = {column: older for (owner, column), older in OLDER_NAMES.items() if owner == name and form == OLDER_FORM}
-    return msgspec.defstruct(f"{name}_args", fields, rename=older, forbid_unknown_fields=True, gc=False)
-
-
-@cache
-def decoders(form: int) -> Mapping[str, Any]:
-    """Return decoders of lists of args, by table."""
-    return {name: msgspec.json.Decoder(list[_args_type(name, _OUTSIDE[name], form)]) for name in _OUTSIDE}  # type: ignore[misc] # defined above
+    return msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, gc=False)
 
 
 class _ThreadArgs(msgspec.Struct):
@@ -90,7 +82,8 @@ class _ThreadArgs(msgspec.Struct):
 
 
 THREAD = msgspec.json.Decoder(list[_ThreadArgs])
-TIMELESS_ROW: Any = msgspec.json.Decoder(list[_args_type(TIMELESS, (), FORM)])  # type: ignore[misc] # defined above
+DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name, _OUTSIDE[name])]) for name in _OUTSIDE}  # type: ignore[misc] # defined above
+TIMELESS_ROW: Any = msgspec.json.Decoder(list[_args_type(TIMELESS, ())])  # type: ignore[misc] # defined above
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 NUMBER = msgspec.json.Decoder(int | float | str | None)
 

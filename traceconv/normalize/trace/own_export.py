@@ -51,8 +51,8 @@ def header_of(keys: Mapping[str, bytes]) -> _Header | None:
         header = _HEADER.decode(keys.get("otherData", b""))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    readable = header.form in (own.FORM, own.OLDER_FORM) and len(header.run) == 1
-    return header if readable and header.writer.startswith("traceconv ") else None
+    ours = header.writer.startswith("traceconv ") and header.form == own.FORM and len(header.run) == 1
+    return header if ours else None
 
 
 class OwnExport:
@@ -62,11 +62,10 @@ class OwnExport:
         self._accounts = accounts
         self._first_id = source_id << id_bits
         self._base_ns = own.integer(header.base_ns)
-        self._decoders = own.decoders(header.form)
         self._small = {
             name: dict(zip(plain_schema(name).names, arrays(name, rows, {}), strict=True))
             for name in own.HEADER_TABLES
-            for rows in [decoded(self._decoders[name], getattr(header, name))]
+            for rows in [decoded(own.DECODERS[name], getattr(header, name))]
         }
         self._rows = {name: SpilledRows(plain_schema(name)) for name in own.EVENT_TABLES}
         self._ids = SpillIndex(("id",))
@@ -119,7 +118,7 @@ class OwnExport:
             owner = args.device_id if args.table in ("step", "memory") else args.track_id
             self._threads[events.label("pid")[place], events.label("tid")[place]] = args.table, owner
         elif name in own.ROW_TABLES:
-            self._rows[name].append(arrays(name, decoded(self._decoders[name], events.args(at)), {}))
+            self._rows[name].append(arrays(name, decoded(own.DECODERS[name], events.args(at)), {}))
         elif name == own.TIMELESS:
             rows = decoded(own.TIMELESS_ROW, events.args(at))
             self._note_ids(rows, events.ids[at])
@@ -147,7 +146,7 @@ class OwnExport:
         if name == "counter":
             self._rows[name].append(self._samples(events, places))
         else:
-            args = decoded(self._decoders[name], events.args(places))
+            args = decoded(own.DECODERS[name], events.args(places))
             self._rows[name].append(arrays(name, args, self._outside(name, args, events, places)))
         self._count(ph, len(places), "rows")
 
@@ -210,7 +209,7 @@ class OwnExport:
 
     def _take_flows(self, events: _Events, places: Places) -> None:
         ph = events.label("ph").take(places)[:]
-        args = iter(decoded(self._decoders["flow"], events.args(places[[one == "s" for one in ph]])))
+        args = iter(decoded(own.DECODERS["flow"], events.args(places[[one == "s" for one in ph]])))
         keys = events.columns.raw["id"].take(pa.array(places)).to_pylist()
         paired = 0
         for one, key, ns in zip(ph, keys, events.times(places).tolist(), strict=True):
