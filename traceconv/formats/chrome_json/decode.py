@@ -11,7 +11,7 @@ from traceconv import native
 from traceconv.events.trace import ABSENT, LABEL_FIELDS, RAW_FIELDS, EventColumns, Extras, Label, binary_column, coded
 from traceconv.formats.chrome_json.compiled import NUMBERED_KINDS, scanned_columns
 
-_VALUE = msgspec.json.Decoder(Raw)
+_RAW_VALUE = msgspec.json.Decoder(Raw)
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KEYS = msgspec.json.Decoder(dict[str, Raw])
 _VALUE = msgspec.json.Decoder()
@@ -53,7 +53,7 @@ def decode_events(text: bytes, lines: bool) -> Decoded:
 def is_beginning(text: bytes | memoryview) -> bool:
     """Whether the text is the beginning of sound JSON."""
     try:
-        _VALUE.decode(text)
+        _RAW_VALUE.decode(text)
     except msgspec.DecodeError as error:
         return "truncated" in str(error)
     except (UnicodeDecodeError, RecursionError):
@@ -63,7 +63,7 @@ def is_beginning(text: bytes | memoryview) -> bool:
 
 def _one_by_one(body: bytes, lines: bool) -> Decoded:
     """Decode events with any keys and types of values."""
-    elements = _VALUE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
+    elements = _RAW_VALUE.decode_lines(body) if lines else _ELEMENTS.decode(b"[" + body + b"]")
     labels: list[dict[str, Label]] = []
     raws: list[dict[str, Raw]] = []
     extras: list[dict[str, Raw] | None] = []
