@@ -21,7 +21,7 @@ from traceconv.formats.vendor_folder.records import CsvRecords
 from traceconv.normalize.trace.classify import Classifier
 from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.normalize.vendor_csv.spec import spec
-from traceconv.normalize.vendor_csv.typed import Odd, series, typed
+from traceconv.normalize.vendor_csv.typed import CellIssues, series, typed
 from traceconv.pipeline.ingest import ingest
 from traceconv.provenance.find import why
 from traceconv.provenance.rows import EVENT_TABLES
@@ -188,7 +188,7 @@ class VendorTables(Target):
             count += len(batch.rows)
             if not layout.missing:
                 ids = np.arange(len(batch.rows), dtype=np.int64)
-                typed(layout, batch.rows, ids, Odd()).validate(full=True)
+                typed(layout, batch.rows, ids, CellIssues()).validate(full=True)
                 series(layout, batch.rows)
         if account.records != account.lost:
             raise Broken(f"books of records that are lost: {account}")
