@@ -41,10 +41,10 @@ def test_a_product() -> None:
 
 
 def test_an_op_takes_what_it_is_foretold_in_a_model() -> None:
-    op = next(op for op in static_profile("mini_resnet").ops if op.op_type == "MaxPoolV3")
-    shape = [int(extent) for extent in op.input_shapes.split(",")]
+    estimate = next(one for one in static_profile("mini_resnet").ops if one.op.op_type == "MaxPoolV3")
+    shape = [int(extent) for extent in estimate.op.describe_operands()[0].split(",")]
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
-    assert profile_op("MaxPool", [shape], attributes).latencies_ns == (op.dur_ns,)
+    assert profile_op("MaxPool", [shape], attributes).latencies_ns == (estimate.dur_ns,)
 
 
 def test_every_equation_that_einsum_takes() -> None:

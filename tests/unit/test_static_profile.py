@@ -33,13 +33,14 @@ def test_a_product_by_hand() -> None:
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     profile = static_profile(FoundModel("one", proto))
-    [op] = profile.ops
-    assert (op.name, op.op_type, op.core_type, op.scope_path) == ("block/product", "MatMulV2", "AI_CORE", "block")
+    [estimate] = profile.ops
+    op = estimate.op
+    assert (op.name, op.op_type, op.core, op.scope_path) == ("block/product", "MatMulV2", "AI_CORE", "block")
     assert op.flops == profile.flops == 2 * 16 * 64 * 32
     assert (op.param_count, op.weight_bytes, op.input_bytes, op.output_bytes) == (2048, 8192, 4096, 2048)
-    assert op.memory_bytes == 8192 + 4096 + 2048 + op.workspace_bytes
-    assert op.arithmetic_intensity == op.flops / (8192 + 4096 + 2048)
-    assert (op.input_shapes, op.output_shapes) == ("16,64;64,32", "16,32")
+    assert estimate.memory_bytes == 8192 + 4096 + 2048 + op.cost.workspace_bytes
+    assert estimate.arithmetic_intensity == op.flops / (8192 + 4096 + 2048)
+    assert (op.describe_operands()[0], op.describe_results()[0]) == ("16,64;64,32", "16,32")
     assert profile.memory.weight_bytes == 8192
     # Two inputs at a time, since the next one is copied while this one is worked on.
     assert profile.memory.peak_tensor_bytes == 8192 + 2 * 4096 + 2048
@@ -79,10 +80,10 @@ def test_memory_is_what_a_recorded_run_takes(
                 op.input_bytes,
                 op.weight_bytes,
                 op.output_bytes,
-                op.workspace_bytes,
-                op.input_shapes,
+                op.cost.workspace_bytes,
+                op.describe_operands()[0],
             )
-            for op in profile.ops
+            for op in (estimate.op for estimate in profile.ops)
         ]
         # Alone on its stream and without rivals for the memory, an op takes the time that was foretold, but for
         # the drift of the counter and the error of the clocks' alignment.
@@ -94,7 +95,7 @@ def test_memory_is_what_a_recorded_run_takes(
             assert dur_ns >= expected - off
             assert streams > 1 or dur_ns <= expected + off
         streams_of = dict(connection.execute("SELECT DISTINCT op_id, stream_id FROM task WHERE op_id >= 0").fetchall())
-        assert streams_of == {op.op_index: op.stream_id for op in profile.ops}
+        assert streams_of == {one.op.index: one.stream_id for one in profile.ops}
     assert profile.memory.weight_bytes <= profile.memory.peak_tensor_bytes <= profile.memory.peak_used_bytes
     assert profile.memory.peak_used_bytes <= profile.memory.peak_reserved_bytes
 

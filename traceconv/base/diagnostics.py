@@ -18,122 +18,91 @@ class Severity(str, Enum):
 
 
 class Code(Enum):
-    """Every finding about input: a name, a severity and its meaning."""
+    """Every finding about input: a severity and its meaning; `text` is its name in the store."""
 
-    NO_MANIFEST = ("no_manifest", Severity.DATA_LOSS, "No manifest: the recording did not finish.")
-    CUT_AT = ("cut_at", Severity.INFO, "Last timestamp of a stream of an unfinished recording.")
-    BAD_MANIFEST = ("bad_manifest", Severity.ERROR, "The manifest can't be read; the files are read without it.")
-    MISSING_FILE = ("missing_file", Severity.ERROR, "A file named by the manifest is missing.")
-    UNREADABLE_FILE = ("unreadable_file", Severity.ERROR, "A file could not be opened or read.")
-    NOT_A_LOG = ("not_a_log", Severity.ERROR, "Bad magic: a file is not a log.")
-    BAD_FILE_HEADER = ("bad_file_header", Severity.ERROR, "A file has a damaged header and can't be read.")
-    NEWER_VERSION = ("newer_version", Severity.ERROR, "A file has a newer version of the format.")
-    DAMAGED_BLOCK = ("damaged_block", Severity.DATA_LOSS, "A damaged block; reading resumed at the next intact one.")
-    TRUNCATED = ("truncated", Severity.DATA_LOSS, "A file ends inside a block.")
-    MISSING_RECORDS = ("missing_records", Severity.DATA_LOSS, "Gaps in sequence numbers: records are missing.")
-    REPEATED_RECORDS = ("repeated_records", Severity.INFO, "Repeated records: dropped.")
-    CONFLICTING_RECORDS = (
-        "conflicting_records",
-        Severity.ERROR,
-        "Different records with the same sequence numbers: the first are kept.",
-    )
-    REPEATED_MARK = ("repeated_mark", Severity.DATA_LOSS, "Step marks that are repeated or too late.")
-    EXTRA_RECORDS = ("extra_records", Severity.ERROR, "More records than the manifest counts: kept.")
-    MOVED_FILE = (
-        "moved_file",
-        Severity.INFO,
-        "A file named by the manifest is missing, but other files have its records.",
-    )
-    FOREIGN_FILE = ("foreign_file", Severity.ERROR, "A file of another capture: skipped.")
-    SAME_CONTENT = (
-        "same_content",
-        Severity.INFO,
-        "Another run has the same timestamps and counts: probably the same recording.",
-    )
-    STRAY_BLOCK = ("stray_block", Severity.ERROR, "A block of another stream: skipped.")
-    UNKNOWN_RECORD = ("unknown_record", Severity.DATA_LOSS, "Records of an unknown type.")
-    LONGER_RECORD = ("longer_record", Severity.INFO, "Records with fields that this version doesn't know.")
-    SHORTER_RECORD = ("shorter_record", Severity.INFO, "Records that lack fields that this version knows.")
-    MISSING_TEXT = ("missing_text", Severity.DATA_LOSS, "Names whose text is missing from the dictionary: NULL.")
-    BAD_TEXT = ("bad_text", Severity.DATA_LOSS, "Dictionary text that is incomplete or not UTF-8.")
-    CUT_TEXT = ("cut_text", Severity.DATA_LOSS, "Names or attributes that were truncated when recorded.")
-    TOO_MUCH_TEXT = ("too_much_text", Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
-    UNKNOWN_VALUE = ("unknown_value", Severity.DATA_LOSS, "Unknown enum values: NULL.")
-    UNMATCHED_END = ("unmatched_end", Severity.DATA_LOSS, "End records without a begin.")
-    UNFINISHED = ("unfinished", Severity.INFO, "Begin records without an end: duration is NULL.")
-    NEGATIVE_DURATION = ("negative_duration", Severity.DATA_LOSS, "Ends before their begin: duration is NULL.")
-    OVERLAP = ("overlap", Severity.INFO, "Tasks of one stream that overlap.")
-    NO_CLOCK_SYNC = ("no_clock_sync", Severity.ERROR, "No sync records for a clock: its timestamps can't be aligned.")
-    BAD_CLOCK_SYNC = ("bad_clock_sync", Severity.DATA_LOSS, "Sync records that contradict their neighbours: ignored.")
-    BAD_TIME = ("bad_time", Severity.DATA_LOSS, "Timestamps that don't fit 64 bits of nanoseconds.")
-    OUT_OF_RANGE = ("out_of_range", Severity.DATA_LOSS, "Numbers that don't fit a signed 64-bit column: NULL.")
-    ODD_CONTAINER = ("odd_container", Severity.INFO, "A file is compressed differently from what its name says.")
-    BAD_CONTAINER = (
-        "bad_container",
-        Severity.DATA_LOSS,
-        "Compressed data that is damaged, truncated or beyond the limit.",
-    )
-    ENCODING = ("encoding", Severity.INFO, "Text in UTF-16 or UTF-32; byte offsets refer to its UTF-8 form.")
+    NO_MANIFEST = (Severity.DATA_LOSS, "No manifest: the recording did not finish.")
+    CUT_AT = (Severity.INFO, "Last timestamp of a stream of an unfinished recording.")
+    BAD_MANIFEST = (Severity.ERROR, "The manifest can't be read; the files are read without it.")
+    MISSING_FILE = (Severity.ERROR, "A file named by the manifest is missing.")
+    UNREADABLE_FILE = (Severity.ERROR, "A file could not be opened or read.")
+    NOT_A_LOG = (Severity.ERROR, "Bad magic: a file is not a log.")
+    BAD_FILE_HEADER = (Severity.ERROR, "A file has a damaged header and can't be read.")
+    NEWER_VERSION = (Severity.ERROR, "A file has a newer version of the format.")
+    DAMAGED_BLOCK = (Severity.DATA_LOSS, "A damaged block; reading resumed at the next intact one.")
+    TRUNCATED = (Severity.DATA_LOSS, "A file ends inside a block.")
+    MISSING_RECORDS = (Severity.DATA_LOSS, "Gaps in sequence numbers: records are missing.")
+    REPEATED_RECORDS = (Severity.INFO, "Repeated records: dropped.")
+    CONFLICTING_RECORDS = (Severity.ERROR, "Different records with the same sequence numbers: the first are kept.")
+    REPEATED_MARK = (Severity.DATA_LOSS, "Step marks that are repeated or too late.")
+    EXTRA_RECORDS = (Severity.ERROR, "More records than the manifest counts: kept.")
+    MOVED_FILE = (Severity.INFO, "A file named by the manifest is missing, but other files have its records.")
+    FOREIGN_FILE = (Severity.ERROR, "A file of another capture: skipped.")
+    SAME_CONTENT = (Severity.INFO, "Another run has the same timestamps and counts: probably the same recording.")
+    STRAY_BLOCK = (Severity.ERROR, "A block of another stream: skipped.")
+    UNKNOWN_RECORD = (Severity.DATA_LOSS, "Records of an unknown type.")
+    LONGER_RECORD = (Severity.INFO, "Records with fields that this version doesn't know.")
+    SHORTER_RECORD = (Severity.INFO, "Records that lack fields that this version knows.")
+    MISSING_TEXT = (Severity.DATA_LOSS, "Names whose text is missing from the dictionary: NULL.")
+    BAD_TEXT = (Severity.DATA_LOSS, "Dictionary text that is incomplete or not UTF-8.")
+    CUT_TEXT = (Severity.DATA_LOSS, "Names or attributes that were truncated when recorded.")
+    TOO_MUCH_TEXT = (Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
+    UNKNOWN_VALUE = (Severity.DATA_LOSS, "Unknown enum values: NULL.")
+    UNMATCHED_END = (Severity.DATA_LOSS, "End records without a begin.")
+    UNFINISHED = (Severity.INFO, "Begin records without an end: duration is NULL.")
+    NEGATIVE_DURATION = (Severity.DATA_LOSS, "Ends before their begin: duration is NULL.")
+    OVERLAP = (Severity.INFO, "Tasks of one stream that overlap.")
+    NO_CLOCK_SYNC = (Severity.ERROR, "No sync records for a clock: its timestamps can't be aligned.")
+    BAD_CLOCK_SYNC = (Severity.DATA_LOSS, "Sync records that contradict their neighbours: ignored.")
+    BAD_TIME = (Severity.DATA_LOSS, "Timestamps that don't fit 64 bits of nanoseconds.")
+    OUT_OF_RANGE = (Severity.DATA_LOSS, "Numbers that don't fit a signed 64-bit column: NULL.")
+    ODD_CONTAINER = (Severity.INFO, "A file is compressed differently from what its name says.")
+    BAD_CONTAINER = (Severity.DATA_LOSS, "Compressed data that is damaged, truncated or beyond the limit.")
+    ENCODING = (Severity.INFO, "Text in UTF-16 or UTF-32; byte offsets refer to its UTF-8 form.")
     NO_END = (
-        "no_end",
         Severity.INFO,
         "The text ends before its brackets close or inside its last line: its writer was killed, or never closes them.",
     )
-    PADDING = ("padding", Severity.INFO, "NUL padding.")
-    SEVERAL_ARRAYS = ("several_arrays", Severity.INFO, "Events in more than one array or document.")
-    ODD_JSON = ("odd_json", Severity.INFO, "Non-standard JSON, repaired.")
-    BAD_BYTES = ("bad_bytes", Severity.DATA_LOSS, "Bytes that are not UTF-8, replaced by U+FFFD.")
-    DAMAGED_EVENT = ("damaged_event", Severity.DATA_LOSS, "A malformed event; reading resumed at the next.")
-    TOO_LARGE = (
-        "too_large",
-        Severity.DATA_LOSS,
-        "Events skipped because one, or all large ones together, exceed the limit.",
-    )
-    CUT_EVENT = ("cut_event", Severity.DATA_LOSS, "The text ends inside an event.")
-    CUT_OFF = ("cut_off", Severity.DATA_LOSS, "The text ends after a comma: more events were expected.")
-    DAMAGED_TEXT = ("damaged_text", Severity.DATA_LOSS, "Malformed text outside the events.")
-    REPEATED_KEY = ("repeated_key", Severity.DATA_LOSS, "A duplicate key in an event; the last value is used.")
-    NOT_AN_EVENT = ("not_an_event", Severity.DATA_LOSS, "Non-object elements among the events.")
-    NO_PHASE = ("no_phase", Severity.DATA_LOSS, "Events without a phase (ph).")
-    UNKNOWN_PHASE = ("unknown_phase", Severity.DATA_LOSS, "Events with an unknown phase (ph).")
-    NO_TIME = ("no_time", Severity.DATA_LOSS, "Events without a valid timestamp.")
-    FINE_TIME = ("fine_time", Severity.INFO, "Timestamps finer than a nanosecond: rounded, half to even.")
-    BAD_DURATION = (
-        "bad_duration",
-        Severity.DATA_LOSS,
-        "Durations that are not numbers, exceed 2^63 - 1 ns, or end beyond it: NULL.",
-    )
-    NO_DURATION = ("no_duration", Severity.INFO, "Complete events without a duration: NULL.")
-    BACKWARD = ("backward", Severity.INFO, "Negative durations: NULL, with the value kept in args.")
-    END_WITHOUT_BEGIN = ("end_without_begin", Severity.INFO, "End events without a begin.")
+    PADDING = (Severity.INFO, "NUL padding.")
+    SEVERAL_ARRAYS = (Severity.INFO, "Events in more than one array or document.")
+    ODD_JSON = (Severity.INFO, "Non-standard JSON, repaired.")
+    BAD_BYTES = (Severity.DATA_LOSS, "Bytes that are not UTF-8, replaced by U+FFFD.")
+    DAMAGED_EVENT = (Severity.DATA_LOSS, "A malformed event; reading resumed at the next.")
+    TOO_LARGE = (Severity.DATA_LOSS, "Events skipped because one, or all large ones together, exceed the limit.")
+    CUT_EVENT = (Severity.DATA_LOSS, "The text ends inside an event.")
+    CUT_OFF = (Severity.DATA_LOSS, "The text ends after a comma: more events were expected.")
+    DAMAGED_TEXT = (Severity.DATA_LOSS, "Malformed text outside the events.")
+    REPEATED_KEY = (Severity.DATA_LOSS, "A duplicate key in an event; the last value is used.")
+    NOT_AN_EVENT = (Severity.DATA_LOSS, "Non-object elements among the events.")
+    NO_PHASE = (Severity.DATA_LOSS, "Events without a phase (ph).")
+    UNKNOWN_PHASE = (Severity.DATA_LOSS, "Events with an unknown phase (ph).")
+    NO_TIME = (Severity.DATA_LOSS, "Events without a valid timestamp.")
+    FINE_TIME = (Severity.INFO, "Timestamps finer than a nanosecond: rounded, half to even.")
+    BAD_DURATION = (Severity.DATA_LOSS, "Durations that are not numbers, exceed 2^63 - 1 ns, or end beyond it: NULL.")
+    NO_DURATION = (Severity.INFO, "Complete events without a duration: NULL.")
+    BACKWARD = (Severity.INFO, "Negative durations: NULL, with the value kept in args.")
+    END_WITHOUT_BEGIN = (Severity.INFO, "End events without a begin.")
     UNCLEAR_LAUNCH = (
-        "unclear_launch",
         Severity.INFO,
         "Tasks whose correlation ID matches calls of several processes: the launching call is unknown.",
     )
-    LOOSE_FLOW = ("loose_flow", Severity.INFO, "Unmatched flow starts and ends.")
-    PARTIAL_OVERLAP = ("partial_overlap", Severity.INFO, "Slices of one track that overlap without nesting.")
-    NO_NAME = ("no_name", Severity.INFO, "Events without a name.")
-    BAD_NUMBER = ("bad_number", Severity.DATA_LOSS, "Counter values that are not numbers.")
-    CHANGED_EXPORT = (
-        "changed_export",
-        Severity.INFO,
-        "A trace exported by traceconv and changed since: read like any other trace.",
-    )
-    NOT_READ = ("not_read", Severity.INFO, "Parts of a source without events of their own: not read.")
-    COMPLETED = ("completed", Severity.INFO, "Whether the records of a table match the tasks of a timeline.")
-    UNCLEAR_RECORD = ("unclear_record", Severity.DATA_LOSS, "Table records that could belong to several tasks.")
-    NO_COLUMN = ("no_column", Severity.ERROR, "A table lacks columns that it can't be used without.")
+    LOOSE_FLOW = (Severity.INFO, "Unmatched flow starts and ends.")
+    PARTIAL_OVERLAP = (Severity.INFO, "Slices of one track that overlap without nesting.")
+    NO_NAME = (Severity.INFO, "Events without a name.")
+    BAD_NUMBER = (Severity.DATA_LOSS, "Counter values that are not numbers.")
+    CHANGED_EXPORT = (Severity.INFO, "A trace exported by traceconv and changed since: read like any other trace.")
+    NOT_READ = (Severity.INFO, "Parts of a source without events of their own: not read.")
+    COMPLETED = (Severity.INFO, "Whether the records of a table match the tasks of a timeline.")
+    UNCLEAR_RECORD = (Severity.DATA_LOSS, "Table records that could belong to several tasks.")
+    NO_COLUMN = (Severity.ERROR, "A table lacks columns that it can't be used without.")
     UNADDRESSABLE = (
-        "unaddressable",
         Severity.INFO,
         "Item keys that contain a dot, which a rule file can't name: their values are kept in args only.",
     )
-    NOT_TIME = ("not_time", Severity.INFO, "Values of a profile that are not times: each counts as a nanosecond.")
-    ORPHAN_PMU = ("orphan_pmu", Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
+    NOT_TIME = (Severity.INFO, "Values of a profile that are not times: each counts as a nanosecond.")
+    ORPHAN_PMU = (Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 
-    def __init__(self, text: str, severity: Severity, doc: str) -> None:
-        self.text = text
+    def __init__(self, severity: Severity, doc: str) -> None:
+        self.text = self.name.lower()
         self.severity = severity
         self.doc = doc
 

@@ -12,7 +12,7 @@ from traceconv.cli import options
 
 if TYPE_CHECKING:
     from traceconv.reports.render import Row
-    from traceconv.runtime.static_profile import StaticProfile
+    from traceconv.runtime.static_profile import OpEstimate, StaticProfile
     from traceconv.store.documented_sql import SqlColumn
 
 _TABLES = ("ops", "cores", "memory")
@@ -147,7 +147,6 @@ _OPS = (
     ("output_shapes", "VARCHAR", "text", "Shapes of the outputs."),
     ("output_dtypes", "VARCHAR", "text", "Data types of the outputs."),
 )
-_ATTRIBUTES = {"op_id": "op_index", "op_name": "name", "activation_bytes": "output_bytes"}
 _SHOWN = ("op_name", "op_type", "core_type", "dur_ns", "flops", "arithmetic_intensity", "weight_bytes",
           "activation_bytes", "output_shapes")  # fmt: skip
 _CORES = (
@@ -194,10 +193,18 @@ def _table(profile: StaticProfile, show: str, measured: _Measured | None) -> _Ta
         ]
         rows = [(*row, None if row[2] is None else row[2] - row[1]) for row in peaks]
     else:
-        columns = _OPS
-        attributes = [_ATTRIBUTES.get(column[0], column[0]) for column in columns]
-        rows = [tuple(getattr(op, attribute) for attribute in attributes) for op in profile.ops]
+        columns, rows = _OPS, [_op_row(estimate) for estimate in profile.ops]
     return _Table(show, tuple(SqlColumn(*column) for column in columns), rows)
+
+
+def _op_row(estimate: OpEstimate) -> Row:
+    op = estimate.op
+    return (
+        op.index, op.name, op.op_type, op.core, estimate.dur_ns, op.flops, estimate.flops_per_s, estimate.memory_bytes,
+        estimate.bytes_per_s, estimate.arithmetic_intensity, op.param_count, op.weight_bytes, op.input_bytes,
+        op.output_bytes, op.cost.workspace_bytes, op.cost.block_count, estimate.stream_id, op.state, op.scope_path,
+        *op.describe_operands()[:2], *op.describe_results()[:2],
+    )  # fmt: skip
 
 
 def _summary(profile: StaticProfile, measured: _Measured | None) -> list[str]:

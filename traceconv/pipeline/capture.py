@@ -13,10 +13,10 @@ from traceconv.formats.npulog.discover import CaptureFolder, fingerprint
 from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.npulog.reader import CaptureReader
 from traceconv.normalize.npulog.raw_log import RawLogNormalizer
+from traceconv.pipeline.derived_rows import add_unfinished_steps
 from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events, path_text
 from traceconv.pipeline.task_waits import set_stream_waits, settle_table_waits
-from traceconv.pipeline.unfinished_steps import add_unfinished_steps
 
 
 @dataclass(frozen=True, slots=True)

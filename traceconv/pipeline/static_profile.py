@@ -85,36 +85,39 @@ def _tables(profile: StaticProfile, batch: int | None) -> Iterator[tuple[str, pa
 
 
 def _ops(profile: StaticProfile) -> pa.RecordBatch:
-    same: tuple[str, ...] = ("name", "op_type", "state", "scope_path", "fusion_id", "flops")
-    same += ("input_bytes", "output_bytes", "weight_bytes", "workspace_bytes")
-    same += tuple(f"{side}_{what}" for side in ("input", "output") for what in ("shapes", "dtypes", "formats"))
+    names = ["op_id", "model_id", "model_name", "op_type_source", "name", "op_type", "state", "scope_path", "fusion_id"]
+    names += ["flops", "input_bytes", "output_bytes", "weight_bytes", "workspace_bytes"]
+    names += [f"{side}_{what}" for side in ("input", "output") for what in ("shapes", "dtypes", "formats")]
     rows = [
-        (op.op_index, _MODEL_ID, profile.model_name, "recorded", *(getattr(op, name) for name in same))
-        for op in profile.ops
-    ]
-    return rows_from_tuples("op", ("op_id", "model_id", "model_name", "op_type_source", *same), rows)
+        (op.index, _MODEL_ID, profile.model_name, "recorded", op.name, op.op_type, op.state, op.scope_path,
+         op.fusion_id, op.flops, op.input_bytes, op.output_bytes, op.weight_bytes, op.cost.workspace_bytes,
+         *op.describe_operands(), *op.describe_results())
+        for op in (estimate.op for estimate in profile.ops)
+    ]  # fmt: skip
+    return rows_from_tuples("op", tuple(names), rows)
 
 
 def _tasks(profile: StaticProfile) -> pa.RecordBatch:
     rows = [
         {
-            "id": (_SOURCE_ID << ORDINAL_BITS) + op.op_index,
-            "track_id": op.stream_id + 1,
+            "id": (_SOURCE_ID << ORDINAL_BITS) + op.index,
+            "track_id": estimate.stream_id + 1,
             "device_id": 0,
-            "stream_id": op.stream_id,
-            "op_id": op.op_index,
+            "stream_id": estimate.stream_id,
+            "op_id": op.index,
             "name": op.name,
-            "task_type": op.core_type,
-            "core_type": op.core_type,
+            "task_type": op.core,
+            "core_type": op.core,
             "kind": "compute",
             "kind_source": "recorded",
-            "dur_ns": op.dur_ns,
+            "dur_ns": estimate.dur_ns,
             "depth": 0,
-            "self_ns": op.dur_ns,
-            "block_count": op.block_count,
-            "mix_block_count": op.mix_block_count,
+            "self_ns": estimate.dur_ns,
+            "block_count": op.cost.block_count,
+            "mix_block_count": op.cost.mix_block_count,
             "hf32_eligible": op.hf32_eligible,
         }
-        for op in profile.ops
+        for estimate in profile.ops
+        for op in [estimate.op]
     ]
     return rows_from_tuples("task", tuple(rows[0]) if rows else ("id",), [tuple(row.values()) for row in rows])

@@ -34,13 +34,11 @@ from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
-from traceconv.pipeline.collective_sizes import size_collectives
+from traceconv.pipeline.derived_rows import drop_unclear_launches, settle_reduces, size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
-from traceconv.pipeline.step_reduces import settle_reduces
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
 from traceconv.pipeline.trace_memory import insert_blocks
-from traceconv.pipeline.unclear_launches import drop_unclear_launches
 
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64

@@ -58,6 +58,27 @@ class DeviceOp:
         return self.core == "HCCL"
 
     @property
+    def param_count(self) -> int:
+        """Number of elements of its weights."""
+        return sum(tensor.count for tensor in self.weights)
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(tensor.size_bytes for tensor in self.reads)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(tensor.size_bytes for tensor in self.weights)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(tensor.size_bytes for tensor in (*self.writes, *self.updates))
+
+    @property
+    def state(self) -> str:
+        return "dynamic" if self.dynamic else "static"
+
+    @property
     def scope_path(self) -> str | None:
         """Module path, if the model's node names are paths, as written by exporters."""
         path = self.nodes[0].name.strip("/").rpartition("/")[0]

@@ -288,9 +288,9 @@ class Recorder(EventLog):
         row = (
             *map(self.text, (op.name, op.op_type, op.scope_path, *op.describe_operands(), *op.describe_results())),
             op.flops,
-            sum(tensor.size_bytes for tensor in op.reads),
-            sum(tensor.size_bytes for tensor in (*op.writes, *op.updates)),
-            sum(tensor.size_bytes for tensor in op.weights),
+            op.input_bytes,
+            op.output_bytes,
+            op.weight_bytes,
             op.cost.workspace_bytes,
             op_base + op.index,
             model_id,

@@ -26,47 +26,23 @@ _ENDLESS_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class OpEstimate:
-    """The estimate of an op. Bytes are those of its tensors; `memory_bytes` includes scratch memory.
+    """The estimate of an op.
 
-    dur_ns                its duration alone on the device, rounded up to a tick of the device's counter
-    flops                 2 per multiply-accumulate
-    param_count           elements of its weights
-    arithmetic_intensity  flops per byte of input, weight and output; None without such bytes
+    dur_ns  its duration alone on the device, rounded up to a tick of the device's counter
     """
 
-    op_index: int
-    name: str
-    op_type: str
-    core_type: str
+    op: DeviceOp
     stream_id: int
     dur_ns: int
-    cycles: int
-    block_count: int
-    mix_block_count: int
-    hf32_eligible: bool
-    state: str
-    scope_path: str | None
-    fusion_id: int | None
-    flops: int
-    param_count: int
-    input_bytes: int
-    weight_bytes: int
-    output_bytes: int
-    workspace_bytes: int
-    input_shapes: str
-    input_dtypes: str
-    input_formats: str
-    output_shapes: str
-    output_dtypes: str
-    output_formats: str
 
     @property
     def memory_bytes(self) -> int:
-        return self.input_bytes + self.weight_bytes + self.output_bytes + self.workspace_bytes
+        """Bytes of its tensors and of its scratch memory."""
+        return self.op.input_bytes + self.op.weight_bytes + self.op.output_bytes + self.op.cost.workspace_bytes
 
     @property
     def flops_per_s(self) -> int:
-        return self.flops * 10**9 // self.dur_ns
+        return self.op.flops * 10**9 // self.dur_ns
 
     @property
     def bytes_per_s(self) -> int:
@@ -74,8 +50,9 @@ class OpEstimate:
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        moved = self.input_bytes + self.weight_bytes + self.output_bytes
-        return self.flops / moved if moved else None
+        """Floating-point operations per byte of input, weight and output; None without such bytes."""
+        moved = self.memory_bytes - self.op.cost.workspace_bytes
+        return self.op.flops / moved if moved else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +86,16 @@ class StaticProfile:
 
     @property
     def flops(self) -> int:
-        return sum(op.flops for op in self.ops)
+        return sum(estimate.op.flops for estimate in self.ops)
 
     @property
     def total_ns(self) -> int:
         """Time of all ops, one after another."""
-        return sum(op.dur_ns for op in self.ops)
+        return sum(estimate.dur_ns for estimate in self.ops)
 
     @property
     def param_count(self) -> int:
-        return sum(op.param_count for op in self.ops)
+        return sum(estimate.op.param_count for estimate in self.ops)
 
     @property
     def fits(self) -> bool:
@@ -142,7 +119,7 @@ def static_profile(
     return StaticProfile(
         program.graph.name,
         device,
-        tuple(_estimate(op, plan, device) for op in program.ops),
+        tuple(OpEstimate(op, plan.placements[op.index].stream, task_ns(device, op)) for op in program.ops),
         tuple(
             (op.fusion_id, op.index, place, node.name, node.op_type)
             for op in program.ops
@@ -152,32 +129,6 @@ def static_profile(
         memory_plan(program, plan, prefetch=prefetch),
         sum(tensors[name].size_bytes for name in program.uploads),
         sum(tensors[name].size_bytes for name in program.downloads),
-    )
-
-
-def _estimate(op: DeviceOp, plan: Schedule, spec: DeviceSpec) -> OpEstimate:
-    return OpEstimate(
-        op.index,
-        op.name,
-        op.op_type,
-        op.core,
-        plan.placements[op.index].stream,
-        task_ns(spec, op),
-        op.cost.cycles,
-        op.cost.block_count,
-        op.cost.mix_block_count,
-        op.hf32_eligible,
-        "dynamic" if op.dynamic else "static",
-        op.scope_path,
-        op.fusion_id,
-        op.flops,
-        sum(tensor.count for tensor in op.weights),
-        sum(tensor.size_bytes for tensor in op.reads),
-        sum(tensor.size_bytes for tensor in op.weights),
-        sum(tensor.size_bytes for tensor in op.writes),
-        op.cost.workspace_bytes,
-        *op.describe_operands(),
-        *op.describe_results(),
     )
 
 
@@ -261,7 +212,8 @@ class _PlannedMemory:
 def by_core(ops: Sequence[OpEstimate]) -> dict[str, tuple[int, int, int]]:
     """Return kind of core → (ops, ns one after another, flops), the longest first."""
     found: dict[str, tuple[int, int, int]] = {}
-    for op in ops:
-        count, total, flops = found.get(op.core_type, (0, 0, 0))
-        found[op.core_type] = (count + 1, total + op.dur_ns, flops + op.flops)
+    for estimate in ops:
+        op = estimate.op
+        count, total, flops = found.get(op.core, (0, 0, 0))
+        found[op.core] = (count + 1, total + estimate.dur_ns, flops + op.flops)
     return dict(sorted(found.items(), key=lambda entry: (-entry[1][1], entry[0])))

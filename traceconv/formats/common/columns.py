@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -30,6 +31,14 @@ def integer_array(values: Sequence[Any]) -> NDArray[np.int64]:
     """Return the same as an array, with -1 for null."""
     found: NDArray[np.int64] = integers(values).fill_null(-1).to_numpy()
     return found
+
+
+def exact_decimal(text: str) -> Decimal | str:
+    """Return the exact number; the text if its exponent is too large for Decimal."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
 
 
 def durations(start: pa.Array, ends: Sequence[Any]) -> pa.Array:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import ijson
@@ -18,6 +18,7 @@ from traceconv.events.items import ITEMS_KEY
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, patch
+from traceconv.formats.common.columns import exact_decimal
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.json_document import ENTER, KEEP, STREAM, Elements, JsonDocument, JsonPath
@@ -162,7 +163,7 @@ class JsonItemsReader(FileReader):
             patched.log_to(self._log, at, SOURCE_ID)
             text = patched.text
         try:
-            return json.loads(text, parse_float=_decimal, parse_int=_integer, object_pairs_hook=self._object)
+            return json.loads(text, parse_float=exact_decimal, parse_int=_integer, object_pairs_hook=self._object)
         except (ValueError, RecursionError):
             message = "an element that can't be read"
             self._log.add(Code.DAMAGED_EVENT, message, source_id=SOURCE_ID, byte_offset=at, event_count=1)
@@ -275,11 +276,3 @@ def _joined(path: JsonPath) -> str:
 
 def _integer(text: str) -> int | Decimal:
     return int(text) if len(text) < _MAX_DIGITS else Decimal(text)
-
-
-def _decimal(text: str) -> Decimal | str:
-    """The exact number; one whose exponent is too large for a decimal stays text."""
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return text

@@ -18,6 +18,7 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
+from traceconv.formats.common.columns import exact_decimal
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
 
@@ -78,7 +79,7 @@ class MegEngineStaticReader(FileReader):
             patched.log_to(self._log, 0, SOURCE_ID)
             text = patched.text
         try:
-            found = json.loads(text, parse_float=_decimal)
+            found = json.loads(text, parse_float=exact_decimal)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{printable(str(self._path))} is not a complete JSON object ({printable(str(error))})"
@@ -154,14 +155,6 @@ def _args(key: str, operator: Mapping[str, Any], footprint: Mapping[str, Any]) -
 
 def _shape(shape: object) -> str:
     return ",".join(str(extent) for extent in shape) if isinstance(shape, list) else str(shape)
-
-
-def _decimal(text: str) -> Decimal | str:
-    """The exact number in a text; the text if its exponent is out of range."""
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return text
 
 
 def seconds_ns(seconds: object) -> int | None:

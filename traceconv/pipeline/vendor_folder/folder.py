@@ -19,9 +19,8 @@ from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
-from traceconv.pipeline.collective_sizes import size_collectives
+from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
-from traceconv.pipeline.step_reduces import settle_reduces
 from traceconv.pipeline.task_waits import set_table_waits
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_one_device

@@ -1,0 +1,93 @@
+"""What SQL derives from the rows of a run once they are stored: steps, reduces, sizes of collectives, launch flows."""
+
+from __future__ import annotations
+
+from traceconv.pipeline.run_sql import RunSql
+
+#: Steps whose events are missing in a truncated recording, though other rows have their numbers.
+_STEPS = """
+WITH named AS (
+  SELECT step_id, device_id FROM task WHERE run_id = $run AND step_id IS NOT NULL
+  UNION SELECT step_id, NULL FROM api WHERE run_id = $run AND step_id IS NOT NULL
+  UNION SELECT step_id, NULL FROM "range" WHERE run_id = $run AND step_id IS NOT NULL
+), missing AS (
+  SELECT step_id, device_id, max(device_id) OVER (PARTITION BY step_id) AS any_device
+  FROM named WHERE step_id NOT IN (SELECT step_id FROM step WHERE run_id = $run)
+)
+SELECT $run, step_id, device_id FROM missing WHERE device_id IS NOT NULL OR any_device IS NULL ORDER BY ALL
+"""
+
+
+def add_unfinished_steps(target: RunSql) -> int:
+    """Add a step for each device whose tasks name it; return the number of steps."""
+    return target.number(f"INSERT INTO step (run_id, step_id, device_id) {_STEPS}")
+
+
+def settle_reduces(target: RunSql) -> bool:
+    """Turn ranges of kind `reduce` into tasks of their step's device, unless it has collectives: the same work.
+
+    Return whether the run had such ranges; if so, the waits of tasks must be recomputed.
+    """
+    if not target.fetch("SELECT 1 FROM range WHERE run_id = $run AND kind = 'reduce' LIMIT 1"):
+        return False
+    target.run_sql(
+        "CREATE OR REPLACE TEMP TABLE step_reduce AS "
+        "SELECT r.*, (SELECT min(s.device_id) FROM step AS s WHERE s.run_id = $run AND s.step_id = r.step_id "
+        "HAVING count(DISTINCT s.device_id) = 1) AS device_id "
+        "FROM range AS r WHERE r.run_id = $run AND r.kind = 'reduce'"
+    )
+    target.run_sql(
+        "DELETE FROM temp.step_reduce AS r WHERE EXISTS (FROM task AS t WHERE t.run_id = $run "
+        "AND t.kind = 'collective' AND (t.device_id IS NULL OR r.device_id IS NULL OR t.device_id = r.device_id))"
+    )
+    columns = "run_id, id, track_id, parent_id, depth, step_id, category, name, start_ns, dur_ns, self_ns, args"
+    target.run_sql(
+        f"INSERT INTO task ({columns}, device_id, kind, kind_source, task_type) "  # noqa: S608 - our own words
+        f"SELECT {columns}, device_id, 'collective', 'recorded', 'REDUCE' FROM temp.step_reduce"
+    )
+    target.run_sql("DELETE FROM range WHERE run_id = $run AND id IN (SELECT id FROM temp.step_reduce)")
+    return True
+
+
+#: Keys in args: elements, their type. Ascend (HCCL), and PyTorch (NCCL).
+_KEYS = (("count", "data_type"), ("In msg nelems", "dtype"))
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+_ELEMENT_BYTES = {
+    1: ("int8", "uint8", "byte", "char", "bool", "fp8", "hif8", "fp8e4m3", "fp8e5m2", "fp8e8m0", *_FLOAT8),
+    2: ("fp16", "float16", "half", "bfp16", "bf16", "bfloat16", "int16", "uint16", "short"),
+    4: ("fp32", "float32", "float", "int32", "uint32", "int", "complexhalf"),
+    8: ("fp64", "float64", "double", "int64", "uint64", "long", "complexfloat"),
+    16: ("int128", "complexdouble"),
+}
+
+
+def size_collectives(target: RunSql) -> None:
+    """Set task.size_bytes of collectives from their args; NULL for unknown types."""
+    types = ", ".join(f"('{name}', {size})" for size, names in _ELEMENT_BYTES.items() for name in names)
+    for count, kind in _KEYS:
+        target.run_sql(
+            "UPDATE task SET size_bytes = found.size_bytes FROM ("  # noqa: S608 - our own words
+            "SELECT id, elements * width AS size_bytes FROM ("
+            f"SELECT id, lower(args->>'{kind}') AS type, TRY_CAST(args->>'{count}' AS BIGINT) AS elements FROM task "
+            "WHERE run_id = $run AND kind = 'collective' AND size_bytes IS NULL) AS c "
+            f"JOIN (VALUES {types}) AS w(type, width) USING (type) WHERE elements BETWEEN 0 AND {2**58}"
+            ") AS found WHERE task.run_id = $run AND task.id = found.id"
+        )
+
+
+def drop_unclear_launches(target: RunSql) -> None:
+    """Delete the launch flows to tasks whose correlation ID occurs in calls of several processes.
+
+    A flow from the task's own process stays.
+    """
+    target.run_sql(
+        "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("
+        "SELECT f.src_id, f.dst_id FROM flow AS f JOIN task AS t ON t.run_id = $run AND t.id = f.dst_id "
+        "JOIN api AS a ON a.run_id = $run AND a.id = f.src_id AND a.correlation_id = t.correlation_id "
+        "JOIN track AS c ON c.run_id = $run AND c.track_id = a.track_id "
+        "JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
+        "WHERE f.run_id = $run AND (t.submit_ns IS NULL OR c.process_id IS DISTINCT FROM k.process_id) "
+        "AND t.correlation_id IN (SELECT b.correlation_id FROM api AS b "
+        "JOIN track AS o ON o.run_id = $run AND o.track_id = b.track_id WHERE b.run_id = $run "
+        "GROUP BY b.correlation_id HAVING count(DISTINCT coalesce(o.process_id, -1)) > 1))"
+    )
