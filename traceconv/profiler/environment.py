@@ -9,7 +9,7 @@ from pathlib import Path
 
 from traceconv.base.errors import TraceconvError, printable
 from traceconv.profiler.profiler import Profiler, log_folder
-from traceconv.profiler.temporary import say
+from traceconv.profiler.temporary import print_stderr
 from traceconv.runtime.profile_options import ProfileOptions
 
 OUTPUT_VARIABLE = "TRACECONV_OUTPUT"
@@ -48,7 +48,7 @@ def start_from_environment(started_in: str | None = None) -> None:
     if file is not None:
         # A killed process can't report where its log is.
         log = printable(str(log_folder(file)))
-        say(f"{printable(str(file))} is written when the program ends; until then its log is in {log}")
+        print_stderr(f"{printable(str(file))} is written when the program ends; until then its log is in {log}")
 
 
 def _for_this_process(options: ProfileOptions) -> ProfileOptions:

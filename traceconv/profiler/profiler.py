@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, TypeVar, cast
 from traceconv.base.errors import TraceconvError, UsageError, printable
 from traceconv.profiler.results import ProfileResults, load_writers
 from traceconv.profiler.stream import stream_options
-from traceconv.profiler.temporary import new_folder, say
+from traceconv.profiler.temporary import new_folder, print_stderr
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.profile_options import ProfileOptions, check_formats, check_writable, parse_options
@@ -261,7 +261,7 @@ class Profiler(ProfileResults):
         with self._lock:
             if self._function_folder is None:
                 self._function_folder = new_folder(self._temporary.start)
-                say(f"profiles of {printable(function, 80)} go to {printable(str(self._function_folder))}")
+                print_stderr(f"profiles of {printable(function, 80)} go to {printable(str(self._function_folder))}")
             return self._function_folder
 
     def _take(self, number: int | None) -> _Entry | None:
@@ -330,10 +330,10 @@ class Profiler(ProfileResults):
         try:
             self._end(entry, None, at_exit=True)
         except TraceconvError as error:
-            say(str(error))
+            print_stderr(str(error))
         except (ImportError, RuntimeError) as error:
             # The interpreter can't start threads here, or import modules that do.
-            say(
+            print_stderr(
                 f"can't write files at this stage of the exit ({error}); "
                 f"the log is in {printable(str(entry.capture.folder))}"
             )

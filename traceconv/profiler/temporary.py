@@ -52,9 +52,9 @@ class TemporaryFiles:
                 for path in unread:
                     shutil.move(path, kept / path.name)
             except (OSError, OutputError) as error:
-                say(f"not read: {count}, left in {printable(str(folder))}: {printable(str(error))}")
+                print_stderr(f"not read: {count}, left in {printable(str(folder))}: {printable(str(error))}")
                 return
-            say(f"not read: {count}, kept in {printable(str(kept))}")
+            print_stderr(f"not read: {count}, kept in {printable(str(kept))}")
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -74,7 +74,7 @@ def new_folder(parent: Path) -> Path:
             raise OutputError(f"can't write {shown}: {error.strerror or error}; give an output") from error
 
 
-def say(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line on stderr, if there is one."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):

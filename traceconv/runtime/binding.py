@@ -25,8 +25,8 @@ class InputBinder:
     def bind(self, entry: onnx.ValueInfoProto) -> Tensor:
         """Return the input as a tensor of known shape.
 
-        Raises ModelError for an unsupported element type or a dimension that nothing fixes, InputError when two inputs
-        give a dimension different extents.
+        Raises ModelError for an unsupported element type or an open dimension, InputError when two inputs give
+        a dimension different extents.
         """
         where = f"{self._model_name}: input '{printable(entry.name, 80)}'"
         if not entry.type.HasField("tensor_type"):

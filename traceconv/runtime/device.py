@@ -175,24 +175,24 @@ class Device:
 
     # Simulation steps
 
-    def next_moment(self) -> int | None:
+    def next_change(self) -> int | None:
         """Return the tick of the next start or end of a task; None if there is none, or other devices determine it."""
         for running in self._running.values():
             task, meeting = running.task, running.task.meeting
             if meeting is not None and task.begin is None and meeting.arrived >= meeting.expected:
                 task.begin = max(self.now, self.clock.ticks_after(meeting.latest_ns))
-        moments = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
-        moments += [moment for running in self._running.values() if (moment := self._changes(running)) is not None]
-        return max(self.now, min(moments)) if moments else None
+        changes = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
+        changes += [change for running in self._running.values() if (change := self._change_tick(running)) is not None]
+        return max(self.now, min(changes)) if changes else None
 
     def step(self) -> bool:
         """Advance to the next start or end of a task; return False if there is none."""
-        moment = self.next_moment()
-        if moment is None:
+        tick = self.next_change()
+        if tick is None:
             return False
-        self._advance(moment)
+        self._advance(tick)
         changed = any(running.task.begin == self.now for running in self._running.values())
-        for stream in [s for s, running in self._running.items() if self._ends(running) == self.now]:
+        for stream in [s for s, running in self._running.items() if self._end_tick(running) == self.now]:
             self._end(self._running.pop(stream).task)
             changed = True
         for stream, queue in list(self._queues.items()):
@@ -209,23 +209,23 @@ class Device:
         free = self._free_at.get(task.stream_id)
         return task.arrival if free is None else max(task.arrival, free + self.spec.dispatch_gap_ticks)
 
-    def _is_held(self, task: Task) -> bool:
+    def _is_blocked(self, task: Task) -> bool:
         """Whether a started task waits for an event or a meeting."""
         if task.meeting is not None:
             return task.begin is None or task.begin > self.now
         return task.event is not None and task.event.end is None
 
-    def _changes(self, running: _Running) -> int | None:
-        """Return when it ends or begins to move data, if nothing changes before; None while it is held."""
-        return running.task.begin if self._is_held(running.task) else self._ends(running)
+    def _change_tick(self, running: _Running) -> int | None:
+        """Return the tick at which a task ends or begins to move data, if nothing changes first; None while blocked."""
+        return running.task.begin if self._is_blocked(running.task) else self._end_tick(running)
 
-    def _ends(self, running: _Running) -> int | None:
-        """Return when it ends, if nothing changes before; None while it is held."""
-        return None if self._is_held(running.task) else self.now + ceil_div(running.left, running.speed)
+    def _end_tick(self, running: _Running) -> int | None:
+        """Return the tick at which a task ends, if nothing changes before; None while it is blocked."""
+        return None if self._is_blocked(running.task) else self.now + ceil_div(running.left, running.speed)
 
     def _advance(self, ticks: int) -> None:
         for running in self._running.values():
-            if not self._is_held(running.task):
+            if not self._is_blocked(running.task):
                 running.left = max(0, running.left - running.speed * (ticks - self.now))
         self.now = ticks
 
@@ -251,7 +251,7 @@ class Device:
             return
         asked = [0] * len(RESOURCES)
         askers = [0] * len(RESOURCES)
-        moving = [running for running in self._running.values() if not self._is_held(running.task)]
+        moving = [running for running in self._running.values() if not self._is_blocked(running.task)]
         for running in moving:
             for resource, amount in running.task.work.demands:
                 asked[resource] += amount
@@ -270,14 +270,14 @@ class Device:
 def run_together(waits: Sequence[tuple[Device, Task]]) -> None:
     """Advance devices, always the earliest by the host clock, until each has finished its task, and no further.
 
-    So the devices of a collective are at the same time, though each has a clock of its own.
+    This keeps the devices of a collective in step, though each has its own clock.
     """
     while True:
         due = []
         for index, (device, task) in enumerate(waits):
-            moment = device.next_moment() if task.end is None else None
-            if moment is not None:
-                due.append((device.clock.ns_at(moment), index))
+            tick = device.next_change() if task.end is None else None
+            if tick is not None:
+                due.append((device.clock.ns_at(tick), index))
         if not due:
             break
         waits[min(due)[1]][0].step()

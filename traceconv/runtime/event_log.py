@@ -40,7 +40,7 @@ WORDS: Mapping[str, int] = {
     "counter": 3,  # ticks, value, head
     "step_mark": 5,  # ticks, step_id, model_id, iteration, mark
 }
-#: Kind of event → the fields of its heads, and how many of them, the first ones, are texts.
+#: Kind of event → the fields of its heads, and how many of them are texts, which come first.
 HEADS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "api": (("name", "thread_id", "op_index", "level"), 1),
     "memory": (("pool", "tensor_name", "device_id", "op_index", "event", "kind", "alloc_by"), 2),
@@ -135,7 +135,7 @@ class EventStore:
 
 
 class EventLog:
-    """One model's way into an `EventStore`: its op and model numbers are shifted to those of the capture.
+    """Logs the events of one model to an `EventStore`; shifts its op and model numbers to those of the capture.
 
     Times are host ns or, where named ticks, readings of the device's counter.
     """
@@ -144,7 +144,7 @@ class EventLog:
         self.store = store
         self.op_base = op_base
         self.model_base = model_base
-        #: Open spans on streams, which want to see tasks.
+        #: Open spans on streams, which need the times of tasks.
         self.spans_open: Sequence[object] = ()
         self.add_call = store.buffer("api", None).extend
         self._call_heads: dict[tuple[str, int, int, str], int] = {}
@@ -155,7 +155,7 @@ class EventLog:
     # Texts, metadata and ranges: a recorder writes them at once; a log of several recorders writes them on demand.
 
     def see_text(self, text: str) -> None:
-        """Note a text that a head is the first to use."""
+        """Note the first use of a text by a head."""
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
         """Describe a device and its streams."""

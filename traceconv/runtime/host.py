@@ -2,8 +2,8 @@
 
 The channel thread is the user's: it takes calls and hands work over. The worker thread launches. The device thread is
 the driver's: it learns what the device has done. With live clocks channel and worker are threads of the process, and
-the driver uses the same clock. With modelled clocks there are no threads: each has a time of its own, the same code
-runs in turn, and handing work over carries the time across.
+the driver uses the same clock. With modelled clocks there are no threads: each has its own time, the same code runs
+in turn, and handing work over passes the time on.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _ALLOC_NS = 140  # the allocator's work on one block
 _SYNC_PERIOD_NS = 1_000_000
 _SYNC_GOOD_NS = 1_000  # a reading that takes longer is repeated
 _SYNC_ATTEMPTS = 8
-_SYNC_READ_NS = (120, 400)  # modelled time of reading the counter: least, and spread
-_SYNC_LATE = 12  # one of this many modelled readings is interrupted
-_SYNC_LATE_NS = (20_000, 180_000)  # length of the interruption: least, and spread
+_SYNC_READ_NS = (120, 400)  # modelled time of reading the counter: minimum, and spread
+_SYNC_LATE = 12  # one modelled reading in this many is interrupted
+_SYNC_LATE_NS = (20_000, 180_000)  # length of the interruption: minimum, and spread
 _SYNC_FIRST = 3  # readings before any is interrupted
 
 #: Kind of modelled host work on tensors → bytes read and written per microsecond.
@@ -97,7 +97,7 @@ class Host:
     def call(
         self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32
     ) -> AbstractContextManager[int]:
-        """A call around a `with` block, which gets its correlation_id, for what it launches."""
+        """A call around a `with` block, which gets the call's correlation_id for its launches."""
         if self._clock is not None and not self.recorder.store.calls_on:
             return nullcontext(0)  # modelled time needs the call's price anyway
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
@@ -234,7 +234,7 @@ class Host:
             self._read_well(device, thread)
 
     def read_clocks(self, device: Device) -> None:
-        """Read both live clocks at once and log the readings, where logging begins or ends."""
+        """Read both live clocks and log the readings, when logging begins or ends."""
         if isinstance(self.channel, LiveThread):
             with self._sync_lock:
                 self._read_well(device, self.channel)

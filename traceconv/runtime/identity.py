@@ -91,7 +91,7 @@ def _folder_name(sequence: int, epoch_ns: int, number: int) -> str:
 
 
 def _next_sequence(output_dir: Path) -> int:
-    """Return one more than the greatest number of a capture in the folder."""
+    """Return the highest number of a capture in the folder, plus one."""
     try:
         names = [entry.name for entry in output_dir.iterdir()]
     except OSError:

@@ -19,7 +19,7 @@ from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.error_text import first_line
 from traceconv.runtime.graph import DTYPES, Array, Node, Tensor, describe
 
-#: Greatest size of integer and of float constants that are part of the kernel.
+#: Maximum sizes of integer and of float constants that are part of the kernel.
 _EMBED_BYTES = 1 << 10
 _EMBED_FLOAT_BYTES = 32
 

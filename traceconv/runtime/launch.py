@@ -19,7 +19,7 @@ from traceconv.runtime.schedule import INPUTS, Copy, Schedule
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.truth import DeviceTruth
 
-#: Least device time between two samples of a counter.
+#: Minimum device time between two samples of a counter.
 _SAMPLE_NS = 100_000
 #: Core type in the log → the cores that block_count counts, and those that mix_block_count counts.
 _CORES = {
@@ -179,7 +179,7 @@ class Launcher:
                 scratch = self._take(op, place.stream, run)
                 task = self._submit("LaunchKernel", launch, run)
         run.op_tasks.append(task)
-        # Blocks return to the pool of their stream: whatever takes them there runs later.
+        # Blocks return to the pool of their stream: an op that gets one from there runs later.
         if scratch is not None:
             self._memory.free(scratch, host.price_alloc(thread))
         self._after(op, run)
@@ -312,7 +312,7 @@ class Launcher:
         event: Task | None = None,
         meeting: Meeting | None = None,
     ) -> Task:
-        """Submit a task to its stream. It is logged when it is done, if tasks are logged when it is submitted."""
+        """Submit a task to its stream. If tasks are recorded at its submission, it is logged when it is done."""
         execution = run.execution if run.executions else None
         task = self._device.submit(launch.stream, submit_ns, launch.work, event=event, meeting=meeting)
         if self._store.tasks_on or self._truth is not None:

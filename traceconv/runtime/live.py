@@ -102,7 +102,7 @@ class Process:
     # Profiles
 
     def refresh(self) -> None:
-        """Set what is wanted by any capture that is recording."""
+        """Set the kinds of events to keep: those that at least one recording capture selects."""
         self.recording = tuple(capture for capture in self.captures if capture.recording)
         active = [capture.options.selection for capture in self.recording]
         store = self.store
@@ -228,12 +228,12 @@ class Process:
         capture.describe(session.loaded)
         if capture.options.selection.memory:
             capture.update_memory(session.loaded, session.held_memory())
-        # The writer thread may start late while other threads hold the interpreter: a process killed before that
+        # The writer thread may start late while other threads hold the interpreter lock: a process killed before that
         # leaves a log that is not empty.
         capture.write({}, self.store)
 
     def join(self, session: Session) -> None:
-        """Add a session that is about to be opened; the gate must be shared."""
+        """Add a session that is about to be opened, inside `gate.shared`."""
         with self._lock:
             self.sessions.add(session)
         for capture in self.captures:
@@ -244,7 +244,7 @@ class Process:
         self._set_options()
 
     def meet(self, session: Session, *, iteration: bool) -> None:
-        """Describe a session that is about to run to the captures where it is new; the gate must be shared."""
+        """Describe a session that is about to run to captures where it is new, inside `gate.shared`."""
         for capture in self.captures:
             if not capture.recording:
                 continue
@@ -263,7 +263,7 @@ class Process:
         return next(self.ids.spans)
 
     def _set_options(self) -> None:
-        """Set the run options of all sessions to what the profiles ask for."""
+        """Set the run options of all sessions to those of the profiles."""
         points = [(c.options.fp_point, c.options.bp_point) for c in self.captures]
         rates = [capture.options.sample_rate for capture in self.captures if capture.options.sample_rate]
         group = self.step_group if self.captures else None

@@ -56,7 +56,7 @@ def load_graph(
 
 
 class _Loader:
-    """State of one pass: what is known of each tensor so far."""
+    """State of one pass: the tensors and constants found so far."""
 
     def __init__(
         self, model: onnx.ModelProto, name: str, batch: int | None, given: Mapping[str, Array] | None, seed: int
@@ -258,7 +258,7 @@ class _Loader:
         return [Tensor(one.name, tuple(values[one.name].shape), one.elem_type) for one in outputs]
 
     def _sampler(self) -> Sampler:
-        """Return what runs the model, on the given inputs and random ones for the others."""
+        """Return a sampler of the model with the given inputs, and random ones for the others."""
         if self.sampler is None:
             inputs = random_arrays(self.inputs, self.tensors, self.readers, self.seed)
             self.sampler = Sampler(self.compiler, {**inputs, **self.given})
@@ -296,9 +296,9 @@ class _Loader:
     # Batch
 
     def _with_batch(self, node: Node) -> Node:
-        """Return a Reshape to the model's own batch with the new one instead.
+        """Replace the model's own batch in the target of a Reshape by the new one.
 
-        Only if both data and target begin with the batch: any other keeps its meaning, or fails the check of its
+        Only if both data and target begin with the batch: any other Reshape is still right, or fails the check of its
         element count.
         """
         if node.op_type != "Reshape" or node.inputs[1] not in self.constants or node.inputs[0] in self.dynamic:
@@ -328,7 +328,7 @@ class _Loader:
 
 
 def _named_as_input(model: onnx.ModelProto, given: Mapping[str, Array] | None) -> dict[str, Array]:
-    """The arrays that are given, by the names of the inputs: where there is one of each, its name does not matter."""
+    """Return the given arrays by input; a single array is the single input, whatever its name."""
     weights = {entry.name for entry in model.graph.initializer}
     names = [entry.name for entry in model.graph.input if entry.name not in weights]
     if given is not None and len(names) == len(given) == 1:

@@ -1,4 +1,4 @@
-"""Groups of nodes → device ops: core, blocks, cost, and everything else that the log records of them."""
+"""Groups of nodes → device ops: core, blocks, cost, and everything else that is logged about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DeviceOp:
     dynamic    whether shapes depend on values; they, and the cost, are those for the inputs at load
     phase      part of a training step: forward, backward, refresh
     updates    tensors that stay on the device and are changed in place
-    after      indices of ops that must finish before it, besides those whose results it reads
+    after      indices of ops that must finish before it, in addition to those whose results it reads
     """
 
     index: int

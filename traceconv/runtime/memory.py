@@ -13,7 +13,7 @@ from traceconv.runtime.cost import ceil_div
 _ALIGN_BYTES = 512
 _SEGMENT_BYTES = 2 << 20
 _BASE_ADDRESS = 0x1000_0000_0000
-#: Between segments, so that addresses out of bounds are in none.
+#: Gap between segments, so that addresses out of bounds are in no segment.
 _GAP_BYTES = 2 << 20
 
 

@@ -28,7 +28,7 @@ _COST_MODULES = ("cost.py", "pricing.py", "ops.py", "lower.py", "launch.py", "de
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """The size of the cache; `folder` None: there is none, since $TRACECONV_CACHE is empty."""
+    """The size of the cache; `folder` None: no cache, since $TRACECONV_CACHE is empty."""
 
     folder: Path | None
     entry_count: int

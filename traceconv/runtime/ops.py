@@ -162,7 +162,7 @@ TRAITS = {
     for name, (device_type, cycles, flops) in entries.items()
 }
 
-#: Traits of groups of nodes. An attention's cycles and flops are those of its softmax, per score.
+#: Traits of groups of nodes. For attention, cycles and flops are those of its softmax, per score.
 KINDS: dict[str, OpTraits] = {
     "attention": OpTraits("FlashAttentionScore", OpKind.MATRIX, 12, 5),
     "fast-gelu": TRAITS["FastGelu"],

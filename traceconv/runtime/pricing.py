@@ -1,4 +1,4 @@
-"""What a group of nodes is on the device: its op type, core and flops, and the work that `cost.py` prices."""
+"""The op that a group of nodes becomes on the device: type, core and flops, and the work that `cost.py` prices."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def _instructions(graph: Graph, nodes: Sequence[Node]) -> InstructionMix:
         traits = traits_of(node)
         casts += traits.vector_cycles if traits.flops == 0 else 0
         if traits.kind is OpKind.ELEMENTWISE:
-            whole = sum(tensor.count > 1 for tensor in operands)
-            pairs += whole - 1 if node.op_type == "Sum" else whole > 1
+            tensors = sum(tensor.count > 1 for tensor in operands)
+            pairs += tensors - 1 if node.op_type == "Sum" else tensors > 1
     lanes = next((name for name, of in _LANES if types & of), "misc")
     return InstructionMix(lanes, casts, max(0, pairs))
 

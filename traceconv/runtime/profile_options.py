@@ -21,7 +21,7 @@ RESOURCES: Mapping[str, str] = {
     "pmu": "hardware counters of the tasks",
     "memory": "allocations and frees of device memory",
 }
-#: Names for several of them.
+#: Names of groups of resources.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "all": tuple(RESOURCES),
     "cpu": ("host", "inferences", "operators"),

@@ -69,7 +69,7 @@ class RangeLog:
     def external_op(self, run: Run, thread: HostThread, kind: str, index: int) -> Iterator[None]:
         """The host's `index`-th piece of work on the tensors of a run.
 
-        Done ahead, it belongs to the run's trace but has no parent: the inference has not begun.
+        Work done ahead belongs to the run's trace but has no parent, since the inference has not begun.
         """
         with self._range(thread, "external_op", kind, run.span_id, run, item_index=index):
             yield

@@ -34,7 +34,7 @@ _LIMITS = {
     "devices": (1, 64),
     "streams": (1, 64),
 }
-#: Records are written after this time or, in modelled time, this many: a killed process leaves a useful log.
+#: Records are written at this interval or, in modelled time, after this many: a killed process leaves a useful log.
 _FLUSH_NS = 200_000_000
 _FLUSH_RECORDS = 256
 
@@ -244,7 +244,7 @@ def _seats(
 def _follow(
     options: RecordOptions, rounds: Iterator[Inputs | None], recorder: Recorder, host: Host, progress: Progress
 ) -> Inputs:
-    """Go through the rounds, of which the first sets up, writing records meanwhile; return the last outputs."""
+    """Run the rounds, of which the first is the setup, and write records meanwhile; return the last outputs."""
     total, outputs = options.warmup + options.iterations, Inputs()
     flushed = time.monotonic_ns()
     for done, values in enumerate(rounds):
@@ -262,7 +262,7 @@ def _follow(
 
 
 def _work(options: RecordOptions, session: Session, inputs: Inputs) -> Iterator[Inputs]:
-    """Run one device: yield once it is set up, and the outputs of each run."""
+    """Run one device: yield once it is set up, then yield the outputs of each run."""
     total = options.warmup + options.iterations
     # A model with a single operator has no iterations: its runs belong to no step.
     has_steps = not session.model.program.is_single_operator

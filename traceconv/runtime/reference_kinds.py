@@ -166,9 +166,9 @@ def mini_quantized() -> onnx.ModelProto:
         """Return integer weights with a scale per output channel."""
         values = b.values(shape, size)
         scales = np.abs(values).reshape(shape[0], -1).max(axis=1) / np.float32(127)
-        whole = np.round(values / scales.reshape((-1,) + (1,) * (len(shape) - 1))).astype(np.int8)
+        rounded = np.round(values / scales.reshape((-1,) + (1,) * (len(shape) - 1))).astype(np.int8)
         names = [
-            b.constant(f"{scope}.weight", whole),
+            b.constant(f"{scope}.weight", rounded),
             b.constant(f"{scope}.scale", scales.astype(np.float32)),
             b.constant(f"{scope}.zero", np.zeros(shape[0], np.int8)),
         ]

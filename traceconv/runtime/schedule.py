@@ -5,8 +5,8 @@ independent branches go to different streams. If an op reads a result of another
 recorded there, unless another wait implies it. Collectives have a stream of their own, to run concurrently with ops.
 
 Vector clocks track what is certainly done: `clock[s][t]` is the number of tasks of stream t that are done when the next
-task of stream s starts. They also tell when a block of memory can be reused: when its stream is past every task that
-touches it.
+task of stream s starts. They also determine when a block of memory can be reused: when its stream is past every task
+that touches it.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class _Clocks:
         return waits
 
     def join(self) -> tuple[int, ...]:
-        """Return the events after which everything launched is done. The host waits for them, so all streams know."""
+        """Return the events after which everything launched is done. The host waits for them: all clocks get them."""
         latest: dict[int, int] = {}
         for index, (stream, _) in self._at.items():
             latest[stream] = index
@@ -255,7 +255,7 @@ class _Clocks:
     def _learn(self, clock: list[int], needed: Collection[int]) -> tuple[int, ...]:
         """Merge the clocks of the ops `needed` into a clock; return those that it did not imply, in order."""
         found = []
-        for index in sorted(needed, reverse=True):  # later ops know more
+        for index in sorted(needed, reverse=True):  # later ops imply more
             if not self._is_done(index, clock):
                 found.append(index)
                 clock[:] = map(max, clock, self._at[index][1])

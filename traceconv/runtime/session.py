@@ -37,7 +37,7 @@ class RunOptions:
     """How runs are marked and sampled.
 
     fp_op, bp_op  index of the op that begins the forward part of a step, and of the one that ends its backward part;
-                  None: as found
+                  None: the first to start; no backward part
     group         runs of one group form one step; None: each run is a step
     sample_rate   memory in use is sampled after this many ops; 0: by device time
     compute       whether kernels are computed; otherwise outputs are all zeros

@@ -23,7 +23,7 @@ from traceconv.runtime.stream_spans import StreamSpan
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: Greatest length of a name and of the text of attributes in a log, in characters.
+#: Maximum length of a name and of the text of attributes in a log, in characters.
 _NAME_LIMIT = 4_000
 _ARGS_LIMIT = 60_000
 #: CPython refuses to convert larger numbers to decimal digits.
@@ -57,9 +57,9 @@ class span:  # noqa: N801 - used like a function
         self._name = name
         self._args = attributes
         self._stream = stream
-        #: Its open entries since there was a profile; None before, when it costs nothing.
+        #: Entries opened while or after there was a profile; None before the first, when a span costs nothing.
         self._open: list[_Entry] | None = None
-        #: Number of open entries from before that.
+        #: Number of open entries from before the first profile.
         self._before = 0
 
     def __enter__(self) -> span:

@@ -18,7 +18,7 @@ from traceconv.base.errors import InputError, printable, suggestion
 class DeviceSpec:
     """Constants of a device; units are in the names, meanings in `reference_npu.toml`.
 
-    A pair is the least and greatest allowed value; 1 and 2^40 for fields without one.
+    A pair is the minimum and maximum value; 1 and 2^40 for fields without one.
     """
 
     kind: str

@@ -138,7 +138,7 @@ def task_ns(spec: DeviceSpec, op: DeviceOp) -> int:
 
 
 def memory_plan(program: Program, plan: Schedule, *, prefetch: bool = True) -> MemoryPlan:
-    """Return the memory needed by runs: as a session would, let the allocator follow the plan of some runs."""
+    """Return the memory needed by runs: let the allocator follow the plan of some runs, as in a session."""
     memory = _PlannedMemory(program, plan)
     tensors = program.graph.tensors
     weights = [tensors[name].size_bytes for name in (*program.graph.constants, *program.state)]

@@ -10,7 +10,7 @@ import threading
 import weakref
 from pathlib import Path
 
-#: Threads that the operating system does not know: those of sessions, and asyncio tasks, which only have spans.
+#: First number of threads without one from the operating system: those of sessions, and asyncio tasks with spans.
 _FIRST_SESSION_THREAD = 1 << 31
 FIRST_TASK_THREAD = 3 << 30
 
@@ -77,7 +77,7 @@ class Threads:
                 heapq.heappush(self._free_lanes.setdefault(lane[2], []), lane[0])
 
     def add(self, name: str, sort_index: int) -> int:
-        """Name a thread of a session, which the operating system does not know; return its number."""
+        """Name a thread of a session, which has no number from the operating system; return its number."""
         number = next(self._session_numbers)
         self._names[number] = name, sort_index
         return number

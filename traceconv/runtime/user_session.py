@@ -219,7 +219,7 @@ class Session:
         self._host.read_clocks(self._device)
 
     def compare_clocks(self, *, now: bool) -> None:
-        """Compare the clocks if it is time, or in any case."""
+        """Compare the clocks at the end of each period; `now`: also before."""
         self._host.compare_clocks(self._device, self._host.channel, now=now)
 
     def end_step(self) -> None:
@@ -237,7 +237,7 @@ class Session:
 
 
 def _dismiss(host: Host, device: Device) -> None:
-    """Release what a session used that was dropped without being closed."""
+    """Release the device and threads of a session that was dropped without being closed."""
     host.dismiss()
     PROCESS.give_back(device)
 

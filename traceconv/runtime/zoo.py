@@ -46,7 +46,7 @@ class FoundModel:
 
 
 def model_names() -> list[str]:
-    """Return every name that `find_model` knows, sorted."""
+    """Return every name that `find_model` accepts, sorted."""
     return sorted([*LIGHT_MODELS, *BUILT_MODELS])
 
 

@@ -15,7 +15,7 @@
     matmul-bias-act     join MatMul or Gemm, a bias, a residual Add and an activation
     elementwise         join elementwise ops of one shape that only feed each other
     matmul-elementwise  join such a chain (or a GELU) with the matrix op before it, if nothing else reads that
-    view                Reshape, Flatten, Dropout …: no work; in the group of the op that makes their bytes
+    view                Reshape, Flatten, Dropout …: no work; in the group of the op that produces their bytes
 
 Afterwards each op of the model is in exactly one group, as an original. Groups never form a cycle: only the last op of
 a group is read outside the group.

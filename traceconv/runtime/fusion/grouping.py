@@ -1,4 +1,4 @@
-"""The result of the passes: groups of nodes that run as one op. Views are in the group that makes their bytes."""
+"""The result of the passes: groups of nodes that run as one op. Views are in the group that produces their bytes."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class FusedGraph:
 
 
 def finish(state: State) -> FusedGraph:
-    """Return the groups. Nodes that no pass joined are groups of one; views join the group that makes their bytes."""
+    """Return the groups. Nodes that no pass joined form groups of one; views join the group that makes their bytes."""
     groups: list[tuple[list[Node], str | None]] = []
-    maker: dict[str, int] = {}  # tensor → group that makes it
+    maker: dict[str, int] = {}  # tensor → group that produces it
     views: dict[int, list[Node]] = {}
     homeless: list[Node] = []
     last_of = {names[-1]: key for key, names in state.groups.items()}

@@ -23,7 +23,7 @@ class State:
     originals  node → the model's ops that it implements
     kinds      group → key of `ops.KINDS`, for a group that is one op of the device
     readers    tensor → nodes that read it, in order, as of the start of the pass
-    producers  tensor → node that makes it, as of the start of the pass
+    producers  tensor → node that produces it, as of the start of the pass
     """
 
     graph: Graph

@@ -53,7 +53,7 @@ def _transpose(node: Node, source: str, permutation: Sequence[int]) -> Node:
 
 
 def _cancel(state: State, first: Node, second: Node, producers: dict[str, str], readers: dict[str, list[str]]) -> None:
-    """Connect the readers of `second` to the input of `first`, unless `second` makes an output of the model."""
+    """Connect the readers of `second` to the input of `first`, unless `second` produces an output of the model."""
     source, result = first.inputs[0], second.outputs[0]
     result_readers = readers.get(result, [])
     home = producers.get(source) or (result_readers[0] if result_readers else None)

@@ -120,8 +120,8 @@ class ReverseWalk:
         parts = self.pieces.get(name, [])
         if len(parts) < 2:
             return parts[0] if parts else None
-        whole = self.step.tensors[name]
-        tensor = self.step.tensor(f"gradients/{name}/sum", whole.shape, whole.elem_type)
+        source = self.step.tensors[name]
+        tensor = self.step.tensor(f"gradients/{name}/sum", source.shape, source.elem_type)
         self.owned.add(tensor.name)
         node = made_node("Sum", f"gradients/{name}", parts, [tensor.name])
         reads = [self.step.tensors[part] for part in dict.fromkeys(parts)]

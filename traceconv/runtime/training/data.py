@@ -80,7 +80,7 @@ def _shifted(value: Array, random: np.random.Generator) -> Array:
 
 
 def given_data(tensors: Mapping[str, Tensor], loss: Loss, arrays: Mapping[str, Array], seed: int) -> DataSet:
-    """Return the data set of a file: an array for each input, and one named `target`, which must be there.
+    """Return the data set of a file: an array for each input, and one named `target`, which is required.
 
     `tensors`: the model's inputs. Raises InputError if an array does not fit the model.
     """

@@ -113,7 +113,7 @@ class Lane(Session):
         next(self._half)
 
     def end(self, loss: float) -> None:
-        """Wait for the device, which must have been moved on, and copy the loss from it."""
+        """Wait for the device, which must have reached the end of the step, and copy the loss from it."""
         half, self._half = self._half, None
         assert half is not None
         name = self.plan.program.downloads[0]
