@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import ingested, query
+
+from traceconv.normalize.npulog.device_passes import METRIC_GROUPS
+from traceconv.pipeline.ingest import ingest
+from traceconv.schema import Field, records, tables
+from traceconv.store.database import open_store
 
 B = 40  # bits of the ordinal in an ID
 
@@ -529,3 +536,59 @@ def test_options_that_are_not_a_json_object_are_kept_as_text(tmp_path: Path) -> 
     b.add("capture", options="--level 2")
     ingested(tmp_path / "s.duckdb", b.close())
     assert query(tmp_path / "s.duckdb", "SELECT options FROM run") == [('{"text": "--level 2"}',)]
+
+
+#: Fields that are not in the column of their name, by record and table.
+_ELSEWHERE = {
+    ("model", "op"): {"name", "model_id"},  # op.model_name; of each op
+    ("thread", "process"): {"process_id", "sort_index"},  # pid_text; of threads
+    ("thread", "track"): {"process_id"},  # a number of the store
+}
+#: Which rows a record becomes, where several record types fill a table.
+_ROWS_OF = {
+    "range": "category <> 'stream'",
+    "stream_range": "category = 'stream'",
+    "thread": "tid_text IS NOT NULL",
+    "stream": "kind = 'stream'",
+    **{kind: f"metric_group = '{group}'" for kind, group in METRIC_GROUPS.items()},
+}
+_ON_HOST = {"api", "capture", "fusion", "memory", "model", "op", "range", "thread"}
+
+
+def value_of(field: Field) -> int | str:
+    """A value other than NULL. Fields of one name have one value, so that records refer to each other."""
+    number = sorted({one.name for schema in records().values() for one in schema.fields}).index(field.name) + 2
+    if field.name in ("options", "args"):
+        return json.dumps({"a": number})
+    if field.name == "device_id":
+        return 0
+    if field.name in ("task_type", "mark", "hf32_eligible"):
+        return 1
+    if field.values is not None:
+        return next(value for value in field.values if value != field.null)
+    return f"text {number}" if field.type == "str" else number
+
+
+def test_every_field_reaches_the_column_of_its_name(tmp_path: Path) -> None:
+    """A new field of a record and a table can't be forgotten in between, which would make it NULL."""
+    b = synced(CaptureBuilder(tmp_path / "PROF_1"))
+    kinds = {name: schema for name, schema in records().items() if name not in ("dictionary", "sync")}
+    for kind, schema in kinds.items():
+        values = {field.name: value_of(field) for field in schema.fields if not field.name.startswith("pad")}
+        for event in (0, 1) if "event" in values else (None,):
+            b.add(kind, None if kind in _ON_HOST else 0, **values if event is None else {**values, "event": event})
+    ingest([b.close()], tmp_path / "s.duckdb")
+    missing = []
+    with open_store(tmp_path / "s.duckdb") as connection:
+        for kind, schema in kinds.items():
+            becomes = tables().keys() & set(re.findall("[a-z_]+", schema.becomes))
+            assert becomes
+            for table in becomes:
+                shared = {column.name for column in tables()[table].columns} & {field.name for field in schema.fields}
+                for name in shared - _ELSEWHERE.get((kind, table), set()):
+                    field = schema.field(name)
+                    value = value_of(field) if field.values is None else field.values[int(value_of(field))]
+                    sql = f'SELECT DISTINCT "{name}" FROM "{table}" WHERE {_ROWS_OF.get(kind, "true")}'
+                    if not {(value,), (str(value),)} & set(connection.execute(sql).fetchall()):
+                        missing.append(f"field {name} of record {kind} is not in {table}.{name}")
+    assert not missing
