@@ -1,1 +1,1 @@
-"""Out of the store: one module per format."""
+"""Exports of a run: one module per format."""

@@ -148,7 +148,7 @@ def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Ev
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, file: CountedFile, events: Events) -> int:
-    """Write all events of one kind; return how many. Raises StoreError if the store has more of them."""
+    """Write all events of one kind; return their number. Raises StoreError if the store has more of them."""
     assert events.time is not None
     windows = time_windows(connection, events.source, events.time)
     conditions = [condition(f"s.{events.time}", window) for window in windows]
@@ -163,7 +163,7 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, file: CountedFile, events
 
 
 def _write_flows(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Trace) -> int:
-    """Write the flows, after the slices that they bind to; return how many."""
+    """Write the flows, after the slices that they bind to; return their number."""
     source = flow_source(trace.sources["flow"], trace.clock)
     query = flow_query(connection, trace.sources["flow"], trace.clock)
     written, unbound = 0, False
@@ -198,12 +198,12 @@ _FOREIGN_FLOW = "(f.src_id IS NOT NULL AND a.id IS NULL) OR (f.dst_id IS NOT NUL
 
 
 def _write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query: str) -> int:
-    """Write the only column of a query, a text column; return the number of rows."""
+    """Write the single text column of a query; return the number of rows."""
     return sum(_write_column(file, batch.column(0)) for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS))
 
 
 def _write_column(file: CountedFile, column: pa.StringArray) -> int:
-    """Write the texts of a column from its buffer; return how many."""
+    """Write the texts of a column from its buffer; return their number."""
     _, offsets, data = column.buffers()
     if len(column) and data is not None:
         ends = np.frombuffer(offsets, np.int32)

@@ -91,7 +91,7 @@ def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, 
 
 
 def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Mapping[str, Facts]) -> Lookup | None:
-    """Return the heads of a table's threads by track; None if a track has several, or a row none."""
+    """Return the heads of a table's threads by track; None if a track has several, or a row has none."""
     [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [name]).fetchall()
     if moved or facts["track_id"].some_null:
         return None
@@ -139,7 +139,7 @@ def step_source(source: str, clock: Clock) -> str:
 
 
 def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
-    """Markers with a time: instants."""
+    """Markers with a timestamp: instants."""
     source = f"(SELECT * FROM {source} WHERE ts_ns IS NOT NULL)"
     facts = collect_facts(connection, source, table("marker"))
     event = Concat().sql("t.head").literal('i","s":"')
@@ -261,7 +261,7 @@ def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock)
 
 
 def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
-    """The members that both events of a flow share: cat, name and id."""
+    """Return the members that both events of a flow share: cat, name and id."""
     columns = table("flow")
     titles = Concat()
     for key, column in (("cat", "category"), ("name", "name")):

@@ -182,7 +182,7 @@ def _integer(value: object) -> int | None:
 def metadata_events(layout: Layout, *, unbound: bool) -> Iterator[str]:
     """Yield the M events that name and sort processes and threads. Their args also identify the rows of a thread.
 
-    `unbound`: those for flows with unknown ends, else all others.
+    `unbound`: only those for flows with unknown ends; otherwise all others.
     """
     for process in layout.processes:
         if (process.layer == "unbound") is not unbound:

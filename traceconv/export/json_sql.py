@@ -31,8 +31,8 @@ class Facts:
 
     some_null: bool
     all_null: bool
-    least: object
-    greatest: object
+    minimum: object
+    maximum: object
     plain: bool
 
 
@@ -103,32 +103,32 @@ def collect_facts(connection: duckdb.DuckDBPyConnection, source: str, schema: Ta
         asked += [f"count({name})", *ends]
     [(rows, *found)] = connection.execute(f"SELECT {', '.join(asked)} FROM {source}").fetchall()
     facts = {}
-    for column, (count, least, greatest) in zip(
+    for column, (count, minimum, maximum) in zip(
         schema.columns, zip(found[::3], found[1::3], found[2::3], strict=True), strict=True
     ):
         plain = True
-        if column.type == "str" and count and least != greatest:
+        if column.type == "str" and count and minimum != maximum:
             name = quote_identifier(column.name)
             [(escaped,)] = connection.execute(
                 f"SELECT count(*) FROM (SELECT DISTINCT {name} AS text FROM {source}) "
                 f"WHERE regexp_matches(text, {_ESCAPED})"
             ).fetchall()
             plain = escaped == 0
-        facts[column.name] = Facts(count < rows, count == 0, least, greatest, plain)
+        facts[column.name] = Facts(count < rows, count == 0, minimum, maximum, plain)
     return facts
 
 
 def _value(column: Column, expression: str, facts: Facts) -> tuple[str, str, str]:
     """Return the text before a value, its expression (empty if constant) and the text after it."""
-    if column.type not in ("json", "f64") and facts.least == facts.greatest:
-        return (json_text(facts.least), "", "")
+    if column.type not in ("json", "f64") and facts.minimum == facts.maximum:
+        return (json_text(facts.minimum), "", "")
     if column.type in ("i32", "i64", "u64"):
-        least, greatest = facts.least, facts.greatest
-        assert isinstance(least, int)
-        assert isinstance(greatest, int)
-        if least >= -EXACT_LIMIT and greatest <= EXACT_LIMIT:
+        minimum, maximum = facts.minimum, facts.maximum
+        assert isinstance(minimum, int)
+        assert isinstance(maximum, int)
+        if minimum >= -EXACT_LIMIT and maximum <= EXACT_LIMIT:
             return ("", expression, "")
-        if greatest < -EXACT_LIMIT or least > EXACT_LIMIT:
+        if maximum < -EXACT_LIMIT or minimum > EXACT_LIMIT:
             return ('"', expression, '"')
         return ("", integer(expression), "")
     if column.type == "str":

@@ -135,7 +135,7 @@ def export_memory_flow(
 def _picture(
     connection: duckdb.DuckDBPyConnection, title: str, height: int, panels: list[_Panel], counts: Counter[str]
 ) -> Iterator[str]:
-    """The complete file. Counts the blocks drawn alone, drawn together (merged) and not drawn (unplaced)."""
+    """Return the complete file. Counts the blocks drawn alone, drawn together (merged) and not drawn (unplaced)."""
     yield _head(words(title), height)
     define(connection, "memory_usage")
     for panel in panels:

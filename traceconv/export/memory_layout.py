@@ -17,13 +17,13 @@ _GAP_PIXELS = 14
 #: All gaps together take at most a third of the height.
 _GAPS_PART = 3
 #: Minimum height of a stretch of used memory, if there is room.
-_LEAST_PIXELS = 4
+_MIN_PIXELS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Addresses from `first` on, `size_bytes` long, drawn between `bottom` and `bottom + height` (tenths of a pixel,
-    counted upwards); `gap`: no block was ever there.
+    counted upwards); `gap`: no block was ever in this range.
     """
 
     first: int
@@ -62,15 +62,15 @@ def stretches(connection: duckdb.DuckDBPyConnection, blocks: str, height: int) -
 def _placed(low: int, high: int, gaps: Sequence[tuple[int, int]], height: int) -> list[Stretch]:
     gap_height = min(_GAP_PIXELS * TENTHS, height // _GAPS_PART // max(1, len(gaps)))
     rest = height - gap_height * len(gaps)
-    least = min(_LEAST_PIXELS * TENTHS, rest // (len(gaps) + 1))
-    shared = rest - least * (len(gaps) + 1)
+    minimum = min(_MIN_PIXELS * TENTHS, rest // (len(gaps) + 1))
+    shared = rest - minimum * (len(gaps) + 1)
     used = high - low - sum(size for _, size in gaps)
     found: list[Stretch] = []
     first, bottom, before = low, 0, 0
     for gap_first, gap_size in [*gaps, (high, 0)]:
         size = gap_first - first
         # From the sums, so that rounding errors don't accumulate.
-        top = (len(found) // 2 + 1) * least + shared * (before + size) // used + gap_height * (len(found) // 2)
+        top = (len(found) // 2 + 1) * minimum + shared * (before + size) // used + gap_height * (len(found) // 2)
         found.append(Stretch(first, size, bottom, top - bottom, gap=False))
         before += size
         bottom = top

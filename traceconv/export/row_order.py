@@ -65,7 +65,7 @@ def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
 
 
 def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_]) -> bool:
-    """Whether a row is less than the previous one, among those with equal earlier keys (`same`)."""
+    """Whether a key decreases from one row to the next, among rows with equal earlier keys (`same`)."""
     ties = same
     for key in keys:
         if bool((ties & (key[1:] < key[:-1])).any()):

@@ -14,8 +14,8 @@ _TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 
 def place(tenths: int) -> str:
     """Format a position or length given in tenths of a pixel."""
-    whole, rest = divmod(tenths, TENTHS)
-    return f"{whole}.{rest}" if rest else str(whole)
+    pixels, rest = divmod(tenths, TENTHS)
+    return f"{pixels}.{rest}" if rest else str(pixels)
 
 
 def words(text: str, limit: int = 120) -> str:

@@ -1,4 +1,4 @@
-"""What exporters of timelines share: the rows to export by table, and lanes for slices that overlap."""
+"""Shared by exporters of timelines: the rows to export by table, and lanes for slices that overlap."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def row_sources(run_id: int, device: int | None) -> dict[str, str]:
 
 
 def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
-    """Give lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
+    """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)
     for name in SLICE_TABLES:
         if not has_no_overlaps(connection, sources[name]):

@@ -1,1 +1,1 @@
-"""From a row of the store back to the bytes of the source that it was made of."""
+"""From a row of the store back to the source bytes that it was made from."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from traceconv.formats.locate import Evidence
 
-#: Most pieces that are shown for one row.
+#: Maximum number of pieces shown for one row.
 MAX_PIECES = 32
 
 
@@ -27,12 +27,12 @@ Found: TypeAlias = tuple[list[Evidence], list[RowRef]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that is known about where a row came from.
+    """Where a row came from.
 
-    rows      the row; several where they share an id, such as those of a fusion
+    rows      the row; several if they share an id, such as those of a fusion
     made_of   rows that it was made from
-    notes     (column, how its value was made); an empty column: the row itself
-    problems  sources that are missing or have changed, a sentence each
+    notes     (column, how its value was derived); an empty column: the row itself
+    problems  a sentence for each source that is missing or has changed
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""How columns were derived that are not in the source as they are, a sentence each."""
+"""Columns that are not copied from the source: a sentence for each on how it was derived."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _TRACE: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def notes_of(reader: str, table: str) -> list[tuple[str, str]]:
-    """(column, how it was derived) for the rows of a table that a reader filled."""
+    """Return (column, how it was derived) for the rows of a table that a reader filled."""
     if reader == "static":
         return [("", "computed by the cost model (traceconv model) without a source file")]
     known = format_of(reader)

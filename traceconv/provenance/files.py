@@ -1,4 +1,4 @@
-"""The sources of a run: found on disk, compared with what was ingested, and the events in them located."""
+"""Find the sources of a run on disk, check that they are unchanged since ingest, and locate events in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from traceconv.formats.npulog.discover import find_captures
 from traceconv.formats.registry import format_of, locate_event
 from traceconv.provenance.rows import fetch
 
-#: Of larger files, only the size is compared.
+#: For larger files, only the size is compared.
 _MAX_CHECKED_BYTES = 1 << 30
 _CHUNK = 1 << 20
 
@@ -37,7 +37,7 @@ class Block:
 
 
 class Sources:
-    """The sources of one run. Each is looked for and checked when it is first needed."""
+    """The sources of one run. Each is found and checked on first use."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, run_id: int, store_path: Path, moved_to: Path | None
@@ -57,7 +57,7 @@ class Sources:
 
     @cached_property
     def root(self) -> Path:
-        """What was ingested: a folder or a file. InputError when it is missing."""
+        """Return the ingested folder or file. Raises InputError if it is missing."""
         if self._moved_to is not None:
             if not os.path.exists(self._moved_to):
                 raise InputError(f"{printable(str(self._moved_to))} does not exist")
@@ -73,14 +73,14 @@ class Sources:
         raise InputError(_missing(path))
 
     def _capture_in(self, path: Path) -> Path:
-        """The capture at or below a path; for other sources the path itself."""
+        """Return the capture at or below a path; for other sources the path itself."""
         if not self.in_captures or not os.path.isdir(path):
             return path
         captures = find_captures([path])
         return next((one.path for one in captures if one.path.name == self.run["label"]), captures[0].path)
 
     def file(self, source_id: int) -> SourceFile:
-        """A source by its number. InputError when it is missing, can't be read or has changed since ingest."""
+        """Return a source by its number. Raises InputError if it is missing, unreadable or has changed since ingest."""
         if source_id not in self._found:
             row = self.rows.get(source_id)
             if row is None:
@@ -96,21 +96,21 @@ class Sources:
         return self.root / name if is_inside else self.root
 
     def format_of(self, source_id: int) -> Format | None:
-        """The format of a source; None for tables of a vendor's folder, and for formats unknown to this version."""
+        """Return the format of a source; None for tables of a vendor's folder and formats unknown to this version."""
         return format_of(str(self.rows[source_id]["format"]).partition(" ")[0])
 
     def fetch(self, sql: str, values: list[object]) -> list[dict[str, Any]]:
-        """The rows of a query, by column."""
+        """Return the rows of a query, by column."""
         return fetch(self._connection, sql, values)
 
     def row(self, table: str, key: str, value: object) -> dict[str, Any]:
-        """The first row of the run with a value in a column; empty if there is none, or the value is None."""
+        """Return the first row of the run with a value in a column; empty if there is none, or the value is None."""
         sql = f'SELECT * FROM "{table}" WHERE run_id = ? AND {key} = ? LIMIT 1'  # noqa: S608 - names of ours
         found = self.fetch(sql, [self.run_id, value]) if value is not None else []
         return found[0] if found else {}
 
     def block_of(self, event_id: int) -> Block:
-        """The block that an event came from. InputError when there is none."""
+        """Return the block that an event came from. Raises InputError if there is none."""
         found = self._connection.execute(
             "SELECT first_id, event_count, byte_offset, byte_count FROM source_block WHERE run_id = ? "
             "AND source_id = ? AND first_id <= ? AND first_id + event_count > ? ORDER BY first_id DESC LIMIT 1",
@@ -121,19 +121,22 @@ class Sources:
         return Block(*found)
 
     def wanted(self, event_id: int, role: str, row: Mapping[str, Any]) -> Wanted:
-        """An event, for the `locate` of its format."""
+        """Return what the `locate` of an event's format needs."""
         source_id, ordinal = event_id >> ORDINAL_BITS, event_id & ((1 << ORDINAL_BITS) - 1)
         source, block, options = self.file(source_id), self.block_of(event_id), self.run["options"]
         place = (event_id - block.first_id, block.event_count, block.byte_offset, block.byte_count)
         return Wanted(source, ordinal, *place, role, row, None if options is None else str(options))
 
     def locate(self, event_id: int, role: str, row: Mapping[str, Any]) -> list[Evidence]:
-        """An event in its source. `row`: what is known about the row that was made from it."""
+        """Locate an event in its source. `row`: columns of the row that was made from it."""
         return locate_event(self.wanted(event_id, role, row))
 
 
 def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
-    """How a file is compressed, if it hasn't changed since ingest. Blocks of logs have checksums of their own."""
+    """Return how a file is compressed. Raises InputError if it has changed since ingest.
+
+    The content of logs is not compared here: their blocks have checksums.
+    """
     shown = printable(str(path))
     size_then, digest = row["size_bytes"], row["digest"]
     if not path.is_file():
@@ -142,7 +145,7 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
         head = stream.read(64)
         size = path.stat().st_size
         if isinstance(size_then, int):
-            # A file that grew since is fine as long as it begins with what was read.
+            # A file that has grown is fine if it begins with what was read.
             if size < size_then:
                 raise InputError(
                     f"{shown} has changed since ingest: it has {size:,} bytes and had {size_then:,}; ingest it again"

@@ -17,7 +17,7 @@ from traceconv.provenance.rows import EVENT_TABLES, find_rows
 from traceconv.provenance.trace_rows import TraceRows
 from traceconv.reports.run import one_run, reading
 
-#: How much is shown of a row of the table source.
+#: Bytes shown for a row of the table source.
 _HEAD_BYTES = 64
 
 
@@ -30,7 +30,7 @@ def why(
     run: str | None = None,
     source: Path | None = None,
 ) -> Answer:
-    """Where a row came from.
+    """Find where a row came from.
 
     table   name of a table, or of the views slice and thread
     row_id  number of the row in its key column; for `counter`, TRACK_ID@TS_NS
@@ -81,7 +81,7 @@ def why(
 
 
 def _beginning(source: SourceFile) -> Evidence:
-    """A source itself: where it is, and how it begins."""
+    """Return a source's path and its first bytes."""
     size = source.path.stat().st_size
     with source.path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
@@ -94,7 +94,7 @@ def _beginning(source: SourceFile) -> Evidence:
 def _of_refs(
     rows: RawRows | TraceRows, sources: Sources, refs: list[RowRef], table: str, problems: list[str]
 ) -> list[Evidence]:
-    """The first event of each row that this one was made from."""
+    """Return the first event of each row that this one was made from."""
     found: list[Evidence] = []
     for ref in refs[:4]:
         row = sources.row(ref.table, "id", ref.id) if ref.table in EVENT_TABLES else {}
@@ -110,7 +110,7 @@ def _of_refs(
 
 
 def _distinct(pieces: list[Evidence]) -> list[Evidence]:
-    """Each piece once, in its first role."""
+    """Return each piece once, in its first role."""
     seen: dict[tuple[object, ...], Evidence] = {}
     for one in pieces:
         seen.setdefault((one.source.source_id, one.byte_offset, one.byte_count, one.where), one)

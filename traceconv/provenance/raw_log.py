@@ -1,4 +1,4 @@
-"""Find raw records: the one with an id, the end of a start, and records by the values of their fields.
+"""Find raw records by their id, by the start that they end, or by the values of their fields.
 
 A record is found through its block, whose byte offset the store contains. Ends come after their starts, so only the
 blocks after a start are searched, with numpy.
@@ -26,7 +26,7 @@ from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, FileHeader, FrameDecoder
 
 _PREFIX = "npulog "
-#: Values of `event` that are ends.
+#: Values of `event` that mark an end.
 _ENDS = (1, 2)
 #: Fields that a start and its end share.
 _PAIR_KEYS = {
@@ -50,7 +50,7 @@ class RawRecord:
 
     @property
     def values(self) -> np.void:
-        """Its fields."""
+        """The values of its fields."""
         found: np.void = np.frombuffer(self.data, dtype_of(self.schema, len(self.data)))[0]
         return found
 
@@ -64,7 +64,7 @@ class RawLog:
 
     @cached_property
     def _texts(self) -> Mapping[int, str]:
-        """The capture's texts by hash; empty for a log outside a capture, whose names are shown as hashes."""
+        """The capture's texts by hash; empty for a log outside a capture: its names are shown as hashes."""
         try:
             captures = find_captures([self._sources.root])
         except InputError:
@@ -72,7 +72,7 @@ class RawLog:
         return dictionary_of(captures[0])
 
     def record(self, event_id: int) -> RawRecord:
-        """The record with an id. InputError when its bytes have changed."""
+        """Return the record with an id. Raises InputError if its bytes have changed."""
         source_id, sequence = event_id >> ORDINAL_BITS, event_id & ((1 << ORDINAL_BITS) - 1)
         block = self._sources.block_of(event_id)
         offset = block.byte_offset or 0
@@ -85,9 +85,9 @@ class RawLog:
         )
 
     def end_of(self, start: RawRecord, dur_ns: int | None) -> RawRecord | None:
-        """The end of a start; None when none follows.
+        """Return the end of a start; None if none follows.
 
-        `dur_ns`: how long after the start it must be, if the records have host times.
+        `dur_ns`: the time that it must be after the start, if the records have host times.
         """
         keys = _PAIR_KEYS.get(start.schema.name)
         names = start.values.dtype.names or ()
@@ -110,7 +110,7 @@ class RawLog:
     def find(
         self, record: str, wanted: Mapping[str, object], *, device_id: int | None = None, limit: int = 8
     ) -> list[RawRecord]:
-        """The first records of a type (on one device) whose fields have these values."""
+        """Return the first records of a type (on one device) whose fields have these values."""
         found: list[RawRecord] = []
         for source_id, row in self._sources.rows.items():
             if row["format"] != _PREFIX + record or (device_id is not None and self._device(source_id) != device_id):
@@ -123,7 +123,7 @@ class RawLog:
         return found
 
     def evidence(self, record: RawRecord, role: str) -> Evidence:
-        """A record with its fields by name and texts instead of hashes."""
+        """Return a record with its fields by name, and texts instead of hashes."""
         source = self._sources.file(record.source_id)
         values = record.values
         fields: dict[str, object] = {}
@@ -171,7 +171,7 @@ class RawLog:
         return parse_int64(folder.removeprefix("device_"))
 
     def _stream_from(self, source_id: int) -> list[int]:
-        """This file and the following ones of its stream: with the same type and owner."""
+        """Return this file and the following ones of its stream, which have the same type and owner."""
         of = self._sources.rows
         device = self._device(source_id)
         return [
@@ -184,7 +184,7 @@ class RawLog:
         return self._sources.block_of((source_id << ORDINAL_BITS) + sequence).byte_offset or 0
 
     def _blocks(self, source_id: int, start: int, end: int | None = None) -> Iterator[Block]:
-        """The intact blocks in a byte range of a file."""
+        """Yield the intact blocks in a byte range of a file."""
         path = self._sources.file(source_id).path
         try:
             yield from (item for item in blocks_of(path, FrameDecoder(), start, end) if isinstance(item, Block))

@@ -1,4 +1,4 @@
-"""Which raw records a row of each table was made from."""
+"""Find the raw records from which a row was made, by its table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traceconv.provenance.answer import Found, RowRef
 from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_log import RawLog
 
-#: Counters from memory records, and the field of their value.
+#: Counters from memory records → the field with their value.
 _MEMORY_COUNTERS = {"Memory used": "used_bytes", "Memory reserved": "reserved_bytes"}
 
 _RECORD = "its record"
@@ -27,7 +27,7 @@ class RawRows:
         self._log = RawLog(sources)
 
     def of(self, table: str, row: Mapping[str, Any]) -> Found:
-        """The evidence of a row, and the rows that it was made from. InputError: a file is missing or has changed."""
+        """Return a row's evidence, and the rows that it was made from. InputError: a file is missing or has changed."""
         if table in ("task", "api", "range", "marker"):
             return self._slice(table, row), []
         if table == "flow":
@@ -52,7 +52,7 @@ class RawRows:
     def _slice(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
         start = self._log.record(int(row["id"]))
         found = [self._log.evidence(start, "its start")]
-        # Times of tasks are device ticks: their ends are found by the task's number alone.
+        # Times of tasks are device ticks: their ends are found by the number of the task only.
         host = "host_ns" in (start.values.dtype.names or ())
         end = self._log.end_of(start, row["dur_ns"] if host else None) if row["dur_ns"] is not None else None
         if end is not None:
@@ -90,7 +90,7 @@ class RawRows:
         return self._sampled(row, track)
 
     def _sampled(self, row: Mapping[str, Any], track: Mapping[str, Any]) -> list[Evidence]:
-        """The sample of a device's counter, by its position among those of the track with this value."""
+        """Return the sample of a device's counter by its position among the track's samples with this value."""
         order = self._sources.fetch(
             "SELECT count(*) AS before FROM counter WHERE run_id = ? AND track_id = ? AND value_int = ? AND ts_ns < ?",
             [self._sources.run_id, row["track_id"], row["value_int"], row["ts_ns"]],
@@ -109,7 +109,7 @@ class RawRows:
         return []
 
     def _offset_ns(self) -> int:
-        """The offset that was added to host times."""
+        """Return the offset that was added to host times."""
         for capture in self._log.find("capture", {}, limit=1):
             offset = int(capture.values["epoch_ns"]) - int(capture.values["host_ns"])
             return offset if self._sources.run["epoch_known"] else 0

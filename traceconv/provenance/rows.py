@@ -14,7 +14,7 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.catalogue import views
 
-#: Tables whose ids are positions of events, from one range.
+#: Tables whose ids are positions of events, all in one range.
 EVENT_TABLES = ("task", "api", "range", "marker")
 #: The key column of each table.
 KEYS = {
@@ -48,45 +48,45 @@ class Wanted:
 
 
 def find_rows(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, id_text: str) -> Wanted:
-    """The rows of a table (or of the views slice and thread) with an id. UsageError if there is none."""
+    """Return the rows of a table (or of the views slice and thread) with an id. Raises UsageError if there are none."""
     known = [*KEYS, *_VIEWS_OF]
     if table not in known:
         raise UsageError(_no_table(table, known))
     text = id_text.strip().replace(",", "").replace("_", "")
-    moment: int | None = None
+    ts_ns: int | None = None
     sample = _SAMPLE.fullmatch(text)
     if table == "counter":
         if sample is None:
             raise UsageError("rows of counter have no id; use TRACK_ID@TS_NS")
-        text, moment = sample[1], int(sample[2])
+        text, ts_ns = sample[1], int(sample[2])
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
         raise UsageError(f"'{printable(id_text)}' is not an id; ids are integers")
     number = int(text)
     for one in _VIEWS_OF.get(table, (table,)):
-        rows = _rows(connection, run_id, one, number, moment)
+        rows = _rows(connection, run_id, one, number, ts_ns)
         if rows:
             return Wanted(one, number, id_text, rows)
-    raise UsageError(_no_row(connection, run_id, table, number, moment))
+    raise UsageError(_no_row(connection, run_id, table, number, ts_ns))
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[dict[str, Any]]:
-    """The rows of a query, by column."""
+    """Return the rows of a query, by column."""
     cursor = connection.execute(sql, values)
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _rows(
-    connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, moment: int | None
+    connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, ts_ns: int | None
 ) -> list[dict[str, Any]]:
     if not -(2**63) <= number < 2**63:
         return []
     key = quote_identifier(KEYS[table])
     sql = f"SELECT * FROM {quote_identifier(table)} WHERE run_id = ? AND {key} = ?"  # noqa: S608 - quoted names of ours
     values: list[object] = [number if table == "run" else run_id, number]
-    if moment is not None:
+    if ts_ns is not None:
         sql += " AND ts_ns = ?"
-        values.append(moment)
+        values.append(ts_ns)
     return fetch(connection, f"{sql} LIMIT {_MAX_ROWS}", values)
 
 
@@ -102,8 +102,8 @@ def _no_table(table: str, known: list[str]) -> str:
     return f"unknown table '{shown}'.{suggestion(table, known)} Tables: {', '.join(known)}"
 
 
-def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, moment: int | None) -> str:
-    at = "" if moment is None else f"@{moment}"
+def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, ts_ns: int | None) -> str:
+    at = "" if ts_ns is None else f"@{ts_ns}"
     lead = f"run {run_id} has no {table} {number}{at}."
     if not -(2**63) <= number < 2**63:
         return lead
@@ -115,7 +115,7 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
     runs: set[int] = set()
     for one in _VIEWS_OF.get(table, (table,)):
         name, key = quote_identifier(one), KEYS[one]
-        if moment is None:
+        if ts_ns is None:
             sql = f"SELECT max({key}) FILTER ({key} < ?), min({key}) FILTER ({key} > ?) FROM {name} WHERE run_id = ?"  # noqa: S608
             near |= {str(id_) for id_ in _first(connection, sql, [number, number, run_id])}
         else:
@@ -123,7 +123,7 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
                 "SELECT max(ts_ns) FILTER (ts_ns < ?), min(ts_ns) FILTER (ts_ns > ?) FROM counter "
                 "WHERE run_id = ? AND track_id = ?"
             )
-            near |= {f"{number}@{ns}" for ns in _first(connection, sql, [moment, moment, run_id, number])}
+            near |= {f"{number}@{ns}" for ns in _first(connection, sql, [ts_ns, ts_ns, run_id, number])}
         sql = f"SELECT DISTINCT run_id FROM {name} WHERE {key} = ? AND run_id <> ? ORDER BY 1 LIMIT 5"  # noqa: S608
         runs |= {row[0] for row in connection.execute(sql, [number, run_id]).fetchall()}
     parts = [lead]
@@ -135,5 +135,5 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
 
 
 def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: list[object]) -> list[Any]:
-    """The values of the first row that are not NULL."""
+    """Return the values of the first row that are not NULL."""
     return [value for value in connection.execute(sql, values).fetchall()[0] if value is not None]

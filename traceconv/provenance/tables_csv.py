@@ -1,4 +1,4 @@
-"""Records of a vendor's CSV files: the one with an id, and those that completed a row of the timeline."""
+"""Find records of a vendor's CSV files: by id, or by the row of the timeline that they completed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from traceconv.normalize.vendor_csv.spec import FileKind, spec
 from traceconv.normalize.vendor_csv.typed import CellIssues, typed
 from traceconv.pipeline.vendor_folder.task_sql import NEAR_NS
 
-#: Whether a typed record, by its columns and the `kind` of its file, is the one.
+#: Whether a typed record matches, by its columns and the `kind` of its file.
 Test = Callable[[Mapping[str, Any]], bool]
 
 
 def kind_of(source_format: str) -> FileKind | None:
-    """The kind of a CSV file of a vendor's folder; None for other sources."""
+    """Return the kind of a CSV file of a vendor's folder; None for other sources."""
     return next((kind for kind in spec().kinds if kind.kind == source_format), None)
 
 
 def matching(source: SourceFile, role: str, test: Test, limit: int = 4) -> list[Evidence]:
-    """The first records of a vendor's file that pass a test."""
+    """Return the first records of a vendor's file that pass a test."""
     kind = kind_of(source.format)
     if kind is None or kind.becomes == "nothing":
         return []
@@ -41,7 +41,7 @@ def matching(source: SourceFile, role: str, test: Test, limit: int = 4) -> list[
 
 
 def completing_task(source: SourceFile, row: Mapping[str, Any]) -> list[Evidence]:
-    """The records that completed a task of the timeline: by its start and name, or by its number."""
+    """Return the records that completed a task of the timeline: by its start and name, or by its number."""
     kind = kind_of(source.format)
     if kind is None or kind.becomes not in ("task", "attach"):
         return []

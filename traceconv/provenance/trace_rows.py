@@ -1,4 +1,4 @@
-"""Which events a row of each table was made from, for all formats but raw logs."""
+"""Find the events from which a row was made, by its table, for all formats except raw logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TraceRows:
         }
 
     def of(self, table: str, row: Mapping[str, Any]) -> Found:
-        """The evidence of a row, and the rows that it was made from. InputError: a file is missing or has changed."""
+        """Return a row's evidence, and the rows that it was made from. InputError: a file is missing or has changed."""
         if table in EVENT_TABLES:
             return self._slice(table, row), []
         if table == "task_pmu":
@@ -64,7 +64,7 @@ class TraceRows:
     # -- rows of single events --
 
     def event(self, event_id: int, role: str, row: Mapping[str, Any] | None = None) -> list[Evidence]:
-        """The event with an id. `row`: the row that was made from it, which helps to find it."""
+        """Return the event with an id. `row`: the row that was made from it, which helps to find it."""
         row = row or {}
         track = self._sources.row("track", "track_id", row.get("track_id"))
         known = {**row, "tid_text": track.get("tid_text")}
@@ -80,7 +80,7 @@ class TraceRows:
         return found + self._completing(row) if table == "task" else found
 
     def _end(self, event_id: int, start_ns: int | None, dur_ns: int | None) -> list[Evidence]:
-        """The event that ends a slice, if it has one."""
+        """Return the event that ends a slice, if it has one."""
         source_id = event_id >> ORDINAL_BITS
         source_format = self._sources.format_of(source_id)
         can_be_found = source_format is not None and source_format.locate and self._has("B", "b", "S")
@@ -93,7 +93,7 @@ class TraceRows:
         return [one for id_ in ends.ids[:8] for one in self.event(id_, role)]
 
     def _completing(self, row: Mapping[str, Any]) -> list[Evidence]:
-        """Records of CSV files that complete a task of the timeline."""
+        """Return the CSV records that completed a task of the timeline."""
         return [
             evidence
             for source_id in self._tables
@@ -164,7 +164,7 @@ class TraceRows:
         return self._records("memory", same_name) or self._records("fusion", same_name), []
 
     def _named(self, table: str, row: Mapping[str, Any]) -> Found:
-        """Metadata that names a process or a thread, and the first row on it."""
+        """Return the metadata that names a process or a thread, and the first row on it."""
         process = self._sources.row("process", "process_id", row.get("process_id"))
         lead = "process_" if table == "process" else "thread_"
 
@@ -183,7 +183,7 @@ class TraceRows:
         refs = [ref for name in EVENT_TABLES for ref in self._first(name, condition, values, "the first event on it")]
         return found, refs[:2]
 
-    # -- help --
+    # -- helpers --
 
     @cached_property
     def _accounts(self) -> set[str]:
@@ -197,7 +197,7 @@ class TraceRows:
     def _scan(
         self, letters: str, kind: int, test: Callable[[Batch, int], bool], role: str, ns: int | None, limit: int
     ) -> list[Evidence]:
-        """Events that have no id in the store. Every source with single events is read until `limit` are found."""
+        """Find events that have no id in the store: read every source with single events until `limit` are found."""
         found: list[Evidence] = []
         for source_id in self._sources.rows if self._has(*letters) else ():
             source_format = self._sources.format_of(source_id)
@@ -209,7 +209,7 @@ class TraceRows:
     def _is_block(self, row: Mapping[str, Any]) -> tables_csv.Test:
         name = self._sources.row("op", "op_id", row["op_id"]).get("name")
         if name is None:
-            # Made from the totals next to allocations: from the one that showed it, else from the first.
+            # Made from the totals logged with allocations: from the allocation that showed it, else from the first.
             shown_ns = row["alloc_ns"] if row["alloc_ns"] is not None else row["free_ns"]
             if shown_ns is None:
                 where = "run_id = ? AND pool IS NOT DISTINCT FROM ? AND op_id IS NOT NULL"
@@ -224,7 +224,7 @@ class TraceRows:
         return same
 
     def _records(self, becomes: str, test: tables_csv.Test) -> list[Evidence]:
-        """Records that pass a test, of the CSV files whose records become rows of one kind."""
+        """Return records that pass a test, from the CSV files whose records become rows of one kind."""
         return [
             evidence
             for source_id, kind in self._tables.items()
@@ -243,6 +243,6 @@ class TraceRows:
 
 
 def _is_complete(data: bytes) -> bool:
-    """Whether an event of a Chrome trace is complete, as most are: it needs no search for an end."""
+    """Whether an event of a Chrome trace is complete, as most are, so that no end must be found."""
     event = json_object(data)
     return event["ph"] == "X" if "ph" in event else _COMPLETE.search(data) is not None

@@ -21,7 +21,7 @@ from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.trace.metadata import id2_parts, time_places
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 
-#: Most begins and ends of one thread that are kept, to pair them.
+#: Maximum number of begins and ends of one thread that are kept for pairing.
 _MAX_POINTS = 1_000_000
 _MAX_FOUND = 16
 _BEGINS = (phases.BEGIN, phases.ASYNC_BEGIN)
@@ -30,7 +30,7 @@ _ENDS = (phases.END, phases.ASYNC_END)
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The event that ends a slice, or if not `sure`, several of which one does."""
+    """The event that ends a slice or, if not `sure`, several candidates."""
 
     ids: tuple[int, ...]
     sure: bool
@@ -54,18 +54,18 @@ class Batch:
             self.ns, self.timed = exact.ns, exact.valid
 
     def label(self, field_name: str, place: int) -> Any:
-        """A label of one event."""
+        """Return a label of one event."""
         values = self.columns.labels.get(field_name)
         return values[place] if values else None
 
     def raw(self, field_name: str, place: int) -> bytes:
-        """The text of a value of one event; empty if it has none."""
+        """Return the text of a value of one event; empty if it has none."""
         values: pa.Array | None = self.columns.raw.get(field_name)
         found = values[place].as_py() if values is not None else None
         return found if isinstance(found, bytes) else b""
 
     def track_key(self, place: int) -> tuple[object, ...]:
-        """The key that events of one track share."""
+        """Return the key that events of one track share."""
         pid, tid = self.label("pid", place), self.label("tid", place)
         if self.kinds[place] not in (phases.ASYNC_BEGIN, phases.ASYNC_END):
             return "thread", str(pid), str(pid if tid is None else tid)
@@ -74,7 +74,7 @@ class Batch:
         return "async", process, self.label("cat", place), id_text, self.label("scope", place)
 
     def id_text(self, place: int) -> tuple[str, str]:
-        """The id of an event as text, and its scope."""
+        """Return the id of an event as text, and its scope."""
         plain = self.raw("id", place)
         if plain and plain != b"null":
             text = plain.decode("utf-8", "replace")
@@ -83,7 +83,7 @@ class Batch:
 
 
 def batches(source: SourceFile) -> Iterator[Batch]:
-    """All events of a source."""
+    """Yield all events of a source."""
     kinds, places = phases.Kinds(), US_PLACES
     opened = open_source(source.format.partition(" ")[0], ReadRequest(source.path, limits=NO_LIMITS))
     for batch in opened.batches():
@@ -103,7 +103,7 @@ class _Points:
             self.rows.append((ns, id_, 0 if name is None else hash(name) or 1, 0, end))
 
     def end_of(self, begin_id: int) -> int | None:
-        """The end that ingest paired with this begin; None if unknown."""
+        """Return the end that ingest paired with this begin; None if unknown."""
         if len(self.rows) > _MAX_POINTS:
             return None
         by_id = sorted(self.rows, key=lambda row: row[1])
@@ -123,7 +123,7 @@ class _Points:
 
 
 def find_end(source: SourceFile, begin_id: int, start_ns: int, end_ns: int) -> Ends | None:
-    """The end of a slice; None if its first event is complete, or has no end."""
+    """Return the end of a slice; None if its first event is complete, or has no end."""
     begin = next((batch for batch in batches(source) if _place(batch, begin_id) is not None), None)
     if begin is None:
         return None
@@ -165,7 +165,7 @@ def find_events(
     ns: int | None = None,
     limit: int = _MAX_FOUND,
 ) -> list[int]:
-    """Ids of the first events of some kinds (at a time) that pass a test."""
+    """Return the ids of the first events of some kinds (at a time) that pass a test."""
     found: list[int] = []
     for batch in batches(source):
         mask = np.isin(batch.kinds, kinds)

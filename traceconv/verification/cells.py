@@ -12,16 +12,16 @@ from decimal import Decimal
 
 _NO_VALUE = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN"))
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-#: Most differences of one file that are listed; more are counted.
+#: Maximum number of differences listed per file; further ones are only counted.
 KEPT = 100_000
-#: Negative numbers in unsigned 64 bits are at least this large, in ns and in µs.
+#: Negative numbers, stored as unsigned 64 bits, are at least this large, in ns and in µs.
 _WRAPPED = Decimal(2) ** 63 / 1000
 _TURN = Decimal(2) ** 64
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A cell that does not agree. `row` contains the values that identify its row."""
+    """A cell that disagrees. `row` contains the values that identify its row."""
 
     file: str
     row: str
@@ -74,7 +74,7 @@ class Tally:
                 self._differ(row, column, cell, us(ours), us(value * 1000 - ours))
 
     def wrapped(self, row: str, column: str, cell: str) -> None:
-        """Check a time that can't be computed from other cells: it must be a number that has not wrapped at 2^64."""
+        """Check a time that can't be computed from other cells: it must be a number that did not wrap at 2^64."""
         if not self._is_cell(cell):
             return
         value = number(cell)
@@ -84,7 +84,7 @@ class Tally:
             self._differ(row, column, cell, us(_unwrapped(value)), "wrapped at 2^64")
 
     def number(self, row: str, column: str, cell: str, ours: Decimal | int | None, slack: Decimal | int) -> None:
-        """Compare a plain number, unless ours is unknown."""
+        """Compare a number, unless ours is unknown."""
         if ours is None or not self._is_cell(cell):
             return
         value = number(cell)
@@ -104,7 +104,7 @@ class Tally:
         return has_value
 
     def row_missing(self, row: str, *, in_vendors: bool) -> None:
-        """Report a row that only one side has."""
+        """Report a row that is on one side only."""
         self.cells += 1
         self._differ(row, "", "" if in_vendors else "a row", "a row" if in_vendors else "", "no such row")
 
@@ -115,19 +115,19 @@ class Tally:
 
 
 def number(cell: str) -> Decimal | None:
-    """The exact number in a cell; None for anything else."""
+    """Return the exact number in a cell; None for anything else."""
     text = cell.strip()
     return Decimal(text) if len(text) < 100 and _NUMBER.fullmatch(text) else None
 
 
 def us(ns: Decimal) -> str:
-    """Nanoseconds as msprof prints them: µs with three decimals, or more if needed."""
+    """Format nanoseconds as msprof prints them: µs with three decimals, or more if needed."""
     value = ns.normalize() / 1000
     return f"{value:.3f}" if value == value.quantize(Decimal("0.001")) else f"{value:f}"
 
 
 def _unwrapped(value_us: Decimal) -> Decimal:
-    """The negative ns, which wrapped as ns or as µs."""
+    """Return the negative ns of a value that wrapped as ns or as µs."""
     ns = value_us * 1000
     return ns - _TURN if ns < _TURN + 1 else (value_us - _TURN) * 1000
 

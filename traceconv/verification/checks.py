@@ -1,6 +1,6 @@
 """The formulas of msprof's and torch_npu's tables, file by file, in exact arithmetic.
 
-The formulas are from msprof's documentation and from real files, where each is true for every row that is not wrong.
+The formulas are from msprof's documentation and from real files, in which each is true for every correct row.
 Rows are dictionaries of normalized headings (`spec.plain`) and cells; times are ns.
 """
 
@@ -53,12 +53,12 @@ def check_tasks(
     timeline: bool,
     start_slack_ns: int = 0,
 ) -> None:
-    """A table of tasks: each row against its task in the timeline, the waits and ends against the rows themselves.
+    """Check a table of tasks: each row against its task in the timeline, waits and ends against the rows themselves.
 
     Wait time = max(0, start − end of the previous row of the same device), 0 for the first.
     headings        the headings of our columns in this file
     last            the previous rows, if the table was split into slices; updated
-    start_slack_ns  by how much starts are off, see `start_slack`
+    start_slack_ns  error of the starts, see `start_slack`
     """
     difference_slack = _SLACK_DIFFERENCE + 2 * start_slack_ns
     name_of, start_of, dur_of = headings["name"], headings["start_ns"], headings["dur_ns"]
@@ -93,7 +93,7 @@ def check_tasks(
 
 
 def _wait_us(start_ns: Decimal, before: tuple[Decimal, Decimal] | None) -> float:
-    """The wait in msprof's doubles, which resolve µs since 1970 to a quarter of a µs."""
+    """Return the wait in msprof's doubles, which resolve µs since 1970 to a quarter of a µs."""
     if before is None:
         return 0.0
     start, start_before, dur_before = (float(ns / 1000) for ns in (start_ns, *before))
@@ -101,12 +101,12 @@ def _wait_us(start_ns: Decimal, before: tuple[Decimal, Decimal] | None) -> float
 
 
 def start_slack(starts: Iterable[str]) -> int:
-    """By how many ns the start times of a file are off, rounded up; 0 if any is printed to the nanosecond.
+    """Return the maximum error of a file's start times in ns, rounded up; 0 if any is printed to the nanosecond.
 
     Writers that store µs in a double print the shortest text for that double: at most one decimal for times since 1970,
-    which are quarters of a µs. Each is off by half a step of the double and half of the last decimal.
+    which are quarters of a µs. The error is at most half a step of the double plus half of the last decimal.
     """
-    decimals, greatest = 0, Decimal(0)
+    decimals, maximum = 0, Decimal(0)
     for cell in starts:
         value = number(cell)
         if value is None:
@@ -115,16 +115,16 @@ def start_slack(starts: Iterable[str]) -> int:
         if decimals >= _NS_DECIMALS:
             return 0
         if abs(value) < _WIDEST_US:
-            greatest = max(greatest, abs(value))
+            maximum = max(maximum, abs(value))
     if decimals == 0:
         return 0  # integers: no sign that they were rounded
-    return math.ceil(1000 * (math.ulp(float(greatest)) + 10.0**-decimals) / 2)
+    return math.ceil(1000 * (math.ulp(float(maximum)) + 10.0**-decimals) / 2)
 
 
 def check_sums(
     tally: Tally, rows: Sequence[Cells], groups: Mapping[tuple[str, str, str], Sequence[int]], *, by_core: bool
 ) -> None:
-    """op_statistic, communication_statistic: count, sum, min, mean and max of durations by type, and the share."""
+    """Check op_statistic, communication_statistic: count, sum, min, mean and max of durations by type, and shares."""
     by_device = any("device id" in cells for cells in rows)
     sums: dict[tuple[str, ...], list[int]] = {}
     for (device, op_type, core), durs in groups.items():
@@ -146,7 +146,7 @@ def check_sums(
 def _matched(
     tally: Tally, rows: Sequence[Cells], names: Sequence[str], groups: Mapping[tuple[str, ...], Sequence[int]]
 ) -> Iterator[tuple[str, Cells, Sequence[int]]]:
-    """The rows with their durations, by the cells in some columns. Rows that only one side has are reported."""
+    """Yield the rows with their durations, by the cells in some columns. Report rows that are on one side only."""
     left = dict(groups)
     for cells in rows:
         key = tuple(cells[name].strip() for name in names)
@@ -160,7 +160,7 @@ def _matched(
 
 
 def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, ...], Sequence[int]]) -> None:
-    """api_statistic: the calls by level and name, with the variance of the population in µs²."""
+    """Check api_statistic: the calls by level and name, with the variance of the population in µs²."""
     for row, cells, durs in _matched(tally, rows, ("level", "api name"), calls):
         _statistics(tally, row, cells, durs, "time(us)", "min(us)", "avg(us)", "max(us)")
         if "variance" in cells:
@@ -172,7 +172,7 @@ def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, .
 
 
 def check_steps(tally: Tally, rows: Sequence[Cells], steps: Mapping[int, int]) -> None:
-    """step_trace: the four intervals of an iteration, and reduces that have wrapped.
+    """Check step_trace: the four intervals of an iteration, and reduces that have wrapped.
 
     Data Aug Bound = FP Start − the latest end of an earlier iteration on the device; N/A or 0 for the first.
     steps  iteration → its end in the timeline
@@ -205,7 +205,7 @@ def check_steps(tally: Tally, rows: Sequence[Cells], steps: Mapping[int, int]) -
 
 
 def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[tuple[str, str], StepTimes]) -> None:
-    """step_trace_time of torch_npu: computing, communication, their overlap, and free time, by step.
+    """Check step_trace_time of torch_npu: computing, communication, their overlap, and free time, by step.
 
     steps  by (device, step); the device is '' if the timeline doesn't contain it
     """
@@ -238,7 +238,7 @@ def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[tuple[s
 
 
 def check_blocks(tally: Tally, rows: Iterable[Cells]) -> None:
-    """operator_memory: durations are differences of its own timestamps."""
+    """Check operator_memory: durations are differences of its own timestamps."""
     pairs = (("release time(us)", "duration(us)"), ("active release time(us)", "active duration(us)"))
     for cells in rows:
         start = _ns(cells.get("allocation time(us)", ""))
@@ -250,7 +250,7 @@ def check_blocks(tally: Tally, rows: Iterable[Cells]) -> None:
 
 
 def check_fusions(tally: Tally, rows: Iterable[Cells]) -> None:
-    """fusion_op: the total memory is the sum of its parts."""
+    """Check fusion_op: the total memory is the sum of its parts."""
     parts = ("memory input(kb)", "memory output(kb)", "memory weight(kb)", "memory workspace(kb)")
     for cells in rows:
         values = [value for part in parts if (value := number(cells.get(part, ""))) is not None]
@@ -260,15 +260,15 @@ def check_fusions(tally: Tally, rows: Iterable[Cells]) -> None:
 
 
 def _statistics(
-    tally: Tally, row: str, cells: Cells, durs: Sequence[int], total: str, least: str, mean: str, greatest: str
+    tally: Tally, row: str, cells: Cells, durs: Sequence[int], total: str, minimum: str, mean: str, maximum: str
 ) -> None:
     count = len(durs)
     tally.number(row, "count", cells.get("count", ""), count, 0)
-    # The vendor sums before it rounds: each duration may be half a nanosecond off, and so may the sum.
+    # The vendor sums before it rounds: each duration may be off by half a nanosecond, and the sum too.
     tally.time(row, total, cells.get(total, ""), sum(durs), count)
-    tally.time(row, least, cells.get(least, ""), min(durs), _SLACK_TIME)
+    tally.time(row, minimum, cells.get(minimum, ""), min(durs), _SLACK_TIME)
     tally.time(row, mean, cells.get(mean, ""), Decimal(sum(durs)) / count, _SLACK_TIME)
-    tally.time(row, greatest, cells.get(greatest, ""), max(durs), _SLACK_TIME)
+    tally.time(row, maximum, cells.get(maximum, ""), max(durs), _SLACK_TIME)
 
 
 def _ns(cell: str) -> Decimal | None:

@@ -73,8 +73,8 @@ _LIMITS_OF_CHECKS = {
 class Verdict:
     """The result for one recording.
 
-    left    files that are not read, and why
-    losses  what could not be read, as `traceconv ingest` reports it
+    left    files that were skipped, and why
+    losses  lost data, as `traceconv ingest` reports it
     """
 
     folder: str
@@ -115,7 +115,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     for folder in folders:
         try:
             verdicts.append(_verify(folder, exact, observer or SilentObserver()))
-        except InputError as error:  # the other folders are checked all the same
+        except InputError as error:  # the other folders are still checked
             if len(folders) == 1:
                 raise
             verdicts.append(Verdict(str(folder.path), losses=[str(error)]))
@@ -148,7 +148,7 @@ class _FolderCheck:
     has_steps: bool = False
 
     def tallies(self) -> list[Tally]:
-        """One for each table; tables that others are checked against come first."""
+        """Yield a tally for each table, first for those that others are checked against."""
         order = ("kernel_details", "op_summary", "task_time")
         kinds = [(path, kind) for path in self.folder.tables if (kind := spec().kind_of(path.name)) is not None]
         kinds.sort(
@@ -220,16 +220,16 @@ class _FolderCheck:
         self.writer.stage("vendor_task", rows.typed(), TASK_COLUMNS)
         match_tasks(RunSql(self.writer, self.run_id))
         last = len(self.folder.timelines) + 1 << ORDINAL_BITS
-        whole = rows.layout.kind.kind == "task_time"
+        complete = rows.layout.kind.kind == "task_time"
         found = {
             vendor_id: TimelineTask(name, None if spans else start_ns, None if spans else dur_ns, source_task_id)
             for vendor_id, name, start_ns, dur_ns, source_task_id, spans in self.writer.fetch(
-                "SELECT m.vendor_id, t.name, t.start_ns, t.dur_ns, t.source_task_id, coalesce($whole "
+                "SELECT m.vendor_id, t.name, t.start_ns, t.dur_ns, t.source_task_id, coalesce($complete "
                 "AND TRY_CAST(t.args->>'Subtask Id' AS BIGINT) <> $no_subtask AND v.start_ns <= t.start_ns "
                 "AND v.start_ns + v.dur_ns >= t.start_ns + t.dur_ns, false) FROM temp.vendor_match AS m "
                 "JOIN temp.vendor_task AS v ON v.id = m.vendor_id "
                 "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id WHERE t.id < $last",
-                {"run": self.run_id, "last": last, "whole": whole, "no_subtask": _NO_SUBTASK},
+                {"run": self.run_id, "last": last, "complete": complete, "no_subtask": _NO_SUBTASK},
             )
         }
         if "op_type" in rows.headings and not self.has_kernels:
@@ -244,7 +244,7 @@ class _FolderCheck:
     # -- what the store contains --
 
     def _step_ends(self) -> dict[int, int]:
-        """The ends of iterations in the timeline; those from the table itself prove nothing."""
+        """Return the ends of iterations in the timeline; ends from the table itself would prove nothing."""
         if not self.folder.timelines:
             return {}
         rows = self.writer.fetch(
@@ -255,7 +255,7 @@ class _FolderCheck:
         return dict(rows)
 
     def _step_times(self) -> Mapping[tuple[str, str], StepTimes]:
-        """Busy times by device and step, from the timeline's own Overlap Analysis if it has one."""
+        """Return busy times by device and step, from the timeline's own Overlap Analysis if it has one."""
         slices = self.writer.fetch(
             "SELECT coalesce(l.device_id::VARCHAR, ''), s.name, s.start_ns, s.dur_ns FROM slice AS s "
             "JOIN track AS k USING (run_id, track_id) JOIN process AS p ON p.run_id = k.run_id "
@@ -274,7 +274,7 @@ class _FolderCheck:
         return {key: _times(one) for key, one in spans.items()}
 
     def _host_steps(self) -> list[HostStep]:
-        """Steps of the host and the tasks that they launched. For queued calls, the time of enqueueing counts."""
+        """Return steps of the host and the tasks they launched. For queued calls, the time of enqueueing counts."""
         steps = self.writer.fetch(
             "SELECT DISTINCT step_id::VARCHAR, start_ns, end_ns FROM step WHERE run_id = $run "
             "AND step_source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
@@ -318,7 +318,7 @@ def _times(spans: _Spans) -> StepTimes:
 class _Rows:
     """The records of a file, as cells by normalized heading. It can be iterated repeatedly."""
 
-    #: Beyond the ids of all files of the run.
+    #: A source id that no file of the run has.
     first_id = 1 << 60
 
     def __init__(self, path: Path, kind: FileKind) -> None:
@@ -347,7 +347,7 @@ class _Rows:
                 yield dict(zip(names, row, strict=True))
 
     def typed(self) -> Iterator[pa.RecordBatch]:
-        """Batches as ingest reads them."""
+        """Yield batches as ingest reads them."""
         records = self._open()
         records.open()
         for batch in records.batches():
@@ -359,7 +359,7 @@ class _Rows:
 
 
 def _union(spans: Sequence[tuple[int, int]]) -> int:
-    """Time covered by intervals that are sorted by start."""
+    """Return the time covered by intervals that are sorted by start."""
     total, reached = 0, None
     for start, end in spans:
         if reached is None or start > reached:
