@@ -107,6 +107,7 @@ def join_coded(parts: Sequence[Coded]) -> Coded:
     return Coded(np.concatenate(codes), [value for _, value in known])
 
 
+@dataclass(slots=True, eq=False)
 class Extras:
     """The values of keys that are not fields, by event and key. Iterates over the events: key → JSON text, or None.
 
@@ -115,16 +116,11 @@ class Extras:
     texts   binary array: the values
     """
 
-    __slots__ = ("_event_count", "codes", "events", "keys", "texts")
-
-    def __init__(
-        self, event_count: int, events: NDArray[np.int64], codes: NDArray[np.int32], keys: list[str], texts: pa.Array
-    ) -> None:
-        self._event_count = event_count
-        self.events = events
-        self.codes = codes
-        self.keys = keys
-        self.texts = texts
+    event_count: int
+    events: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    keys: list[str]
+    texts: pa.Array
 
     @classmethod
     def of_events(cls, given: Sequence[Mapping[str, Raw] | None]) -> Extras | None:
@@ -137,7 +133,7 @@ class Extras:
         return cls(len(given), np.array(events, np.int64), column.codes, column.distinct, binary_column(texts))
 
     def __iter__(self) -> Iterator[dict[str, Raw] | None]:
-        found: list[dict[str, Raw] | None] = [None] * self._event_count
+        found: list[dict[str, Raw] | None] = [None] * self.event_count
         for event, code, text in zip(self.events.tolist(), self.codes.tolist(), self.texts.to_pylist(), strict=True):
             values = found[event] = found[event] or {}
             values[self.keys[code]] = Raw(text)
@@ -145,7 +141,7 @@ class Extras:
 
     def has_any(self) -> NDArray[np.bool_]:
         """Return which events have any value."""
-        found = np.zeros(self._event_count, np.bool_)
+        found = np.zeros(self.event_count, np.bool_)
         found[self.events] = True
         return found
 

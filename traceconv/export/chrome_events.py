@@ -17,9 +17,6 @@ from traceconv.export.lookup import Lookup, make_lookup
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
 
-#: Columns of an op that its tasks show; calls only show its name.
-_OP_COLUMNS = OP_MEMBERS[1:]
-
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -299,7 +296,7 @@ def flow_end_query(sources: Mapping[str, str]) -> str:
 def op_query(run_id: int) -> str:
     """Return the SELECT of op_id and the members that describe the op, for `export_op`."""
     named = """',"op_name":' || to_json(o.name)::VARCHAR"""
-    others = [f"""',"{name}":' || to_json(o.{name})::VARCHAR""" for name in _OP_COLUMNS]
+    others = [f"""',"{name}":' || to_json(o.{name})::VARCHAR""" for name in OP_MEMBERS[1:]]
     return (
         f"SELECT o.op_id, {named} AS named, concat({', '.join([named, *others])}) AS described "
         f"FROM op AS o WHERE o.run_id = {run_id}"

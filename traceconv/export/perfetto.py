@@ -7,6 +7,7 @@ batch are encoded in bulk as a matrix of bytes, so memory doesn't grow with the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -27,7 +28,7 @@ from traceconv.export.row_order import rows_of_window, slice_order
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources
 from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto.own_export import SHIFT
-from traceconv.normalize.trace.own_columns import SHOWN_CATEGORY
+from traceconv.normalize.trace.own_columns import OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
 
 Int64 = NDArray[np.int64]
@@ -43,10 +44,8 @@ _PLACED = frozenset(
 )
 #: Columns of a batch that `_put_notes` skips.
 _ELSEWHERE = frozenset(("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "depth", "args"))
-#: Columns of ops by their annotation; `op_name` is the column `name`.
-_OP_COLUMNS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
 #: Annotations of the op that a task or a call belongs to.
-_SHOWN_OPS = {"task": _OP_COLUMNS, "api": _OP_COLUMNS[:1]}
+_SHOWN_OPS = {"task": OP_MEMBERS, "api": OP_MEMBERS[:1]}
 
 
 def export_perfetto(
@@ -73,28 +72,23 @@ def export_perfetto(
             return _Export(connection, run_id, sources, CountedFile(file), args).write()
 
 
+@dataclass
 class _Export:
     """One export: the file, the interned texts, the tracks and the flows."""
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        run_id: int,
-        sources: Mapping[str, str],
-        file: CountedFile,
-        with_args: bool,
-    ) -> None:
-        self.connection = connection
-        self.run_id = run_id
-        self.sources = sources
-        self.with_args = with_args
+    connection: duckdb.DuckDBPyConnection
+    run_id: int
+    sources: Mapping[str, str]
+    file: CountedFile
+    with_args: bool
+
+    def __post_init__(self) -> None:
         self.rows: dict[str, int] = {}
-        self.file = file
-        self.texts = Texts(file)
-        self.plan = make_plan(connection, run_id, sources)
-        self.flows = Flows(connection, sources)
-        self.shift_ns = _shift_ns(connection, sources)
-        self._ops = _ops(connection, run_id) if with_args else {}
+        self.texts = Texts(self.file)
+        self.plan = make_plan(self.connection, self.run_id, self.sources)
+        self.flows = Flows(self.connection, self.sources)
+        self.shift_ns = _shift_ns(self.connection, self.sources)
+        self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 
     def write(self) -> Written:
         self.file.write(wire.packet(flags=1))
@@ -122,9 +116,8 @@ class _Export:
         known = f"SELECT track_id FROM track WHERE run_id = {self.run_id}"
         bad += len(self.connection.execute(f"SELECT * FROM ({tracks}) EXCEPT {known}").fetchall())
         if bad:
-            raise StoreError(
-                f"table {name} has rows without a time or a track; the store is damaged, ingest its sources again"
-            )
+            what = f"table {name} has rows without a time or a track"
+            raise StoreError(f"{what}; the store is damaged, ingest its sources again")
 
     def _metadata(self) -> None:
         """Write the writer and the shift of timestamps."""
@@ -350,8 +343,8 @@ def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str])
 
 
 def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[str | None, ...]]:
-    """Return the columns of each op, in the order of _OP_COLUMNS."""
-    columns = ", ".join(f"{'name' if column == 'op_name' else column}::VARCHAR" for column in _OP_COLUMNS)
+    """Return the columns of each op, in the order of OP_MEMBERS; `op_name` is the column `name`."""
+    columns = ", ".join(f"{column.replace('op_name', 'name')}::VARCHAR" for column in OP_MEMBERS)
     rows = connection.execute(f"SELECT op_id, {columns} FROM op WHERE run_id = ?", [run_id]).fetchall()
     return {row[0]: row[1:] for row in rows}
 

@@ -36,20 +36,22 @@ class Block:
     byte_count: int | None
 
 
+@dataclass
 class Sources:
-    """The sources of one run. Each is found and checked on first use."""
+    """The sources of one run. Each is found and checked on first use.
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, run_id: int, store_path: Path, moved_to: Path | None
-    ) -> None:
-        """`moved_to`: where the run's source is now, if it was moved."""
-        self._connection = connection
-        self._store_path = store_path
-        self._moved_to = moved_to
+    moved_to  where the run's source is now, if it was moved
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    run_id: int
+    store_path: Path
+    moved_to: Path | None
+
+    def __post_init__(self) -> None:
         self._found: dict[int, SourceFile] = {}
-        self.run_id = run_id
-        (self.run,) = fetch(connection, "SELECT * FROM run WHERE run_id = ?", [run_id])
-        listed = fetch(connection, "SELECT * FROM source WHERE run_id = ? ORDER BY source_id", [run_id])
+        (self.run,) = fetch(self.connection, "SELECT * FROM run WHERE run_id = ?", [self.run_id])
+        listed = fetch(self.connection, "SELECT * FROM source WHERE run_id = ? ORDER BY source_id", [self.run_id])
         self.rows = {int(row["source_id"]): row for row in listed}
         self.reader = str(self.run["source_format"])
         run_format = format_of(self.reader)
@@ -58,16 +60,16 @@ class Sources:
     @cached_property
     def root(self) -> Path:
         """Return the ingested folder or file. Raises InputError if it is missing."""
-        if self._moved_to is not None:
-            if not os.path.exists(self._moved_to):
-                raise InputError(f"{printable(str(self._moved_to))} does not exist")
-            return self._capture_in(self._moved_to)
+        if self.moved_to is not None:
+            if not os.path.exists(self.moved_to):
+                raise InputError(f"{printable(str(self.moved_to))} does not exist")
+            return self._capture_in(self.moved_to)
         path = Path(str(self.run["source_path"]))
         if str(path) == "-":
             raise InputError(
                 "the run was read from standard input, which is not kept; if its bytes are in a file, use --source FILE"
             )
-        for one in (path, self._store_path.parent / path):
+        for one in (path, self.store_path.parent / path):
             if os.path.exists(one):
                 return one
         raise InputError(_missing(path))
@@ -101,7 +103,7 @@ class Sources:
 
     def fetch(self, sql: str, values: list[object]) -> list[dict[str, Any]]:
         """Return the rows of a query, by column."""
-        return fetch(self._connection, sql, values)
+        return fetch(self.connection, sql, values)
 
     def row(self, table: str, key: str, value: object) -> dict[str, Any]:
         """Return the first row of the run with a value in a column; empty if there is none, or the value is None."""
@@ -111,7 +113,7 @@ class Sources:
 
     def block_of(self, event_id: int) -> Block:
         """Return the block that an event came from. Raises InputError if there is none."""
-        found = self._connection.execute(
+        found = self.connection.execute(
             "SELECT first_id, event_count, byte_offset, byte_count FROM source_block WHERE run_id = ? "
             "AND source_id = ? AND first_id <= ? AND first_id + event_count > ? ORDER BY first_id DESC LIMIT 1",
             [self.run_id, event_id >> ORDINAL_BITS, event_id, event_id],

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,26 +27,20 @@ if TYPE_CHECKING:
 _SHOWN_ROWS = 20
 
 
+@dataclass(repr=False, eq=False)
 class ReportRows:
     """The rows of a report: iterate over them, or call `.df()`, `.pl()`, `.arrow()` or `.fetchall()`.
 
     Each use runs the query again on its own connection, so uses can be interleaved and needn't be exhausted.
     """
 
-    def __init__(
-        self,
-        question: Question,
-        cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
-        *,
-        warns_when_empty: bool = False,
-    ) -> None:
-        self._question = question
-        self._cursor = cursor
-        self._warns_when_empty = warns_when_empty
+    _question: Question
+    _cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+    _warns_when_empty: bool = False
 
     def of_profiles(self, cursor: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> ReportRows:
         """Return the same rows over another connection. If there are none, a UserWarning explains what to record."""
-        return ReportRows(self._question, cursor, warns_when_empty=True)
+        return replace(self, _cursor=cursor, _warns_when_empty=True)
 
     @property
     def name(self) -> str:

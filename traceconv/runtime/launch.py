@@ -124,18 +124,19 @@ def copy_work(spec: DeviceSpec, size_bytes: int, link: int) -> Work:
     return Work(ticks, ((link, 1), (dev.HBM, dev.bandwidth(size_bytes, ticks))))
 
 
+@dataclass
 class Launcher:
     """Launches on one device. Every method but `weights` runs on the worker thread."""
 
-    def __init__(
-        self, program: Program, plan: Schedule, host: Host, device: Device, memory: Allocator, truth: DeviceTruth | None
-    ) -> None:
-        self._program = program
-        self._plan = plan
-        self._host = host
-        self._device = device
-        self._memory = memory
-        self._truth = truth
+    _program: Program
+    _plan: Schedule
+    _host: Host
+    _device: Device
+    _memory: Allocator
+    _truth: DeviceTruth | None
+
+    def __post_init__(self) -> None:
+        program, host, truth = self._program, self._host, self._truth
         self._op_launches = [self._op_launch(op) for op in program.ops]
         self._output_roots = {program.root(name) for name in program.downloads}
         self._store = host.recorder.store

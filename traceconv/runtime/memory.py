@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
@@ -51,6 +51,7 @@ class MemoryEvent(NamedTuple):
 _new_tuple = tuple.__new__
 
 
+@dataclass(slots=True)
 class Allocator:
     """Arena allocator over the memory of one device. Passes every change to `log`.
 
@@ -58,22 +59,15 @@ class Allocator:
     wanted  returns whether changes are logged at present; None: always
     """
 
-    def __init__(
-        self,
-        capacity_bytes: int,
-        log: Callable[[MemoryEvent], None],
-        ids: Iterator[int] | None = None,
-        wanted: Callable[[], bool] | None = None,
-    ) -> None:
-        self._capacity_bytes = capacity_bytes
-        self._log = log
-        self._wanted = wanted
-        self._free: dict[str, list[Block]] = {}
-        self._segments: list[tuple[int, Block, int]] = []
-        self._next_address = _BASE_ADDRESS
-        self._ids = ids or count(1)
-        self.used_bytes = 0
-        self.reserved_bytes = 0
+    capacity_bytes: int
+    log: Callable[[MemoryEvent], None]
+    ids: Iterator[int] = field(default_factory=lambda: count(1))
+    wanted: Callable[[], bool] | None = None
+    used_bytes: int = 0
+    reserved_bytes: int = 0
+    _free: dict[str, list[Block]] = field(default_factory=dict)
+    _segments: list[tuple[int, Block, int]] = field(default_factory=list)
+    _next_address: int = _BASE_ADDRESS
 
     def alloc(
         self, size_bytes: int, *, pool: str, purpose: str, tensor: str | None, op: int | None, now_ns: int
@@ -95,7 +89,7 @@ class Allocator:
                 block.next.previous = rest
             block.next, block.size_bytes = rest, size
             self._free[pool].append(rest)
-        block.block_id = next(self._ids)
+        block.block_id = next(self.ids)
         block.purpose, block.tensor = purpose, tensor
         self.used_bytes += size
         self._log_event(now_ns, "alloc", "block", block.block_id, block, size, purpose, tensor, op)
@@ -146,15 +140,15 @@ class Allocator:
 
     def _reserve(self, size: int, pool: str, now_ns: int) -> Block:
         total = ceil_div(size, _SEGMENT_BYTES) * _SEGMENT_BYTES
-        if self.reserved_bytes + total > self._capacity_bytes:
+        if self.reserved_bytes + total > self.capacity_bytes:
             raise ModelError(
                 f"the model needs more memory than the device has: {self.used_bytes + size} of "
-                f"{self._capacity_bytes} bytes; try a smaller --batch"
+                f"{self.capacity_bytes} bytes; try a smaller --batch"
             )
         block = Block(pool, self._next_address, total)
         self._next_address += total + _GAP_BYTES
         self.reserved_bytes += total
-        segment_id = next(self._ids)
+        segment_id = next(self.ids)
         self._segments.append((segment_id, block, total))
         self._log_event(now_ns, "alloc", "segment", segment_id, block, total)
         return block
@@ -178,8 +172,8 @@ class Allocator:
         tensor: str | None = None,
         op: int | None = None,
     ) -> None:
-        if self._wanted is None or self._wanted():
+        if self.wanted is None or self.wanted():
             used, reserved = self.used_bytes, self.reserved_bytes
             # As MemoryEvent(…), without a Python call: this happens twice per op.
             values = now_ns, event, kind, number, block.address, size, used, reserved, block.pool, purpose, tensor, op
-            self._log(_new_tuple(MemoryEvent, values))
+            self.log(_new_tuple(MemoryEvent, values))

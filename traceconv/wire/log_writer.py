@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,6 +44,7 @@ class _Stream:
     file_first: int = 0
 
 
+@dataclass
 class CaptureWriter:
     """Writes one capture folder.
 
@@ -56,25 +57,19 @@ class CaptureWriter:
     All methods raise OutputError if a file can't be written.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        writer_id: int,
-        device_clock_hz: Mapping[int, int],
-        slice_bytes: int = 256 << 20,
-        block_bytes: int = 1 << 20,
-    ) -> None:
-        self.folder = folder
-        self._writer_id = writer_id
+    folder: Path
+    writer_id: int
+    device_clock_hz: InitVar[Mapping[int, int]]
+    slice_bytes: int = 256 << 20
+    block_bytes: int = 1 << 20
+
+    def __post_init__(self, device_clock_hz: Mapping[int, int]) -> None:
         self._device_clock_hz: dict[int, int] = {}
-        self._slice_bytes = slice_bytes
-        self._block_bytes = block_bytes
         self._texts = TextTable()
         self._streams: dict[tuple[str, int | None], _Stream] = {}
         self._files: list[dict[str, object]] = []
-        with _as_output_error(folder):
-            (folder / "host" / "data").mkdir(parents=True)
+        with _as_output_error(self.folder):
+            (self.folder / "host" / "data").mkdir(parents=True)
         for device_id, clock_hz in device_clock_hz.items():
             self.add_device(device_id, clock_hz)
 
@@ -109,14 +104,14 @@ class CaptureWriter:
             self._streams[record_name, device_id] = stream
         stream.buffered.append(records)
         stream.buffered_count += len(records)
-        per_block = max(1, self._block_bytes // stream.schema.size_bytes)
+        per_block = max(1, self.block_bytes // stream.schema.size_bytes)
         if stream.buffered_count >= per_block:
             self._write(stream, per_block, keep_rest=True)
 
     def flush(self) -> None:
         """Write all buffered records; the last blocks may be short."""
         for stream in self._streams.values():
-            self._write(stream, max(1, self._block_bytes // stream.schema.size_bytes), keep_rest=False)
+            self._write(stream, max(1, self.block_bytes // stream.schema.size_bytes), keep_rest=False)
 
     def close(self, manifest: Mapping[str, object]) -> None:
         """Write buffered records, then the manifest, by rename: a folder with a manifest is complete."""
@@ -127,7 +122,7 @@ class CaptureWriter:
             **manifest,
             "format": FORMAT_NAME,
             "version": FORMAT_VERSION,
-            "writer_id": f"{self._writer_id:016x}",
+            "writer_id": f"{self.writer_id:016x}",
             "files": sorted(self._files, key=lambda entry: str(entry["path"])),
         }
         path = self.folder / MANIFEST
@@ -161,7 +156,7 @@ class CaptureWriter:
             stream.buffered_count += len(records) - end
 
     def _write_block(self, stream: _Stream, block: bytes, record_count: int) -> None:
-        full = stream.sequence > stream.file_first and stream.file_bytes + len(block) > self._slice_bytes
+        full = stream.sequence > stream.file_first and stream.file_bytes + len(block) > self.slice_bytes
         if stream.file is not None and full:
             self._close_file(stream)
         if stream.file is None:
@@ -177,7 +172,7 @@ class CaptureWriter:
         stream.path = f"{owner}/data/{stream.schema.name}.slice_{stream.slice_index}.bin"
         header = encode_file_header(
             FileHeader(
-                self._writer_id,
+                self.writer_id,
                 stream.device_id,
                 stream.schema.clock,
                 stream.clock_hz,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from traceconv import native
 from traceconv.base.diagnostics import Code, ImportLog
@@ -41,6 +41,7 @@ class Piece:
     segment: Segment
 
 
+@dataclass(slots=True)
 class RecoveryState:
     """What one stretch of text leaves to the next.
 
@@ -49,12 +50,11 @@ class RecoveryState:
     in_large  the text may continue an event that was skipped for its size
     """
 
-    def __init__(self) -> None:
-        self.lines = False
-        self.failures = 0
-        self.in_large = False
-        self.lost_events = 0
-        self._ahead_bytes = _AHEAD_BYTES
+    lines: bool = False
+    failures: int = 0
+    in_large: bool = False
+    lost_events: int = 0
+    _ahead_bytes: int = _AHEAD_BYTES
 
     def decode(self, text: bytes) -> Decoded | None:
         """Decode events separated by commas or by line breaks; None if the text is malformed."""
@@ -75,48 +75,42 @@ class RecoveryState:
         return self._ahead_bytes >= 0
 
 
+@dataclass(slots=True)
 class Recovery:
-    """Recovers the events of one stretch of text, which begins where an event begins."""
+    """Recovers the events of one stretch of text, which begins where an event begins.
 
-    def __init__(
-        self,
-        log: ImportLog,
-        state: RecoveryState,
-        text: bytes,
-        base: int,
-        *,
-        final: bool,
-        may_wait: bool,
-        cut: int | None,
-    ) -> None:
-        """
-        base      byte offset in the decompressed text
-        final     nothing follows
-        may_wait  an event that is sound up to the end of the text is left until there is more
-        cut       where the last event seems to begin; None: unknown
-        """
-        self._log = log
-        self._state = state
-        self._text = text
-        self._base = base
-        self._final = final
-        self._may_wait = may_wait
-        self._cut = cut
-        self._at = 0
-        self._end = len(text)
-        self._starts: list[int] = []
-        self._bad_byte = -1  # the first from `_at` on; -1: not searched yet
-        self._pieces: list[Piece] = []
-        self._failures_before, state.failures = state.failures, 0
-        self._ended = False
-        self._waits = False
+    base      byte offset in the decompressed text
+    final     nothing follows
+    may_wait  an event that is sound up to the end of the text is left until there is more
+    cut       where the last event seems to begin; None: unknown
+    """
+
+    log: ImportLog
+    state: RecoveryState
+    text: bytes
+    base: int
+    final: bool
+    may_wait: bool
+    cut: int | None
+    _at: int = 0
+    _end: int = 0
+    _starts: list[int] = field(default_factory=list)
+    _bad_byte: int = -1  # the first from `_at` on; -1: not searched yet
+    _pieces: list[Piece] = field(default_factory=list)
+    _failures_before: int = 0
+    _ended: bool = False
+    _waits: bool = False
+
+    def __post_init__(self) -> None:
+        self._end = len(self.text)
+        self._failures_before, self.state.failures = self.state.failures, 0
 
     def run(self) -> tuple[list[Piece], int, bool]:
         """Return the events, where to continue, and whether the array of events ends there."""
         step, prefixes = self._end, 0
         while True:
             self._skip_blanks()
-            are_many = self._failures_before + self._state.failures > MANY_FAILURES
+            are_many = self._failures_before + self.state.failures > MANY_FAILURES
             by_prefix = native.AVAILABLE and max(prefixes, self._failures_before) < MANY_FAILURES
             if by_prefix:
                 self._take_prefix()
@@ -124,7 +118,7 @@ class Recovery:
             if self._ended or self._waits or self._at >= self._end:
                 return self._pieces, self._at, self._ended
             if by_prefix:
-                stop, step = next_event_start(self._text, self._at + 1, self._end), 1
+                stop, step = next_event_start(self.text, self._at + 1, self._end), 1
             else:
                 stop, step = self._stop(step)
             if step and (self._take(self._at, stop) or (are_many and self._take_repaired(self._at, stop))):
@@ -136,59 +130,59 @@ class Recovery:
                 step = 1
 
     def _skip_blanks(self) -> None:
-        while self._at < self._end and self._text[self._at] in BLANKS:
+        while self._at < self._end and self.text[self._at] in BLANKS:
             self._at += 1
 
     def _take_prefix(self) -> None:
         """Take the sound events from here on."""
         if self._bad_byte < self._at:
-            self._bad_byte = self._at + first_bad_byte(self._text[self._at :])
-        columns, size = scanned_prefix(self._text[self._at : self._bad_byte], self._state.lines)
+            self._bad_byte = self._at + first_bad_byte(self.text[self._at :])
+        columns, size = scanned_prefix(self.text[self._at : self._bad_byte], self.state.lines)
         if columns is not None:
             self._add(Decoded(columns), self._at, self._at + size)
             self._skip_blanks()
 
     def _stop(self, step: int) -> tuple[int, int]:
         """Where up to `step` events from here on seem to end, and how many there are; 0 if none begins here."""
-        self._starts = self._starts or event_starts(self._text, self._at, self._end)
+        self._starts = self._starts or event_starts(self.text, self._at, self._end)
         following = bisect_right(self._starts, self._at)
         if self._starts[following - 1] != self._at:
             return self._starts[following] if following < len(self._starts) else self._end, 0
-        stop = self._end if self._cut is None or self._at >= self._cut else self._cut
+        stop = self._end if self.cut is None or self._at >= self.cut else self.cut
         count = min(step, bisect_left(self._starts, stop) - following + 1)
         return (self._starts[following + count - 1] if following + count - 1 < len(self._starts) else self._end), count
 
     def _take(self, start: int, end: int) -> bool:
         """Decode `text[start:end]` as it is."""
-        decoded = self._state.decode(self._text[start:end])
+        decoded = self.state.decode(self.text[start:end])
         if decoded is not None:
             self._add(decoded, start, end)
         return decoded is not None
 
     def _add(self, decoded: Decoded, start: int, end: int) -> None:
-        self._pieces.append(Piece(decoded, Segment(self._base + start, self._text[start:end], decoded.columns.count)))
-        self._state.advance(end - start)
+        self._pieces.append(Piece(decoded, Segment(self.base + start, self.text[start:end], decoded.columns.count)))
+        self.state.advance(end - start)
         self._at = end
-        self._state.in_large = False
+        self.state.in_large = False
 
     def _take_repaired(self, start: int, end: int) -> bool:
-        patched = patch(self._text[start:end])
-        decoded = self._state.decode(patched.text)
+        patched = patch(self.text[start:end])
+        decoded = self.state.decode(patched.text)
         if decoded is None:
             return False
         self._add(decoded, start, end)
-        patched.log_to(self._log, self._base + start)
-        self._state.failures += patched.count
+        patched.log_to(self.log, self.base + start)
+        self.state.failures += patched.count
         return True
 
     def _take_single(self, next_start: int) -> None:
         """Take one element, wherever it ends, or skip the text up to `next_start`."""
-        text, at = self._text, self._at
+        text, at = self.text, self._at
         separators = _SEPARATORS.match(text, at, next_start)
         if separators is not None:
             self._at = separators.end()
             message, size = "characters between events that JSON does not allow", self._at - at
-            self._log.add(Code.ODD_JSON, message, source_id=1, byte_offset=self._base + at, byte_count=size)
+            self.log.add(Code.ODD_JSON, message, source_id=1, byte_offset=self.base + at, byte_count=size)
             return
         if text[at] == ord("]"):
             if next_start == self._end or self._ends_here(at):
@@ -197,7 +191,7 @@ class Recovery:
                 self._lose(at, at + 1, "a bracket that closes nothing", events=0)
             return
         if text[at] == ord("{"):
-            is_beginning = self._may_wait and self._is_beginning(at)
+            is_beginning = self.may_wait and self._is_beginning(at)
             # The beginning of sound JSON has no end in it; but half of a surrogate pair passes for one too.
             end = None
             if not is_beginning or SURROGATE.search(text, at):
@@ -209,8 +203,8 @@ class Recovery:
                 return
         elif self._take_non_object(at, next_start):
             return
-        self._state.failures += 1
-        if self._state.in_large:
+        self.state.failures += 1
+        if self.state.in_large:
             self._lose(at, next_start, "the rest of an event larger than the limit", events=0)
         else:
             self._lose(at, next_start, "an event that can't be read", events=1)
@@ -219,50 +213,50 @@ class Recovery:
         """Whether the text from `at` on is the beginning of a sound event, which needs more text."""
         size = _FIRST_BYTES
         while at + size < self._end:
-            if not is_beginning(memoryview(self._text)[at : at + size]):
+            if not is_beginning(memoryview(self.text)[at : at + size]):
                 return False
             size *= 4
-        return is_beginning(memoryview(self._text)[at:])
+        return is_beginning(memoryview(self.text)[at:])
 
     def _end_of_event(self, at: int, next_start: int) -> int | None:
         """Where the object at `at` ends. A malformed one is not followed far beyond the next event."""
         size = _FIRST_BYTES
         while True:
             limit = min(at + size, self._end)
-            if not self._state.may_scan(limit - at):
-                return end_of_bracketed(self._text, at, next_start)
-            end = end_of_bracketed(self._text, at, limit)
+            if not self.state.may_scan(limit - at):
+                return end_of_bracketed(self.text, at, next_start)
+            end = end_of_bracketed(self.text, at, limit)
             if end is not None or limit == self._end:
                 return end
-            if size >= _NEAR_BYTES and limit >= next_start and not is_beginning(memoryview(self._text)[at:limit]):
+            if size >= _NEAR_BYTES and limit >= next_start and not is_beginning(memoryview(self.text)[at:limit]):
                 return None
             size *= 4
 
     def _take_one(self, start: int, end: int) -> bool:
         """Take the element `text[start:end]`, as it is or repaired, if what follows may follow an event."""
-        match = _AFTER.match(self._text, end)
+        match = _AFTER.match(self.text, end)
         after = end if match is None else match.end()
-        if after < self._end and self._text[after] not in b",]{":
+        if after < self._end and self.text[after] not in b",]{":
             return False
         if self._take(start, end):
             return True
-        self._state.failures += 1
+        self.state.failures += 1
         return self._take_repaired(start, end)
 
     def _ends_here(self, at: int) -> bool:
         """Whether the bracket at `at` closes the events: a comma and a key, a brace or nothing follows."""
-        after = skip_space(self._text, at + 1)
-        following = self._text[after : after + 1]
+        after = skip_space(self.text, at + 1)
+        following = self.text[after : after + 1]
         if following == b",":
-            following = self._text[skip_space(self._text, after + 1) :][:1]
+            following = self.text[skip_space(self.text, after + 1) :][:1]
             return following in (b'"', b"")
         return following in (b"", b"}", b"\0", b"[")
 
     def _take_non_object(self, start: int, end: int) -> bool:
         """Take an element among the events that is no object, such as null."""
-        if not self._state.may_scan(end - start):
+        if not self.state.may_scan(end - start):
             return False
-        text = self._text
+        text = self.text
         ends = {place for mark in (b",", b"]") if (place := text.find(mark, start, end)) > start} | {end}
         for stop in sorted(ends):
             try:
@@ -275,14 +269,14 @@ class Recovery:
 
     def _lose(self, start: int, end: int, message: str, events: int) -> None:
         """Count `text[start:end]` as lost, without separators at its end; the end of the text may truncate an event."""
-        size = len(self._text[start:end].rstrip(BLANKS if end < len(self._text) else b""))
+        size = len(self.text[start:end].rstrip(BLANKS if end < len(self.text) else b""))
         code = Code.DAMAGED_EVENT
-        if self._final and end == len(self._text):
+        if self.final and end == len(self.text):
             code, message = Code.CUT_EVENT, "the text ends inside an event"
-        elif not self._final and not self._may_wait and end - start > LARGE_BYTES:
+        elif not self.final and not self.may_wait and end - start > LARGE_BYTES:
             code, message = Code.TOO_LARGE, "an event larger than the limit; raise it with --max-event-mb"
-            self._state.in_large = True
-        self._log.add(code, message, source_id=1, byte_offset=self._base + start, byte_count=size, event_count=events)
-        self._state.lost_events += events
-        self._state.advance(end - start)
+            self.state.in_large = True
+        self.log.add(code, message, source_id=1, byte_offset=self.base + start, byte_count=size, event_count=events)
+        self.state.lost_events += events
+        self.state.advance(end - start)
         self._at = end

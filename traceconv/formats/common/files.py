@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,28 +86,26 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
 
 
+@dataclass(slots=True)
 class TextSource:
     """The text of one file, chunk by chunk. `crc` is that of the file's bytes.
 
     is_text  convert UTF-16 and UTF-32 to UTF-8, to which all byte offsets then refer
     """
 
-    def __init__(
-        self, path: Path, log: ImportLog, limits: Limits, advance: Callable[[int], None], *, is_text: bool = True
-    ) -> None:
-        self._path = path
-        self._log = log
-        self._limits = limits
-        self._advance = advance
-        self._is_text = is_text
-        self.container = "plain"
-        self.size_bytes = 0
-        self.crc = 0
-        self._text_bytes = 0
+    path: Path
+    log: ImportLog
+    limits: Limits
+    advance: Callable[[int], None]
+    is_text: bool = True
+    container: str = "plain"
+    size_bytes: int = 0
+    crc: int = 0
+    _text_bytes: int = 0
 
     def chunks(self) -> Iterator[bytes]:
         """Yield chunks of text. Truncation and data beyond the limits are logged."""
-        with opened(self._path) as stream:
+        with opened(self.path) as stream:
             raw = self._raw(stream)
             first = next(raw, b"")
             self.container = container_of(first)
@@ -114,10 +113,10 @@ class TextSource:
             raw = _chain(first, raw)
             if self.container != "plain":
                 raw = self._decompressed(raw, _DECOMPRESSORS[self.container]())
-            for text in self._in_utf8(raw) if self._is_text else raw:
+            for text in self._in_utf8(raw) if self.is_text else raw:
                 self._text_bytes += len(text)
                 yield text
-                if self._text_bytes > max(FREE_BYTES, self._limits.ratio * self.size_bytes):
+                if self._text_bytes > max(FREE_BYTES, self.limits.ratio * self.size_bytes):
                     self._lost("decompresses to more than the limit; raise it with --max-ratio")
                     return
 
@@ -132,7 +131,7 @@ class TextSource:
             return
         self.container += f" {encoding}"
         message = f"the text is {encoding.upper()}; all byte offsets are in its UTF-8 form"
-        self._log.add(Code.ENCODING, message, source_id=1, byte_offset=0)
+        self.log.add(Code.ENCODING, message, source_id=1, byte_offset=0)
         decoder = codecs.getincrementaldecoder(encoding)("strict")
         for text in _chain_end(texts):
             state = decoder.getstate()
@@ -140,7 +139,7 @@ class TextSource:
                 shown = decoder.decode(text, not text)
             except UnicodeDecodeError as error:
                 message, size = f"bytes that are not {encoding.upper()}", error.end - error.start
-                self._log.add(Code.BAD_BYTES, message, source_id=1, byte_offset=self._text_bytes, byte_count=size)
+                self.log.add(Code.BAD_BYTES, message, source_id=1, byte_offset=self._text_bytes, byte_count=size)
                 decoder.setstate(state)
                 decoder.errors = "replace"
                 shown = decoder.decode(text, not text)
@@ -149,20 +148,20 @@ class TextSource:
                 yield shown.encode()
 
     def _check_suffix(self) -> None:
-        suffix = {".gz": "gzip", ".zst": "zstd"}.get(self._path.suffix, "plain")
-        if suffix != self.container and self._path != STDIN:
+        suffix = {".gz": "gzip", ".zst": "zstd"}.get(self.path.suffix, "plain")
+        if suffix != self.container and self.path != STDIN:
             message = f"the name says {suffix}, the content is {self.container}"
-            self._log.add(Code.ODD_CONTAINER, message, source_id=1, byte_offset=0)
+            self.log.add(Code.ODD_CONTAINER, message, source_id=1, byte_offset=0)
 
     def _raw(self, stream: BinaryIO) -> Iterator[bytes]:
         while data := stream.read(_READ_BYTES):
             self.size_bytes += len(data)
             self.crc = crc32(data, self.crc)
-            self._advance(len(data))
+            self.advance(len(data))
             yield data
 
     def _lost(self, message: str) -> None:
-        self._log.add(Code.BAD_CONTAINER, message, source_id=1, byte_offset=self._text_bytes)
+        self.log.add(Code.BAD_CONTAINER, message, source_id=1, byte_offset=self._text_bytes)
 
     def _decompressed(self, raw: Iterator[bytes], stream: GzipMembers | ZstdFrames) -> Iterator[bytes]:
         damaged, is_searching = 0, False

@@ -7,7 +7,7 @@ one, reading resumes where the next seems to begin.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -65,6 +65,7 @@ class _Ended(Exception):
     """The text is truncated."""
 
 
+@dataclass(slots=True)
 class JsonDocument:
     """Reads one document. `shape` tells for each path whether to enter a value, stream its elements, or keep its text.
 
@@ -72,29 +73,19 @@ class JsonDocument:
     several  other documents may follow
     """
 
-    def __init__(
-        self,
-        chunks: Iterable[bytes],
-        shape: Callable[[JsonPath], str],
-        log: ImportLog,
-        limits: Limits,
-        account: Account,
-        *,
-        several: bool = False,
-    ) -> None:
-        self._several = several
-        self._chunks = iter(chunks)
-        self._shape = shape
-        self._log = log
-        self._limits = limits
-        self._account = account
-        self._text = b""
-        self._at = 0
-        self._base = 0
-        self._final = False
-        #: What is between an element and one with the same first key, and the first byte of elements.
-        self._alike: re.Pattern[bytes] | None = None
-        self._opening = b"{"
+    chunks: Iterator[bytes]
+    shape: Callable[[JsonPath], str]
+    log: ImportLog
+    limits: Limits
+    account: Account
+    several: bool = False
+    _text: bytes = b""
+    _at: int = 0
+    _base: int = 0
+    _final: bool = False
+    #: What is between an element and one with the same first key, and the first byte of elements.
+    _alike: re.Pattern[bytes] | None = None
+    _opening: bytes = b"{"
 
     def items(self) -> Iterator[Value | Elements]:
         """Yield the contents of the document in order."""
@@ -103,10 +94,10 @@ class JsonDocument:
             self._at = 3
         try:
             yield from self._value(())
-            while self._several and self._follows():
+            while self.several and self._follows():
                 yield from self._value(())
         except _Ended:
-            self._log.add(
+            self.log.add(
                 Code.NO_END, "the text ends before its brackets close", source_id=1, byte_offset=self._base + self._at
             )
 
@@ -118,7 +109,7 @@ class JsonDocument:
         wanted, size = max(_CHUNK, len(parts[0])), 0
         self._base, self._at = self._base + self._at, 0
         while size < wanted and not self._final:
-            chunk = next(self._chunks, None)
+            chunk = next(self.chunks, None)
             if chunk is None:
                 self._final = True
             else:
@@ -154,7 +145,7 @@ class JsonDocument:
             if end is not None and (end < len(self._text) or self._final):
                 text, self._at = self._text[self._at : end], end
                 return text
-            if len(self._text) - self._at > self._limits.event_bytes:
+            if len(self._text) - self._at > self.limits.event_bytes:
                 count = len(self._text) - self._at
                 self._lose(Code.DAMAGED_TEXT, "a value without an end, or larger than the limit", self._at, count, 0)
                 self._at = len(self._text)
@@ -167,13 +158,13 @@ class JsonDocument:
 
     def _lose(self, code: Code, message: str, at: int, count: int, elements: int) -> None:
         start = self._base + at
-        self._log.add(code, message, source_id=1, byte_offset=start, byte_count=count, event_count=elements or None)
-        self._account.add(lost=elements)
+        self.log.add(code, message, source_id=1, byte_offset=start, byte_count=count, event_count=elements or None)
+        self.account.add(lost=elements)
 
     # -- structure --
 
     def _value(self, path: JsonPath) -> Iterator[Value | Elements]:
-        wanted, first = self._shape(path), self._peek()
+        wanted, first = self.shape(path), self._peek()
         if wanted == ENTER and first in (b"{", b"["):
             yield from self._members(path, first)
         elif wanted == STREAM and first == b"[":
@@ -296,7 +287,7 @@ class JsonDocument:
             patched = patch(sound)
             element = _decoded(patched.text)
             if element is not None:
-                patched.log_to(self._log, self._base + self._at)
+                patched.log_to(self.log, self._base + self._at)
         if element is None:
             return None
         if sound is not text:
@@ -319,7 +310,7 @@ class JsonDocument:
             if end is None or (end == len(self._text) and not self._final):
                 if texts:
                     return texts
-                if not self._final and len(self._text) - self._at <= self._limits.event_bytes:
+                if not self._final and len(self._text) - self._at <= self.limits.event_bytes:
                     self._more()
                     continue
             element = self._element(self._text[self._at : end]) if end is not None else None

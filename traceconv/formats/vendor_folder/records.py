@@ -44,40 +44,34 @@ class RecordBatch:
     lines: list[int]
 
 
+@dataclass
 class CsvRecords:
     """The records of one file. Call `open`, then `batches`.
 
     Records with more or fewer cells than the header are counted as lost in `account`, and logged.
+
+    name    the file's, for the log
+    ragged  matches lines that begin a record; records may then have any number of cells, and quotes may be plain
+            characters
     """
 
-    def __init__(
-        self,
-        chunks: Iterable[bytes],
-        log: ImportLog,
-        account: Account,
-        name: str,
-        *,
-        ragged: re.Pattern[bytes] | None = None,
-    ) -> None:
-        """`name` is that of the file, for the log.
+    chunks: Iterable[bytes]
+    log: ImportLog
+    account: Account
+    name: str
+    ragged: re.Pattern[bytes] | None = None
+    header: tuple[str, ...] = ()
+    _width: int | None = None
 
-        `ragged` matches lines that begin a record; records may then have any number of cells, and quotes may be plain
-        characters.
-        """
+    def __post_init__(self) -> None:
         csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
-        self._log = log
-        self._account = account
-        self._name = name
-        self._ragged = ragged
-        self._width: int | None = None
-        self._records = self._split(_lines(chunks))
-        self.header: tuple[str, ...] = ()
+        self._records = self._split(_lines(self.chunks))
 
     def open(self) -> tuple[str, ...]:
         """Read the header and return its cells without padding; none for an empty file."""
         for _, _, row in self._records:
             self.header = tuple(cell.strip().removeprefix("\ufeff") for cell in row)
-            self._width = None if self._ragged else len(self.header)
+            self._width = None if self.ragged else len(self.header)
             break
         return self.header
 
@@ -108,8 +102,8 @@ class CsvRecords:
                 self._lose(hole, hole_bytes, "NUL bytes instead of records")
                 hole, hole_bytes = None, 0
             elif hole is not None:
-                message = f"{self._name}: NUL bytes at the end"
-                self._log.add(Code.PADDING, message, byte_offset=hole[0], byte_count=hole_bytes)
+                message = f"{self.name}: NUL bytes at the end"
+                self.log.add(Code.PADDING, message, byte_offset=hole[0], byte_count=hole_bytes)
             if first is None:
                 return
             offset, number, text = first
@@ -122,7 +116,7 @@ class CsvRecords:
                 line = pending.popleft() if pending else next(lines, None)
                 if line is None:
                     break
-                if self._ragged and self._ragged.match(line[2]):  # the quote was part of a name
+                if self.ragged and self.ragged.match(line[2]):  # the quote was part of a name
                     pending.appendleft(line)
                     break
                 parts.append(line)
@@ -137,7 +131,7 @@ class CsvRecords:
                 yield offset, number, self._trimmed(row)
                 continue
             single: list[str] | None
-            if self._ragged:
+            if self.ragged:
                 single = self._decoded(text, offset).rstrip("\r\n").split(",")
             else:
                 single = _cells(self._decoded(text, offset)) if self._width is not None else None
@@ -166,8 +160,8 @@ class CsvRecords:
         """Note the end of the records, and a last line without a line end, which may be truncated."""
         self._end = offset + len(text)
         if not text.endswith(b"\n"):
-            message = f"{self._name}: the last line has no line break: its last cell may be truncated"
-            self._log.add(Code.NO_END, message, byte_offset=self._end)
+            message = f"{self.name}: the last line has no line break: its last cell may be truncated"
+            self.log.add(Code.NO_END, message, byte_offset=self._end)
 
     def _fits(self, row: list[str]) -> bool:
         width = self._width or 0
@@ -182,20 +176,20 @@ class CsvRecords:
         try:
             shown = text.decode()
         except UnicodeDecodeError:
-            self._log.add(
-                Code.BAD_BYTES, f"{self._name}: bytes that are not UTF-8", byte_offset=offset, byte_count=len(text)
+            self.log.add(
+                Code.BAD_BYTES, f"{self.name}: bytes that are not UTF-8", byte_offset=offset, byte_count=len(text)
             )
             shown = text.decode("utf-8", "replace")
         if "\0" not in shown:
             return shown
         count = text.count(b"\0")
-        self._log.add(Code.BAD_BYTES, f"{self._name}: NUL bytes in a record", byte_offset=offset, byte_count=count)
+        self.log.add(Code.BAD_BYTES, f"{self.name}: NUL bytes in a record", byte_offset=offset, byte_count=count)
         return shown.replace("\0", "\ufffd")
 
     def _lose(self, line: _Line, size: int, why: str) -> None:
-        self._account.add(lost=1)
-        message = f"{self._name}: line {line[1]}: {why}"
-        self._log.add(Code.DAMAGED_EVENT, message, byte_offset=line[0], byte_count=size, event_count=1)
+        self.account.add(lost=1)
+        message = f"{self.name}: line {line[1]}: {why}"
+        self.log.add(Code.DAMAGED_EVENT, message, byte_offset=line[0], byte_count=size, event_count=1)
 
 
 def _after_nul(line: _Line) -> tuple[_Line, int]:

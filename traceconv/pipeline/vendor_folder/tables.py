@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -47,33 +48,33 @@ class FolderLog(ImportLog):
         super().add(code, message, source_id=self.current, **where)
 
 
+@dataclass(slots=True)
 class TableIngest:
-    """Reads one file. `blocks`, `coarse_bytes`, `size_bytes` and `digest` are known after `read`."""
+    """Reads one file. `blocks`, `coarse_bytes`, `size_bytes` and `digest` are known after `read`.
 
-    def __init__(
-        self, path: Path, name: str, kind: FileKind, source_id: int, log: FolderLog, account: Account, target: RunSql
-    ) -> None:
-        """`name`: path of the file within the folder, for messages."""
-        self._path = path
-        self._name = name
-        self._kind = kind
-        self._first_id = source_id << ORDINAL_BITS
-        self._log = log
-        self._account = account
-        self._target = target
-        self._issues = CellIssues()
-        self.blocks: list[tuple[int, int, int, int]] = []
-        #: Size of the last digit of memory totals.
-        self.coarse_bytes = 1
-        self.size_bytes = 0
-        self.digest: str | None = None
+    name  path of the file within the folder, for messages
+    """
+
+    path: Path
+    name: str
+    kind: FileKind
+    source_id: int
+    log: FolderLog
+    account: Account
+    target: RunSql
+    blocks: list[tuple[int, int, int, int]] = field(default_factory=list)
+    #: Size of the last digit of memory totals.
+    coarse_bytes: int = 1
+    size_bytes: int = 0
+    digest: str | None = None
+    _issues: CellIssues = field(default_factory=CellIssues)
 
     def read(self, limits: Limits, advance: Callable[[int], None], *, has_timeline: bool) -> None:
         """Store all records of the file."""
-        source = TextSource(self._path, self._log, limits, advance)
-        records = CsvRecords(source.chunks(), self._log, self._account, self._name)
+        source = TextSource(self.path, self.log, limits, advance)
+        records = CsvRecords(source.chunks(), self.log, self.account, self.name)
         header = records.open()
-        layout = spec().layout(self._kind, header)
+        layout = spec().layout(self.kind, header)
         if layout.missing:
             code = Code.NO_COLUMN if header else Code.NOT_READ
             self._add(code, f"no column for {', '.join(layout.missing)}: the file is not used")
@@ -89,14 +90,14 @@ class TableIngest:
             self._add(Code.FINE_TIME, f"{name} finer than a nanosecond", count)
 
     def _store(self, layout: Layout, records: CsvRecords, has_timeline: bool) -> None:
-        becomes = self._kind.becomes
+        becomes = self.kind.becomes
         if becomes == "task":
             self._stage("vendor_task", TASK_COLUMNS, self._typed(layout, records, ("name|task_type", "start_ns")))
             self._tasks(layout, has_timeline)
         elif becomes == "attach":
             self._stage("vendor_task", TASK_COLUMNS, self._typed(layout, records, ("name",)))
-            paired, alone = attach(self._target, self._kind.kind)
-            self._account.add(paired=paired, used=alone)
+            paired, alone = attach(self.target, self.kind.kind)
+            self.account.add(paired=paired, used=alone)
             if alone:
                 self._add(Code.COMPLETED, "records whose task is missing or ambiguous", alone)
         elif becomes == "counter":
@@ -105,22 +106,22 @@ class TableIngest:
             self._steps(layout, records, has_timeline=has_timeline)
         elif becomes == "fusion":
             rows = self._stage("vendor_fusion", FUSION_COLUMNS, self._typed(layout, records, ("name",)))
-            self._account.add(rows=rows)
-            add_fusions(self._target)
+            self.account.add(rows=rows)
+            add_fusions(self.target)
         else:
             self._memory(layout, records)
 
     def _add(self, code: Code, text: str, count: int | None = None, *, byte_offset: int | None = None) -> None:
         """Log something about the file."""
-        self._log.add(code, f"{self._name}: {text}", event_count=count, byte_offset=byte_offset)
+        self.log.add(code, f"{self.name}: {text}", event_count=count, byte_offset=byte_offset)
 
     def _stage(self, table: str, columns: dict[str, str], batches: Iterator[pa.RecordBatch]) -> int:
         """Fill a temporary table; return the number of rows."""
         known = (batch.select([name for name in batch.schema.names if name in columns]) for batch in batches)
-        return self._target.writer.stage(table, known, columns)
+        return self.target.writer.stage(table, known, columns)
 
     def _noted(self, batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        first = self._first_id + batch.first_ordinal
+        first = (self.source_id << ORDINAL_BITS) + batch.first_ordinal
         self.blocks.append((first, len(batch.rows), batch.byte_offset, batch.byte_count))
         return np.arange(first, first + len(batch.rows), dtype=np.int64)
 
@@ -134,17 +135,17 @@ class TableIngest:
                     [rows.column(one).is_valid().to_numpy(zero_copy_only=False) for one in name.split("|")]
                 )
             for place in np.flatnonzero(~whole).tolist():
-                self._account.add(lost=1)
+                self.account.add(lost=1)
                 message = f"line {batch.lines[place]}: no readable value for {' or '.join(needed)}"
                 self._add(Code.DAMAGED_EVENT, message, 1, byte_offset=batch.offsets[place])
             yield rows if whole.all() else rows.filter(pa.array(whole))
 
     def _tasks(self, layout: Layout, has_timeline: bool) -> None:
-        found = match_tasks(self._target)
+        found = match_tasks(self.target)
         matched = found.exact + found.near + found.by_number + found.spanning
         has_ops = "op_type" in layout.places
-        steps = complete_tasks(self._target, self._kind.kind, layout.group, has_ops=has_ops)
-        self._account.add(rows=found.unmatched, paired=matched, lost=found.unclear)
+        steps = complete_tasks(self.target, self.kind.kind, layout.group, has_ops=has_ops)
+        self.account.add(rows=found.unmatched, paired=matched, lost=found.unclear)
         if found.unclear:
             self._add(Code.UNCLEAR_RECORD, "records that match several different tasks: not used", found.unclear)
         if steps:
@@ -164,9 +165,9 @@ class TableIngest:
 
     def _steps(self, layout: Layout, records: CsvRecords, *, has_timeline: bool) -> None:
         self._stage("vendor_step", STEP_COLUMNS, self._typed(layout, records, ("iteration", "end_ns")))
-        same, added = add_steps(self._target)
-        add_devices(self._target)
-        self._account.add(rows=added, paired=same)
+        same, added = add_steps(self.target)
+        add_devices(self.target)
+        self.account.add(rows=added, paired=same)
         reduces = sum(1 for header, _ in layout.others if header.casefold().startswith("reduce start"))
         if reduces:
             why = "collectives are tasks of the timeline" if has_timeline else "they are not used without a timeline"
@@ -186,8 +187,8 @@ class TableIngest:
 
         of_torch = any(plain(header) == "stream ptr" for header, _ in layout.others)
 
-        self._account.add(rows=self._stage("vendor_memory", MEMORY_COLUMNS, batches()))
-        add_memory(self._target)
+        self.account.add(rows=self._stage("vendor_memory", MEMORY_COLUMNS, batches()))
+        add_memory(self.target)
         self.coarse_bytes = max(self._issues.coarse.get(name, 1) for name in ("total_bytes", "reserved_bytes"))
         if layout.others:
             names = ", ".join(header for header, _ in layout.others)
@@ -197,10 +198,10 @@ class TableIngest:
         """A track for each component, device and stream; a series for each column of the vendor's own."""
         tracks: dict[tuple[str, int | None, str | None], int] = {}
         units = {header: _SERIES.fullmatch(header) for header, _ in layout.others}
-        top = self._target.number("SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run")
+        top = self.target.number("SELECT coalesce(max(track_id), 0) FROM track WHERE run_id = $run")
 
         def track_of(name: str | None, device: int | None, stream: str | None) -> int:
-            key = (name or self._kind.kind, device, stream)
+            key = (name or self.kind.kind, device, stream)
             return tracks.setdefault(key, top + len(tracks) + 1)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -228,26 +229,26 @@ class TableIngest:
                             used[row] = True
                 for row, moment in enumerate(moments):
                     if moment is None:
-                        self._account.add(lost=1)
+                        self.account.add(lost=1)
                         self._add(Code.NO_TIME, f"line {batch.lines[row]}: no time", 1, byte_offset=batch.offsets[row])
                     else:
-                        self._account.add(rows=used[row], used=not used[row])
+                        self.account.add(rows=used[row], used=not used[row])
                 if samples:
                     columns = ("track_id", "series", "ts_ns", "value", "value_int")
                     yield rows_from_tuples("counter", columns, samples)
 
-        self._target.writer.insert("counter", self._target.run_id, batches())
+        self.target.writer.insert("counter", self.target.run_id, batches())
         if tracks:
             unit = {match[2] if match else None for match in units.values()}
             one = next(iter(unit)) if len(unit) == 1 else None
             rows = [
-                (number, "counter", device, counter_title(name, self._kind.kind, stream), one)
+                (number, "counter", device, counter_title(name, self.kind.kind, stream), one)
                 for (name, device, stream), number in tracks.items()
             ]
             columns = ("track_id", "kind", "device_id", "name", "unit")
             batch = rows_from_tuples("track", columns, rows)
-            self._target.writer.insert("track", self._target.run_id, iter([batch]))
-            add_devices(self._target)
+            self.target.writer.insert("track", self.target.run_id, iter([batch]))
+            add_devices(self.target)
 
 
 def _device(text: str | None) -> int | None:
