@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from capture_builder import CaptureBuilder
@@ -13,8 +17,11 @@ from ingest_checks import ingested, normalized, query, record_counts
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
+from traceconv.cli import app
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
+from traceconv.provenance.find import why
+from traceconv.store.database import open_store
 
 
 def build(
@@ -246,9 +253,6 @@ def test_a_manifest_that_counts_more_than_there_is(capture: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_costs_itself(sound: Path, capture: Path) -> None:
-    import struct
-    import zlib
-
     path = capture / "host/data/range.slice_0.bin"
     content = bytearray(path.read_bytes())
     content[8:10] = struct.pack("<H", 99)
@@ -259,6 +263,53 @@ def test_a_file_of_a_newer_version_costs_itself(sound: Path, capture: Path) -> N
     assert counted(run) == record_counts(sound)
     assert {Code.NEWER_VERSION, Code.MISSING_RECORDS} == codes(run)
     assert "version 99" in next(entry.message for entry in run.log if entry.code is Code.NEWER_VERSION)
+
+
+def rewrite_header(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the fields of a file's first record in its header, which gets a valid CRC again."""
+    content = path.read_bytes()
+    fixed, size = bytearray(content[:56]), struct.unpack_from("<I", content, 12)[0]
+    schemas = json.loads(content[56 : size - 4])
+    change(schemas[0]["fields"])
+    text = json.dumps(schemas).encode()
+    struct.pack_into("<I", fixed, 12, 60 + len(text))
+    struct.pack_into("<I", fixed, 52, len(text))
+    head = bytes(fixed) + text
+    path.write_bytes(head + struct.pack("<I", zlib.crc32(head)) + content[size:])
+
+
+def plain_bytes(fields: list[dict[str, Any]]) -> None:
+    for field in fields:
+        field["type"] = {"u8": "bytes[1]", "u16": "bytes[2]", "u32": "bytes[4]"}.get(field["type"], "bytes[8]")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: [field.update(name="other_" + field["name"]) for field in fields[::2]],
+        lambda fields: [field.update(name="other_" + field["name"]) for field in fields[1::2]],
+        plain_bytes,
+    ],
+    ids=["even fields renamed", "odd fields renamed", "plain bytes"],
+)
+def test_other_schemas_in_the_headers_stop_no_command(
+    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Callable[[list[dict[str, Any]]], object]
+) -> None:
+    capture = Path(shutil.copytree(small, tmp_path / "PROF_1"))
+    store = tmp_path / "s.duckdb"
+    for path in capture.rglob("*.bin"):
+        rewrite_header(path, change)
+    for command in (["ingest", "--db", str(store)], ["info"], ["dump"], ["dump", "--json"]):
+        assert app.run([command[0], str(capture), *command[1:]]) in (0, 3), command
+    keys = {"task": "id", "api": "id", "range": "id", "memory": "block_id", "step": "step_id", "op": "op_id"}
+    keys |= {"run": "run_id", "device": "device_id", "track": "track_id", "process": "process_id", "task_pmu": "id"}
+    rows = [(table, number) for table, key in keys.items() for (number,) in query(store, f"SELECT {key} FROM {table}")]
+    rows += [("counter", f"{t}@{ns}") for t, ns in query(store, "SELECT track_id, ts_ns FROM counter")]
+    assert rows
+    with open_store(store) as connection:
+        for table, number in {table: (table, number) for table, number in rows if number is not None}.values():
+            assert not why(connection, store, table, str(number)).problems
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_files_in_the_wrong_folder_or_with_a_wrong_name_lose_nothing_silently(sound: Path, tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from traceconv.formats.locate import Evidence
 from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_header, schema_of
 from traceconv.formats.npulog.discover import find_captures
 from traceconv.provenance.files import Sources
-from traceconv.schema import RecordSchema
+from traceconv.schema import RecordSchema, record_by_tag
 from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.wire.codec import decode_block
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, FileHeader, FrameDecoder
 
 _PREFIX = "npulog "
@@ -40,19 +41,17 @@ _PAIR_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One record: its position, layout and bytes."""
+    """One record: its position, layout and bytes.
+
+    values  its fields as ingest reads them: null if the file lacks one, or has it with another type
+    """
 
     source_id: int
     sequence: int
     schema: RecordSchema
     byte_offset: int
     data: bytes
-
-    @property
-    def values(self) -> np.void:
-        """The values of its fields."""
-        found: np.void = np.frombuffer(self.data, dtype_of(self.schema, len(self.data)))[0]
-        return found
+    values: np.void
 
 
 class RawLog:
@@ -95,7 +94,7 @@ class RawLog:
             return None
         wanted: dict[str, object] = {key: start.values[key] for key in keys} | {"event": np.array(_ENDS, np.uint8)}
         if dur_ns is not None and "host_ns" in names:
-            wanted["host_ns"] = np.int64(int(start.values["host_ns"]) + dur_ns)
+            wanted["host_ns"] = int(start.values["host_ns"]) + dur_ns
         for source_id in self._stream_from(start.source_id):
             own = source_id == start.source_id
             at = self._block_offset(source_id, start.sequence) if own else 0
@@ -125,10 +124,10 @@ class RawLog:
     def evidence(self, record: RawRecord, role: str) -> Evidence:
         """Return a record with its fields by name, and texts instead of hashes."""
         source = self._sources.file(record.source_id)
-        values = record.values
+        written = np.frombuffer(record.data, dtype_of(record.schema, len(record.data)))[0]
         fields: dict[str, object] = {}
         for field in record.schema.fields:
-            fields[field.name] = self._shown(values[field.name], field.type, field.null, field.values)
+            fields[field.name] = self._shown(written[field.name], field.type, field.null, field.values)
         return Evidence(
             source,
             role,
@@ -192,8 +191,9 @@ class RawLog:
             raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
 
     def _rows(self, source_id: int, block: Block) -> tuple[RecordSchema, RecordArray]:
+        """The layout that a block was written in, and its records as ingest reads them."""
         schema = schema_of(block, self._header(source_id))
-        return schema, np.frombuffer(block.payload, dtype_of(schema, block.record_size))
+        return schema, decode_block(block, schema, record_by_tag().get(block.tag, schema))
 
     def _hits(self, source_id: int, block: Block, record: str, wanted: Mapping[str, object]) -> NDArray[np.intp]:
         schema, rows = self._rows(source_id, block)
@@ -206,7 +206,7 @@ class RawLog:
 
     def _cut(self, source_id: int, block: Block, place: int) -> RawRecord:
         size = block.record_size
-        schema, _ = self._rows(source_id, block)
+        schema, rows = self._rows(source_id, block)
         data = bytes(block.payload[place * size : (place + 1) * size])
         offset = block.byte_offset + BLOCK_HEADER_BYTES + place * size
-        return RawRecord(source_id, block.sequence + place, schema, offset, data)
+        return RawRecord(source_id, block.sequence + place, schema, offset, data, rows[place])
