@@ -26,7 +26,7 @@ def copy_of_the_package(folder: Path) -> None:
     (folder / "traceconv" / "schemas").symlink_to(folder / "schemas")
 
 
-def patch(folder: Path, diff: str) -> None:
+def patch(folder: Path, diff: str) -> Path:
     """Apply a diff whose hunks have no line numbers: the old lines of a hunk must be in the file exactly once."""
     name, *hunks = re.split(r"^@@\n", diff, flags=re.MULTILINE)
     file = folder / name.removeprefix("--- ").strip()
@@ -37,6 +37,7 @@ def patch(folder: Path, diff: str) -> None:
         assert text.count(before) == 1, f"{file.name}: {before}"
         text = text.replace(before, "".join(line for kind, line in kinds if kind != "-"))
     file.write_text(text, "utf-8")
+    return file
 
 
 def sh(folder: Path, commands: str) -> str:
@@ -57,19 +58,35 @@ def sh(folder: Path, commands: str) -> str:
     return printed
 
 
+def edit(folder: Path, file: str, kind: str, content: str) -> Path | None:
+    """Write or patch the file of a block; None for other blocks."""
+    if file:
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(content, "utf-8")
+        return folder / file
+    return patch(folder, content) if kind == "diff" else None
+
+
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.splitlines()[0])
 def test_walk_through_works_as_written(walk: str, tmp_path: Path) -> None:
     copy_of_the_package(tmp_path)
     printed = None
     for file, kind, content in _BLOCK.findall(walk):
-        if file:
-            path = tmp_path / file
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(content, "utf-8")
-        elif kind == "diff":
-            patch(tmp_path, content)
-        elif kind == "sh":
+        if edit(tmp_path, file, kind, content) is not None:
+            continue
+        if kind == "sh":
             printed = sh(tmp_path, content)
         else:
             assert (kind, printed) == ("text", content)
     assert printed is not None
+
+
+@pytest.mark.long
+def test_code_of_the_walk_throughs_passes_the_type_check(tmp_path: Path) -> None:
+    copy_of_the_package(tmp_path)
+    edited = {edit(tmp_path, *block) for walk in WALKS for block in _BLOCK.findall(walk)}
+    files = sorted(str(path.relative_to(tmp_path)) for path in edited if path is not None and path.suffix == ".py")
+    assert len(files) > 5
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir=.mypy", *files]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
