@@ -208,7 +208,7 @@ def test_msprof_labels_and_numbers(command: Command, store: Path) -> None:
     expected = [column.msprof for column in reports()["op_summary"].columns if column.msprof and not column.group]
     assert header == expected
     first = dict(zip(header, found[0], strict=True))
-    assert first["Task Start Time(us)"] == "1720000000123456.789"
+    assert first["Task Start Time(us)"] == "1720000000123456.789\t"
     assert first["Task Duration(us)"] == "1584.000"
     assert first["HF32 Eligible"] == "YES"
     assert first["Input Shapes"] == '"1,3;2"'
@@ -224,8 +224,8 @@ def test_msprof_step_trace_has_a_pair_of_columns_for_each_reduce(command: Comman
     )
     header, *found = rows(command("report", "step-trace", "--db", store, "--format", "msprof-csv").out)
     assert header[-5:] == ["Model ID", *["Reduce Start(us)", "Reduce Duration(us)"] * 2]
-    assert found[0] == ["0", "1", "1.000", "N/A", "1.005", "0.005", *["N/A"] * 8]
-    assert found[1][-4:] == ["0.007", "0.070", "0.008", "0.080"]
+    assert found[0] == ["0", "1", "1.000\t", "N/A", "1.005\t", "0.005", *["N/A"] * 8]
+    assert found[1][-4:] == ["0.007\t", "0.070", "0.008\t", "0.080"]
     assert found[1][8] == "0.995"
 
 
@@ -233,7 +233,7 @@ def test_msprof_api_statistic_names_the_host(command: Command, make_store: MakeS
     store = make_store(api=[{"id": n, "level": "acl", "name": "x", "dur_ns": d} for n, d in enumerate([1000, 2001])])
     assert command("report", "api-statistic", "--db", store, "--format", "msprof-csv").out.splitlines() == [
         "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance",
-        "host,acl,x,3.001,2,1.501,1.000,2.001,0.251",
+        "host,acl,x,3.001,2,1.501,1.0,2.001,0.251",
     ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.cli.tables import lines, shortened
-from traceconv.reports.values import human, human_bytes, human_duration, json_text, msprof_cell, thousandths
+from traceconv.reports.values import human, human_bytes, human_duration, json_text, thousandths
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,6 @@ def test_human_bytes(count: int, text: str) -> None:
 def test_thousandths_are_exact(value: int, unit: int) -> None:
     exact = (Decimal(value) / unit).quantize(Decimal("0.001"), ROUND_HALF_UP)
     assert Decimal(thousandths(value, unit)) == exact
-
-
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_msprof_microseconds_keep_every_nanosecond(ns: int) -> None:
-    assert int(Decimal(msprof_cell(ns, "us")) * 1000) == ns
-
-
-def test_msprof_cells() -> None:
-    assert msprof_cell(None, "us") == "N/A"
-    assert msprof_cell(588, "kb") == "0.57421875"
-    assert msprof_cell(1024, "kb") == "1"
-    assert msprof_cell(0.98765, "ratio") == "0.988"
-    assert msprof_cell(False, "flag") == "NO"
-    assert msprof_cell("1,3;2", "shapes") == '"1,3;2"'
-    assert msprof_cell(Decimal("1500.500"), "us") == "1.501"
 
 
 @given(st.text())

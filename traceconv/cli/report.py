@@ -102,11 +102,12 @@ def _run(
     connection: duckdb.DuckDBPyConnection, question: Question, wanted_run: str | None, form: str, output: Path | None
 ) -> None:
     from dataclasses import replace
-    from itertools import chain
+    from itertools import chain, islice
 
     from traceconv.cli.output import say, write_parquet_file, write_rows, write_text
-    from traceconv.reports.render import Table, msprof_columns, to_msprof_csv
-    from traceconv.reports.run import answer, choose_run, recorded_groups, run_origins, statement, why_empty
+    from traceconv.reports.msprof_csv import msprof_csv
+    from traceconv.reports.render import Table
+    from traceconv.reports.run import answer, choose_run, run_origins, statement, why_empty
     from traceconv.store.database import lock_down
 
     choice = choose_run(connection, wanted_run)
@@ -119,19 +120,20 @@ def _run(
         write_parquet_file(connection, *statement(connection, question), output)
         return
     lock_down(connection)
-    if form == "msprof-csv" and any(column.group for column in question.columns):
-        groups = recorded_groups(connection, choice.run_id)
-        question = replace(question, columns=msprof_columns(question.report, groups))
+    if form == "msprof-csv":
+        lines = msprof_csv(connection, question)
+        start = list(islice(lines, 2))
+        if len(start) == 1:
+            say(why_empty(connection, question))
+        write_text(chain(start, lines), output)
+        return
     batches = answer(connection, question)
     # The first batch is read before anything is written: it shows whether there are rows.
     first = next(batches, [])
     if not first:
         say(why_empty(connection, question))
     table = Table(question.columns, chain([first], batches), run_origins(connection, choice.run_id))
-    if form == "msprof-csv":
-        write_text(to_msprof_csv(table, question.report), output)
-    else:
-        write_rows(table, form, output, row_limit=question.top)
+    write_rows(table, form, output, row_limit=question.top)
 
 
 def _listing() -> list[str]:
@@ -144,7 +146,7 @@ def _listing() -> list[str]:
 
 def _columns(report: Report, wanted: str | None, form: str, *, all_runs: bool) -> tuple[SqlColumn, ...]:
     from traceconv.reports.columns import find_columns
-    from traceconv.reports.render import msprof_columns
+    from traceconv.reports.msprof_csv import msprof_columns
 
     if form == "msprof-csv":
         if wanted is not None:

@@ -1,16 +1,16 @@
-"""Rows as text, batch by batch: CSV, JSON, JSON lines, Markdown, and msprof's CSV."""
+"""Rows as text, batch by batch: CSV, JSON, JSON lines and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from traceconv.base.errors import UsageError, printable
-from traceconv.reports.values import Cell, human, json_text, msprof_cell, plain
-from traceconv.store.documented_sql import DocumentedSql, SqlColumn
+from traceconv.base.errors import printable
+from traceconv.reports.values import Cell, human, json_text, plain
+from traceconv.store.documented_sql import SqlColumn
 
 _INTEGER_TYPES = frozenset(
     f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -111,53 +111,6 @@ def to_markdown(table: Table) -> Iterator[str]:
             yield f"| {' | '.join(map(_markdown_text, row))} |\n"
 
 
-def to_msprof_csv(table: Table, report: DocumentedSql) -> Iterator[str]:
-    """Write a report as msprof does: its labels in its order, µs with three decimals, N/A for NULL.
-
-    The columns must be those of `msprof_columns`. Lists (the reduces of a step) become pairs of columns, as many as the
-    longest list has, so all rows are read before the first one is written.
-    """
-    constants = [value for _, value in report.msprof_constants]
-    labels = [label for label, _ in report.msprof_constants]
-    single = [i for i, column in enumerate(table.columns) if not column.type.endswith("[]")]
-    lists = [i for i, column in enumerate(table.columns) if column.type.endswith("[]")]
-    labels += [table.columns[i].msprof or "" for i in single]
-    batches: Batches = table.batches
-    longest = 0
-    if lists:
-        batches = [list(batch) for batch in batches]
-        longest = max((len(_items(row[i])) for batch in batches for row in batch for i in lists), default=0)
-        labels += [table.columns[i].msprof or "" for _ in range(longest) for i in lists]
-    yield _csv_lines([labels])
-    for batch in batches:
-        lines = []
-        for row in batch:
-            line = constants + [msprof_cell(row[i], table.columns[i].msprof_as) for i in single]
-            for place in range(longest):
-                for i in lists:
-                    items = _items(row[i])
-                    value = items[place] if place < len(items) else None
-                    line.append(msprof_cell(value, table.columns[i].msprof_as))
-            lines.append(line)
-        yield _csv_lines(lines)
-
-
-def msprof_columns(report: DocumentedSql, groups: Collection[str] | None = None) -> tuple[SqlColumn, ...]:
-    """Return the columns that msprof has too; counter columns only of the recorded groups (None: all).
-
-    Raises UsageError if msprof has no such report.
-    """
-    columns = tuple(
-        column
-        for column in report.columns
-        if column.msprof is not None
-        and (groups is None or column.group is None or column.group in groups or (column.group == "any" and groups))
-    )
-    if not columns:
-        raise UsageError(f"msprof has no equivalent of {report.name}; choose another --format")
-    return columns
-
-
 #: Formats that only need the rows. The command line draws tables, DuckDB writes Parquet.
 TEXT_FORMATS: Mapping[str, Callable[[Table], Iterator[str]]] = {
     "csv": to_csv,
@@ -198,7 +151,3 @@ def _markdown_text(text: str) -> str:
     for mark in "\\`*_[]<>|":
         text = text.replace(mark, "\\" + mark)
     return text
-
-
-def _items(value: Cell) -> Sequence[Cell]:
-    return value if isinstance(value, (list, tuple)) else ()

@@ -242,8 +242,10 @@ def _is_of_single_operators(connection: duckdb.DuckDBPyConnection, run_id: int |
     return bool(rows) and all(count == 1 for (count,) in rows)
 
 
-def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[str, list[Value]]:
-    """Return the SQL statement for a question, and its values."""
+def statement(
+    connection: duckdb.DuckDBPyConnection, question: Question, select: str | None = None
+) -> tuple[str, list[Value]]:
+    """Return the SQL statement for a question, and its values. `select`: expressions instead of the columns."""
     report = question.report
     define_report(connection, report)
     order = _sql_order(_order(question))
@@ -264,7 +266,7 @@ def statement(connection: duckdb.DuckDBPyConnection, question: Question) -> tupl
         ids = ", ".join(str(id_) for id_ in picked) or "NULL"
         bounds = f"id BETWEEN {min(picked)} AND {max(picked)}" if picked else "false"
         chosen = [*chosen, bounds, f"id IN ({ids})"]
-    columns = ", ".join(quote_identifier(column.name) for column in question.columns)
+    columns = select or ", ".join(quote_identifier(column.name) for column in question.columns)
     rows = f"FROM {source}{_where(chosen)} ORDER BY {order}"
     if question.top is not None:
         rows += f" LIMIT {question.top:d}"

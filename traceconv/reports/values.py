@@ -1,4 +1,4 @@
-"""A value as text: human-readable, as JSON, or as msprof prints it. Times never pass through a float."""
+"""A value as text: human-readable or as JSON. Times never pass through a float."""
 
 from __future__ import annotations
 
@@ -148,24 +148,3 @@ def human(value: Cell, unit: str, *, timestamp: bool = False, origin_ns: int | N
     if unit in ("percent", "ratio", "us²", "GiB/s", "flop/byte") and isinstance(value, float):
         return f"{value:.2f}" if unit == "percent" else f"{value:.3f}"
     return printable(plain(value), _LONGEST_TEXT)
-
-
-def msprof_cell(value: Cell, conversion: str) -> str:
-    """Format a value as msprof prints it: µs with three decimals, N/A for NULL."""
-    if value is None:
-        return "N/A"
-    if conversion == "us":
-        if isinstance(value, Decimal):
-            return microseconds(int(value.to_integral_value(ROUND_HALF_UP)))
-        if isinstance(value, int):
-            return microseconds(value)
-    if conversion == "kb" and isinstance(value, int):
-        # Exact: 1/1024 has ten decimals.
-        return format((Decimal(value) / 1024).normalize(), "f")
-    if conversion == "ratio" and isinstance(value, (int, float)):
-        return f"{value:.3f}"
-    if conversion == "flag":
-        return "YES" if value else "NO"
-    if conversion == "shapes":
-        return f'"{plain(value)}"'
-    return plain(value)

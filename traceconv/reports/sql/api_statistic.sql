@@ -14,12 +14,12 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- level = { type = "VARCHAR", unit = "text", msprof = "Level", doc = "Software layer, such as acl or runtime; NULL if unknown." }
 -- name = { type = "VARCHAR", unit = "text", msprof = "API Name", doc = "Name of the call; NULL if unknown." }
--- total_ns = { type = "BIGINT", unit = "ns", msprof = "Time(us)", msprof_as = "us", doc = "Sum of the durations of the calls that ended." }
+-- total_ns = { type = "BIGINT", unit = "ns", msprof = "Time(us)", msprof_as = "short_us", doc = "Sum of the durations of the calls that ended." }
 -- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Calls that ended; the times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Calls without an end in the source; not counted in other columns." }
--- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg(us)", msprof_as = "us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
--- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min(us)", msprof_as = "us", doc = "Shortest duration; NULL if none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max(us)", msprof_as = "us", doc = "Longest duration; NULL if none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg(us)", msprof_as = "short_us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
+-- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min(us)", msprof_as = "short_us", doc = "Shortest duration; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max(us)", msprof_as = "short_us", doc = "Longest duration; NULL if none ended." }
 -- variance_us2 = { type = "DOUBLE", unit = "us²", msprof = "Variance", msprof_as = "ratio", doc = "Population variance of the durations in µs: (Σx² − (Σx)²/n)/n of the durations in ns, over 10⁶, in integer arithmetic except for the last division. NULL if none ended or one lasted 2⁵⁰ ns (13 days) or more." }
 WITH by_name AS (
   SELECT a.run_id, a.level, a.name, count(*) AS started, count(a.dur_ns)::HUGEINT AS ended,

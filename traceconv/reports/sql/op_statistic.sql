@@ -17,10 +17,10 @@
 -- core_type = { type = "VARCHAR", unit = "text", msprof = "Core Type", doc = "Core type; NULL if unknown." }
 -- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended; the times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
--- total_ns = { type = "BIGINT", unit = "ns", msprof = "Total Time(us)", msprof_as = "us", doc = "Sum of their durations." }
--- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "us", doc = "Shortest duration; NULL if none ended." }
--- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "us", doc = "Longest duration; NULL if none ended." }
+-- total_ns = { type = "BIGINT", unit = "ns", msprof = "Total Time(us)", msprof_as = "short_us", doc = "Sum of their durations." }
+-- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "short_us", doc = "Shortest duration; NULL if none ended." }
+-- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "short_us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "short_us", doc = "Longest duration; NULL if none ended." }
 -- ratio_percent = { type = "DOUBLE", unit = "percent", msprof = "Ratio(%)", msprof_as = "ratio", doc = "100 total_ns / the sum of total_ns over all rows of the run and device; NULL if that is 0." }
 WITH by_op AS (
   -- Group by op first: numbers are grouped faster than text, and the join gets one row per op.
