@@ -50,7 +50,7 @@ def test_info_and_ingest_report_a_file_that_is_not_closed(
     assert ("intact, but not closed" in shown) == (code == 0)
     assert ": intact\n" not in shown
     assert run(["info", str(path), "--json"]) == code
-    assert json.loads(capfd.readouterr().out)[0]["whole"] is False
+    assert json.loads(capfd.readouterr().out)[0]["intact"] is False
     assert run(["ingest", str(path), "--db", str(store)]) == code
     said = capfd.readouterr().err
     ends = "the last line has no line break" if "spans" in kind else "the text ends"

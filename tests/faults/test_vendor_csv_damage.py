@@ -50,7 +50,7 @@ CASES = {
     "CRLF": Case(WHOLE.replace(b"\n", b"\r\n"), NAMES),
     "blank lines": Case(WHOLE.replace(b"\n", b"\n\n"), NAMES),
     "no newline at the end": Case(WHOLE[:-1], NAMES, 0, ("no_end",)),
-    "gzip by content": Case(gzip.compress(WHOLE), NAMES, 0, ("odd_container",)),
+    "gzip by content": Case(gzip.compress(WHOLE), NAMES, 0, ("unexpected_container",)),
     "comma in quotes": Case(with_row(b'"op,2",Add,' + GOOD), renamed("op,2")),
     "line's end in quotes": Case(with_row(b'"op\n2",Add,' + GOOD), renamed("op\n2")),
     "quote in quotes": Case(with_row(b'"op""2",Add,' + GOOD), renamed('op"2')),
@@ -77,7 +77,7 @@ CASES = {
     "long line": Case(with_row(b"x" * (2 << 20) + b"\n"), without(2), 1, ("damaged_event",)),
     "the header once more": Case(with_row(HEAD.encode()), without(2), 1, ("damaged_event", "bad_number")),
 }
-INFO = {"odd_container", "padding", "no_end"}
+INFO = {"unexpected_container", "padding", "no_end"}
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -98,7 +98,7 @@ def test_intact_records_are_kept_and_damaged_ones_are_counted(what: str, tmp_pat
     log = query(store, "SELECT code, event_count, message FROM import_log")
     assert {code for code, _, _ in log} == set(case.codes)
     assert sum(count for code, count, _ in log if code == "damaged_event") == case.lost
-    assert all("kernel_details.csv" in message for code, _, message in log if code != "odd_container")
+    assert all("kernel_details.csv" in message for code, _, message in log if code != "unexpected_container")
     assert run.lossy == bool(set(case.codes) - INFO)
 
 

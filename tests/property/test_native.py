@@ -21,7 +21,7 @@ from traceconv.formats.chrome_json.patch import Patched, patch
 from traceconv.formats.chrome_json.scan import end_of_bracketed
 from traceconv.formats.perfetto_proto import rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
-from traceconv.normalize.trace.binary import taken, whole_numbers
+from traceconv.normalize.trace.binary import parsed_integers, taken
 from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
 from traceconv.normalize.trace.complete_nesting import (
     BEFORE_NEXT,
@@ -260,7 +260,7 @@ def test_series_of_malformed_objects_are_declined() -> None:
 def test_integers_are_texts_that_print_the_same(texts: list[str]) -> None:
     column = binary_column([text.encode() for text in texts])
     plain = all(re.fullmatch(r"0|-?[1-9][0-9]*", text) for text in texts)
-    fast = whole_numbers(column)
+    fast = parsed_integers(column)
     # The longest ones are declined and parsed one by one.
     if not plain or all(len(text.lstrip("-")) <= 18 for text in texts):
         assert (None if fast is None else fast.tolist()) == ([int(text) for text in texts] if plain else None)
@@ -268,7 +268,7 @@ def test_integers_are_texts_that_print_the_same(texts: list[str]) -> None:
         assert fast is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "AVAILABLE", False)
-        slow = whole_numbers(column)
+        slow = parsed_integers(column)
     if fast is not None:
         assert slow is not None
         assert fast.tolist() == slow.tolist()

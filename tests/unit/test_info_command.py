@@ -53,7 +53,7 @@ def test_intact_capture(capfd: pytest.CaptureFixture[str], capture: Path) -> Non
 def test_as_json(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
     code, one = described(capfd, capture)
     assert code == 0
-    assert (one["kind"], one["whole"], one["model_name"], one["dur_ns"]) == ("capture", True, "net", 950)
+    assert (one["kind"], one["intact"], one["model_name"], one["dur_ns"]) == ("capture", True, "net", 950)
     assert one["start_epoch_ns"] == 1_700_000_000_000_000_001
     assert one["manifest_extra"] == {"note": "x"}
     files = {file["path"]: file for file in one["files"]}

@@ -59,7 +59,7 @@ def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         "format": "chrome_json",
         "container": "plain",
         "size_bytes": trace.stat().st_size,
-        "whole": False,
+        "intact": False,
         "closed": True,
         "usable": True,
         "scanned": True,
@@ -110,7 +110,7 @@ def test_other_formats(
     (tmp_path / name).write_bytes(text)
     code, one = described(capfd, tmp_path / name)
     assert code == 0
-    assert (one["format"], one["writer"], one["whole"]) == (format_name, writer, True)
+    assert (one["format"], one["writer"], one["intact"]) == (format_name, writer, True)
     assert one["last_ns"] is not None
 
 

@@ -281,7 +281,7 @@ def test_the_outline_of_a_document(tmp_path: Path, capfd: pytest.CaptureFixture[
     path.write_bytes(path.read_bytes()[:90_000])
     assert run(["info", str(path), "--json"]) == 3
     (cut,) = json.loads(capfd.readouterr().out)
-    assert (cut["whole"], cut["stopped_at"]) == (False, 90_000)
+    assert (cut["intact"], cut["stopped_at"]) == (False, 90_000)
 
 
 def test_the_outline_of_a_hostile_document_is_bounded(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_flows_identify_the_operator_if_calls_are_not_recorded(tmp_path: Path) -
             "SELECT name, api_id, found_by, range_name, frame_name FROM launching_range ORDER BY start_ns"
         ).fetchall()
     assert rows == [
-        ("Add", None, "arrow", "aten::add", "main"),
-        ("Mul", None, "arrow", "aten::mul", "<built-in function mul>"),
-        ("Other", None, "arrow", None, "main"),
+        ("Add", None, "flow", "aten::add", "main"),
+        ("Mul", None, "flow", "aten::mul", "<built-in function mul>"),
+        ("Other", None, "flow", None, "main"),
     ]

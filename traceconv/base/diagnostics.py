@@ -55,7 +55,7 @@ class Code(Enum):
     BAD_CLOCK_SYNC = (Severity.DATA_LOSS, "Sync records that contradict their neighbours: ignored.")
     BAD_TIME = (Severity.DATA_LOSS, "Timestamps that don't fit 64 bits of nanoseconds.")
     OUT_OF_RANGE = (Severity.DATA_LOSS, "Numbers that don't fit a signed 64-bit column: NULL.")
-    ODD_CONTAINER = (Severity.INFO, "A file is compressed differently from what its name says.")
+    UNEXPECTED_CONTAINER = (Severity.INFO, "A file's compression does not match its name.")
     BAD_CONTAINER = (Severity.DATA_LOSS, "Compressed data that is damaged, truncated or beyond the limit.")
     ENCODING = (Severity.INFO, "Text in UTF-16 or UTF-32; byte offsets refer to its UTF-8 form.")
     NO_END = (

@@ -243,7 +243,7 @@ def _describe_capture(state: CaptureState) -> dict[str, Any]:
     return {
         "kind": "capture",
         "path": str(capture.path),
-        "whole": state.intact,
+        "intact": state.intact,
         "usable": state.usable,
         "scanned": state.scanned,
         "manifest": "there" if manifest else capture.manifest_problem,

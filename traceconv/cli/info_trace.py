@@ -72,7 +72,7 @@ def describe_trace(state: TraceSummary) -> dict[str, Any]:
         "format": state.reader,
         "container": state.container,
         "size_bytes": state.size_bytes,
-        "whole": state.intact and state.closed,
+        "intact": state.intact and state.closed,
         "closed": state.closed,
         "usable": True,
         "scanned": state.scanned,
@@ -125,7 +125,7 @@ def describe_document(document: Outline) -> dict[str, Any]:
         "path": str(document.path),
         "container": document.container,
         "size_bytes": document.size_bytes,
-        "whole": document.stopped_at is None,
+        "intact": document.stopped_at is None,
         "usable": True,
         "scanned": document.scanned,
         "stopped_at": document.stopped_at,
@@ -173,8 +173,8 @@ def _times(first_ns: int, last_ns: int) -> str:
 
 def seconds(ns: int) -> str:
     """Format a duration in seconds, exactly."""
-    sign, whole = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{whole // 10**9:,}.{whole % 10**9:09d} s"
+    sign, size = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{size // 10**9:,}.{size % 10**9:09d} s"
 
 
 def _log_lines(log: tuple[LogEntry, ...]) -> Iterator[str]:

@@ -14,6 +14,7 @@ try:
         end_of_bracketed,
         events,
         fields,
+        integers,
         members,
         messages,
         patch,
@@ -21,12 +22,24 @@ try:
         take,
         times,
         track_events,
-        whole_numbers,
     )
 except ImportError:
     AVAILABLE = False
 else:
     AVAILABLE = os.environ.get("TRACECONV_NATIVE") != "0"
 
-__all__ = ["AVAILABLE", "Nester", "end_of_bracketed", "events", "fields", "members", "messages", "patch", "series",
-           "take", "times", "track_events", "whole_numbers"]  # fmt: skip
+__all__ = [
+    "AVAILABLE",
+    "Nester",
+    "end_of_bracketed",
+    "events",
+    "fields",
+    "integers",
+    "members",
+    "messages",
+    "patch",
+    "series",
+    "take",
+    "times",
+    "track_events",
+]  # fmt: skip

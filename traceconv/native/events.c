@@ -35,8 +35,8 @@ typedef struct {
     Other *others;
     size_t other_count, other_room;
     /* The sound part: the number of events and other keys, and where the next event begins. */
-    size_t whole_rows, whole_others;
-    Text whole_end;
+    size_t sound_rows, sound_others;
+    Text sound_end;
     /* Which field last followed each field, came first in an event, and followed a key that is not a field. */
     int guess[PLACES];
 } Scan;
@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
     Scan *scan;
     int32_t *row;
-    uint32_t said; /* one bit per field */
+    uint32_t seen; /* one bit per field */
     int number; /* the field read last, or FIRST or UNKNOWN */
     Text key, last; /* the quotes of a key that is not a field */
 } Event;
@@ -115,9 +115,9 @@ INLINE Outcome take_value(void *self, Text value, Text stop)
         return OK;
     }
     const Field *field = &scan->fields[event->number];
-    if (event->said & 1u << event->number)
+    if (event->seen & 1u << event->number)
         return FALLBACK; /* a duplicate key */
-    event->said |= 1u << event->number;
+    event->seen |= 1u << event->number;
     if (field->is_label) {
         int32_t code = code_of(&scan->labels[field->place], scan->begin, scan->end, value, (size_t)(stop - value));
         event->row[field->place] = code;
@@ -129,18 +129,18 @@ INLINE Outcome take_value(void *self, Text value, Text stop)
     return OK;
 }
 
-static void note_whole(Scan *scan, Text at)
+static void note_sound(Scan *scan, Text at)
 {
-    scan->whole_rows = scan->row_count;
-    scan->whole_others = scan->other_count;
-    scan->whole_end = at;
+    scan->sound_rows = scan->row_count;
+    scan->sound_others = scan->other_count;
+    scan->sound_end = at;
 }
 
 static Outcome take_events(Scan *scan)
 {
     Text at = scan->begin, end = scan->end;
     for (;;) {
-        note_whole(scan, at);
+        note_sound(scan, at);
         Event event = {scan, new_row(scan), 0, FIRST, at, at};
         if (event.row == NULL)
             return NO_MEMORY;
@@ -149,7 +149,7 @@ static Outcome take_events(Scan *scan)
             return outcome;
         at = past_blanks(at, end, scan->lines);
         if (at == end) {
-            note_whole(scan, at);
+            note_sound(scan, at);
             return OK;
         }
         if (*at != (scan->lines ? '\n' : ','))
@@ -166,14 +166,14 @@ static PyObject *label_column(Scan *scan, int label)
     Distinct *known = &scan->labels[label];
     if (!known->count)
         Py_RETURN_NONE;
-    PyObject *codes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(scan->whole_rows * sizeof(int32_t)));
+    PyObject *codes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(scan->sound_rows * sizeof(int32_t)));
     PyObject *tokens = codes == NULL ? NULL : distinct_list(known, scan->begin);
     if (tokens == NULL) {
         Py_XDECREF(codes);
         return NULL;
     }
     char *out = PyBytes_AsString(codes);
-    for (size_t row = 0; row < scan->whole_rows; row++)
+    for (size_t row = 0; row < scan->sound_rows; row++)
         memcpy(out + row * sizeof(int32_t), &scan->rows[row * scan->row_size + (size_t)label], sizeof(int32_t));
     return Py_BuildValue("(NN)", codes, tokens);
 }
@@ -193,11 +193,11 @@ static PyObject *raw_column(Scan *scan, int raw)
 {
     const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
     int64_t bytes = 0;
-    for (size_t row = 0; row < scan->whole_rows; row++)
+    for (size_t row = 0; row < scan->sound_rows; row++)
         bytes += stretch[row * scan->row_size + 1] - stretch[row * scan->row_size];
     if (!bytes)
         Py_RETURN_NONE;
-    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((scan->whole_rows + 1) * sizeof(int32_t)));
+    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((scan->sound_rows + 1) * sizeof(int32_t)));
     PyObject *data = offsets == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     if (data == NULL) {
         Py_XDECREF(offsets);
@@ -207,7 +207,7 @@ static PyObject *raw_column(Scan *scan, int raw)
     Py_BEGIN_ALLOW_THREADS
     int32_t at = 0;
     memcpy(ends, &at, sizeof at);
-    for (size_t row = 0; row < scan->whole_rows; row++, stretch += scan->row_size) {
+    for (size_t row = 0; row < scan->sound_rows; row++, stretch += scan->row_size) {
         int32_t size = stretch[1] - stretch[0];
         copy_short(out + at, bytes - at, scan->begin + stretch[0], scan->end, size);
         at += size;
@@ -229,8 +229,8 @@ static PyObject *columns_of(Scan *scan)
         if ((column = raw_column(scan, raw)) == NULL || PyList_SetItem(raws, raw, column) < 0)
             goto failed;
     return Py_BuildValue(
-        "(nnNNN)", (Py_ssize_t)scan->whole_rows, (Py_ssize_t)(scan->whole_end - scan->begin), labels, raws,
-        PyBytes_FromStringAndSize((const char *)scan->others, (Py_ssize_t)(scan->whole_others * sizeof(Other))));
+        "(nnNNN)", (Py_ssize_t)scan->sound_rows, (Py_ssize_t)(scan->sound_end - scan->begin), labels, raws,
+        PyBytes_FromStringAndSize((const char *)scan->others, (Py_ssize_t)(scan->sound_others * sizeof(Other))));
 failed:
     Py_XDECREF(labels);
     Py_XDECREF(raws);

@@ -14,7 +14,7 @@
 
 enum { MOST_WANTED = 64, MOST_MEMBERS = 64 };
 /* The form of a number in a row. */
-enum { ABSENT, WHOLE, OTHER };
+enum { ABSENT, INTEGER, OTHER };
 
 typedef struct {
     Text key;
@@ -22,11 +22,11 @@ typedef struct {
     int is_number;
     /* For numbers: */
     int64_t *numbers;
-    uint8_t *said;
+    uint8_t *forms;
     /* For others, and numbers in other forms: the number of the text, -1 for none. */
     int32_t *codes;
     Distinct texts;
-    PyObject *numbers_bytes, *said_bytes, *codes_bytes;
+    PyObject *numbers_bytes, *forms_bytes, *codes_bytes;
 } Wanted;
 
 /* The key at the same position of the row before: its text, and the wanted member, if any. */
@@ -86,8 +86,8 @@ INLINE Outcome take_value(void *self, Text value, Text stop)
     int is_null = stop - value == 4 && memcmp(value, "null", 4) == 0;
     wanted->codes[place] = -1;
     if (wanted->is_number) {
-        wanted->said[place] = is_null ? ABSENT : parse_int64(value, stop, &wanted->numbers[place]) ? WHOLE : OTHER;
-        if (wanted->said[place] != OTHER)
+        wanted->forms[place] = is_null ? ABSENT : parse_int64(value, stop, &wanted->numbers[place]) ? INTEGER : OTHER;
+        if (wanted->forms[place] != OTHER)
             return OK;
     }
     if (!is_null)
@@ -116,13 +116,13 @@ static int make_columns(Wanted *wanted, Py_ssize_t count)
     if (!wanted->is_number)
         return 1;
     wanted->numbers_bytes = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
-    wanted->said_bytes = PyBytes_FromStringAndSize(NULL, count);
-    if (wanted->numbers_bytes == NULL || wanted->said_bytes == NULL)
+    wanted->forms_bytes = PyBytes_FromStringAndSize(NULL, count);
+    if (wanted->numbers_bytes == NULL || wanted->forms_bytes == NULL)
         return 0;
     wanted->numbers = (int64_t *)PyBytes_AsString(wanted->numbers_bytes);
-    wanted->said = (uint8_t *)PyBytes_AsString(wanted->said_bytes);
+    wanted->forms = (uint8_t *)PyBytes_AsString(wanted->forms_bytes);
     memset(wanted->numbers, 0, (size_t)count * sizeof(int64_t));
-    memset(wanted->said, ABSENT, (size_t)count);
+    memset(wanted->forms, ABSENT, (size_t)count);
     return 1;
 }
 
@@ -134,7 +134,7 @@ static PyObject *columns_of(Members *members)
         PyObject *texts = distinct_list(&wanted->texts, members->data);
         PyObject *column = texts == NULL ? NULL
             : wanted->is_number
-                ? Py_BuildValue("(OOON)", wanted->numbers_bytes, wanted->said_bytes, wanted->codes_bytes, texts)
+                ? Py_BuildValue("(OOON)", wanted->numbers_bytes, wanted->forms_bytes, wanted->codes_bytes, texts)
                 : Py_BuildValue("(OOON)", Py_None, Py_None, wanted->codes_bytes, texts);
         if (column == NULL || PyList_SetItem(columns, number, column) < 0)
             Py_CLEAR(columns);
@@ -195,7 +195,7 @@ PyObject *native_members(PyObject *module, PyObject *args)
 done:
     for (int number = 0; number < members->count; number++) {
         Py_XDECREF(members->wanted[number].numbers_bytes);
-        Py_XDECREF(members->wanted[number].said_bytes);
+        Py_XDECREF(members->wanted[number].forms_bytes);
         Py_XDECREF(members->wanted[number].codes_bytes);
         free_distinct(&members->wanted[number].texts);
     }

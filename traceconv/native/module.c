@@ -16,7 +16,7 @@ static PyMethodDef methods[] = {
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
-    {"whole_numbers", native_whole_numbers, METH_VARARGS, "whole_numbers(offsets, data): integers in texts, or None."},
+    {"integers", native_integers, METH_VARARGS, "integers(offsets, data): integers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };
 

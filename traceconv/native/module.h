@@ -21,7 +21,7 @@ PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_take(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_track_events(PyObject *module, PyObject *args);
-PyObject *native_whole_numbers(PyObject *module, PyObject *args);
+PyObject *native_integers(PyObject *module, PyObject *args);
 
 extern PyType_Spec native_nester;
 

@@ -14,7 +14,7 @@
 
 enum { SLICE, PAIR, UNFINISHED, POINT, BEFORE_NEXT };
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
-static const int64_t forever = INT64_MAX;
+static const int64_t never = INT64_MAX;
 /* gap_ns after a slice without an end; gap_ns and self_ns that don't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
 
@@ -103,7 +103,7 @@ static Track *track_of(Nester *nester, int32_t number)
 static int64_t end_of(const Span *span)
 {
     if (span->kind == UNFINISHED)
-        return forever;
+        return never;
     return span->kind > UNFINISHED ? span->start_ns : plus(span->start_ns, span->dur_ns);
 }
 

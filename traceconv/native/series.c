@@ -14,8 +14,8 @@
 enum { MOST_MEMBERS = 64 };
 
 typedef struct {
-    int64_t whole; /* the value if it is an integer, otherwise 0 */
-    int32_t object, key, is_whole, start, stop;
+    int64_t integer; /* the value if it is an integer, otherwise 0 */
+    int32_t object, key, is_integer, start, stop;
 } Member;
 
 typedef struct {
@@ -54,8 +54,8 @@ static inline Outcome take_member(void *self, Text value, Text stop)
             return FALLBACK;
     Member *member = &series->members[series->count++];
     *member = (Member){0, series->object, code, 0, (int32_t)(value - series->data), (int32_t)(stop - series->data)};
-    member->is_whole = parse_int64(value, stop, &member->whole);
-    if (!member->is_whole) {
+    member->is_integer = parse_int64(value, stop, &member->integer);
+    if (!member->is_integer) {
         series->other_count++;
         series->other_bytes += stop - value;
     }
@@ -90,7 +90,7 @@ static void copy_others(const Series *series, int32_t *ends, char *out)
     *ends = 0;
     for (size_t place = 0; place < series->count; place++) {
         const Member *member = &series->members[place];
-        if (member->is_whole)
+        if (member->is_integer)
             continue;
         memcpy(out + *ends, series->data + member->start, (size_t)(member->stop - member->start));
         ends[1] = *ends + member->stop - member->start;
@@ -107,8 +107,8 @@ static PyObject *columns_of(const Series *series)
     return Py_BuildValue(
         "(NNNNNNN)", column_of(series, offsetof(Member, object), sizeof(int32_t)),
         column_of(series, offsetof(Member, key), sizeof(int32_t)), distinct_list(&series->keys, series->data),
-        column_of(series, offsetof(Member, is_whole), sizeof(int32_t)),
-        column_of(series, offsetof(Member, whole), sizeof(int64_t)), ends, others);
+        column_of(series, offsetof(Member, is_integer), sizeof(int32_t)),
+        column_of(series, offsetof(Member, integer), sizeof(int64_t)), ends, others);
 }
 
 PyObject *native_series(PyObject *module, PyObject *args)

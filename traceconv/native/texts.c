@@ -78,7 +78,7 @@ done:
     return found;
 }
 
-static int read_wholes(const Rows *texts, int64_t *numbers)
+static int read_integers(const Rows *texts, int64_t *numbers)
 {
     Text at, end;
     for (Py_ssize_t row = 0; row < texts->count; row++)
@@ -87,13 +87,13 @@ static int read_wholes(const Rows *texts, int64_t *numbers)
     return 1;
 }
 
-PyObject *native_whole_numbers(PyObject *module, PyObject *args)
+PyObject *native_integers(PyObject *module, PyObject *args)
 {
     Rows texts;
     PyObject *numbers = NULL, *found = NULL;
     int taken;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*:whole_numbers", &texts.offsets, &texts.data))
+    if (!PyArg_ParseTuple(args, "y*y*:integers", &texts.offsets, &texts.data))
         return NULL;
     if (count_rows(&texts))
         numbers = PyBytes_FromStringAndSize(NULL, texts.count * (Py_ssize_t)sizeof(int64_t));
@@ -101,7 +101,7 @@ PyObject *native_whole_numbers(PyObject *module, PyObject *args)
         goto done;
     int64_t *out = (int64_t *)PyBytes_AsString(numbers);
     Py_BEGIN_ALLOW_THREADS
-    taken = read_wholes(&texts, out);
+    taken = read_integers(&texts, out);
     Py_END_ALLOW_THREADS
     found = Py_NewRef(taken ? numbers : Py_None);
 done:

@@ -173,8 +173,8 @@ static Result put_numbered(Buffer *buffer, PyObject *known, uint64_t iid)
     PyObject *text = numbered(known, iid);
     if (text == NULL)
         return PyErr_Occurred() ? FAILED : LEFT;
-    const char *said = PyUnicode_AsUTF8AndSize(text, &size);
-    return said != NULL && put_quoted(buffer, (const uint8_t *)said, (size_t)size) ? DONE : FAILED;
+    const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+    return utf8 != NULL && put_quoted(buffer, (const uint8_t *)utf8, (size_t)size) ? DONE : FAILED;
 }
 
 /* Bytes of the trace as text; invalid UTF-8 is left. */

@@ -58,10 +58,10 @@ class DeviceClock:
         steps = np.diff(ticks)
         rises = np.diff(host_ns)
         self._steps = steps
-        self._whole = rises // steps
+        self._quotients = rises // steps
         self._rest = rises % steps
         self._short_steps = int(steps.max()) < _SHORT
-        self._steepest = int(np.abs(self._whole).max())
+        self._steepest = int(np.abs(self._quotients).max())
 
     def to_host_ns(self, ticks: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_] | None]:
         """Return each tick's host ns, and which are valid (None: all): ticks up to `LIMIT` whose time fits 64 bits."""
@@ -76,11 +76,11 @@ class DeviceClock:
         segment = np.searchsorted(self._ticks, asked, side="right") - 1
         np.clip(segment, 0, len(self._steps) - 1, out=segment)
         distance = asked - self._ticks[segment]
-        whole = self._whole[segment]
+        quotient = self._quotients[segment]
         farthest = max(int(distance.max()), -int(distance.min()))
         if self._steepest * farthest >= _STEEP:
             # Products that exceed 64 bits are not times: a float identifies them accurately enough.
-            near = np.abs(whole.astype(np.float64) * distance) < _STEEP
+            near = np.abs(quotient.astype(np.float64) * distance) < _STEEP
             distance = np.where(near, distance, 0)
             valid = near if valid is None else valid & near
         if self._short_steps and farthest < _SHORT:
@@ -88,7 +88,7 @@ class DeviceClock:
         else:
             part = _multiply_divide(distance, self._rest[segment], self._steps[segment])
         # The product is less than 2^62, and so is the part.
-        result, beyond = sums(self._host_ns[segment], distance * whole + part)
+        result, beyond = sums(self._host_ns[segment], distance * quotient + part)
         if beyond.any():
             valid = ~beyond if valid is None else valid & ~beyond
         self._mapped.note_times(asked if valid is None else asked[valid])

@@ -105,7 +105,7 @@ class Budget:
 
 @contextmanager
 def spilling_to_database() -> Iterator[None]:
-    """Turn a failed write to the temporary database into an OutputError that tells the user what to do."""
+    """Turn a failed write to the temporary database into an OutputError with a remedy."""
     import sqlite3
 
     with spilling():

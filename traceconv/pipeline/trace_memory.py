@@ -14,18 +14,18 @@ from traceconv.pipeline.run_sql import RunSql
 #: The number of the host, for memory that is on no device.
 HOST_DEVICE = -1
 
-_MOMENTS = """
-CREATE OR REPLACE TEMP TABLE memory_moment AS
+_CHANGES = """
+CREATE OR REPLACE TEMP TABLE memory_change AS
 WITH read AS (
-  SELECT m.id, m.ts_ns, t.process_id, TRY(json_extract_string(m.args, $paths)) AS said
+  SELECT m.id, m.ts_ns, t.process_id, TRY(json_extract_string(m.args, $paths)) AS texts
   FROM marker AS m
   LEFT JOIN track AS t ON t.run_id = m.run_id AND t.track_id = m.track_id
   WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL
 ), typed AS MATERIALIZED (
   -- Otherwise the filter below would parse the JSON again.
-  SELECT id, ts_ns, process_id, TRY_CAST(said[1] AS BIGINT) AS size_bytes, TRY_CAST(said[2] AS HUGEINT) AS address,
-         TRY_CAST(said[3] AS BIGINT) AS device_id, TRY_CAST(said[4] AS BIGINT) AS device_type,
-         TRY_CAST(said[5] AS BIGINT) AS total_bytes
+  SELECT id, ts_ns, process_id, TRY_CAST(texts[1] AS BIGINT) AS size_bytes, TRY_CAST(texts[2] AS HUGEINT) AS address,
+         TRY_CAST(texts[3] AS BIGINT) AS device_id, TRY_CAST(texts[4] AS BIGINT) AS device_type,
+         TRY_CAST(texts[5] AS BIGINT) AS total_bytes
   FROM read
 ), placed AS (
   -- An address above 2^63 may have been written as a signed number.
@@ -52,7 +52,7 @@ _BLOCKS = """
 INSERT INTO memory (run_id, block_id, device_id, kind, address, size_bytes, alloc_ns, free_ns)
 WITH neighbour AS (
   SELECT *, lead(ts_ns) OVER on_level AS next_ns, lag(ts_ns) OVER on_level AS before_ns
-  FROM temp.memory_moment
+  FROM temp.memory_change
   WINDOW on_level AS (PARTITION BY process_id, device_type, device_id, address, alike, level ORDER BY ts_ns, id)
 ), block AS (
   SELECT id, process_id, device_type, device_id, address, abs(size_bytes) AS size_bytes,
@@ -62,7 +62,7 @@ WITH neighbour AS (
   WHERE size_bytes > 0 OR before_ns IS NULL
 ), first AS (
   SELECT process_id, device_type, device_id, min_by(total_bytes::HUGEINT - size_bytes, (ts_ns, id)) AS held_bytes
-  FROM temp.memory_moment
+  FROM temp.memory_change
   GROUP BY ALL
 ), freed AS (
   SELECT process_id, device_type, device_id, sum(size_bytes) AS bytes
@@ -86,7 +86,7 @@ FROM every
 _DEVICES = """
 INSERT INTO device (run_id, device_id, kind)
 SELECT DISTINCT $run, m.device_id, CASE WHEN m.device_type = 0 THEN 'CPU' END
-FROM temp.memory_moment AS m
+FROM temp.memory_change AS m
 WHERE m.device_id IS NOT NULL
   AND NOT EXISTS (FROM device AS d WHERE d.run_id = $run AND d.device_id = m.device_id)
 """
@@ -96,7 +96,7 @@ def insert_blocks(target: RunSql, markers: MemoryMarkers) -> None:
     """Store the blocks of a run from its markers."""
     keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
     paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
-    target.run_sql(_MOMENTS, name=markers.name, host=HOST_DEVICE, paths=paths)
+    target.run_sql(_CHANGES, name=markers.name, host=HOST_DEVICE, paths=paths)
     target.run_sql(_BLOCKS)
     target.run_sql(_DEVICES)
-    target.run_sql("DROP TABLE temp.memory_moment")
+    target.run_sql("DROP TABLE temp.memory_change")

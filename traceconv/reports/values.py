@@ -42,11 +42,11 @@ def thousandths(value: int, unit: int) -> str:
 
 def human_duration(ns: int | Decimal) -> str:
     """Format a duration: 17 ns, 1.584 ms, 2 min 05.000 s. Rounds half away from 0."""
-    whole = ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_UP))
-    size = abs(whole)
-    sign = "-" if whole < 0 else ""
+    rounded = ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_UP))
+    size = abs(rounded)
+    sign = "-" if rounded < 0 else ""
     if size < 1000:
-        return f"{whole} ns"
+        return f"{rounded} ns"
     if size >= _MINUTE_NS:
         minutes, rest = divmod((size + 500_000) // 1_000_000, 60_000)
         hours, minutes = divmod(minutes, 60)

@@ -23,13 +23,13 @@ class FileLock:
         """Wait for the lock of `path`. `on_wait` is called once if another program has it. Ctrl-C ends the wait."""
         self._path = path.with_name(path.name + ".lock")
         self._descriptor: int | None = None
-        told = False
+        reported = False
 
-        def tell() -> None:
-            nonlocal told
-            if not told:
+        def report_wait() -> None:
+            nonlocal reported
+            if not reported:
                 on_wait()
-            told = True
+            reported = True
 
         while self._descriptor is None:
             try:
@@ -37,7 +37,7 @@ class FileLock:
             except OSError:
                 return
             try:
-                if not _take(descriptor, tell):
+                if not _take(descriptor, report_wait):
                     os.close(descriptor)
                     return
                 if self._is_current(descriptor):

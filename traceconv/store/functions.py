@@ -25,10 +25,10 @@ ELSE
 END
 """
 
-_SHARE_DOC = "[ratio] part / whole as doubles; 0 if whole is 0, NULL if one of them is NULL."
+_SHARE_DOC = "[ratio] part / total as doubles; 0 if total is 0, NULL if one of them is NULL."
 _SHARE = """
-share(part, whole) AS
-CASE WHEN whole = 0 THEN 0 ELSE part::DOUBLE / whole::DOUBLE END
+share(part, total) AS
+CASE WHEN total = 0 THEN 0 ELSE part::DOUBLE / total::DOUBLE END
 """
 
 _GIB_PER_S_DOC = (

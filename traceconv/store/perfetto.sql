@@ -103,9 +103,9 @@ WITH timed AS (
   -- For each slice: the number of slices of its track that start before its end.
   SELECT id, track_id, ts, end_ts, place + 1 AS low, begun AS high
   FROM (
-    SELECT *, sum(is_start) OVER (PARTITION BY track_id ORDER BY moment, is_start ROWS UNBOUNDED PRECEDING) AS begun
+    SELECT *, sum(is_start) OVER (PARTITION BY track_id ORDER BY at_ts, is_start ROWS UNBOUNDED PRECEDING) AS begun
     FROM (
-      SELECT *, end_ts AS moment, 0 AS is_start FROM placed UNION ALL SELECT *, ts, 1 FROM placed
+      SELECT *, end_ts AS at_ts, 0 AS is_start FROM placed UNION ALL SELECT *, ts, 1 FROM placed
     )
   )
   WHERE is_start = 0 AND begun > place + 1
@@ -184,8 +184,8 @@ FROM (
 COMMENT ON VIEW perfetto.args IS 'Args of slices, sort indices of processes and threads, and import log entries: one row per value.';
 
 CREATE OR REPLACE MACRO perfetto.extract_arg(wanted_set, wanted_key) AS (
-  SELECT CASE WHEN a.int_value IS NOT NULL THEN a.int_value::UNION(whole BIGINT, text VARCHAR)
-              ELSE a.display_value::UNION(whole BIGINT, text VARCHAR) END
+  SELECT CASE WHEN a.int_value IS NOT NULL THEN a.int_value::UNION(number BIGINT, text VARCHAR)
+              ELSE a.display_value::UNION(number BIGINT, text VARCHAR) END
   FROM perfetto.args AS a WHERE a.arg_set_id = wanted_set AND a.key = wanted_key LIMIT 1
 );
 COMMENT ON MACRO perfetto.extract_arg IS 'One value of a set of args.';

@@ -37,9 +37,9 @@ class SmallInserts:
                 return chain(seen, batches)
         for batch in seen:
             run_ids = pa.array([run_id] * batch.num_rows, pa.int64())
-            whole = pa.RecordBatch.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
-            columns = tuple((field.name, pa.types.is_dictionary(field.type)) for field in whole.schema)
-            self._waiting.setdefault((table, columns), []).append(whole)
+            with_run = pa.RecordBatch.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
+            columns = tuple((field.name, pa.types.is_dictionary(field.type)) for field in with_run.schema)
+            self._waiting.setdefault((table, columns), []).append(with_run)
         self._bytes += size
         return rows
 

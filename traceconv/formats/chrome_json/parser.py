@@ -312,8 +312,8 @@ class TraceParser:
 
     def _events_until(self, stop: int, final: bool) -> tuple[bool, bool]:
         """Take the events before `stop`; return whether there may be more to do, and whether the array ended."""
-        is_whole = self._at == 0 and stop == len(self._text)
-        text = self._text if is_whole else self._text[self._at : stop]
+        is_all = self._at == 0 and stop == len(self._text)
+        text = self._text if is_all else self._text[self._at : stop]
         base = self._base + self._at
         may_wait = not final and len(text) < self._limits.event_bytes
         cut = self._cut(text)

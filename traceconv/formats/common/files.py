@@ -150,8 +150,8 @@ class TextSource:
     def _check_suffix(self) -> None:
         suffix = {".gz": "gzip", ".zst": "zstd"}.get(self.path.suffix, "plain")
         if suffix != self.container and self.path != STDIN:
-            message = f"the name says {suffix}, the content is {self.container}"
-            self.log.add(Code.ODD_CONTAINER, message, source_id=1, byte_offset=0)
+            message = f"the file name implies {suffix}, the content is {self.container}"
+            self.log.add(Code.UNEXPECTED_CONTAINER, message, source_id=1, byte_offset=0)
 
     def _raw(self, stream: BinaryIO) -> Iterator[bytes]:
         while data := stream.read(_READ_BYTES):

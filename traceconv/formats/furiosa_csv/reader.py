@@ -95,10 +95,10 @@ class FuriosaCsvReader(FileReader):
                 row = self._goes_on(cut, row)
                 if not row:
                     continue
-            behind = len(row) - len(self._right)
-            full = ",".join(row[_NAME:behind])
-            first = re.split(r"[,\n]", full, maxsplit=1)[0] if behind > _NAME + 1 or "\n" in full else full
-            spans.append(([*row[:_NAME], first, *row[behind:]], None if first == full else full))
+            right = len(row) - len(self._right)
+            full = ",".join(row[_NAME:right])
+            first = re.split(r"[,\n]", full, maxsplit=1)[0] if right > _NAME + 1 or "\n" in full else full
+            spans.append(([*row[:_NAME], first, *row[right:]], None if first == full else full))
         return spans
 
     def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:

@@ -223,8 +223,8 @@ def _json_lines(rows: RecordArray, schema: RecordSchema, block: Block, file: Log
     ]
     columns += [(field.name, _cells(rows[field.name], field, texts, _JSON)) for field in schema.fields]
     if schema.tag == _DICTIONARY.tag and "hash" in (rows.dtype.names or ()):
-        whole = [json.dumps(texts.get(value)) for value in rows["hash"].tolist()]
-        columns.append(("_text", whole))
+        values = [json.dumps(texts.get(value)) for value in rows["hash"].tolist()]
+        columns.append(("_text", values))
     parts = [f'"{name}":{_constant(cells)}' for name, cells in columns]
     return _fill("{" + ",".join(parts) + "}\n", [cells for _, cells in columns], len(rows))
 

@@ -87,9 +87,9 @@ class Names:
         about: dict[str, object] = {}
         for table in _ABOUT:
             rows = self._all(table, ("name", "value"))
-            said = {row[0]: row[1] for row in rows if isinstance(row[0], str) and isinstance(row[1], (str, int))}
-            if said:
-                about[table] = said
+            values = {row[0]: row[1] for row in rows if isinstance(row[0], str) and isinstance(row[1], (str, int))}
+            if values:
+                about[table] = values
         for row in self._all("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
             about["session_start"] = {"utcEpochNs": row[0], "utcTime": row[1] if isinstance(row[1], str) else None}
         return about
@@ -156,5 +156,5 @@ class Names:
 
     def take_track_names(self) -> tuple[TrackName, ...]:
         """The names of the tracks that were looked up since the last call."""
-        said, self._track_names = tuple(self._track_names), []
-        return said
+        names, self._track_names = tuple(self._track_names), []
+        return names

@@ -201,14 +201,14 @@ class NsysReader:
                 # Makes ids of different processes distinct.
                 keys.append("correlation")
                 values.append(_correlation(processes, correlations))
-            pids, tids, said = self._streams(
+            pids, tids, track_names = self._streams(
                 table, column("deviceId"), column("globalPid"), column("contextId"), column("streamId")
             )
             usable = np.flatnonzero(correlations >= 0)
             args = json_objects(keys, values, len(rows))
             events = Events(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
             flows = self._flow_ends(usable, processes, correlations, 2) if not table.apart else None
-            yield self._batch(table.category, events, flows, said)
+            yield self._batch(table.category, events, flows, track_names)
 
     def _work_names(
         self, table: DeviceTable, rows: Sequence[Row], places: Sequence[int], place: Mapping[str, int]
@@ -237,20 +237,20 @@ class NsysReader:
     ) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
         keys = coded(list(zip(devices, processes, contexts, streams, strict=True)))
         tracks: list[tuple[str, NamedTrack]] = []
-        said: list[TrackName] = []
+        track_names: list[TrackName] = []
         for device, process, context, stream in keys.distinct:
             pid = f"GPU {device}"
-            beside = " waits" if table.apart else ""
+            suffix = " waits" if table.apart else ""
             whose = self._names.process_label(process)
-            tid = NamedTrack("stream", f"{whose}/{context}/{stream}{beside}")
+            tid = NamedTrack("stream", f"{whose}/{context}/{stream}{suffix}")
             tracks.append((pid, tid))
             if tracks[-1] not in self._named_tracks:
                 self._named_tracks.add(tracks[-1])
                 gpu = self._names.gpu(device)
-                said.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
+                track_names.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
                 of_process = f" (process {whose})" if self._names.several_processes else ""
-                said.append(TrackName(pid, tid, f"Stream {stream}{beside}{of_process}"))
-        return *_pairs(keys, tracks), tuple(said)
+                track_names.append(TrackName(pid, tid, f"Stream {stream}{suffix}{of_process}"))
+        return *_pairs(keys, tracks), tuple(track_names)
 
     def _flow_ends(
         self,
@@ -313,7 +313,7 @@ class NsysReader:
             if used:
                 self._accounts[f"{NVTX} rows"].add(used=used)
             if events.names:
-                yield self._batch("nvtx", events, said=self._names.take_track_names())
+                yield self._batch("nvtx", events, track_names=self._names.take_track_names())
 
     def _metrics(self) -> Iterator[TraceBatch]:
         names = self._names.metric_names()
@@ -342,14 +342,14 @@ class NsysReader:
         category: str,
         events: Events,
         flows: EventFlows | None = None,
-        said: tuple[TrackName, ...] = (),
+        track_names: tuple[TrackName, ...] = (),
     ) -> TraceBatch:
         count = len(events.names)
         cat = _same(category, count)
         labels = {"ph": events.phases, "name": events.names, "cat": cat, "pid": events.pids, "tid": events.tids}
         start = integers(events.starts)
         raw = {"ts": start, "dur": durations(start, events.ends), "args": events.args}
-        return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), said)
+        return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), track_names)
 
 
 def _same(value: str, count: int) -> Coded:

@@ -202,9 +202,9 @@ def _plausible(found: FieldTable, count: int) -> Mask:
     """For each packet, whether known fields have their kinds, and it doesn't consist of packets."""
     near = np.flatnonzero(found.number < 128)
     expected = _TELLING_KINDS[found.number[near]]
-    odd = near[(expected >= 0) & (expected != found.kind[near])]
+    wrong = near[(expected >= 0) & (expected != found.kind[near])]
     good = np.ones(count, np.bool_)
-    good[found.row[odd]] = False
+    good[found.row[wrong]] = False
     inner = found.row[found.number == _FTRACE]
     good[np.bincount(inner, minlength=count) > 1] = False
     good[found.row[found.number > 1200]] = False

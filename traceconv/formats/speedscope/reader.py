@@ -164,11 +164,11 @@ class SpeedscopeReader(FileReader):
             exact = Decimal(text.decode().strip('" ')) * factor
             if not -LARGEST - 1 < exact < LARGEST + 1:
                 return None
-            whole = exact.to_integral_value()
+            integer = exact.to_integral_value()
         except (ArithmeticError, ValueError):  # not a number, or its exponent is out of range
             return None
-        if exact == whole:
-            return int(whole)
+        if exact == integer:
+            return int(integer)
         self._rounded += 1
         return exact
 

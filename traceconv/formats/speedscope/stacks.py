@@ -13,7 +13,7 @@ Slice = tuple[int, int, int]
 
 
 def rounded(ns: int | Decimal) -> int:
-    """Whole nanoseconds: half to even."""
+    """Round to integer nanoseconds, half to even."""
     return ns if isinstance(ns, int) else int(ns.to_integral_value(ROUND_HALF_EVEN))
 
 
@@ -28,7 +28,7 @@ class SampledStacks:
         self._samples = array("q")
         self._weights = array("q")
         self._exact: int | Decimal = 0
-        self._whole = 0
+        self._rounded = 0
 
     def add_sample(self, stack: tuple[int, ...]) -> None:
         """Add a sample: frames from the outermost inwards."""
@@ -37,9 +37,9 @@ class SampledStacks:
     def add_weight(self, dur_ns: int | Decimal) -> None:
         """Add a weight, the duration of its sample. Sums are rounded, not weights, so errors don't add up."""
         self._exact += dur_ns
-        weight = min(rounded(self._exact) - self._whole, LARGEST)
+        weight = min(rounded(self._exact) - self._rounded, LARGEST)
         self._weights.append(weight)
-        self._whole += weight
+        self._rounded += weight
 
     @property
     def sample_count(self) -> int:

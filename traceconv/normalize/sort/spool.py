@@ -29,7 +29,7 @@ def close_quietly(file: BinaryIO) -> None:
 
 @contextmanager
 def spilling() -> Iterator[None]:
-    """Turn an OSError while spilling into an OutputError that tells the user what to do."""
+    """Turn an OSError while spilling into an OutputError with a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Events of trace JSON → rows: the first pass puts them aside, the second makes rows of them when all is known."""
+"""Events of trace JSON → rows: the first pass spills them, the second makes rows once tracks and flows are known."""

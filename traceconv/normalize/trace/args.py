@@ -31,8 +31,8 @@ def args_column(raw: pa.Array | None, count: int) -> pa.Array:
     empty = np.diff(offsets) <= 2
     if data is not None and len(data):
         first = np.frombuffer(data, np.uint8)[np.minimum(offsets[:-1], len(data) - 1)]
-        odd = ~empty & (first != ord("{"))
-        if odd.any():
+        wrapped = ~empty & (first != ord("{"))
+        if wrapped.any():
             texts = [_wrapped(value) if value else None for value in raw.to_pylist()]
             return pa.array(texts, pa.string())
     bitmap = pa.py_buffer(np.packbits(~empty, bitorder="little").tobytes())

@@ -13,7 +13,7 @@ from traceconv.normalize.names import constant
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import args_column
 from traceconv.normalize.trace.batch_markers import markers
-from traceconv.normalize.trace.binary import whole_numbers
+from traceconv.normalize.trace.binary import parsed_integers
 from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, POINT, SPAN_DTYPE
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch, unquoted
@@ -79,7 +79,7 @@ def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
     labels = [column.take(at) for column in (events.categories, events.names, events.batch.columns.label("scope"))]
     firsts, word = distinct_rows(*(column.codes for column in labels))
     salt = np.array([hash(words) for words in zip(*(column.take(firsts) for column in labels), strict=True)], np.int64)
-    numbers = whole_numbers(ids)
+    numbers = parsed_integers(ids)
     if numbers is None:
         numbers = np.array([_number(text) for text in ids.to_pylist()], np.int64)
     # Consecutive IDs have consecutive keys: sorted by key, flows stay nearly in the order of the source.

@@ -31,10 +31,10 @@ def as_text(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(column), column.buffers(), column.null_count, column.offset)
 
 
-def whole_numbers(column: pa.Array) -> Int64 | None:
+def parsed_integers(column: pa.Array) -> Int64 | None:
     """Parse integers in canonical notation; None if any value of the column is something else."""
     if native.AVAILABLE:
-        found = None if column.null_count else native.whole_numbers(offsets_of(column), column.buffers()[2] or b"")
+        found = None if column.null_count else native.integers(offsets_of(column), column.buffers()[2] or b"")
         return None if found is None else np.frombuffer(found, np.int64)
     try:
         texts = as_text(column)

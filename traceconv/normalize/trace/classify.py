@@ -54,7 +54,7 @@ class Rule:
     op: bool = False
     step: bool = False
     signature: str | None = None
-    moments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name_groups(self) -> frozenset[str]:
@@ -65,7 +65,7 @@ class Rule:
     def track_groups(self) -> frozenset[str]:
         """Columns taken from the names of process and thread. A step's model is not a column of its slice."""
         groups = {group for one in (self.process, self.thread) if one is not None for group in one.groupindex}
-        return frozenset(groups - {"model_id"} if self.moments else groups)
+        return frozenset(groups - {"model_id"} if self.times else groups)
 
     def matches_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
         """Whether the rule matches everything but the event's own name."""

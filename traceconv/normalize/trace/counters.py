@@ -25,7 +25,7 @@ _MOST_EXPONENT = 400
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 #: The usual text of numbers with a fraction, and of integers with a decimal point.
 _FRACTION = r"^-?(0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]$"
-_WHOLE = r"^-?(0|[1-9][0-9]{0,17})\.0{1,9}$"
+_INTEGER = r"^-?(0|[1-9][0-9]{0,17})\.0{1,9}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class _ParsedTexts:
 
     def __init__(self, column: pa.Array) -> None:
         texts = as_text(column)
-        fraction, whole = (_match(texts, pattern) for pattern in (_FRACTION, _WHOLE))
-        self.known, self.is_integer = fraction | whole, whole
+        fraction, integer = (_match(texts, pattern) for pattern in (_FRACTION, _INTEGER))
+        self.known, self.is_integer = fraction | integer, integer
         plain = pc.if_else(pa.array(self.known), texts, "0")
         self.values = plain.cast(pa.float64()).to_numpy().copy()
-        self.integers = np.where(whole, pc.replace_substring_regex(plain, r"\..*", "").cast(pa.int64()).to_numpy(), 0)
+        self.integers = np.where(integer, pc.replace_substring_regex(plain, r"\..*", "").cast(pa.int64()).to_numpy(), 0)
         rest = np.flatnonzero(~self.known)
         if not len(rest):
             return

@@ -15,7 +15,7 @@ from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, Extras, TraceBatch, coded
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import Members, args_column, members_of, with_members
-from traceconv.normalize.trace.binary import as_text, taken, whole_numbers
+from traceconv.normalize.trace.binary import as_text, parsed_integers, taken
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.metadata import id2_parts
 from traceconv.normalize.trace.times import Times, exact_ns
@@ -233,7 +233,7 @@ class EventBatch:
         if raw is None:
             return pa.array([""] * len(places), pa.string())
         texts = as_text(raw)
-        if whole_numbers(raw) is None and pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
+        if parsed_integers(raw) is None and pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
             quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
             quoted = pc.and_(quoted, pc.greater(pc.binary_length(texts), 1))
             plain = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)

@@ -16,11 +16,11 @@ identify the writer: keys next to the events, categories, names of processes and
     args = { stream_id = ["stream"] }        # columns from args: the first of these keys that exists
     op = true                                # the task executes an op: its name, and its type (see op_types)
     step = true                              # a step, whose number is the group `step` of the name
-    moments = { end_ns = ["End", "@end"] }   # columns of a step, from the slice's args, its start or its end
+    times = { end_ns = ["End", "@end"] }     # times of a step, from the slice's args, its start or its end
     signature = "args_string"                # the key of its types: "inputs|outputs", as T<2x3xf32>,|T<2xf16>
 
 If no arg contains the type of an op, it is taken from the op's name: by the first of the file's `op_types` (patterns of
-complete names with a group `op_type`) that matches, else the name itself. `op.op_type_source` tells which.
+complete names with a group `op_type`) that matches, else the name itself. `op.op_type_source` is the method used.
 
 A file with `[items]` (see `events.items.Items`) reads JSON documents that are not traces.
 
@@ -44,7 +44,7 @@ from traceconv.base.errors import InputError, printable, regular_expression, sug
 from traceconv.events.items import ITEMS_KEY, UNITS, Items
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, MemoryMarkers, Rule, RuleSet
 from traceconv.normalize.trace.kernel_names import SHARED
-from traceconv.normalize.trace.steps import MOMENTS
+from traceconv.normalize.trace.steps import TIME_COLUMNS
 from traceconv.schema import table as table_schema
 
 _TEXT, _INTEGER, _BOOLEAN = "a string", "a 64-bit integer", "true or false"
@@ -72,7 +72,7 @@ _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
     **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature"), _TEXT),
-    **dict.fromkeys(("set", "args", "moments"), _TABLE),
+    **dict.fromkeys(("set", "args", "times"), _TABLE),
     **dict.fromkeys(("op", "step"), _BOOLEAN),
     "categories": _TEXTS,
 }
@@ -176,12 +176,12 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     texts = {key: entry[key] for key in ("process", "thread", "name") if key in entry}
     patterns = {key: regular_expression(SHARED.get(text, text)) for key, text in texts.items()}
     named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
-    moments = entry.get("moments", {})
-    if moments:
+    times = entry.get("times", {})
+    if times:
         named -= {"model_id"}
         if not entry.get("step"):
-            raise _RuleError(f"{where}: moments needs step = true")
-        _check(moments, dict.fromkeys(MOMENTS, _TEXTS), f"{where}: moments")
+            raise _RuleError(f"{where}: times needs step = true")
+        _check(times, dict.fromkeys(TIME_COLUMNS, _TEXTS), f"{where}: times")
     if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
         raise _RuleError(f"{where}: step needs a name pattern with its number, such as name = 'step (?P<step>\\d+)'")
     values, args = entry.get("set", {}), entry.get("args", {})
@@ -202,7 +202,7 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         entry.get("op", False),
         entry.get("step", False),
         entry.get("signature"),
-        {column: tuple(words) for column, words in moments.items()},
+        {column: tuple(words) for column, words in times.items()},
     )
 
 

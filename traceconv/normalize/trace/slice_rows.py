@@ -92,7 +92,7 @@ class SliceRows:
             nested = self._nested.read(place, 1)[0]
             ended = nested["link"] >= 0 and nested["kind"] != UNFINISHED
             dur = int(nested["dur_ns"]) if ended else None  # the end of its begin
-            if dur is not None and rule.moments:
+            if dur is not None and rule.times:
                 args = self._with_ends(batch.slice(row, 1), self._nested.read(place, 1)).column("args")[0].as_py()
         if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
             return None
@@ -101,7 +101,7 @@ class SliceRows:
         named = rule.named(*self._tracks.names_of(track)) or {}
         model = parse_int64(named.get("model_id"))
         process = self._tracks.process_id_of(track)
-        return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.moments, args)
+        return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.times, args)
 
     def correct_waits(self, shared: Mask) -> None:
         """Recompute the gaps of tasks on tracks that they share with other slices. `shared`: by track_id."""

@@ -25,8 +25,8 @@ from traceconv.events.trace import binary_column
 from traceconv.normalize.rows import Nullable, rows_from_tuples
 from traceconv.normalize.trace.times import exact_ns
 
-#: Times of a step that a slice may define, and the names of its start and end in rules.
-MOMENTS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
+#: Times of a step that a slice may define, and the names of the slice's start and end in rules.
+TIME_COLUMNS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
 SLICE_START, SLICE_END = "@start", "@end"
 _NONE = -(2**63)
 
@@ -35,8 +35,8 @@ _NONE = -(2**63)
 class Mark:
     """A slice that defines times of a step.
 
-    moments  the times that a vendor's slice defines (see `Rule.moments`); empty for a range of the program
-    order    the order in which marks are used
+    times  the times that a vendor's slice defines (see `Rule.times`); empty for a range of the program
+    order  the order in which marks are used
     """
 
     number: int
@@ -46,7 +46,7 @@ class Mark:
     process_id: int | None
     model_id: int | None
     order: tuple[int, int]
-    moments: Mapping[str, Sequence[str]]
+    times: Mapping[str, Sequence[str]]
     args: str | None
 
 
@@ -56,7 +56,7 @@ class _Step:
     process_id: int | None
     model_id: int | None
     source: str
-    moments: dict[str, int] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
     tracks: set[int] = field(default_factory=set)
     low_ns: int = 2**63 - 1
     high_ns: int = -(2**63)
@@ -70,18 +70,18 @@ class Steps:
         """`time_places`: the unit of times in args, as decimal places above the nanosecond."""
         found: dict[tuple[object, ...], _Step] = {}
         for mark in sorted(marks, key=lambda one: one.order):
-            if not mark.moments:
+            if not mark.times:
                 # A process may mark a step on several of its tracks: the first in the source is used.
                 key: tuple[object, ...] = (mark.number, mark.process_id)
                 if key not in found:
                     found[key] = _Step(mark.number, mark.process_id, None, "annotation")
-                    found[key].moments = {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
+                    found[key].times = {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
                     found[key].low_ns, found[key].high_ns = mark.start_ns, mark.end_ns
                 continue
             key = (mark.number, mark.process_id, mark.model_id)
             step = found.setdefault(key, _Step(mark.number, mark.process_id, mark.model_id, "slice"))
             for column, ns in _times_of(mark, time_places).items():
-                step.moments.setdefault(column, ns)
+                step.times.setdefault(column, ns)
             step.tracks.add(mark.track_id)
             step.low_ns, step.high_ns = min(step.low_ns, mark.start_ns), max(step.high_ns, mark.end_ns)
         self._steps = sorted(found.values(), key=lambda step: (step.low_ns, step.high_ns, step.number))
@@ -127,12 +127,12 @@ class Steps:
 
     def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
         """Return the rows of table step: a step on each device that ran part of it."""
-        names = ("step_id", "device_id", "model_id", "iteration", "step_source", *MOMENTS)
+        names = ("step_id", "device_id", "model_id", "iteration", "step_source", *TIME_COLUMNS)
         rows: list[tuple[object, ...]] = []
         for step in self._steps:
             devices: Sequence[int | None] = sorted(ran.get(step.step_id, ())) or [None]
-            moments = [step.moments.get(name) for name in MOMENTS]
-            rows += [(step.step_id, device, step.model_id, step.number, step.source, *moments) for device in devices]
+            times = [step.times.get(name) for name in TIME_COLUMNS]
+            rows += [(step.step_id, device, step.model_id, step.number, step.source, *times) for device in devices]
         return rows_from_tuples("step", names, rows)
 
 
@@ -185,7 +185,7 @@ def _times_of(mark: Mark, time_places: int) -> dict[str, int]:
         args = {}
     args = args if isinstance(args, dict) else {}
     found: dict[str, int] = {}
-    for column, words in mark.moments.items():
+    for column, words in mark.times.items():
         for word in reversed(words):
             ns = _time_of(mark, word, args, time_places)
             if ns is not None:

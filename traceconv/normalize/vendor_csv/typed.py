@@ -21,7 +21,7 @@ from traceconv.normalize.trace.times import exact_ns, exact_number
 from traceconv.normalize.vendor_csv.spec import Column, Layout
 
 _NOTHING = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN"))
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}(?:\.0*)?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}(?:\.0*)?")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _FLAGS = {"yes": True, "no": False, "true": True, "false": False}
 #: msprof's value for "no model" and "no context".
@@ -111,7 +111,7 @@ def _values(column: Column, cells: Sequence[str], issues: CellIssues, unit: int)
     if column.type == "shapes":
         return pa.array([None if cell is None else cell.replace('"', "").strip() for cell in known], pa.string())
     readers: dict[str, Callable[[str], int | None]] = {
-        "int": _whole,
+        "int": _integer,
         "flag": lambda cell: _FLAGS.get(cell.casefold()),
         "size": lambda cell: _bytes(cell, unit),
     }
@@ -143,8 +143,8 @@ def _times(name: str, cells: Sequence[str], issues: CellIssues) -> pa.Array:
     return pa.array(times.ns, pa.int64(), mask=null)
 
 
-def _whole(cell: str) -> int | None:
-    if not _WHOLE.fullmatch(cell):
+def _integer(cell: str) -> int | None:
+    if not _INTEGER.fullmatch(cell):
         return None
     value = int(cell.split(".")[0])
     return value if -(2**63) <= value < 2**63 else None

@@ -126,7 +126,7 @@ def add_memory(target: RunSql) -> None:
     add_devices(target)
 
 
-#: What each pool holds in addition to the listed blocks, at each time with a recorded total.
+#: Bytes in each pool besides those of the listed blocks, at each time with a recorded total.
 _HELD = """
 WITH change AS (
   SELECT device_id, pool, alloc_ns AS ns, size_bytes AS bytes, 1 AS allocs, 0 AS frees
@@ -134,7 +134,7 @@ WITH change AS (
   UNION ALL
   SELECT device_id, pool, free_ns, -size_bytes, 0, 1
   FROM memory WHERE run_id = $run AND kind = 'block' AND (free_ns >= alloc_ns OR alloc_ns IS NULL)
-), moment AS (
+), by_time AS (
   SELECT device_id, pool, ns, sum(bytes) AS bytes, sum(allocs) AS allocs, sum(frees) AS frees
   FROM change WHERE ns IS NOT NULL GROUP BY ALL
 ), before AS (
@@ -143,7 +143,7 @@ WITH change AS (
 ), known AS (
   SELECT m.device_id, m.pool, m.ns, m.allocs, m.frees, coalesce(b.bytes, 0)
          + sum(m.bytes) OVER (PARTITION BY m.device_id, m.pool ORDER BY m.ns) AS bytes
-  FROM moment AS m
+  FROM by_time AS m
   LEFT JOIN before AS b ON b.device_id IS NOT DISTINCT FROM m.device_id AND b.pool IS NOT DISTINCT FROM m.pool
 ), held AS (
   SELECT k.device_id, k.pool, k.ns, max(h.total_bytes) - any_value(k.bytes) AS rest, max(h.reserved_bytes) AS reserved

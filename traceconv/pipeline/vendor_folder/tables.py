@@ -129,16 +129,16 @@ class TableIngest:
         """Return batches without the records that lack a required value (`a|b`: either), which are lost and logged."""
         for batch in records.batches():
             rows = typed(layout, batch.rows, self._noted(batch), self._issues)
-            whole = np.ones(rows.num_rows, np.bool_)
+            complete = np.ones(rows.num_rows, np.bool_)
             for name in needed:
-                whole &= np.logical_or.reduce(
+                complete &= np.logical_or.reduce(
                     [rows.column(one).is_valid().to_numpy(zero_copy_only=False) for one in name.split("|")]
                 )
-            for place in np.flatnonzero(~whole).tolist():
+            for place in np.flatnonzero(~complete).tolist():
                 self.account.add(lost=1)
                 message = f"line {batch.lines[place]}: no readable value for {' or '.join(needed)}"
                 self._add(Code.DAMAGED_EVENT, message, 1, byte_offset=batch.offsets[place])
-            yield rows if whole.all() else rows.filter(pa.array(whole))
+            yield rows if complete.all() else rows.filter(pa.array(complete))
 
     def _tasks(self, layout: Layout, has_timeline: bool) -> None:
         found = match_tasks(self.target)
@@ -207,7 +207,7 @@ class TableIngest:
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in records.batches():
                 rows = typed(layout, batch.rows, self._noted(batch), self._issues)
-                moments = rows.column("ts_ns").to_pylist()
+                times = rows.column("ts_ns").to_pylist()
                 devices = [
                     number if number is not None else _device(text)
                     for number, text in zip(
@@ -215,20 +215,20 @@ class TableIngest:
                     )
                 ]
                 names, streams = rows.column("track").to_pylist(), rows.column("stream_text").to_pylist()
-                used = [False] * len(moments)
+                used = [False] * len(times)
                 samples: list[tuple[int, str | None, int, float, int | None]] = []
                 for header, cells in series(layout, batch.rows):
                     match = units[header]
                     title = match[1] if match else header
                     for row, cell in enumerate(cells):
-                        value = exact_number(cell) if cell and moments[row] is not None else None
+                        value = exact_number(cell) if cell and times[row] is not None else None
                         if value is not None:
-                            whole = int(value) if value == value.to_integral_value() and abs(value) < 2**63 else None
+                            integer = int(value) if value == value.to_integral_value() and abs(value) < 2**63 else None
                             track = track_of(names[row], devices[row], streams[row])
-                            samples.append((track, title, moments[row], float(value), whole))
+                            samples.append((track, title, times[row], float(value), integer))
                             used[row] = True
-                for row, moment in enumerate(moments):
-                    if moment is None:
+                for row, ts_ns in enumerate(times):
+                    if ts_ns is None:
                         self.account.add(lost=1)
                         self._add(Code.NO_TIME, f"line {batch.lines[row]}: no time", 1, byte_offset=batch.offsets[row])
                     else:

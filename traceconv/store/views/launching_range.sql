@@ -10,7 +10,7 @@
 -- range_name = { type = "VARCHAR", unit = "text", doc = "Name of the range, such as aten::mm." }
 -- frame_id = { type = "BIGINT", unit = "id", doc = "Innermost enclosing function of the program (range.id, of kind frame or module); NULL if none." }
 -- frame_name = { type = "VARCHAR", unit = "text", doc = "Name of the enclosing function; NULL if none." }
--- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it encloses the launching call), graph (it encloses the launch of the task's graph) or arrow (a flow of the source leads from it to the task)." }
+-- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it encloses the launching call), graph (it encloses the launch of the task's graph) or flow (a flow of the source leads from it to the task)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
@@ -22,7 +22,7 @@ WITH RECURSIVE call AS (
          regexp_matches(coalesce(a.name, ''), '^(cuda|cu|hip)GraphLaunch') AS of_graph
   FROM launch_delay AS d
   JOIN api AS a ON a.run_id = d.run_id AND a.id = d.api_id
-), arrow AS (
+), linked AS (
   -- torch_npu queues its work: the call is on another thread, and a flow leads from the operator to the task.
   SELECT f.run_id, f.dst_id AS id, min(r.id) AS range_id
   FROM flow AS f
@@ -43,7 +43,7 @@ WITH RECURSIVE call AS (
   FROM (
     SELECT c.run_id, c.parent_id AS from_id FROM call AS c WHERE c.parent_id IS NOT NULL
     UNION
-    SELECT f.run_id, f.range_id FROM arrow AS f
+    SELECT f.run_id, f.range_id FROM linked AS f
   ) AS b
   UNION ALL
   SELECT c.run_id, c.from_id, u.parent_id, coalesce(c.op_id, u.op_id), coalesce(c.other_id, u.other_id),
@@ -57,29 +57,29 @@ WITH RECURSIVE call AS (
   FROM climb AS c
   GROUP BY c.run_id, c.from_id
 ), launched AS (
-  SELECT c.run_id, c.id, c.api_id, c.of_graph, o.op_id, o.other_id, o.frame_id, NULL::BIGINT AS arrow_op_id,
-         NULL::BIGINT AS arrow_other_id, NULL::BIGINT AS arrow_frame_id
+  SELECT c.run_id, c.id, c.api_id, c.of_graph, o.op_id, o.other_id, o.frame_id, NULL::BIGINT AS flow_op_id,
+         NULL::BIGINT AS flow_other_id, NULL::BIGINT AS flow_frame_id
   FROM call AS c
   LEFT JOIN around AS o ON o.run_id = c.run_id AND o.from_id = c.parent_id
   UNION ALL
   SELECT f.run_id, f.id, NULL, NULL, NULL, NULL, NULL, o.op_id, o.other_id, o.frame_id
-  FROM arrow AS f
+  FROM linked AS f
   JOIN around AS o ON o.run_id = f.run_id AND o.from_id = f.range_id
-), told AS (
+), merged AS (
   SELECT l.run_id, l.id, max(l.api_id) AS api_id, bool_or(l.of_graph) AS of_graph, max(l.op_id) AS op_id,
-         max(l.other_id) AS other_id, max(l.frame_id) AS frame_id, max(l.arrow_op_id) AS arrow_op_id,
-         max(l.arrow_other_id) AS arrow_other_id, max(l.arrow_frame_id) AS arrow_frame_id
+         max(l.other_id) AS other_id, max(l.frame_id) AS frame_id, max(l.flow_op_id) AS flow_op_id,
+         max(l.flow_other_id) AS flow_other_id, max(l.flow_frame_id) AS flow_frame_id
   FROM launched AS l
   GROUP BY l.run_id, l.id
 ), chosen AS (
-  SELECT d.run_id, d.id, d.api_id, coalesce(d.op_id, d.arrow_op_id, d.other_id, d.arrow_other_id) AS range_id,
-         CASE WHEN d.op_id IS NULL AND d.arrow_op_id IS NOT NULL THEN 'arrow'
-              WHEN d.op_id IS NULL AND d.other_id IS NULL AND d.arrow_other_id IS NOT NULL THEN 'arrow'
+  SELECT d.run_id, d.id, d.api_id, coalesce(d.op_id, d.flow_op_id, d.other_id, d.flow_other_id) AS range_id,
+         CASE WHEN d.op_id IS NULL AND d.flow_op_id IS NOT NULL THEN 'flow'
+              WHEN d.op_id IS NULL AND d.other_id IS NULL AND d.flow_other_id IS NOT NULL THEN 'flow'
               WHEN d.of_graph THEN 'graph'
-              WHEN d.api_id IS NOT NULL THEN 'call' ELSE 'arrow' END AS found_by,
-         CASE WHEN d.op_id IS NULL AND d.arrow_op_id IS NOT NULL THEN coalesce(d.arrow_frame_id, d.frame_id)
-              ELSE coalesce(d.frame_id, d.arrow_frame_id) END AS frame_id
-  FROM told AS d
+              WHEN d.api_id IS NOT NULL THEN 'call' ELSE 'flow' END AS found_by,
+         CASE WHEN d.op_id IS NULL AND d.flow_op_id IS NOT NULL THEN coalesce(d.flow_frame_id, d.frame_id)
+              ELSE coalesce(d.frame_id, d.flow_frame_id) END AS frame_id
+  FROM merged AS d
 )
 SELECT t.run_id, t.id, c.api_id, c.range_id, r.kind AS range_kind, r.name AS range_name, c.frame_id,
        k.name AS frame_name, c.found_by, t.device_id, t.stream_id, t.kind, t.name, t.start_ns, t.dur_ns
