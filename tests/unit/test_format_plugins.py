@@ -75,6 +75,28 @@ def test_files_of_the_example_package_are_found_in_folders(site: Path, tmp_path:
     ]  # fmt: skip
 
 
+def test_the_export_of_the_example_package_writes_what_its_format_reads(site: Path, tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "name": name, "ts": ts, "dur": dur, "pid": 1, "tid": tid}
+        for name, ts, dur, tid in (("load", 1, 2, 1), ("é", 2.5, 0.001, 2), ("a,b", 3, 1, 2), ("early", -1, 5, 2))
+    ]
+    (tmp_path / "trace.json").write_text(
+        json.dumps([*events, {"ph": "B", "name": "open", "ts": 9, "pid": 1, "tid": 1}])
+    )
+    call(site, tmp_path, "ingest", "trace.json")
+    assert "stopwatch" in call(site, tmp_path, "export", "--help")[0]
+    _, err = call(site, tmp_path, "export", "stopwatch", "-o", "laps.txt")
+    assert "not in laps.txt: 3 slices without an end, before 0 or with a comma" in err
+    assert (tmp_path / "laps.txt").read_text("utf-8") == "# stopwatch\nload,1000,3000\né,2500,2501\n"
+    call(site, tmp_path, "ingest", "laps.txt")
+    sql = "SELECT name, start_ns, dur_ns FROM slice WHERE run_id = 2 ORDER BY start_ns"
+    assert call(site, tmp_path, "query", sql, "--format", "csv")[0].split() == [
+        "name,start_ns,dur_ns", "load,1000,2000", "é,2500,1",
+    ]  # fmt: skip
+    one_track = call(site, tmp_path, "export", "stopwatch", "--run", "1", "--track", "1", "-o", "-")[0]
+    assert one_track == "# stopwatch\nload,1000,3000\n"
+
+
 def test_names_of_plugins_are_completed_and_suggested(site: Path, tmp_path: Path) -> None:
     (tmp_path / "laps.txt").write_text(LAPS)
     _, err = call(site, tmp_path, "ingest", "laps.txt", "--reader", "stopwach", code=2)
