@@ -1,1 +1,1 @@
-"""What every other package may use: errors, the import log, integers, compression. Imports nothing of ours."""
+"""Used by every other package: errors, the import log, integers, compression. Imports no other package of traceconv."""

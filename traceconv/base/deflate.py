@@ -12,7 +12,7 @@ _DeflateError = cast(type[Exception], zlib_ng.error)
 #: Window sizes of zlib's own format and of gzip's.
 _ZLIB, _GZIP = 15, 31
 _MOST_BYTES = 1 << 20
-#: A gzip member seems to begin: deflate, and no reserved flags.
+#: The beginning of a gzip member: deflate, and no reserved flags.
 _MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
 #: A candidate is a member if this much of it can be decompressed; the number of candidates per file is limited.
 _PROBED_BYTES, _MOST_PROBES = 4 << 10, 1 << 12

@@ -187,7 +187,7 @@ class Account:
     lost: int = 0
 
     def add(self, *, rows: int = 0, paired: int = 0, used: int = 0, lost: int = 0) -> None:
-        """Count records by what became of them."""
+        """Count records by their outcome."""
         self.records += rows + paired + used + lost
         self.rows += rows
         self.paired += paired

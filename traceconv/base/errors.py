@@ -74,7 +74,7 @@ def printable(text: str, limit: int = 200) -> str:
 
 
 def regular_expression(text: str) -> re.Pattern[str]:
-    """Compile a pattern of the user's. Raises re.error if it is invalid, or if Python warns that it is ambiguous."""
+    """Compile a user's pattern. Raises re.error if it is invalid, or if Python warns that it is ambiguous."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

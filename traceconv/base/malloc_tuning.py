@@ -1,4 +1,4 @@
-"""Limit how much free memory the process holds on to. Best effort: a no-op where glibc is not the C library."""
+"""Limit the free memory that the process keeps. Best effort: a no-op where glibc is not the C library."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 #: Blocks below the first size come from the heap, and up to the second size of it stays free: otherwise the system
 #: would reclaim and zero the same pages over and over.
 _HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 64 << 20
-#: Libraries and their threads take most of it before any data is read.
+#: Minimum address space: libraries and their threads take most of it before any data is read.
 _LEAST_ADDRESS_SPACE = 768 << 20
 
 
 def limit_arenas() -> None:
     """Use one heap for all threads and for Arrow; to be called before threads start and before Arrow is loaded.
 
-    With a heap per thread and another for Arrow, an ingest would hold a quarter more memory than it uses.
+    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's linear algebra is not used

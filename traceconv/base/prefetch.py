@@ -9,14 +9,14 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
-#: Items produced without a thread: for so few it isn't worth one.
+#: Items produced without a thread: for so few, it would cost more than it saves.
 _FEW = 2
 
 
 def prefetch(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
     """Yield `items` in order, with up to `depth` of them waiting and one in production.
 
-    Worth it where producing and using an item release the interpreter lock: numpy, Arrow, DuckDB. An error in `items`
+    Use it where producing and using an item release the interpreter lock: numpy, Arrow, DuckDB. An error in `items`
     is raised after the items before it. Closing waits for the item in production, then closes `items`.
     """
     try:

@@ -112,7 +112,7 @@ def _options(
 
 
 class _NoPandas:
-    """Import hook that hides pandas: pyarrow would load it, to recognize types that don't occur here."""
+    """Import hook that hides pandas: pyarrow would load it, to recognise types that don't occur here."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

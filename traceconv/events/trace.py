@@ -1,4 +1,4 @@
-"""Batches of trace events, undecoded as far as possible: what readers yield and the normaliser takes."""
+"""Batches of trace events, undecoded as far as possible: what readers yield and the normalizer takes."""
 
 from __future__ import annotations
 

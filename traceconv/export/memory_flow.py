@@ -26,7 +26,7 @@ from traceconv.store.catalogue import define
 #: Maximum number of blocks with their own rectangle, largest first, and of boxes for several blocks.
 _MAX_BLOCKS = 1_100
 _MAX_BOXES = 700
-#: Smaller blocks (in tenths of a pixel) are drawn together with their neighbors.
+#: Smaller blocks (in tenths of a pixel) are drawn together with their neighbours.
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 12
 #: Maximum number of segment backgrounds.
 _MAX_SEGMENTS = 150
@@ -297,7 +297,7 @@ def _block(panel: _Panel, row: tuple[Any, ...]) -> str:
 
 
 def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
-    """Blocks that are too small or exceed the number of rectangles: neighbors share a box."""
+    """Blocks that are too small or exceed the number of rectangles: neighbours share a box."""
     row_height = 20
     while True:
         boxes = f"""

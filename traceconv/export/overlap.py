@@ -75,7 +75,7 @@ def add_lanes(connection: duckdb.DuckDBPyConnection, table: str, slices: str) ->
 def _overlapping(connection: duckdb.DuckDBPyConnection, slices: str) -> list[int]:
     """Tracks where a slice starts before the previous one at the same depth has ended.
 
-    Any two slices that overlap without nesting have such a pair of neighbors between them.
+    Any two slices that overlap without nesting have such a pair of neighbours between them.
     """
     rows = connection.execute(
         "SELECT DISTINCT track_id FROM (SELECT track_id, start_ns < lag(end_ns) "

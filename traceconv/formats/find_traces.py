@@ -18,7 +18,7 @@ from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.registry import SURE, TRACE_NAME, best_match
 from traceconv.formats.unsupported import what_it_is
 
-#: How many files are read below a given folder.
+#: Maximum number of files read below a given folder.
 MAX_FILES = 200_000
 
 

@@ -1,1 +1,1 @@
-"""Read → normalise → store: the only place where the three meet."""
+"""Read → normalize → store: the only place where the three meet."""

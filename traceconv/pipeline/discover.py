@@ -51,7 +51,7 @@ def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool =
     """Return everything to read, in the order of `paths` and by name within a folder, without duplicates.
 
     reader     reader to use for all paths; None: chosen by each file's first bytes
-    has_items  a rule file describes the items of JSON documents that no other reader recognizes
+    has_items  a rule file describes the items of JSON documents that no other reader recognises
 
     Raises InputError if a path does not exist, UsageError for an unknown reader.
     """

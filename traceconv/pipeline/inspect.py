@@ -106,7 +106,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
 
 
 def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
-    """Return the outline of a JSON document that no reader recognizes; None for other files. Raises InputError."""
+    """Return the outline of a JSON document that no reader recognises; None for other files. Raises InputError."""
     if not path.is_file():
         return None
     head = head_of(path)

@@ -1,4 +1,4 @@
-"""The host and rank of a run, from rows that are stored already."""
+"""The host and rank of a run, from its stored rows."""
 
 from __future__ import annotations
 

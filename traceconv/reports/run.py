@@ -114,7 +114,7 @@ def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> Run
 
 
 def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str) -> tuple[int, str | None]:
-    """Return the run that `wanted` names, and the note of that choice. `what` can only be of one run.
+    """Return the run that `wanted` names, and the note of that choice. `what` needs a single run.
 
     Raises UsageError as `choose_run` does, and if the store is empty or `wanted` is all runs.
     """

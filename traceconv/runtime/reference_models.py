@@ -1,6 +1,6 @@
 """Two small networks built with `onnx.helper`, identical on every machine.
 
-They have the structure of real networks (residual blocks with batch normalisation; attention and a feed-forward network
+They have the structure of real networks (residual blocks with batch normalization; attention and a feed-forward network
 with GELU), but are small enough for samples and tests. Weights are integer hashes of a counter, so they do not depend
 on the version of numpy.
 """

@@ -24,7 +24,7 @@ _RAWS = tuple(field.encode() for field in RAW_FIELDS)
 
 
 def scanned_columns(text: bytes, lines: bool) -> EventColumns | None:
-    """Return the events of UTF-8 text with commas (`lines`: line breaks) between them, and none around them.
+    """Return the events of UTF-8 text with commas (`lines`: line breaks) between them, but not around them.
 
     None if it isn't strict JSON objects, an event has a duplicate key, or a value has an unexpected type.
     """

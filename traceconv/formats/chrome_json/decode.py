@@ -1,4 +1,4 @@
-"""Text of complete events → columns: in C where it is as expected, else event by event."""
+"""Text of complete events → columns: by the C scanner if possible, else event by event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLANKS = b" \t\r\n,"
 
 
 class MalformedText(Exception):
-    """The text is not a row of complete, sound events."""
+    """The text is not a sequence of complete, sound events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Decoded:
 
 
 def decode_events(text: bytes, lines: bool) -> Decoded:
-    """Decode events separated by commas (`lines`: line breaks), with perhaps one at the end. Raises MalformedText."""
+    """Decode events separated by commas (`lines`: line breaks); a last separator is allowed. Raises MalformedText."""
     body = text.strip(BLANKS)
     try:
         if not body.isascii():

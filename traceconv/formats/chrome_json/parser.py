@@ -24,7 +24,7 @@ from traceconv.formats.chrome_json.scan import (
 )
 from traceconv.formats.common.limits import LARGE_BYTES, Limits
 
-#: About the sizes of the text decoded in one go, and of the text of a batch.
+#: Approximate sizes of the text decoded in one go, and of the text of a batch.
 CHUNK_BYTES = 4 << 20
 _BATCH_BYTES = 2 << 20
 #: Keys of events that the object around the events lacks.
@@ -32,7 +32,7 @@ _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
 #: Memory of a key outside the events, without its value.
 _KEY_BYTES = 256
-#: The least text that is searched for the events of one array.
+#: Minimum size of text that is searched for the events of one array.
 _LEAST_REACH = 4 << 10
 _BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
 _NUL_RUN = re.compile(rb"[\0 \t\r\n]*")

@@ -46,7 +46,7 @@ _TOKEN = re.compile(
 _BEFORE = tuple(bytes([byte]) for byte in b" \t\r\n\v\f:,[")
 _BARE = re.compile(rb"[+-]?(?:NaN|nan|NAN|Infinity|infinity|inf|Inf|INF)|N/A|None|True|False|undefined")
 _LONGEST_BARE = 10
-#: How numbers begin that JSON does not allow; and one that ends in its point.
+#: Beginnings of numbers that JSON does not allow; and a number that ends in its decimal point.
 _WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
 _POINTED = re.compile(rb"-?[0-9]+\.")
 _BARE_END = re.compile(rb"[\s,\]}\"]|\Z")

@@ -1,7 +1,7 @@
-"""Text that doesn't decode in one go → the events in it that do, and log entries for the rest.
+"""Text that can't be decoded in one go → the events that can be decoded, and log entries for the rest.
 
-Sound stretches are decoded together. The events between them are taken one by one: repaired where that keeps all of
-them, skipped where it can't be done.
+Sound stretches are decoded together. The events between them are taken one by one: repaired if that keeps all their
+content, otherwise skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from traceconv.formats.common.limits import LARGE_BYTES
 
 #: From this many malformed events on, stretches are repaired before they are decoded.
 MANY_FAILURES = 64
-#: A malformed event is followed this far for its end.
+#: The end of a malformed event is searched up to this distance.
 _NEAR_BYTES = 64 << 10
 _FIRST_BYTES = 1 << 10
 #: Scanning ahead is limited to this multiple of the recovered text, plus a constant: the work stays proportional to the
@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(slots=True)
 class RecoveryState:
-    """What one stretch of text leaves to the next.
+    """State that one stretch of text passes on to the next.
 
     lines     events are separated by line breaks, not commas
     failures  malformed events in the last stretch
@@ -153,7 +153,7 @@ class Recovery:
         return (self._starts[following + count - 1] if following + count - 1 < len(self._starts) else self._end), count
 
     def _take(self, start: int, end: int) -> bool:
-        """Decode `text[start:end]` as it is."""
+        """Decode `text[start:end]` unchanged."""
         decoded = self.state.decode(self.text[start:end])
         if decoded is not None:
             self._add(decoded, start, end)
@@ -233,7 +233,7 @@ class Recovery:
             size *= 4
 
     def _take_one(self, start: int, end: int) -> bool:
-        """Take the element `text[start:end]`, as it is or repaired, if what follows may follow an event."""
+        """Take the element `text[start:end]`, unchanged or repaired, if what follows may follow an event."""
         match = _AFTER.match(self.text, end)
         after = end if match is None else match.end()
         if after < self._end and self.text[after] not in b",]{":
@@ -253,7 +253,7 @@ class Recovery:
         return following in (b"", b"}", b"\0", b"[")
 
     def _take_non_object(self, start: int, end: int) -> bool:
-        """Take an element among the events that is no object, such as null."""
+        """Take an element among the events that is not an object, such as null."""
         if not self.state.may_scan(end - start):
             return False
         text = self.text

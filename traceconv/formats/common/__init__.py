@@ -1,1 +1,1 @@
-"""What several formats share: opening and decompressing files, limits, JSON documents, identity."""
+"""Shared by several formats: opening and decompressing files, limits, JSON documents, identity."""

@@ -13,7 +13,7 @@ from traceconv.formats.locate import Evidence, Wanted
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _ELEMENT = msgspec.json.Decoder(Raw)
 _BLANKS = b" \t\r\n,"
-#: How many of several matching elements are shown.
+#: Maximum number of matching elements shown.
 _MAX_MATCHES = 8
 
 

@@ -1,4 +1,4 @@
-"""The common part of readers of one file: its size and digest, its batches."""
+"""Base of the readers of one file: size, digest and batches."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class FileReader:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the file, as far as it was read."""
+        """Bytes of the file that were read."""
         return self._source.size_bytes
 
     @property
     def digest(self) -> str:
-        """CRC-32 of the file, as far as it was read."""
+        """CRC-32 of the bytes that were read."""
         return f"{self._source.crc:08x}"
 
     @property

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
 
-#: How deep below the given folder the walk goes.
+#: Maximum depth below the given folder.
 MAX_DEPTH = 8
-#: How many folders are listed, so that a mistake such as `/` ends with an error.
+#: Maximum number of folders, so that a mistake such as `/` ends with an error.
 MAX_FOLDERS = 50_000
 
 _NUMBERS = re.compile(r"([0-9]+)")

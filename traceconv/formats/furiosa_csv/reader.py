@@ -24,7 +24,7 @@ from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords
 
 _NAME = HEAD.index("name")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
-#: As in its own Chrome export, the tracks of processing elements come after all threads.
+#: As in Furiosa's own Chrome export, the tracks of processing elements come after all threads.
 _NPU_TID = 10_000_000
 
 
@@ -102,7 +102,7 @@ class FuriosaCsvReader(FileReader):
         return spans
 
     def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
-        """The cells of a record with the next line of its name; none until that is the last line."""
+        """Add the next line of a record's name; return the cells after its last line, none before."""
         self._accounts["line breaks inside names"].add(paired=1)
         last = len(row) - len(self._right)
         text = ",".join(row if last < 1 else row[:last])

@@ -41,7 +41,7 @@ class Guard:
         self._escape = b""
 
     def refusal(self, piece: bytes, *, texts_may_change: bool = False) -> str | None:
-        """Why ijson must not read the next piece; None if it may."""
+        """Return why ijson must not read the next piece; None if it may."""
         text = self._tail + piece
         self._tail = text[-_TAIL:]
         if not texts_may_change and SURROGATE.search(text):

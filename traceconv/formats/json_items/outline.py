@@ -16,7 +16,7 @@ from traceconv.formats.json_items.feeding import Guard, pieces
 
 _MOST_PREFIXES, _LONGEST_PREFIX = 500, 200
 _SAMPLES, _SAMPLE_CHARACTERS = 3, 40
-#: Read of a document that is not scanned.
+#: Bytes read of a document that is not scanned.
 _QUICK_BYTES = 1 << 20
 _STOPS = (ijson.JSONError, ArithmeticError, ValueError, RecursionError)
 

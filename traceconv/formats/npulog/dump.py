@@ -45,7 +45,7 @@ class DumpOptions:
 
 
 def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple[int, str]]:
-    """(number of records, their lines) of a capture, some thousand at a time, in the order of its files.
+    """Yield (number of records, their lines), some thousand records at a time, in the order of the files.
 
     JSON keys that begin with '_' locate a record: type, file, sequence in its stream, byte offset in the file. A str
     field is its text, or the number of its hash if the dictionary doesn't contain it, or null.

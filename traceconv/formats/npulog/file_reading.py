@@ -1,4 +1,4 @@
-"""One log file of a stream while it is read: its records, and a report of what can't be used."""
+"""A log file while it is read: decodes its records, and reports unusable parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from traceconv.wire.frames import Block, Damage, FileHeader, FrameDecoder
 
 
 class FileReading:
-    """The state of reading one file: its decoder, and what can't be used."""
+    """The state of reading one file: its decoder, and its unusable parts."""
 
     def __init__(self, source: SourceFile, header: FileHeader | None, log: ImportLog, accounts: Accounts) -> None:
         self.source = source
@@ -27,7 +27,7 @@ class FileReading:
         self.first_sequence = None if header is None else header.first_sequence
         schemas = (*(header.schemas if header else ()), *record_by_tag().values())
         self.tag = next((schema.tag for schema in schemas if schema.name == source.record), None)
-        #: Sequence numbers of the first record that was read, and after the last one; byte of the first block.
+        #: Sequence numbers of the first record read and after the last one; byte offset of the first block.
         self.first = self.end = 0
         self.header_bytes = 0
         self._log = log
@@ -124,7 +124,7 @@ class FileReading:
         self._log.add(code, message, source_id=source_id, byte_offset=offset, byte_count=size, event_count=event_count)
 
     def report(self) -> None:
-        """Report what the file contains that can't be used."""
+        """Report the unusable parts of the file."""
         self._note_repeat()
         for name, count in self._unknown.items():
             message = f"records of a type that is unknown, or unexpected in this file: {printable(name)}"

@@ -17,7 +17,7 @@ from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import Damage, FileHeader, FrameDecoder
 
-#: Problems that are listed for one file; more are counted.
+#: Maximum number of problems listed per file; further ones are only counted.
 SHOWN_PROBLEMS = 10
 #: Fields with host time; their range is the duration of the recording.
 _HOST_TIMES = ("host_ns", "host_before_ns", "host_after_ns")

@@ -49,7 +49,7 @@ class _Content(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the writer wrote when it was done. `extra` contains the keys that the format does not define."""
+    """Written last, when all files are complete. `extra` contains the keys that the format does not define."""
 
     writer_id: int
     version: int

@@ -1,4 +1,4 @@
-"""A capture's files → event batches: first what others refer to, then the host, then each device.
+"""A capture's files → event batches: what others refer to first, then the host, then each device.
 
 Memory is bounded by one batch and the undecided bytes of one file.
 """

@@ -92,7 +92,7 @@ class Database:
         *,
         numbered: bool = False,
     ) -> Iterator[list[Row]]:
-        """All rows that can be read, in lists of tuples. Columns that the table doesn't have are None.
+        """Yield all readable rows, in lists of tuples. Columns that the table doesn't have are None.
 
         After a damaged page, reading continues from the end of the table; `on_damage` is called for the rows between.
         `numbered`: each row begins with its rowid.
@@ -146,7 +146,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Rows of a table that can't be read: between which rowids, and how many (None: unknown)."""
+    """Unreadable rows of a table: the rowids around them, and their number (None: unknown)."""
 
     table: str
     reason: str

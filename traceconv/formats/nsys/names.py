@@ -10,7 +10,7 @@ from traceconv.events.trace import TrackName
 from traceconv.formats.nsys.database import Damage, Database
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
-#: Most text of names that is kept in memory; further names are unknown.
+#: Maximum size of all names in memory; further names are unknown.
 _MAX_TEXT = 1 << 30
 _ABOUT = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
 

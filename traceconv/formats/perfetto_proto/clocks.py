@@ -23,9 +23,9 @@ from traceconv.wire.protobuf import Int64
 #: The clock of packets that name none.
 BOOTTIME, MONOTONIC = 6, 3
 SEQUENCE_CLOCKS = range(64, 128)
-#: Marks a timestamp that doesn't fit 64 bits: the normaliser rejects it. In an export of ours it may be a shifted one.
+#: Marks a timestamp that doesn't fit 64 bits: the normalizer rejects it. In an export of ours it may be a shifted one.
 BEYOND = -(1 << 63)
-#: Offsets apply at most so far from 0; timestamps nearer than `_NEAR` can be moved by them within 64 bits.
+#: Offsets apply up to this distance from 0; timestamps nearer than `_NEAR` can be moved by them within 64 bits.
 _WIDE, _NEAR = 1 << 62, 1 << 61
 NAMES = {
     1: "REALTIME",
@@ -120,7 +120,7 @@ class Clocks:
         return self._primary or BOOTTIME
 
     def offset(self, clock: int, ns: int) -> Offset | None:
-        """How timestamps around `ns` of a clock become those of the trace clock; None without a snapshot."""
+        """Return the offset from a clock to the trace clock around `ns`; None without a snapshot."""
         route = self._route(clock)
         if route is None:
             return None

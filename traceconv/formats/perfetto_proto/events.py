@@ -1,4 +1,4 @@
-"""One track event, with all its fields → rows. C takes the common ones (native/track_events.c), with the same result.
+"""One track event, with all its fields → rows. C handles the common ones (native/track_events.c), with the same result.
 
 An event is read with the state that its sequence has at that packet, and may change it.
 """
@@ -184,7 +184,7 @@ class TrackEvents:
     ) -> tuple[list[tuple[list[int], int]], list[tuple[int, int | float]], int | None]:
         """Flows, counter samples and the thread's time, which few events have. `members` gets the rest."""
         flows = []
-        if ph != "E":  # an end is no row that a flow could be bound to: its args keep them
+        if ph != "E":  # an end has no row for a flow to bind to: its args keep them
             for number, step in _FLOW_STEPS.items():
                 flows.append((event.fixed_numbers(number) if number in _FIXED else event.numbers(number), step))
         samples = []

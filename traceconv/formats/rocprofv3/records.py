@@ -7,7 +7,7 @@ from msgspec import Raw
 
 
 class Handle(msgspec.Struct, gc=False):
-    """A number of ROCm's, in an object of its own."""
+    """A number that ROCm wraps in an object."""
 
     handle: int = 0
 

@@ -55,7 +55,7 @@ class _Profile:
 
 
 class SpeedscopeReader(FileReader):
-    """Reads one file twice: first names and units, which may come after what they describe."""
+    """Reads one file twice: names and units first, since they may come after what they describe."""
 
     def __init__(self, request: ReadRequest) -> None:
         if request.path == STDIN:

@@ -35,7 +35,7 @@ class SampledStacks:
         self._samples.append(self._numbers.setdefault(stack, len(self._numbers)))
 
     def add_weight(self, dur_ns: int | Decimal) -> None:
-        """Add a weight, the duration of its sample. Sums are rounded, not weights, so errors don't add up."""
+        """Add a weight, the duration of its sample. Sums are rounded, not weights, so that errors don't accumulate."""
         self._exact += dur_ns
         weight = min(rounded(self._exact) - self._rounded, LARGEST)
         self._weights.append(weight)

@@ -1,1 +1,1 @@
-"""Profiles of JAX and XLA in protobuf: known, and not read yet."""
+"""Profiles of JAX and XLA in protobuf: recognised, but not supported."""

@@ -22,7 +22,7 @@ def spill_file() -> BinaryIO:
 
 
 def close_quietly(file: BinaryIO) -> None:
-    """Close a spill file. After a full disk its buffer still holds data, which closing would fail to write again."""
+    """Close a spill file. After a full disk, closing would fail to write the data in its buffer again."""
     with suppress(OSError):
         file.close()
 

@@ -39,7 +39,7 @@ class FirstPass(TimeBounds):
         self.accounts = accounts
         self.first_id = source_id << id_bits
         self.rule_sets = rule_sets
-        #: Bounds what both passes carry from batch to batch.
+        #: Bounds the state that both passes carry from batch to batch.
         self.budget = Budget()
         self.tracks = TraceTracks(self.budget)
         self.slices = SpilledRows(spill.SLICE_SCHEMA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # The library, or the function's own name, shows that a kernel exchanges data with other devices. Names in template
 # arguments do not count, nor those of a Triton kernel, which lists the ops around it. A kernel that also computes, such
-# as all-reduce with a normalisation, is a collective: its duration depends on other devices.
+# as all-reduce with a normalization, is a collective: its duration depends on other devices.
 COLLECTIVE = r"""(?x)
 (?:void\ )? (?:
     (?: [nN]ccl | rccl | msccl | oneccl | (?:oneapi::)? ccl:: | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout) ) .*

@@ -105,7 +105,7 @@ def _unit(header: str) -> int:
 
 
 def plain(header: str) -> str:
-    """Normalise a heading: case, blanks, underscores, byte order mark, micro sign."""
+    """Normalize a heading: case, blanks, underscores, byte order mark, micro sign."""
     text = re.sub(r"[\s_]+", " ", header.strip().strip("\ufeff")).casefold()
     return text.replace(" (", "(").replace("μs)", "us)")
 

@@ -4,7 +4,7 @@ All of it is SQL over `vendor_task`, a temporary table with one row per record (
 that starts in the same nanosecond and has the same name; or, where times are rounded, starts less than `NEAR_NS` away;
 or has the same number instead of the name. Device, stream and number must be equal if both sides have them: files
 recorded at a low level lack them, and so do single rows. Matches are one to one. Identical records match identical
-tasks in order. A record that matches several different tasks is not used: the timeline has its task already.
+tasks in order. A record that matches several different tasks is not used: the timeline already has its task.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ def _number_ops(target: RunSql) -> None:
 def _fill(target: RunSql, file_key: str, *, has_ops: bool) -> None:
     """Fill in values that the timeline lacks; step, and facts about ops, are taken from the records.
 
-    A timeline may use AI_CORE for every core, and its rules recognize kernels by their names.
+    A timeline may use AI_CORE for every core, and its rules recognise kernels by their names.
     """
     core = (
         f"kind = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind ELSE {_KIND} END, "

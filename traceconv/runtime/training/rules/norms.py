@@ -86,7 +86,7 @@ def _softmax(site: Site) -> list[Gradient | Same]:
 
 
 def _lrn(site: Site) -> list[Gradient | Same]:
-    """y = x · s^-β, s = bias + α/size · Σ x² over neighboring channels."""
+    """y = x · s^-β, s = bias + α/size · Σ x² over neighbouring channels."""
     size, bias = site.node.int("size", 1), site.node.float("bias", 1.0)
     alpha, beta = site.node.float("alpha", 1e-4), site.node.float("beta", 0.75)
     before, after = (size - 1) // 2, size // 2
