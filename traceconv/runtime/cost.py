@@ -16,7 +16,7 @@ from traceconv.runtime.spec import DeviceSpec
 #: Candidate sizes of an output tile, for rows and for columns.
 _CUBE_TILES = (16, 32, 64, 128, 256)
 #: Candidate sizes of a vector tile, in elements.
-_VECTOR_TILES = (1_024, 2_048, 4_096, 8_192, 16_384)
+VECTOR_TILES = (1_024, 2_048, 4_096, 8_192, 16_384)
 #: Bytes per element → cycles of one 16 × 16 fractal with 32 bytes of K: fp32 takes four times fp16 in total.
 _FRACTAL_CYCLES = {1: 1, 2: 1, 4: 2, 8: 8}
 #: Elements of K per round of instructions that the cube's scalar unit issues.
@@ -227,7 +227,7 @@ def _tiled_matrix(
 
 def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
     """Return the cost on the vector cores, with the fastest tiling."""
-    tiles = (tile for tile in reversed(_VECTOR_TILES) if tile * work.elem_bytes * 3 <= spec.ub_bytes)
+    tiles = (tile for tile in reversed(VECTOR_TILES) if tile * work.elem_bytes * 3 <= spec.ub_bytes)
     return min((_tiled_vector(spec, work, tile) for tile in tiles), key=attrgetter("cycles"))
 
 

@@ -22,6 +22,7 @@ from traceconv.runtime.fusion import Group
 from traceconv.runtime.graph import FLOATS, Graph, Node, Tensor, subgraphs
 from traceconv.runtime.ops import FIXPIPE_ACTIVATIONS, INTEGER_MATRIX, KINDS, OpKind, OpTraits, traits_of
 from traceconv.runtime.spec import DeviceSpec
+from traceconv.runtime.workspace import workspace_bytes
 
 #: Kinds of lanes of the vector unit, and the types computed in them.
 _LANES = (
@@ -36,6 +37,14 @@ def price(
     graph: Graph, group: Group, operands: Sequence[Tensor], writes: Sequence[Tensor], spec: DeviceSpec
 ) -> tuple[str, str, Cost, int]:
     """Return (op type, core, cost, flops) of a group."""
+    op_type, core, cost, flops = _price(graph, group, operands, writes, spec)
+    scratch = workspace_bytes(spec, graph, group.nodes, group.kind, cost)
+    return op_type, core, replace(cost, workspace_bytes=scratch), flops
+
+
+def _price(
+    graph: Graph, group: Group, operands: Sequence[Tensor], writes: Sequence[Tensor], spec: DeviceSpec
+) -> tuple[str, str, Cost, int]:
     unique_bytes = sum(t.size_bytes for t in operands) + sum(t.size_bytes for t in writes)
     first = group.nodes[0]
     if group.kind == "quantized":
@@ -82,7 +91,7 @@ def _price_quantized(
         op_type, work = _matrix_work(graph, node)
         work = replace(work, elem_bytes=min(size, 2))  # fixpipe adds a 32-bit bias
         cost = matrix_cost(spec, work, out.elem_bytes, in_bytes + out_bytes, out_bytes)
-        return f"Quant{op_type}", "AI_CORE", replace(cost, workspace_bytes=0), work.flops
+        return f"Quant{op_type}", "AI_CORE", cost, work.flops
     count = _worked_on(graph, node, traits)
     if traits.kind is OpKind.SCALAR:
         return traits.device_type, "AI_CPU", cpu_cost(spec, count, in_bytes + out_bytes), count
@@ -183,7 +192,7 @@ def _price_matrix(
     on_vector = [node for node in epilogue if not _fixpipe_does(graph, node)]
     flops = work.flops + sum(traits_of(node).flops * out.count for node in epilogue)
     if not on_vector:
-        return op_type, "AI_CORE", replace(cube, workspace_bytes=0), flops
+        return op_type, "AI_CORE", cube, flops
     made = {name for node in group.nodes for name in node.outputs}
     extra = {name for node in on_vector for name in node.inputs if name and name not in made}
     vector = VectorWork(

@@ -14,6 +14,7 @@ from traceconv.runtime.graph import FLOATS, Node, Tensor
 from traceconv.runtime.lower import IMAGE_OPS, DeviceOp
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.gradient import Gradient, Values, VectorUse
+from traceconv.runtime.workspace import aligned, partial_bytes, unfold_bytes
 
 #: (values of the operands, seed of random numbers) → values of the results.
 Numbers: TypeAlias = Callable[[Sequence[Values], Sequence[int]], Sequence[Values]]
@@ -78,7 +79,9 @@ class StepOps:
         in_bytes = sum(t.size_bytes for t in operands.reads)
         cost = matrix_cost(self.spec, work, out.elem_bytes, in_bytes + out.size_bytes, out.size_bytes)
         flops = 2 * work.groups * work.m * work.n * work.k
-        cost = replace(cost, workspace_bytes=0)
+        unfolds = step.op_type.startswith("Conv")
+        scratch = unfold_bytes(node, self.tensors, out.elem_bytes) if unfolds else 0
+        cost = replace(cost, workspace_bytes=aligned(scratch))
         self.add(name, step.op_type, "AI_CORE", "backward", node, operands, cost, flops)
 
     def vector_op(self, name: str, op_type: str, phase: str, node: Node, operands: Operands, use: VectorUse) -> None:
@@ -96,6 +99,9 @@ class StepOps:
             mix = InstructionMix("fp16" if size == 2 else "fp32")
             work = VectorWork(count, use.cycles, size, in_bytes, out_bytes, use.scattered, mix=mix)
             cost, core = vector_cost(self.spec, work), "AI_VECTOR_CORE"
+            sums = [t.count for t in operands.makes if t.count < count and use.flops]
+            scratch = sum(partial_bytes(self.spec, count, number) for number in sums)
+            cost = replace(cost, workspace_bytes=aligned(scratch))
         self.add(name, op_type, core, phase, node, operands, cost, flops)
 
     def add(
