@@ -155,6 +155,11 @@ class ImportLog:
         total[1] += byte_count or 0
         total[2] += event_count or 0
 
+    def count(self, code: Code, message: str, event_count: int, source_id: int | None = None) -> None:
+        """Add an entry about events, unless there are none."""
+        if event_count:
+            self.add(code, message, source_id=source_id, event_count=event_count)
+
     def put_first(self, other: ImportLog) -> None:
         """Insert the entries of another log before those of this one."""
         self._entries[:0] = other._entries

@@ -51,9 +51,8 @@ class CaptureRecording:
             normalizer.close()
         for device_id, streams in normalizer.unordered_streams.items():
             overlaps = set_stream_waits(target, device_id, streams)
-            if overlaps:
-                message = f"task: device {device_id}: starts before the previous task on its stream ends"
-                log.add(Code.OVERLAP, message, event_count=overlaps)
+            message = f"task: device {device_id}: starts before the previous task on its stream ends"
+            log.count(Code.OVERLAP, message, overlaps)
         settle_table_waits(target, normalizer.table_waits)
         if (capture.manifest_problem or "").startswith("missing"):
             for device_id, stream_id, last_ns in normalizer.last_times:
@@ -62,10 +61,7 @@ class CaptureRecording:
         _check_usable(capture, accounts, log, step_count)
         if capture.manifest is None or log.lossy:
             unfinished = add_unfinished_steps(target)
-            if unfinished:
-                log.add(
-                    Code.UNFINISHED, "step: recorded in rows, but without marks from the device", event_count=unfinished
-                )
+            log.count(Code.UNFINISHED, "step: recorded in rows, but without marks from the device", unfinished)
         complete = capture.manifest is not None and capture.manifest_problem is None and not log.lossy
         names = ("writer", "model_name", "start_ns", "end_ns", "epoch_known", "options")
         columns = {name: getattr(facts, name) for name in names}

@@ -6,19 +6,35 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceconv.base.diagnostics import Severity
+from traceconv.base.diagnostics import Code, Severity
 from traceconv.base.errors import DataLossError, InputError, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import Naming, names_of
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem, SilentObserver
-from traceconv.pipeline.run_import import Recording, import_run
-from traceconv.pipeline.same_content import same_content
+from traceconv.pipeline.run_import import Recording, import_run, insert_log_entry
 from traceconv.reports.catalog import report_statements
 from traceconv.store.writer import StoreWriter
 
 if TYPE_CHECKING:
     from traceconv.pipeline.trace_file import TraceOptions
+
+#: Runs that seem to come from the same recording in different files, such as compressed and plain.
+_SAME_CONTENT = """
+WITH accounts AS (
+    SELECT run_id, list((record, record_count, row_count, lost_count) ORDER BY record) AS account
+    FROM import_account GROUP BY run_id
+)
+SELECT run.run_id, min(other.run_id)
+FROM run
+JOIN accounts USING (run_id)
+JOIN run AS other ON other.run_id < run.run_id AND other.start_ns = run.start_ns AND other.end_ns = run.end_ns
+    AND other.rank IS NOT DISTINCT FROM run.rank AND other.host IS NOT DISTINCT FROM run.host
+JOIN accounts AS others ON others.run_id = other.run_id AND others.account = accounts.account
+WHERE list_contains($runs, run.run_id)
+GROUP BY run.run_id
+ORDER BY run.run_id
+"""
 
 
 def ingest(
@@ -79,10 +95,23 @@ def ingest(
                 raise _strict_run(run)
         if not result:
             raise _nothing_usable(result)
-        if any(run.action != "kept" for run in result):
-            result.same = same_content(writer, [run.run_id for run in result if run.action != "kept"])
+        imported = [run.run_id for run in result if run.action != "kept"]
+        if imported:
+            result.same = _same_content(writer, imported)
             writer.commit()
     return result
+
+
+def _same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (run, earlier run) for those of `run_ids` with the times and counts of an earlier run of the same rank.
+
+    Both are kept, with an entry in the import log.
+    """
+    found = [(int(run_id), int(other)) for run_id, other in writer.fetch(_SAME_CONTENT, {"runs": list(run_ids)})]
+    for run_id, other in found:
+        message = f"has the same times and counts as run {other}: probably the same recording; both are kept"
+        insert_log_entry(writer, run_id, Code.SAME_CONTENT, message)
+    return found
 
 
 def _strict_error(problem: Problem) -> DataLossError:

@@ -118,11 +118,8 @@ class Capture:
                 self._fused.add(model.model_id)
                 self.recorder.fusions(model.program, op_base=model.op_base)
 
-    def update_memory(self, model: LoadedModel, held: list[MemoryEvent]) -> None:
+    def update_memory(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
         """Log how a session's memory differs from the logged state, when the log begins or resumes."""
-        self._update_memory(model.model_id, model.device_id, held)
-
-    def _update_memory(self, model_id: int, device_id: int, held: list[MemoryEvent]) -> None:
         with self._lock:
             before = self._held.get(model_id, (device_id, {}))[1]
             now = {event.block_id: event for event in held}
@@ -148,7 +145,7 @@ class Capture:
         """Log that the memory of all models but these was freed during a pause."""
         for model_id, (device_id, _) in list(self._held.items()):
             if model_id not in open_models:
-                self._update_memory(model_id, device_id, [])
+                self.update_memory(model_id, device_id, [])
 
     # Spans of the user
 

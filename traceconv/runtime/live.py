@@ -225,9 +225,10 @@ class Process:
             self.deliver()
 
     def _describe(self, capture: Capture, session: Session) -> None:
-        capture.describe(session.loaded)
+        model = session.loaded
+        capture.describe(model)
         if capture.options.selection.memory:
-            capture.update_memory(session.loaded, session.held_memory())
+            capture.update_memory(model.model_id, model.device_id, session.held_memory())
         # The writer thread may start late while other threads hold the interpreter lock: a process killed before that
         # leaves a log that is not empty.
         capture.write({}, self.store)

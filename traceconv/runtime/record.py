@@ -143,27 +143,11 @@ def _record_training(
     """Record the training of a model, with a step per iteration."""
     from traceconv.runtime.training.capture import plan_capture
 
-    training = plan_capture(
-        options.model,
-        train,
-        batch=options.batch,
-        given=given,
-        devices=options.devices,
-        seed=options.seed,
-        spec=spec,
-        prefetch=bool(options.prefetch),
-    )
+    training = plan_capture(options, train, given, spec)
     plan, ids = training.plan, CaptureIds()
     with _capture(options, plan.program.graph.name, spec, ids) as (recorder, seats):
         recorder.model(spec, plan.program, MODEL_ID)
-        steps = training.steps(
-            seats,
-            ids,
-            warmup=options.warmup,
-            steps=options.iterations,
-            side_by_side=not options.deterministic,
-        )
-        _follow(options, steps, recorder, seats[0].host, progress)
+        _follow(options, training.steps(seats, ids), recorder, seats[0].host, progress)
     op_count = sum(not op.is_collective for op in plan.program.ops)
     return Recorded(recorder.folder, plan.program.graph.name, op_count, {}, tuple(training.losses), training.learned)
 

@@ -22,7 +22,7 @@ from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program, lower
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
 from traceconv.runtime.ranges import CaptureIds, Modules, RangeLog, one_by_one, scopes_of
-from traceconv.runtime.schedule import Copy, schedule
+from traceconv.runtime.schedule import schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.truth import DeviceTruth
 from traceconv.runtime.zoo import FoundModel, find_model
@@ -255,10 +255,7 @@ class Session:
 
     def _run(self, run: Run, following: Run | None) -> dict[str, Array]:
         with self._ranges.inference(run):
-            if not run.handed:
-                self._hand_inputs(run)
-            self._hand_ops(run)
-            self._hand_copies("aclrtMemcpyAsync", "OutputCopy", run, self._plan.stores, "Store")
+            self._hand(run)
             if following is not None:
                 self._hand_inputs(following, ahead=True)
                 self._next = following
@@ -306,6 +303,14 @@ class Session:
             self._step = _Step(group, next(self._ids.steps), {})
         return self._step.step_id
 
+    def _hand(self, run: Run) -> None:
+        """Have the worker launch a run, with its copies."""
+        if not run.handed:
+            self._hand_inputs(run)
+        self._hand_ops(run)
+        with self._host.calls(("acl", "aclrtMemcpyAsync"), ("model", "OutputCopy"), step_id=run.step_id):
+            self._host.hand_over(partial(self._launcher.fetch, self._plan.stores, run, "Store"))
+
     def _hand_inputs(self, run: Run, *, ahead: bool = False) -> None:
         """Have the worker convert the inputs and copy them to the device. `ahead`: during the previous run."""
         host, program = self._host, self.model.program
@@ -345,11 +350,6 @@ class Session:
             self._host.hand_over(partial(self._launcher.fetch, copy, run, "MemcpyD2H"))
             self._synchronize(self._plan.copy_out, run.step_id)
         run.executions.append(Execution(next(self._ids.executions), run.execution.index + 1))
-
-    def _hand_copies(self, call: str, name: str, run: Run, copy: Copy, task_name: str) -> None:
-        host = self._host
-        with host.calls(("acl", call), ("model", name), step_id=run.step_id):
-            host.hand_over(partial(self._launcher.fetch, copy, run, task_name))
 
     def _synchronize(
         self, stream_id: int, step_id: int, emulate: Callable[[], dict[str, Array]] = dict

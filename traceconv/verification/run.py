@@ -131,15 +131,14 @@ def _verify(folder: VendorFolder, exact: bool, observer: Observer) -> Verdict:
         names = names_of([(folder.path, None)], Naming())[0]
         run = import_run(FolderRecording(folder, TraceOptions()), names, writer, observer)
         verdict.losses = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
-        verdict.tallies = _FolderCheck(folder, writer, run.run_id, exact, run.log).tallies()
+        verdict.tallies = _FolderCheck(folder, RunSql(writer, run.run_id), exact, run.log).tallies()
     return verdict
 
 
 @dataclass(slots=True)
 class _FolderCheck:
     folder: VendorFolder
-    writer: StoreWriter
-    run_id: int
+    run: RunSql
     exact: bool
     log: Sequence[LogEntry]
     kernels: Kernels = field(default_factory=Kernels)
@@ -199,10 +198,9 @@ class _FolderCheck:
     def _calls(self, tally: Tally, rows: _Rows) -> None:
         calls: dict[tuple[str, ...], list[int]] = {
             (level, name): durs
-            for level, name, durs in self.writer.fetch(
+            for level, name, durs in self.run.fetch(
                 "SELECT coalesce(level, ''), coalesce(name, ''), list(dur_ns) "
-                "FROM api WHERE run_id = $run AND dur_ns IS NOT NULL GROUP BY ALL",
-                {"run": self.run_id},
+                "FROM api WHERE run_id = $run AND dur_ns IS NOT NULL GROUP BY ALL"
             )
         }
         if calls:
@@ -217,24 +215,26 @@ class _FolderCheck:
 
         task_time has complete tasks: a row may span a slice of the timeline that is a numbered part of its task.
         """
-        self.writer.stage("vendor_task", rows.typed(), TASK_COLUMNS)
-        match_tasks(RunSql(self.writer, self.run_id))
+        self.run.writer.stage("vendor_task", rows.typed(), TASK_COLUMNS)
+        match_tasks(self.run)
         last = len(self.folder.timelines) + 1 << ORDINAL_BITS
         complete = rows.layout.kind.kind == "task_time"
         found = {
             vendor_id: TimelineTask(name, None if spans else start_ns, None if spans else dur_ns, source_task_id)
-            for vendor_id, name, start_ns, dur_ns, source_task_id, spans in self.writer.fetch(
+            for vendor_id, name, start_ns, dur_ns, source_task_id, spans in self.run.fetch(
                 "SELECT m.vendor_id, t.name, t.start_ns, t.dur_ns, t.source_task_id, coalesce($complete "
                 "AND TRY_CAST(t.args->>'Subtask Id' AS BIGINT) <> $no_subtask AND v.start_ns <= t.start_ns "
                 "AND v.start_ns + v.dur_ns >= t.start_ns + t.dur_ns, false) FROM temp.vendor_match AS m "
                 "JOIN temp.vendor_task AS v ON v.id = m.vendor_id "
                 "JOIN task AS t ON t.run_id = $run AND t.id = m.task_id WHERE t.id < $last",
-                {"run": self.run_id, "last": last, "complete": complete, "no_subtask": _NO_SUBTASK},
+                last=last,
+                complete=complete,
+                no_subtask=_NO_SUBTASK,
             )
         }
         if "op_type" in rows.headings and not self.has_kernels:
             self.has_kernels = True
-            self.writer.run_sql("CREATE TEMP TABLE vendor_kernel AS SELECT task_id FROM temp.vendor_match")
+            self.run.run_sql("CREATE TEMP TABLE vendor_kernel AS SELECT task_id FROM temp.vendor_match")
         pairs = ((cells, found.get(rows.first_id + ordinal)) for ordinal, cells in enumerate(rows))
         slack = start_slack(cells[rows.headings["start_ns"]] for cells in rows)
         before = self.last_rows.setdefault(rows.layout.kind.kind, {})
@@ -247,22 +247,21 @@ class _FolderCheck:
         """Return the ends of iterations in the timeline; ends from the table itself would prove nothing."""
         if not self.folder.timelines:
             return {}
-        rows = self.writer.fetch(
+        rows = self.run.fetch(
             "SELECT iteration, end_ns FROM step "
-            "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
-            {"run": self.run_id},
+            "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL"
         )
         return dict(rows)
 
     def _step_times(self) -> Mapping[tuple[str, str], StepTimes]:
         """Return busy times by device and step, from the timeline's own Overlap Analysis if it has one."""
-        slices = self.writer.fetch(
+        slices = self.run.fetch(
             "SELECT coalesce(l.device_id::VARCHAR, ''), s.name, s.start_ns, s.dur_ns FROM slice AS s "
             "JOIN track AS k USING (run_id, track_id) JOIN process AS p ON p.run_id = k.run_id "
             "AND p.process_id = k.process_id LEFT JOIN temp.vendor_label AS l ON l.process_id = p.process_id "
             "WHERE s.run_id = $run AND s.dur_ns IS NOT NULL "
             "AND (p.name = 'Overlap Analysis' OR starts_with(s.name, $receive)) ORDER BY s.start_ns",
-            {"run": self.run_id, "receive": RECEIVE},
+            receive=RECEIVE,
         )
         rounded = any(entry.code is Code.FINE_TIME and entry.message.startswith("dur") for entry in self.log)
         if any(not name.startswith(RECEIVE) for _, name, _, _ in slices):
@@ -275,10 +274,9 @@ class _FolderCheck:
 
     def _host_steps(self) -> list[HostStep]:
         """Return steps of the host and the tasks they launched. For queued calls, the time of enqueueing counts."""
-        steps = self.writer.fetch(
+        steps = self.run.fetch(
             "SELECT DISTINCT step_id::VARCHAR, start_ns, end_ns FROM step WHERE run_id = $run "
-            "AND step_source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL",
-            {"run": self.run_id},
+            "AND step_source = 'annotation' AND start_ns IS NOT NULL AND end_ns IS NOT NULL"
         )
         launches = (
             "SELECT {asked}, {number}, t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) FROM flow AS f "
@@ -290,19 +288,18 @@ class _FolderCheck:
             "AND f.src_ns <= d.start_ns + d.dur_ns JOIN range AS e ON e.run_id = d.run_id "
             "AND e.category = 'enqueue' AND e.correlation_id = d.correlation_id"
         )
-        found = self.writer.fetch(
-            launches.format(asked="e.start_ns", number="e.correlation_id", queue=queued), {"run": self.run_id}
-        ) or self.writer.fetch(launches.format(asked="f.src_ns", number="f.src_ns", queue=""), {"run": self.run_id})
+        found = self.run.fetch(
+            launches.format(asked="e.start_ns", number="e.correlation_id", queue=queued)
+        ) or self.run.fetch(launches.format(asked="f.src_ns", number="f.src_ns", queue=""))
         return host_steps(steps, found) if found else []
 
     def _busy_tasks(self) -> list[tuple[int | None, str, int, int]]:
         # If a kernel table lists the kernels, other tasks on a core are not kernels.
         is_kernel = "t.id IN (SELECT task_id FROM temp.vendor_kernel)" if self.has_kernels else "true"
-        return self.writer.fetch(
+        return self.run.fetch(
             "SELECT step_id, CASE kind WHEN 'compute' THEN 'Computing' ELSE 'Communication' END, start_ns, dur_ns "  # noqa: S608
             "FROM task AS t WHERE run_id = $run AND dur_ns IS NOT NULL AND kind IN ('compute', 'collective') "
-            f"AND {is_kernel} ORDER BY start_ns",
-            {"run": self.run_id},
+            f"AND {is_kernel} ORDER BY start_ns"
         )
 
 

@@ -242,9 +242,7 @@ class JsonItemsReader(FileReader):
             )
         if "items" in self._accounts.by_record and not self._accounts["items"].records:
             del self._accounts.by_record["items"]
-        if self._fields.rounded:
-            message = "timestamps finer than a nanosecond"
-            self._log.add(Code.FINE_TIME, message, source_id=SOURCE_ID, event_count=self._fields.rounded)
+        self._log.count(Code.FINE_TIME, "timestamps finer than a nanosecond", self._fields.rounded, SOURCE_ID)
         if self._dotted:
             names = ", ".join(printable(key, 40) for key in [*self._dotted][:_SHOWN_KEYS])
             more = f", and {len(self._dotted) - _SHOWN_KEYS} more" if len(self._dotted) > _SHOWN_KEYS else ""

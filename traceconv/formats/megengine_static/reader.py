@@ -56,10 +56,8 @@ class MegEngineStaticReader(FileReader):
         if names:
             yield self._processes(names)
         timed = {key for side in _SIDES for key in _mapping(profiler.get(side))}
-        silent = len(operators.keys() - timed)
-        if silent:
-            message = "operators of the graph without times, which are not stored"
-            self._log.add(Code.NO_DURATION, message, source_id=SOURCE_ID, event_count=silent)
+        message = "operators of the graph without times, which are not stored"
+        self._log.count(Code.NO_DURATION, message, len(operators.keys() - timed), SOURCE_ID)
 
     def _document(self) -> Mapping[str, Any]:
         parts, size = [], 0

@@ -69,10 +69,7 @@ class Names:
                     size += len(text) + 64
             kept += len(rows)
         accounts[f"{STRINGS} rows"].add(used=kept, lost=count - kept)
-        if count > kept:
-            self._log.add(
-                Code.TOO_MUCH_TEXT, f"{STRINGS}: more text than is kept", source_id=1, event_count=count - kept
-            )
+        self._log.count(Code.TOO_MUCH_TEXT, f"{STRINGS}: more text than is kept", count - kept, 1)
 
     def _read_processes(self) -> dict[int, str]:
         rows = self._all("PROCESSES", ("globalPid", "name"))

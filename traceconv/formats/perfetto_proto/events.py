@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -31,6 +32,21 @@ _FIXED = (pb.FLOWS, pb.FLOW_ENDS)
 _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.FLOWS_OLD,
            pb.FLOW_ENDS_OLD)  # fmt: skip
 NOWHERE = (None, NamedTrack("async", "0"))
+#: Flow IDs with their step; counter samples: track and value.
+_Flows = list[tuple[list[int], int]]
+_Samples = list[tuple[int, "int | float"]]
+
+
+class _Event(NamedTuple):
+    """One event and its place: where its rows go, its sequence, the timestamp of its packet, its args so far."""
+
+    rows: Rows
+    fields: Message
+    sequence: Sequence
+    packet_ns: int | None
+    track: int
+    name: str | None
+    members: list[Member]
 
 
 class TrackEvents:
@@ -59,10 +75,11 @@ class TrackEvents:
             track = sequence.default_track or 0
         name = self._name(event, sequence)
         members = [self.annotations.member(data, *span, sequence) for span in event.spans(pb.ANNOTATIONS)]
+        one = _Event(rows, event, sequence, ns, track, name, members)
         if kind == _COUNTER:
-            self._counter(rows, event, sequence, ns, track, name, members)
+            self._counter(one)
         else:
-            self._slice(rows, event, sequence, ns, track, name, PH.get(kind, f"?{kind}"), members)
+            self._slice(one, PH.get(kind, f"?{kind}"))
 
     def place(self, sequence: Sequence, track: int) -> tuple[Label, Label | NamedTrack]:
         """Process and thread of an event on a track, or on none (0)."""
@@ -92,25 +109,17 @@ class TrackEvents:
 
     # -- counters --
 
-    def _counter(
-        self,
-        rows: Rows,
-        event: Message,
-        sequence: Sequence,
-        ns: int | None,
-        track: int,
-        name: str | None,
-        members: list[Member],
-    ) -> None:
+    def _counter(self, one: _Event) -> None:
+        rows, event, sequence, packet_ns, track, name, members = one
         value: int | float | None = event.signed(pb.COUNTER_VALUE)
         bits = event.number(pb.DOUBLE_VALUE)
         if value is None and bits is not None:
             value = double(bits)
         self._counts["valueless"] += value is None
-        ns = self._time(sequence, event, ns)
+        ns = self._time(sequence, event, packet_ns)
         self._count(rows, sequence, track, value, ns)
-        for other, one in self._extra_values(event, sequence):
-            self._count(rows, sequence, other, one, ns)
+        for other, extra in self._extra_values(event, sequence):
+            self._count(rows, sequence, other, extra, ns)
         members += _rest(event)
         if members:
             # A counter has no column for them: a marker gets them.
@@ -132,10 +141,10 @@ class TrackEvents:
             value = sequence.sums[track] = sequence.sums.get(track, 0) + value
         return value
 
-    def _extra_values(self, event: Message, sequence: Sequence) -> list[tuple[int, int | float]]:
+    def _extra_values(self, event: Message, sequence: Sequence) -> _Samples:
         """Samples of other counters in an event: track and value."""
         tracks = event.numbers(pb.EXTRA_TRACKS) or sequence.default_extra
-        pairs: list[tuple[int, int | float]] = []
+        pairs: _Samples = []
         pairs += zip(tracks, map(signed, event.numbers(pb.EXTRA_VALUES)), strict=False)
         tracks = event.numbers(pb.EXTRA_DOUBLE_TRACKS) or sequence.default_extra_double
         pairs += zip(tracks, map(double, event.fixed_numbers(pb.EXTRA_DOUBLE_VALUES)), strict=False)
@@ -143,21 +152,12 @@ class TrackEvents:
 
     # -- all others --
 
-    def _slice(
-        self,
-        rows: Rows,
-        event: Message,
-        sequence: Sequence,
-        ns: int | None,
-        track: int,
-        name: str | None,
-        ph: str,
-        members: list[Member],
-    ) -> None:
+    def _slice(self, one: _Event, ph: str) -> None:
+        rows, event, sequence, packet_ns, track, name, members = one
         category = self._category(event, sequence)
         pid, tid = self.place(sequence, track)
         legacy = self._legacy(event)
-        ns = self._time(sequence, event, ns)
+        ns = self._time(sequence, event, packet_ns)
         thread_ns = self._thread_time(sequence, event)
         if legacy is not None:
             if ph == "?0" and legacy.phase is not None:
@@ -165,10 +165,10 @@ class TrackEvents:
             if legacy.name_iid and name is None:
                 name = sequence.texts["names"].get(legacy.name_iid)
             pid, tid = legacy.pid or pid, legacy.tid or tid
-        flows: list[tuple[list[int], int]] = []
-        samples: list[tuple[int, int | float]] = []
+        flows: _Flows = []
+        samples: _Samples = []
         if event:
-            flows, samples, thread_ns = self._more(event, sequence, members, ph, thread_ns)
+            flows, samples, thread_ns = self._more(one, ph, thread_ns)
         args = object_of(members) if members else ""
         place = rows.add(ph, name, category, pid, tid, ns, args, legacy.id if legacy is not None else b"")
         rows.set_time("tts", place, thread_ns)
@@ -179,10 +179,9 @@ class TrackEvents:
         for other, value in samples:
             self._count(rows, sequence, other, value, ns)
 
-    def _more(
-        self, event: Message, sequence: Sequence, members: list[Member], ph: str, thread_ns: int | None
-    ) -> tuple[list[tuple[list[int], int]], list[tuple[int, int | float]], int | None]:
+    def _more(self, one: _Event, ph: str, thread_ns: int | None) -> tuple[_Flows, _Samples, int | None]:
         """Flows, counter samples and the thread's time, which few events have. `members` gets the rest."""
+        event, sequence, members = one.fields, one.sequence, one.members
         flows = []
         if ph != "E":  # an end has no row for a flow to bind to: its args keep them
             for number, step in _FLOW_STEPS.items():

@@ -86,7 +86,7 @@ class PerfettoReader(FileReader):
             pb.PROCESS_DESCRIPTOR: self._trace.tracks.take_process,
             pb.THREAD_DESCRIPTOR: self._trace.tracks.take_thread,
             pb.PROCESS_TREE: self._trace.tracks.take_process_tree,
-            pb.CLOCK_SNAPSHOT: self._take_clocks,
+            pb.CLOCK_SNAPSHOT: lambda *place: self._trace.clocks.add(parse_snapshot(*place)),
             pb.CHROME_EVENTS: self._take_shift,
         }
         found = window.fields
@@ -107,9 +107,6 @@ class PerfettoReader(FileReader):
                 takers[number](data, at, at + size)
             except WireError:
                 continue  # counted in the second pass
-
-    def _take_clocks(self, data: bytes, start: int, end: int) -> None:
-        self._trace.clocks.add(parse_snapshot(data, start, end))
 
     def _take_shift(self, data: bytes, start: int, end: int) -> None:
         if self._shift_ns is None and end - start <= _MAX_METADATA_BYTES:
@@ -244,23 +241,20 @@ class PerfettoReader(FileReader):
             account = self._accounts[f"packets: {title}"]
             if about is not None:
                 account.add(used=count)
-                self._note(Code.NOT_READ, f"{title}: not read", count)
+                self._log.count(Code.NOT_READ, f"{title}: not read", count, SOURCE_ID)
             else:
                 account.add(lost=count)
-                self._note(Code.UNKNOWN_RECORD, f"{title}: an unsupported data source, not read", count)
+                message = f"{title}: an unsupported data source, not read"
+                self._log.count(Code.UNKNOWN_RECORD, message, count, SOURCE_ID)
         for kind, (code, message) in losses.KINDS.items():
-            self._note(code, message, losses.counts[kind])
+            self._log.count(code, message, losses.counts[kind], SOURCE_ID)
             if losses.counts[kind] and kind in losses.LOST:
                 self._accounts["lost track events"].add(lost=losses.counts[kind])
         for clock, count in sorted(losses.clocks.items()):
             message = f"no snapshot maps clock {_name(clock)} to the trace's clock: its timestamps are unchanged"
-            self._note(Code.NO_CLOCK_SYNC, message, count)
-        self._note(Code.NO_NAME, "tracks without a descriptor", len(self._trace.tracks.undescribed))
-
-    def _note(self, code: Code, message: str, count: int) -> None:
-        """Log a finding that is not about one byte range; nothing if the count is 0."""
-        if count:
-            self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
+            self._log.count(Code.NO_CLOCK_SYNC, message, count, SOURCE_ID)
+        undescribed = len(self._trace.tracks.undescribed)
+        self._log.count(Code.NO_NAME, "tracks without a descriptor", undescribed, SOURCE_ID)
 
 
 def _name(clock: int) -> str:

@@ -95,11 +95,9 @@ class SpeedscopeReader(FileReader):
     def _report(self, account: Account) -> None:
         if not account.records:
             del self._accounts.by_record["damaged elements"]
-        if self._rounded:
-            self._log.add(Code.FINE_TIME, "times finer than a nanosecond", source_id=1, event_count=self._rounded)
-        if self._unknown_frames:
-            message = "frames that are not in the list of frames"
-            self._log.add(Code.MISSING_TEXT, message, source_id=1, event_count=self._unknown_frames)
+        self._log.count(Code.FINE_TIME, "times finer than a nanosecond", self._rounded, SOURCE_ID)
+        message = "frames that are not in the list of frames"
+        self._log.count(Code.MISSING_TEXT, message, self._unknown_frames, SOURCE_ID)
 
     # -- names and units --
 
@@ -199,8 +197,7 @@ class SpeedscopeReader(FileReader):
         if not records:
             return
         self._accounts[what].add(used=records - lost, lost=lost)
-        if lost:
-            self._log.add(Code.DAMAGED_EVENT, f"{what} that can't be used", source_id=1, event_count=lost)
+        self._log.count(Code.DAMAGED_EVENT, f"{what} that can't be used", lost, SOURCE_ID)
 
     # -- sampled --
 
@@ -218,13 +215,11 @@ class SpeedscopeReader(FileReader):
             usable = ns is not None and 0 <= ns <= LARGEST
             bad += not usable
             stacks.add_weight(ns if usable and ns is not None else 0)
-        if bad:
-            self._log.add(Code.BAD_DURATION, "weights of samples that are not durations", source_id=1, event_count=bad)
+        self._log.count(Code.BAD_DURATION, "weights of samples that are not durations", bad, SOURCE_ID)
 
     def _sampled(self, number: int, stacks: SampledStacks) -> Iterator[TraceBatch]:
-        if stacks.unpaired:
-            message = "samples without a weight, or weights without a sample"
-            self._log.add(Code.DAMAGED_EVENT, message, source_id=1, event_count=stacks.unpaired)
+        message = "samples without a weight, or weights without a sample"
+        self._log.count(Code.DAMAGED_EVENT, message, stacks.unpaired, SOURCE_ID)
         if not stacks.sample_count:
             return
         start = self._profiles[number].values.get("startValue") if number in self._profiles else None

@@ -85,17 +85,13 @@ class RunContext(TimeBounds):
         """Count `count` records as lost, and log the reason."""
         if count:
             self.accounts[record].lost += count
-            self.log.add(code, f"{record}: {message}", event_count=count)
+        self.note(record, code, count, message)
 
     def note(self, record: str, code: Code, count: int, message: str) -> None:
         """Log something about `count` records that are accounted for elsewhere."""
-        if count:
-            self.log.add(code, f"{record}: {message}", event_count=count)
+        self.log.count(code, f"{record}: {message}", count)
 
     def report_values(self) -> None:
         """Log which values are NULL because of a missing text or a large number; once, after all passes."""
-        if self.texts.missing:
-            message = "name without text in the dictionary"
-            self.log.add(Code.MISSING_TEXT, message, event_count=self.texts.missing)
-        if self._out_of_range:
-            self.log.add(Code.OUT_OF_RANGE, "number of more than 63 bits", event_count=self._out_of_range)
+        self.log.count(Code.MISSING_TEXT, "name without text in the dictionary", self.texts.missing)
+        self.log.count(Code.OUT_OF_RANGE, "number of more than 63 bits", self._out_of_range)

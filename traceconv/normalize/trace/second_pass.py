@@ -92,12 +92,9 @@ class SecondPass:
             account.paired += matched
             account.used += alone
         unmatched = sum(counts[1] for counts in matcher.ends.values())
-        if unmatched:
-            first.log.add(Code.END_WITHOUT_BEGIN, "end events without a begin", source_id=1, event_count=unmatched)
-        if matcher.too_long:
-            first.log.add(Code.BAD_DURATION, TOO_LONG_PAIR, source_id=1, event_count=matcher.too_long)
-        if unfinished:
-            first.log.add(Code.UNFINISHED, "begin events without an end", source_id=1, event_count=unfinished)
+        first.log.count(Code.END_WITHOUT_BEGIN, "end events without a begin", unmatched, 1)
+        first.log.count(Code.BAD_DURATION, TOO_LONG_PAIR, matcher.too_long, 1)
+        first.log.count(Code.UNFINISHED, "begin events without an end", unfinished, 1)
 
     def _nest(self) -> None:
         overlaps = 0
@@ -109,9 +106,8 @@ class SecondPass:
                         self._by_id.add(rows)
                         self._enclosing.add(points)
                 overlaps += nester.overlaps
-        if overlaps:
-            message = "slices that partially overlap an earlier slice of their track"
-            self._first.log.add(Code.PARTIAL_OVERLAP, message, source_id=1, event_count=overlaps)
+        message = "slices that partially overlap an earlier slice of their track"
+        self._first.log.count(Code.PARTIAL_OVERLAP, message, overlaps, 1)
 
     @staticmethod
     def _nested_windows(
@@ -125,10 +121,8 @@ class SecondPass:
         first, flows = self._first, self._flows
         flows.bind(first.flows, self._enclosing.windows())
         flows.match(self.rules.flow_chains)
-        if flows.loose_ends or flows.loose_starts:
-            message = f"{flows.loose_ends} flow ends without a start, {flows.loose_starts} flow starts without an end"
-            count = flows.loose_ends + flows.loose_starts
-            first.log.add(Code.LOOSE_FLOW, message, source_id=1, event_count=count)
+        message = f"{flows.loose_ends} flow ends without a start, {flows.loose_starts} flow starts without an end"
+        first.log.count(Code.LOOSE_FLOW, message, flows.loose_ends + flows.loose_starts, 1)
         # Flow events are used up by rows of the table flow, which are not counted here, like all derived rows.
         for ph in ("s", "t", "f"):
             account = first.accounts.by_record.get(f"{ph} events")
@@ -162,9 +156,8 @@ class SecondPass:
             slices.correct_waits(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
-        if slices.launches.unclear:
-            message = "tasks whose correlation ID is used by several processes: their launch is unknown"
-            first.log.add(Code.UNCLEAR_LAUNCH, message, source_id=1, event_count=slices.launches.unclear)
+        message = "tasks whose correlation ID is used by several processes: their launch is unknown"
+        first.log.count(Code.UNCLEAR_LAUNCH, message, slices.launches.unclear, 1)
         yield "marker", _table_rows("marker", first.markers)
         yield "counter", _table_rows("counter", first.counters)
         self._flows_bound.result()

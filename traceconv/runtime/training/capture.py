@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from traceconv.base.errors import InputError, ModelError
 from traceconv.runtime.device import Device
@@ -21,7 +22,10 @@ from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.plan import TrainingPlan
 from traceconv.runtime.training.team import Team
 from traceconv.runtime.truth import DeviceTruth
-from traceconv.runtime.zoo import FoundModel, find_model
+from traceconv.runtime.zoo import find_model
+
+if TYPE_CHECKING:
+    from traceconv.runtime.record import RecordOptions
 
 #: Batch size for models with an open batch dimension if no other is given.
 _OPEN_BATCH = 32
@@ -36,29 +40,26 @@ class TrainingCapture:
     plan: TrainingPlan
     data: DataSet
     train: TrainOptions
-    devices: int
-    seed: int
-    prefetch: bool
+    options: RecordOptions
     losses: list[float] = field(default_factory=list)
     learned: dict[str, Array] = field(default_factory=dict)
 
-    def steps(
-        self, seats: Sequence[Seat], ids: CaptureIds, *, warmup: int, steps: int, side_by_side: bool
-    ) -> Iterator[None]:
+    def steps(self, seats: Sequence[Seat], ids: CaptureIds) -> Iterator[None]:
         """Train on the devices; yield after they are set up and after each step."""
-        meetings = Meetings(self.devices)
+        options, warmup = self.options, self.options.warmup
+        meetings = Meetings(options.devices)
         points = find_points(self.plan, self.train.fp_point, self.train.bp_point)
         lanes = [
             Lane(self.plan, host, device, meetings, ids=ids, seed=seed, truth=truth, points=points)
             for host, device, seed, truth in seats
         ]
-        team = Team(lanes, meetings, seed=self.seed, side_by_side=side_by_side)
-        total = warmup + steps
+        team = Team(lanes, meetings, seed=options.seed, side_by_side=not options.deterministic)
+        total = warmup + options.iterations
         try:
             team.open()
             yield
             for number in range(total):
-                then = self._sources(number + 1) if self.prefetch and number + 1 < total else None
+                then = self._sources(number + 1) if options.prefetch and number + 1 < total else None
                 loss = team.step(
                     self._sources(number), step=number >= warmup, then=then, then_step=number + 1 >= warmup
                 )
@@ -71,26 +72,19 @@ class TrainingCapture:
             team.stop()
 
     def _sources(self, step: int) -> list[Source]:
-        return [self._source(step * self.devices + device) for device in range(self.devices)]
+        devices = self.options.devices
+        return [self._source(step * devices + device) for device in range(devices)]
 
     def _source(self, number: int) -> Source:
         """Return the host's work for a batch: load it, then augment it."""
         load: tuple[str, Work] = ("DataLoad", lambda _: self.data.load(number))
         if not self.train.augment:
             return [load]
-        return [load, ("Augment", partial(augmented, seed=(self.seed, number)))]
+        return [load, ("Augment", partial(augmented, seed=(self.options.seed, number)))]
 
 
 def plan_capture(
-    model: str | FoundModel,
-    train: TrainOptions,
-    *,
-    batch: int | None,
-    given: Mapping[str, Array] | None,
-    devices: int,
-    seed: int,
-    spec: DeviceSpec,
-    prefetch: bool,
+    options: RecordOptions, train: TrainOptions, given: Mapping[str, Array] | None, spec: DeviceSpec
 ) -> TrainingCapture:
     """Plan a training. `given`: the data set, with an array named `target`; None: a small random one.
 
@@ -98,10 +92,10 @@ def plan_capture(
     options.
     """
     train.check()
-    found = find_model(model) if isinstance(model, str) else model
-    example = _example(given, batch)
+    found, seed = find_model(options.model), options.seed
+    example = _example(given, options.batch)
     inputs = {name: values for name, values in (example or {}).items() if name != TARGET}
-    graph = load_graph(found.proto, found.name, batch, given=inputs or None, seed=seed)
+    graph = load_graph(found.proto, found.name, options.batch, given=inputs or None, seed=seed)
     target = None if example is None else example.get(TARGET)
     if target is not None and target.dtype.kind in "ui":
         target = target.astype("int64")
@@ -112,7 +106,7 @@ def plan_capture(
             if len(target) < size:
                 raise InputError(f"--input has {len(target)} samples, but a batch is {size}: give a smaller --batch")
             target = target[:size]
-    plan = plan_graph(graph, found, train, target=target, spec=spec, devices=devices)
+    plan = plan_graph(graph, found, train, target=target, spec=spec, devices=options.devices)
     tensors = {name: graph.tensors[name] for name in graph.inputs}
     if not plan.loss.target.shape or any(t.shape[:1] != plan.loss.target.shape[:1] for t in tensors.values()):
         raise ModelError(f"{graph.name}: the first dimension of all inputs and of the target must be the batch")
@@ -121,7 +115,7 @@ def plan_capture(
     else:
         values = random_arrays(graph.inputs, graph.tensors, graph.consumers(), seed)
         data = random_data(values, tensors, plan.loss, seed)
-    return TrainingCapture(plan, data, train, devices, seed, prefetch)
+    return TrainingCapture(plan, data, train, options)
 
 
 def _example(given: Mapping[str, Array] | None, batch: int | None) -> dict[str, Array] | None:

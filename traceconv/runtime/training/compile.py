@@ -12,7 +12,8 @@ from traceconv.runtime.training.data import Batch
 from traceconv.runtime.training.lane import find_points
 from traceconv.runtime.training.losses import loss_of
 from traceconv.runtime.training.options import TrainOptions
-from traceconv.runtime.training.plan import TrainingPlan, plan_training
+from traceconv.runtime.training.plan import Planner, TrainingPlan
+from traceconv.runtime.training.step_ops import StepOps
 from traceconv.runtime.zoo import FoundModel, find_model
 
 
@@ -53,15 +54,8 @@ def plan_graph(
         raise ModelError(f"{graph.name}: the name of its tensor 'target' is reserved for the target of the loss")
     initializers = frozenset(entry.name for entry in found.proto.graph.initializer)
     loss = loss_of(graph, options.loss, target)
-    plan = plan_training(
-        graph,
-        spec or reference_npu(),
-        loss,
-        options.optimizer,
-        initializers=initializers,
-        devices=devices,
-        bucket_bytes=options.bucket_bytes,
-    )
+    planner = Planner(graph, StepOps(spec or reference_npu()), loss, options.optimizer, initializers)
+    plan = planner.plan(devices, options.bucket_bytes)
     find_points(plan, options.fp_point, options.bp_point)
     return plan
 

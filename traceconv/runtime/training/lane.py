@@ -129,10 +129,7 @@ class Lane(Session):
         self._count += 1
         try:
             with self._ranges.inference(run):
-                if not run.handed:
-                    self._hand_inputs(run)
-                self._hand_ops(run)
-                self._hand_copies("aclrtMemcpyAsync", "OutputCopy", run, self._plan.stores, "Store")
+                self._hand(run)
                 if then is not None:
                     self._announced = self._loaded(then, then_step)
                     self._hand_inputs(self._announced[0], ahead=True)

@@ -54,36 +54,24 @@ def slot_name(parameter: str, slot: str) -> str:
     return f"{parameter}/{slot}"
 
 
-def plan_training(
-    graph: Graph,
-    spec: DeviceSpec,
-    loss: Loss,
-    optimizer: Optimizer,
-    *,
-    initializers: frozenset[str] = frozenset(),
-    devices: int = 1,
-    bucket_bytes: int | None = None,
-) -> TrainingPlan:
-    """Plan a step. `initializers`: names that the model declares as weights.
-
-    Raises ModelError, naming every op without a gradient rule, or if the model has nothing to train.
-    """
-    return _Planner(graph, spec, loss, optimizer, initializers, StepOps(spec)).plan(devices, bucket_bytes)
-
-
 @dataclass(slots=True)
-class _Planner:
-    """The ops planned so far. `forms`: of the nodes that behave differently in training."""
+class Planner:
+    """The ops planned so far.
+
+    step          gets the ops; of the device
+    initializers  names that the model declares as weights
+    forms         of the nodes that behave differently in training
+    """
 
     graph: Graph
-    spec: DeviceSpec
+    step: StepOps
     loss: Loss
     optimizer: Optimizer
     initializers: frozenset[str]
-    step: StepOps
     forms: dict[str, Form] = field(default_factory=dict)
 
     def plan(self, devices: int, bucket_bytes: int | None) -> TrainingPlan:
+        """Plan a step. Raises ModelError, naming every op without a gradient rule, or if nothing can be trained."""
         graph = self.graph
         if graph.dynamic:
             raise ModelError(f"{graph.name}: shapes that depend on values can't be trained")
