@@ -89,8 +89,9 @@ check: $(READY) ## run everything that CI runs: style, types, layers, docs, pack
 bench: $(READY) ## measure speed and memory against the targets
 	@$(BIN)/python -m benchmarks
 
-docs: $(READY) ## regenerate docs/reference from the schemas, the reports and the commands
+docs: $(READY) ## regenerate docs/reference from the code, and renew the outputs of commands in the other pages
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --update tests/docs/test_pages.py
 
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --quiet --fix --exit-zero . && $(BIN)/ruff format .

@@ -1,9 +1,9 @@
-"""Record the sample captures and update MANIFEST.toml.
+"""Write the samples and update MANIFEST.toml.
 
     python sample_traces/remake.py
 
-Run it after a change of the log format, the runtime or the version: `tests/unit/test_samples.py` checks that each
-sample is what its command records.
+Run it after a change of the log format, the runtime, the version or `pytorch_trace.py`: `tests/unit/test_samples.py`
+checks that each sample is what its command writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-#: Folder → description, and the command that records it from the root of the project.
+#: Folder → description, and the command that writes it, run at the root of the project.
 SAMPLES = {
     "mini_resnet": (
         "A small residual network: convolutions fused with normalisation, residual sums, pooling.",
@@ -27,6 +27,10 @@ SAMPLES = {
         "Two transformer blocks, batch 2: attention, layer normalisation, GELU fused into a matrix product.",
         "traceconv record mini_transformer -o sample_traces/mini_transformer"
         " --batch 2 --iterations 6 --warmup 1 --seed 2 --deterministic",
+    ),
+    "pytorch": (
+        "Three training steps of ResNet-18 in the format of PyTorch's profiler, with modelled times.",
+        "python sample_traces/pytorch_trace.py sample_traces/pytorch/resnet18.pt.trace.json.gz",
     ),
 }
 
@@ -59,8 +63,9 @@ def manifest() -> str:
 def main() -> None:
     for name, (_, command) in SAMPLES.items():
         shutil.rmtree(HERE / name, ignore_errors=True)
-        program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
-        subprocess.run([sys.executable, "-c", program, *shlex.split(command)[1:]], check=True, cwd=HERE.parent)
+        program, *arguments = shlex.split(command)
+        module = ["-m", "traceconv"] if program == "traceconv" else []
+        subprocess.run([sys.executable, *module, *arguments], check=True, cwd=HERE.parent)
     (HERE / "MANIFEST.toml").write_text(manifest(), encoding="utf-8")
 
 

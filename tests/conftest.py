@@ -19,7 +19,7 @@ os.environ["TRACECONV_CACHE"] = str(Path(sys.prefix) / "traceconv-cache")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update`, which accepts the differences of golden files."""
-    parser.addoption("--update", action="store_true", help="rewrite the files in tests/golden/expected")
+    parser.addoption("--update", action="store_true", help="rewrite tests/golden/expected and outputs in docs")
 
 
 @pytest.fixture

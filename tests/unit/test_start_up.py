@@ -55,7 +55,8 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 def test_version_loads_nothing_heavy() -> None:
     shown, heavy = loaded_by("--version")
-    assert shown == f"traceconv {__version__}, C extension {'active' if native.AVAILABLE else 'not active'}\n"
+    extension = "active" if native.AVAILABLE else "not active"
+    assert shown == f"traceconv {__version__} (profiler traces and NPU logs in DuckDB), C extension {extension}\n"
     assert heavy == ""
 
 

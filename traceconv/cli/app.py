@@ -94,7 +94,9 @@ for _name, _command in COMMANDS.items():
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"traceconv {__version__}, C extension {'active' if native.AVAILABLE else 'not active'}")
+        # Perfetto has a program of the same name.
+        extension = "active" if native.AVAILABLE else "not active"
+        typer.echo(f"traceconv {__version__} (profiler traces and NPU logs in DuckDB), C extension {extension}")
         raise typer.Exit
 
 
@@ -103,7 +105,7 @@ def _options(
     version: bool = typer.Option(
         False,
         "--version",
-        help="Print the version and the state of the C extension.",
+        help="Print the version, and whether the C extension is active.",
         callback=_show_version,
         is_eager=True,
     ),
