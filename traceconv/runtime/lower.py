@@ -170,7 +170,7 @@ def lower(fused: FusedGraph, spec: DeviceSpec) -> Program:
     ops: list[DeviceOp] = []
     host: list[Group] = []
     fusions = 0
-    leaving = _read_outside(fused)
+    leaving = read_outside(fused)
     for group in fused.groups:
         if group.kind in _HOST_KINDS:
             host.append(group)
@@ -207,7 +207,7 @@ def _with_host(graph: Graph, ops: tuple[DeviceOp, ...], roots: Mapping[str, str]
     return Program(graph, ops, roots, tuple(before), tuple(after), tuple(uploads), tuple(downloads))
 
 
-def _read_outside(fused: FusedGraph) -> set[str]:
+def read_outside(fused: FusedGraph) -> set[str]:
     """Return the tensors that are read by another group or a view, or are outputs of the model."""
     found = set(fused.graph.outputs)
     for group in fused.groups:
@@ -227,11 +227,9 @@ def _lower(
     weights = tuple(tensor for tensor in operands if tensor.name in graph.constants)
     writes = tuple(graph.tensors[name] for node in group.nodes for name in node.outputs if name and name in leaving)
     op_type, core, cost, flops = price(graph, group, operands, writes, spec)
-    name = group.nodes[0].name
-    rest = [node.op_type for node in group.originals if node is not group.originals[0]]
     return DeviceOp(
         index,
-        "+".join([name, *rest[:8]]) + ("+…" if len(rest) > 8 else ""),
+        name_of(group),
         op_type,
         core,
         group.nodes,
@@ -246,3 +244,9 @@ def _lower(
         fusion_id,
         any(tensor.name in graph.dynamic for tensor in (*operands, *writes)),
     )
+
+
+def name_of(group: Group) -> str:
+    """Return the name of a group's op: that of its first node, and the types of the other originals."""
+    rest = [node.op_type for node in group.originals if node is not group.originals[0]]
+    return "+".join([group.nodes[0].name, *rest[:8]]) + ("+…" if len(rest) > 8 else "")

@@ -53,7 +53,7 @@ def _price(
         return _price_attention(graph, group, writes[-1], unique_bytes, spec)
     traits = KINDS[group.kind] if group.kind else traits_of(first)
     if traits.kind is OpKind.MATRIX and (writes[-1].elem_type in FLOATS or first.op_type in INTEGER_MATRIX):
-        return _price_matrix(graph, group, writes[-1], unique_bytes, spec)
+        return _price_matrix(graph, group, writes, unique_bytes, spec)
     wide = all(t.elem_bytes == 8 for t in [*operands, *writes])
     if traits.kind in (OpKind.SCALAR, OpKind.MATRIX) or wide:
         elements = _scalar_work(first, operands, writes)
@@ -184,12 +184,15 @@ def _instructions(graph: Graph, nodes: Sequence[Node]) -> InstructionMix:
 
 
 def _price_matrix(
-    graph: Graph, group: Group, out: Tensor, unique_bytes: int, spec: DeviceSpec
+    graph: Graph, group: Group, writes: Sequence[Tensor], unique_bytes: int, spec: DeviceSpec
 ) -> tuple[str, str, Cost, int]:
+    """Price a matrix op and what follows it. In training, the last unit to work also writes what gradients read."""
     matrix, *epilogue = group.nodes
     op_type, work = _matrix_work(graph, matrix)
-    cube = matrix_cost(spec, work, out.elem_bytes, unique_bytes, out.size_bytes)
+    out, written_bytes = writes[-1], sum(tensor.size_bytes for tensor in writes)
     on_vector = [node for node in epilogue if not _fixpipe_does(graph, node)]
+    elem_bytes = out.elem_bytes if on_vector else sum(tensor.elem_bytes for tensor in writes)
+    cube = matrix_cost(spec, work, elem_bytes, unique_bytes, written_bytes)
     flops = work.flops + sum(traits_of(node).flops * out.count for node in epilogue)
     if not on_vector:
         return op_type, "AI_CORE", cube, flops
@@ -201,7 +204,7 @@ def _price_matrix(
         out.elem_bytes,
         # The cube's result comes from L2, the other operands from device memory.
         out.size_bytes + sum(graph.tensors[name].size_bytes for name in extra),
-        out.size_bytes,
+        written_bytes,
         cached_bytes=out.size_bytes,
         mix=_instructions(graph, on_vector),
     )

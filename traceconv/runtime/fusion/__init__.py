@@ -17,18 +17,23 @@
     matmul-elementwise  join such a chain (or a GELU) with the matrix op before it, if nothing else reads that
     view                Reshape, Flatten, Dropout …: no work; in the group of the op that produces their bytes
 
+In training, only rewrites that compute every value of the model apply: a fused op also writes the values that gradients
+read. One is for training alone:
+
+    norm-add-act        join batch normalization, or Dropout, with a residual Add and an activation
+
 Afterwards each op of the model is in exactly one group, as an original. Groups never form a cycle: only the last op of
 a group is read outside the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from traceconv.runtime.fusion.affine import fold_affine
 from traceconv.runtime.fusion.attention import attention
 from traceconv.runtime.fusion.elementwise import elementwise, matmul_elementwise
-from traceconv.runtime.fusion.epilogue import conv_add_act, matmul_bias_act
+from traceconv.runtime.fusion.epilogue import conv_add_act, matmul_bias_act, norm_add_act
 from traceconv.runtime.fusion.gelu import gelus
 from traceconv.runtime.fusion.grouping import FusedGraph, Group, finish
 from traceconv.runtime.fusion.norms import norms
@@ -37,10 +42,12 @@ from traceconv.runtime.fusion.state import Rewrite, State
 from traceconv.runtime.fusion.transposes import transposes
 from traceconv.runtime.graph import Graph
 
-__all__ = ["PASSES", "FusedGraph", "Group", "Rewrite", "fuse"]
+__all__ = ["PASSES", "TRAINING_PASSES", "FusedGraph", "Group", "Pass", "Rewrite", "fuse"]
+
+Pass = Callable[[State], None]
 
 #: The passes in order: patterns of many ops run before chains, which would split them.
-PASSES: tuple[Callable[[State], None], ...] = (
+PASSES: tuple[Pass, ...] = (
     split_dequantize,
     quantized,
     host_quantize,
@@ -55,11 +62,22 @@ PASSES: tuple[Callable[[State], None], ...] = (
     matmul_elementwise,
 )
 
+#: The passes for training. The others change weights or don't keep what gradients read.
+TRAINING_PASSES: tuple[Pass, ...] = (
+    norms,
+    gelus,
+    norm_add_act,
+    conv_add_act,
+    matmul_bias_act,
+    elementwise,
+    matmul_elementwise,
+)
 
-def fuse(graph: Graph) -> FusedGraph:
-    """Apply all passes in order."""
-    state = State.of(graph)
-    for rewrite in PASSES:
+
+def fuse(graph: Graph, passes: Sequence[Pass] = PASSES, trained: Collection[str] = ()) -> FusedGraph:
+    """Apply the passes in order. `trained`: names of nodes that work differently in training."""
+    state = State.of(graph, trained)
+    for rewrite in passes:
         state.refresh()
         rewrite(state)
     return finish(state)

@@ -13,7 +13,7 @@ _MOST_MEMBERS = 32
 def elementwise(state: State) -> None:
     """Join each elementwise op with the producers that only its group reads, recursively."""
     for sink in reversed(list(state.nodes.values())):
-        if sink.name in state.group_of or not _is_elementwise(sink):
+        if sink.name in state.group_of or not _is_elementwise(state, sink):
             continue
         members = _chain(state, sink)
         if len(members) > 1:
@@ -28,7 +28,7 @@ def _chain(state: State, sink: Node) -> list[Node]:
     while pending:
         for name in dict.fromkeys(pending.pop().inputs):
             node = state.producers.get(name)
-            if node is None or node.name in state.group_of or not _is_elementwise(node):
+            if node is None or node.name in state.group_of or not _is_elementwise(state, node):
                 continue
             if name in state.outputs or state.tensors[name].shape != shape:
                 continue
@@ -39,7 +39,9 @@ def _chain(state: State, sink: Node) -> list[Node]:
     return list(members.values())
 
 
-def _is_elementwise(node: Node) -> bool:
+def _is_elementwise(state: State, node: Node) -> bool:
+    if node.name in state.trained:  # its statistics, or its mask, are results too
+        return False
     return traits_of(node).kind is OpKind.ELEMENTWISE and len(node.outputs) == 1 and not node.domain
 
 
@@ -56,7 +58,7 @@ def matmul_elementwise(state: State) -> None:
         if output in state.outputs:
             continue
         chain = _one_group(state, state.readers.get(output, []))
-        if not chain or not all(_is_elementwise(member) for member in chain):
+        if not chain or not all(_is_elementwise(state, member) for member in chain):
             continue
         inside = {name for member in chain for name in member.outputs} | {output}
         outside = {name for member in chain for name in member.inputs if name} - inside

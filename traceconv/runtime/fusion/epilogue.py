@@ -1,4 +1,4 @@
-"""conv-add-act and matmul-bias-act: join a matrix op with the additions and the activation after it."""
+"""conv-add-act, matmul-bias-act, norm-add-act: join an op with the additions and the activation after it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def matmul_bias_act(state: State) -> None:
     _join(state, "matmul-bias-act", list(state.nodes.values()), ("MatMul", "Gemm"), adds=2)
 
 
+def norm_add_act(state: State) -> None:
+    """In training: join batch normalization, or Dropout, with a residual Add and an activation, as `conv_add_act`."""
+    nodes = [node for node in reversed(list(state.nodes.values())) if node.name in state.trained]
+    _join(state, "norm-add-act", nodes, ("BatchNormalization", "Dropout"), adds=1)
+
+
 def _join(state: State, rule: str, nodes: Iterable[Node], op_types: tuple[str, ...], adds: int) -> None:
     for node in nodes:
         if node.op_type in op_types and not node.domain and node.name not in state.group_of:
@@ -27,10 +33,10 @@ def _join(state: State, rule: str, nodes: Iterable[Node], op_types: tuple[str, .
                 state.join(rule, chain)
 
 
-def _epilogue(state: State, matrix: Node, adds: int) -> list[Node]:
-    """Return a matrix op and the ops that it can be joined with: up to `adds` additions, then an activation."""
-    chain = [matrix]
-    shape = state.tensors[matrix.outputs[0]].shape
+def _epilogue(state: State, head: Node, adds: int) -> list[Node]:
+    """Return an op and the ops that it can be joined with: up to `adds` additions, then an activation."""
+    chain = [head]
+    shape = state.tensors[head.outputs[0]].shape
     while (reader := state.only_reader(chain[-1])) is not None:
         if reader.name in state.group_of or reader.domain or len(reader.outputs) != 1:
             break

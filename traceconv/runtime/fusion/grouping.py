@@ -51,7 +51,7 @@ def finish(state: State) -> FusedGraph:
         key = last_of.get(node.name)
         if node.name in state.group_of and key is None:
             continue  # added with the last node of its group
-        if key is None and is_view(node, read, state.graph.dynamic):
+        if key is None and node.name not in state.trained and _is_view(node, read, state.graph.dynamic):
             home = maker.get(node.inputs[0])
             if home is None:
                 homeless.append(node)
@@ -84,8 +84,8 @@ def finish(state: State) -> FusedGraph:
     return FusedGraph(graph, tuple(finished), tuple(state.log))
 
 
-def is_view(node: Node, read: Collection[str], dynamic: Collection[str]) -> bool:
-    """Whether a node only reshapes: with static shapes, no reader of a Dropout mask, and not in training."""
+def _is_view(node: Node, read: Collection[str], dynamic: Collection[str]) -> bool:
+    """Whether a node only reshapes: shapes are static, nothing reads a Dropout's mask, no input turns Dropout on."""
     if traits_of(node).kind is not OpKind.VIEW or node.domain:
         return False
     if node.outputs[0] in dynamic or node.inputs[0] in dynamic:

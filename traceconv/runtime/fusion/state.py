@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from traceconv.runtime.graph import Array, Graph, Node, Tensor
@@ -24,6 +24,7 @@ class State:
     kinds      group → key of `ops.KINDS`, for a group that is one op of the device
     readers    tensor → nodes that read it, in order, as of the start of the pass
     producers  tensor → node that produces it, as of the start of the pass
+    trained    names of nodes that work differently in training: batch normalization, Dropout
     """
 
     graph: Graph
@@ -35,6 +36,7 @@ class State:
     group_of: dict[str, int] = field(default_factory=dict)
     groups: dict[int, list[str]] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
+    trained: Collection[str] = ()
     log: list[Rewrite] = field(default_factory=list)
     readers: dict[str, list[Node]] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -42,7 +44,7 @@ class State:
     _next_group: int = 0
 
     @classmethod
-    def of(cls, graph: Graph) -> State:
+    def of(cls, graph: Graph, trained: Collection[str] = ()) -> State:
         """Return the graph before any pass."""
         state = cls(
             graph,
@@ -51,6 +53,7 @@ class State:
             dict(graph.tensors),
             {node.name: [node] for node in graph.nodes},
             frozenset(graph.outputs),
+            trained=trained,
         )
         if graph.folded:
             state.log.append(Rewrite("fold-constants", graph.folded))

@@ -11,7 +11,7 @@ from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.forms import Form
 from traceconv.runtime.training.gradient import Gradient, Same, Site, VectorUse
 from traceconv.runtime.training.rules import RULES
-from traceconv.runtime.training.step_ops import Numbers, Operands, StepOps, made_node
+from traceconv.runtime.training.step_ops import Numbers, Operands, StepOps, alone, made_node
 
 #: Gradients are exchanged in buckets of at most this size, and in about this number of buckets at least.
 _BUCKET_BYTES = 25 << 20
@@ -75,6 +75,21 @@ class ReverseWalk:
         self._exchange(bucket, devices, readers)
         return gradients
 
+    def saved(self, nodes: Sequence[Node], flowing: Mapping[str, tuple[int, ...]]) -> set[str]:
+        """Return the tensors of the forward part that gradients read."""
+        found: set[str] = set()
+        for node in nodes:
+            if node.name in flowing:
+                dys = tuple("" if place == 0 or node.op_type == "Split" else None for place in range(len(node.outputs)))
+                steps = RULES[node.op_type](self._site(node, dys, flowing[node.name]))
+                found.update(name for step in steps if isinstance(step, Gradient) for name in step.reads)
+        return found - {""}
+
+    def _site(self, node: Node, dys: tuple[str | None, ...], places: tuple[int, ...]) -> Site:
+        form = self.forms.get(node.name)
+        saved = tuple(tensor.name for tensor in form.makes[1:]) if form else ()
+        return Site(node, self.step.tensors, self.graph.constants, dys, places, saved, self.graph.opsets.get("", 0))
+
     def _differentiate(
         self,
         node: Node,
@@ -82,9 +97,7 @@ class ReverseWalk:
         places: tuple[int, ...],
         parameters: Mapping[str, None],
     ) -> None:
-        form = self.forms.get(node.name)
-        saved = tuple(tensor.name for tensor in form.makes[1:]) if form else ()
-        site = Site(node, self.step.tensors, self.graph.constants, dys, places, saved, self.graph.opsets.get("", 0))
+        site = self._site(node, dys, places)
         for step in RULES[node.op_type](site):
             if isinstance(step, Same):
                 self._pass_on(site, step.wrt)
@@ -102,7 +115,9 @@ class ReverseWalk:
             if isinstance(step.work, MatrixWork):
                 self.step.matrix_op(name, step, node, Operands(reads, makes, constants))
             else:
-                self.step.vector_op(name, step.op_type, "backward", node, Operands(reads, makes, constants), step.work)
+                self.step.vector_op(
+                    name, step.op_type, "backward", alone(node), Operands(reads, makes, constants), step.work
+                )
             self.step.computes(step.reads, [tensor.name for tensor in makes], _without_seed(step))
 
     def _pass_on(self, site: Site, place: int) -> None:
@@ -126,7 +141,7 @@ class ReverseWalk:
         node = made_node("Sum", f"gradients/{name}", parts, [tensor.name])
         reads = [self.step.tensors[part] for part in dict.fromkeys(parts)]
         use = VectorUse(len(parts) - 1, len(parts) - 1)
-        self.step.vector_op(f"gradients/{name}/AddN", "AddN", "backward", node, Operands(reads, [tensor]), use)
+        self.step.vector_op(f"gradients/{name}/AddN", "AddN", "backward", alone(node), Operands(reads, [tensor]), use)
         self.step.computes(tuple(parts), (tensor.name,), lambda values, _: [sum(values[1:], values[0])])
         self.pieces[name] = [tensor.name]
         return tensor.name
@@ -143,7 +158,12 @@ class ReverseWalk:
         copy = self.step.tensor(f"gradients/{name}/copy", source.shape, source.elem_type)
         node = made_node("Identity", f"gradients/{name}", [gradient], [copy.name])
         self.step.vector_op(
-            f"gradients/{name}/TensorMove", "TensorMove", "backward", node, Operands([source], [copy]), VectorUse(0, 0)
+            f"gradients/{name}/TensorMove",
+            "TensorMove",
+            "backward",
+            alone(node),
+            Operands([source], [copy]),
+            VectorUse(0, 0),
         )
         self.step.computes((gradient,), (copy.name,), lambda values, _: [values[0].copy()])
         return copy.name
@@ -157,8 +177,8 @@ class ReverseWalk:
         number = sum(op.is_collective for op in self.step.ops)
         node = made_node("HcomAllReduce", f"hcom_allReduce__{number}", bucket, [])
         self.step.add(
-            f"hcom_allReduce__{number}", "HcclAllReduce", "HCCL", "backward", node, Operands(tensors, (), after=after),
-            all_reduce_cost(self.step.spec, size, devices), 0,
+            f"hcom_allReduce__{number}", "HcclAllReduce", "HCCL", "backward", alone(node),
+            Operands(tensors, (), after=after), all_reduce_cost(self.step.spec, size, devices), 0,
         )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def plan_graph(
     initializers = frozenset(entry.name for entry in found.proto.graph.initializer)
     loss = loss_of(graph, options.loss, target)
     planner = Planner(graph, StepOps(spec or reference_npu()), loss, options.optimizer, initializers)
-    plan = planner.plan(devices, options.bucket_bytes)
+    plan = planner.plan(devices, options.bucket_bytes, fuse_ops=options.fuse)
     find_points(plan, options.fp_point, options.bp_point)
     return plan
 

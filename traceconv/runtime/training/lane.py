@@ -194,9 +194,13 @@ def _point(plan: TrainingPlan, option: str, phase: str, name: str | None) -> int
     if name is None:
         return None
     ops = plan.ops(phase)
-    found = [op.index for op in ops if op.name == name] or [op.index for op in ops if op.nodes[0].name == name]
+    found = [op.index for op in ops if op.name == name] or [
+        op.index for op in ops if name in (node.name for node in op.originals)
+    ]
     if not found:
-        names: Mapping[str, None] = dict.fromkeys(name for op in ops for name in (op.name, op.nodes[0].name))
+        names: Mapping[str, None] = dict.fromkeys(
+            name for op in ops for name in (op.name, *(node.name for node in op.originals))
+        )
         near = suggestion(name, list(names))
         of = f"no {phase} op of {plan.program.graph.name} has this name"
         raise UsageError(f"{option} {printable(name, 80)}: {of}.{near}")

@@ -45,7 +45,7 @@ class Arithmetician:
                 if arithmetic is None:
                     continue
                 read = [self._value(name, values, state) for name in arithmetic.reads]
-                made = arithmetic.run(read, (*seed, op.index))
+                made = arithmetic.run(read, seed)
                 values.update(zip(arithmetic.makes, made, strict=True))
                 for name in self._last_uses.get(op.index, ()):
                     if name not in self._wanted:

@@ -17,6 +17,7 @@ class TrainOptions:
     bp_point      name of the op that ends the backward part; None: the last op
     augment       whether the host shifts images before each step
     bucket_bytes  approximate size of the buckets for exchanging gradients; None: a quarter of all, at most 25 MiB
+    fuse          whether forward ops are fused, which changes no result
     """
 
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -25,6 +26,7 @@ class TrainOptions:
     bp_point: str | None = None
     augment: bool = True
     bucket_bytes: int | None = None
+    fuse: bool = True
 
     def check(self) -> None:
         """Raise UsageError for invalid options."""
@@ -37,4 +39,4 @@ class TrainOptions:
         return {**asdict(self.optimizer), **{name: getattr(self, name) for name in _SHOWN}}
 
 
-_SHOWN = ("loss", "fp_point", "bp_point", "augment", "bucket_bytes")
+_SHOWN = ("loss", "fp_point", "bp_point", "augment", "bucket_bytes", "fuse")

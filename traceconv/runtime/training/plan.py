@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import TensorProto
 
 from traceconv.base.errors import ModelError
-from traceconv.runtime.fusion import Group
-from traceconv.runtime.fusion.grouping import is_view
+from traceconv.runtime.fusion import TRAINING_PASSES, FusedGraph, fuse
 from traceconv.runtime.graph import Array, Graph, Node
 from traceconv.runtime.kernels import KernelCompiler
-from traceconv.runtime.lower import DeviceOp, HostOp, Program
+from traceconv.runtime.lower import DeviceOp, HostOp, Program, name_of, read_outside
+from traceconv.runtime.ops import traits_of
 from traceconv.runtime.pricing import price
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.backward import ReverseWalk
@@ -22,7 +22,7 @@ from traceconv.runtime.training.gradient import Values, VectorUse
 from traceconv.runtime.training.learned import flowing_through, leading_to, parameters_of
 from traceconv.runtime.training.losses import Loss
 from traceconv.runtime.training.optimizers import Optimizer
-from traceconv.runtime.training.step_ops import Arithmetic, Operands, StepOps, made_node
+from traceconv.runtime.training.step_ops import Arithmetic, Operands, StepOps, alone, chained, made_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,11 @@ class Planner:
     initializers: frozenset[str]
     forms: dict[str, Form] = field(default_factory=dict)
 
-    def plan(self, devices: int, bucket_bytes: int | None) -> TrainingPlan:
-        """Plan a step. Raises ModelError, naming every op without a gradient rule, or if nothing can be trained."""
+    def plan(self, devices: int, bucket_bytes: int | None, *, fuse_ops: bool = True) -> TrainingPlan:
+        """Plan a step. Raises ModelError, naming every op without a gradient rule, or if nothing can be trained.
+
+        fuse_ops  whether forward ops are fused
+        """
         graph = self.graph
         if graph.dynamic:
             raise ModelError(f"{graph.name}: shapes that depend on values can't be trained")
@@ -91,10 +94,17 @@ class Planner:
         fixed = {name: value for name, value in fixed.items() if name in read and name not in kept}
         compiler = KernelCompiler(graph.opsets)
         priced = replace(graph, constants={**fixed, **{name: graph.constants[name] for name in parameters}})
-        for node in nodes:
-            self._forward(priced, node, fixed, parameters, read, compiler)
+        fused = fuse(
+            replace(priced, nodes=tuple(nodes), outputs=(self.loss.source.name,), folded=()),
+            TRAINING_PASSES if fuse_ops else (),
+            self.forms,
+        )
+        walk = ReverseWalk(graph, self.step, self.forms)
+        saved = walk.saved(nodes, flowing)
+        self._forward(fused, priced, fixed, parameters, saved, compiler)
         loss_name, dlogits = self._loss()
-        walk = ReverseWalk(graph, self.step, self.forms, {self.loss.source.name: [dlogits]}, {dlogits})
+        walk.pieces[self.loss.source.name] = [dlogits]
+        walk.owned.add(dlogits)
         gradients = walk.walk(nodes, flowing, parameters, devices, bucket_bytes)
         state = {name: graph.constants[name] for name in parameters}
         state |= {running: graph.constants[running] for running, _, _ in stats}
@@ -122,36 +132,63 @@ class Planner:
 
     def _forward(
         self,
+        fused: FusedGraph,
         graph: Graph,
-        node: Node,
         fixed: Mapping[str, Array],
         parameters: Mapping[str, None],
-        read: set[str],
+        saved: Collection[str],
         compiler: KernelCompiler,
     ) -> None:
+        """Add the ops of the forward part. Each writes what other ops and gradients (`saved`) read."""
+        leaving = read_outside(fused) | set(saved)
+        leaving.update(new for form in self.forms.values() for _, new, _ in form.stats)
+        places = {node.name: place for place, node in enumerate(fused.graph.nodes)}
+        for found in fused.groups:
+            nodes = tuple(self._in_training(node) for node in found.nodes)
+            group = replace(found, nodes=nodes)
+            self.step.roots.update((view.outputs[0], view.inputs[0]) for view in group.views)
+            made = {name for node in nodes for name in node.outputs}
+            reads = dict.fromkeys(name for node in nodes for name in node.inputs if name and name not in made)
+            read = {name for node in nodes for name in node.inputs}
+            used = {name for node in nodes for name in node.outputs if name in leaving or name in read}
+            parts = [self._arithmetic(node, used, places[node.name], fixed, compiler) for node in nodes]
+            operands = Operands(
+                tuple(self.step.tensors[name] for name in reads),
+                tuple(self.step.tensors[name] for node in nodes for name in node.outputs if name in leaving),
+                {**fixed, **parameters},
+            )
+            form = self.forms.get(nodes[0].name)
+            if form is None:
+                op_type, core, cost, flops = price(graph, group, operands.reads, operands.makes, self.step.spec)
+                self.step.add(name_of(group), op_type, core, "forward", group, operands, cost, flops)
+            else:
+                rest = [traits_of(node) for node in nodes[1:]]
+                cycles = form.work.cycles + sum(one.vector_cycles for one in rest)
+                work = VectorUse(cycles, form.work.flops + sum(one.flops for one in rest))
+                self.step.vector_op(name_of(group), form.op_type, "forward", group, operands, work)
+            whole = chained(parts, [tensor.name for tensor in operands.makes])
+            self.step.computes(whole.reads, whole.makes, whole.run)
+
+    def _in_training(self, node: Node) -> Node:
+        """Return the node with the operands and results that it has in training."""
+        form = self.forms.get(node.name)
+        return node if form is None else node.rewired(form.reads, [tensor.name for tensor in form.makes])
+
+    def _arithmetic(
+        self, node: Node, used: Collection[str], place: int, fixed: Mapping[str, Array], compiler: KernelCompiler
+    ) -> Arithmetic:
+        """Return the arithmetic of a node. Its random numbers depend on its `place`, not on fusion."""
         form = self.forms.get(node.name)
         if form is not None:
-            lanes = [self.step.tensors[name] for name in form.reads]
-            self.step.vector_op(
-                node.name, form.op_type, "forward", node, Operands(lanes, list(form.makes), parameters), form.work
-            )
-            self.step.computes(form.reads, [tensor.name for tensor in form.makes], form.forward)
-            return
-        if is_view(node, read, ()) and node.inputs[0] not in fixed and node.inputs[0] not in parameters:
-            self.step.roots[node.outputs[0]] = node.inputs[0]
-            return
-        names = [name for name in dict.fromkeys(node.inputs) if name]
-        operands = tuple(self.step.tensors[name] for name in names)
-        writes = tuple(self.step.tensors[name] for name in node.outputs if name and name in read)
-        op_type, core, cost, flops = price(graph, Group((node,), (node,)), operands, writes, self.step.spec)
-        tensors = Operands(operands, writes, {**fixed, **parameters})
-        self.step.add(node.name, op_type, core, "forward", node, tensors, cost, flops)
-        kernel = compiler.compile([node], [tensor.name for tensor in writes], graph.tensors, fixed)
+            forward = form.forward
+            return Arithmetic(node.inputs, node.outputs, lambda values, seed: forward(values, (*seed, place)))
+        makes = [name for name in node.outputs if name and name in used]
+        kernel = compiler.compile([node], makes, self.step.tensors, fixed)
 
         def run(values: Sequence[Values], seed: Sequence[int]) -> Sequence[Values]:
             return kernel.run(dict(zip(kernel.inputs, values, strict=True)))
 
-        self.step.computes(kernel.inputs, kernel.outputs, run)
+        return Arithmetic(kernel.inputs, kernel.outputs, run)
 
     def _loss(self) -> tuple[str, str]:
         """Return the names of the loss and of the gradient of its source."""
@@ -163,7 +200,9 @@ class Planner:
         forward, backward = loss.op_types
         node = made_node(forward, "loss", [loss.source.name, loss.target.name], [value.name])
         use = VectorUse(3, 3) if loss.kind == "mse" else VectorUse(16, 8)
-        self.step.vector_op("loss", forward, "forward", node, Operands([loss.source, loss.target], [value, kept]), use)
+        self.step.vector_op(
+            "loss", forward, "forward", alone(node), Operands([loss.source, loss.target], [value, kept]), use
+        )
         self.step.computes(
             (loss.source.name, loss.target.name), (value.name, kept.name), lambda values, _: loss.forward(*values)
         )
@@ -171,7 +210,7 @@ class Planner:
             f"gradients/loss/{backward}",
             backward,
             "backward",
-            node,
+            alone(node),
             Operands([kept, loss.target], [gradient]),
             VectorUse(2, 2),
         )
@@ -202,11 +241,11 @@ class Planner:
                 [*written, self.step.tensors[gradient]], [], {tensor.name: None for tensor in written}, written, before
             )
             label = f"refresh/{name}/{optimizer.task.op_type}"
-            self.step.vector_op(label, optimizer.task.op_type, "refresh", node, tensors, optimizer.task.work)
+            self.step.vector_op(label, optimizer.task.op_type, "refresh", alone(node), tensors, optimizer.task.work)
         for running, new, _ in stats:
             old = self.step.tensors[running]
             node = made_node("AssignMovingAvg", f"refresh/{running}", [running, new], [running])
             self.step.vector_op(
-                f"refresh/{running}/AssignMovingAvg", "AssignMovingAvg", "refresh", node,
+                f"refresh/{running}/AssignMovingAvg", "AssignMovingAvg", "refresh", alone(node),
                 Operands([old, self.step.tensors[new]], [], {running: None}, (old,), before), VectorUse(3, 3),
             )  # fmt: skip

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from traceconv.runtime.cost import Cost, InstructionMix, MatrixWork, VectorWork, cpu_cost, matrix_cost, vector_cost
+from traceconv.runtime.fusion import Group
 from traceconv.runtime.graph import FLOATS, Node, Tensor
 from traceconv.runtime.lower import IMAGE_OPS, DeviceOp
 from traceconv.runtime.spec import DeviceSpec
@@ -60,6 +61,7 @@ class StepOps:
     ops: list[DeviceOp] = field(default_factory=list)
     arithmetic: dict[int, Arithmetic] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+    _fusions: int = 0
 
     def tensor(self, name: str, shape: tuple[int, ...], elem_type: int) -> Tensor:
         """Add a tensor; its name gets a number if it is taken."""
@@ -82,9 +84,9 @@ class StepOps:
         unfolds = step.op_type.startswith("Conv")
         scratch = unfold_bytes(node, self.tensors, out.elem_bytes) if unfolds else 0
         cost = replace(cost, workspace_bytes=aligned(scratch))
-        self.add(name, step.op_type, "AI_CORE", "backward", node, operands, cost, flops)
+        self.add(name, step.op_type, "AI_CORE", "backward", alone(node), operands, cost, flops)
 
-    def vector_op(self, name: str, op_type: str, phase: str, node: Node, operands: Operands, use: VectorUse) -> None:
+    def vector_op(self, name: str, op_type: str, phase: str, group: Group, operands: Operands, use: VectorUse) -> None:
         """Add an op of vector cores; of an AI CPU for 64-bit floats."""
         written = [*operands.makes, *operands.updates]
         touched = [*operands.reads, *written]
@@ -102,36 +104,38 @@ class StepOps:
             sums = [t.count for t in operands.makes if t.count < count and use.flops]
             scratch = sum(partial_bytes(self.spec, count, number) for number in sums)
             cost = replace(cost, workspace_bytes=aligned(scratch))
-        self.add(name, op_type, core, phase, node, operands, cost, flops)
+        self.add(name, op_type, core, phase, group, operands, cost, flops)
 
     def add(
-        self, name: str, op_type: str, core: str, phase: str, node: Node, operands: Operands, cost: Cost, flops: int
+        self, name: str, op_type: str, core: str, phase: str, group: Group, operands: Operands, cost: Cost, flops: int
     ) -> None:
         """Add an op; its name gets a number if it is taken."""
         name = _unused(name, self._names)
         self._names.add(name)
+        fused = len(group.originals) > 1
         self.ops.append(
             DeviceOp(
                 len(self.ops),
                 name,
                 op_type,
                 core,
-                (node,),
-                (node,),
+                group.nodes,
+                group.originals,
                 tuple(tensor for tensor in operands.reads if tensor.name not in operands.constants),
                 tuple(tensor for tensor in operands.reads if tensor.name in operands.constants),
                 tuple(operands.makes),
                 tuple(operands.reads),
-                node.op_type in IMAGE_OPS,
+                any(node.op_type in IMAGE_OPS for node in group.nodes),
                 flops,
                 cost,
-                None,
+                self._fusions if fused else None,
                 False,
                 phase,
                 operands.updates,
                 operands.after,
             )
         )
+        self._fusions += fused
 
     def final_roots(self) -> dict[str, str]:
         """Map each view to the tensor whose memory it shares."""
@@ -148,6 +152,26 @@ def _unused(name: str, taken: Container[str]) -> str:
         number += 1
         found = f"{name}_{number}"
     return found
+
+
+def alone(node: Node) -> Group:
+    """Return the group of a node that is not fused."""
+    return Group((node,), (node,))
+
+
+def chained(parts: Sequence[Arithmetic], makes: Sequence[str]) -> Arithmetic:
+    """Return the arithmetic of a fused op: that of its nodes, one after another, so that fusion changes no result."""
+    inside = {name for part in parts for name in part.makes}
+    reads = tuple(dict.fromkeys(name for part in parts for name in part.reads if name not in inside))
+
+    def run(values: Sequence[Values], seed: Sequence[int]) -> Sequence[Values]:
+        known = dict(zip(reads, values, strict=True))
+        for part in parts:
+            made = part.run([known[name] for name in part.reads], seed)
+            known.update(zip(part.makes, made, strict=True))
+        return [known[name] for name in makes]
+
+    return Arithmetic(reads, tuple(makes), run)
 
 
 def made_node(op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Node:

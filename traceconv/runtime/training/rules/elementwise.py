@@ -142,13 +142,14 @@ def _power_slopes(a: Values, b: Values, y: Values, dy: Values) -> tuple[Values, 
     return dy * b * a ** (b - 1), of_exponent
 
 
-#: Op type → (type of its gradient, (a, b, y, dy) → gradients before `unbroadcast`, cycles, flops).
-_BINARY: dict[str, tuple[str, Slopes, int, int]] = {
-    "Div": ("RealDivGrad", lambda a, b, y, dy: (dy / b, -dy * y / b), 9, 4),
-    "Max": ("MaximumGrad", lambda a, b, y, dy: (dy * (a >= b), dy * (a < b)), 3, 2),
-    "Min": ("MinimumGrad", lambda a, b, y, dy: (dy * (a <= b), dy * (a > b)), 3, 2),
-    "Mul": ("MulGrad", lambda a, b, y, dy: (dy * b, dy * a), 2, 2),
-    "Pow": ("PowGrad", _power_slopes, 14, 3),
+#: Op type → (type of its gradient, operands of the gradients of a and of b besides dY,
+#: (a, b, y, dy) → gradients before `unbroadcast`, cycles, flops).
+_BINARY: dict[str, tuple[str, tuple[str, str], Slopes, int, int]] = {
+    "Div": ("RealDivGrad", ("b", "by"), lambda a, b, y, dy: (dy / b, -dy * y / b), 9, 4),
+    "Max": ("MaximumGrad", ("ab", "ab"), lambda a, b, y, dy: (dy * (a >= b), dy * (a < b)), 3, 2),
+    "Min": ("MinimumGrad", ("ab", "ab"), lambda a, b, y, dy: (dy * (a <= b), dy * (a > b)), 3, 2),
+    "Mul": ("MulGrad", ("b", "a"), lambda a, b, y, dy: (dy * b, dy * a), 2, 2),
+    "Pow": ("PowGrad", ("ab", "aby"), _power_slopes, 14, 3),
 }
 
 
@@ -157,15 +158,21 @@ def _binary(site: Site) -> list[Gradient | Same]:
     broadcast_attribute(site)
     if len(site.node.inputs) != 2:
         raise NoRule("it must have two operands")
-    op_type, slopes, cycles, flops = _BINARY[site.node.op_type]
+    op_type, needs, slopes, cycles, flops = _BINARY[site.node.op_type]
     shapes = [site.x(0).shape, site.x(1).shape]
+    names = {"a": site.x(0).name, "b": site.x(1).name, "y": site.y.name}
+    reads = [key for key in names if any(key in needs[k] for k in site.wanted)]
 
-    def compute(a: Values, b: Values, y: Values, dy: Values) -> list[Values]:
-        both = slopes(a, b, y, dy)
+    def compute(*values: Values) -> list[Values]:
+        dy = values[-1]
+        # What is not read only affects a gradient that is not wanted.
+        given = {**dict.fromkeys(names, dy), **dict(zip(reads, values, strict=False))}
+        both = slopes(given["a"], given["b"], given["y"], dy)
         return [unbroadcast(both[k].astype(dy.dtype, copy=False), shapes[k]) for k in site.wanted]
 
-    reads = (site.x(0).name, site.x(1).name, site.y.name, site.dy)
-    return [Gradient(op_type, reads, site.wanted, compute, VectorUse(cycles, flops))]
+    return [
+        Gradient(op_type, (*(names[key] for key in reads), site.dy), site.wanted, compute, VectorUse(cycles, flops))
+    ]
 
 
 def _clip(site: Site) -> list[Gradient | Same]:
