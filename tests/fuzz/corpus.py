@@ -112,7 +112,9 @@ def json_items() -> list[Sample]:
         {"op": f"conv {number % 3}", "at": at, "npu": number % 2, "queue": "copy", "a.b": [{"x": {}}, 1e300]}
         for number, at in enumerate(places)
     ]
-    document = {"tool": "\U0001f600", "result": {"device": [[1], {}], "kernels": items}, "end": None}
+    copies = [{"what": "load", "from": 7 * number, "for": number} for number in range(6)]
+    result = {"device": [[1], {}], "kernels": items, "copies": copies}
+    document = {"tool": "\U0001f600", "result": result, "end": None}
     return [("d.json", _dump(document)), ("d.json", json.dumps(document, indent=1, ensure_ascii=False).encode())]
 
 

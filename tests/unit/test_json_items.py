@@ -11,15 +11,18 @@ import duckdb
 import ijson
 import pytest
 
-from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.cli.app import run
 from traceconv.events.items import Items
 from traceconv.events.trace import TOO_LONG
+from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.json_items import reader
 from traceconv.formats.json_items.outline import outline
 from traceconv.formats.json_items.reader import JsonItemsReader
+from traceconv.provenance.find import why
+from traceconv.store.database import open_store
 
 PLAIN = Items("r.k.item", "us", "name", "begin", end="end", device="dev", stream="q", thread="t", category="kind")
 
@@ -27,11 +30,12 @@ PLAIN = Items("r.k.item", "us", "name", "begin", end="end", device="dev", stream
 class Read:
     """What the reader makes of a text."""
 
-    def __init__(self, folder: Path, text: bytes, items: Items = PLAIN) -> None:
+    def __init__(self, folder: Path, text: bytes, *items: Items, limits: Limits | None = None) -> None:
         path = folder / "doc.json"
         path.write_bytes(text)
         self.log, self.accounts = ImportLog(), Accounts()
-        reader = JsonItemsReader(ReadRequest(path, self.log, self.accounts, items=items))
+        request = ReadRequest(path, self.log, self.accounts, limits or Limits(), items=items or (PLAIN,))
+        reader = JsonItemsReader(request)
         self.rows: list[tuple[Any, ...]] = []
         self.batch_rows: list[int] = []
         self.tracks: list[Any] = []
@@ -118,7 +122,7 @@ def test_a_recount(tmp_path: Path) -> None:
     assert [(row[0], *row[4:6]) for row in read.rows] == recount(text)
     assert read.size_bytes == len(text)
     assert not read.codes
-    assert read.accounts.by_record == {}
+    assert read.accounts.by_record == {"items r.k.item": Account(5000, used=5000)}
     assert sum(count for _, count, _, _ in read.blocks) == 5000
     # Each block is a stretch in which all of its items begin and end, of the size of a chunk.
     place = 0
@@ -189,7 +193,7 @@ def test_items_that_are_no_objects(tmp_path: Path) -> None:
         Read(tmp_path, b'{"r":{"kernels":[{}]}}')
     read = Read(tmp_path, b'{"r":{"k":[1,[2],{"name":"a","begin":1,"end":2},null]}}')
     assert len(read.rows) == 1
-    assert read.accounts["items"].lost == 3
+    assert read.accounts["items r.k.item"] == Account(4, used=1, lost=3)
     assert {entry.event_count for entry in read.log if entry.code is Code.NOT_AN_EVENT} == {3}
 
 
@@ -209,6 +213,66 @@ def test_deep_nesting_does_no_harm(tmp_path: Path, nested: bytes) -> None:
     read = Read(tmp_path, text + nested)
     assert [row[0] for row in read.rows] == ["a"]
     assert read.log.lossy
+
+
+COPIES = Items("r.c.item", "ns", "what", "from", duration="for", thread="engine", fixed_category="copy")
+
+
+def two_tables(count: int, *, mixed: bool) -> bytes:
+    """Kernels and copies: one list after the other, or some of both on each line."""
+    copies = [{"what": f"c{i % 3}", "from": 7 * i, "for": i % 5, "engine": i % 2, "bytes": i} for i in range(count)]
+    if not mixed:
+        return document(count, c=copies)
+    kernels = json.loads(document(count))["r"]["k"]
+    pairs = ({"r": {"c": copies[i : i + 3], "k": kernels[i : i + 3]}} for i in range(0, count, 3))
+    return "\n".join(map(json.dumps, pairs)).encode()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_two_tables_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixed: bool) -> None:
+    monkeypatch.setattr(JsonItemsReader, "_continued", None)  # the limit of one event is not that of a table
+    monkeypatch.setattr(reader, "_BATCH", 1000)
+    text = two_tables(6000, mixed=mixed)
+    read = Read(tmp_path, text, PLAIN, COPIES, limits=Limits(event_bytes=200_000))
+    kernels = [row for row in read.rows if row[0].startswith("k")]
+    copies = [row for row in read.rows if row[0].startswith("c")]
+    assert [(row[0], *row[4:6]) for row in kernels] == recount(two_tables(6000, mixed=False))
+    assert [row[:6] for row in copies] == [
+        (f"c{i % 3}", "copy", None, f"thread {i % 2}", 7 * i, i % 5) for i in range(6000)
+    ]
+    assert [json.loads(row[6])["bytes"] for row in copies] == list(range(6000))
+    assert read.accounts.by_record == {
+        "items r.k.item": Account(6000, used=6000), "items r.c.item": Account(6000, used=6000),
+    }  # fmt: skip
+    assert max(read.batch_rows) < 3000
+    assert not read.codes
+    ids = [first for first, _, _, _ in read.blocks]
+    assert ids == [(1 << 40) + sum(count for _, count, _, _ in read.blocks[:i]) for i in range(len(ids))]
+
+
+def test_damage_at_every_byte_of_two_tables_keeps_all_intact_items(tmp_path: Path) -> None:
+    kernels = [b'{"name":"k%d","begin":%d,"end":%d}' % (i, i, i + 1) for i in range(3)]
+    copies = [b'{"what":"c%d","from":%d,"for":1}' % (i, i) for i in range(3)]
+    text = b'{"r":{"c":[' + b",".join(copies) + b'],"k":[' + b",".join(kernels) + b"]}}"
+    places = {item[9:11].decode(): (text.index(item), text.index(item) + len(item)) for item in (*copies, *kernels)}
+    between = text.index(b'}],"k":['), text.index(kernels[0])
+    for at in range(text.index(copies[0]), len(text)):
+        read = Read(tmp_path, text[:at] + b"\x01" + text[at + 1 :], PLAIN, COPIES)
+        names = [row[0] for row in read.rows]
+        # Without the bracket that ends the last copy, or the key of the next list, that list can't be found.
+        if not between[0] <= at < between[1]:
+            intact = [name for name, (start, end) in places.items() if not start <= at <= end]
+            assert sorted(name for name in names if name in intact) == intact, at
+        assert len(names) == len(set(names)), at
+        assert len(names) == 6 or read.log.lossy or Code.NO_ITEMS in read.codes, at
+
+
+def test_a_table_that_matches_nothing_is_reported(tmp_path: Path) -> None:
+    read = Read(tmp_path, document(3), PLAIN, COPIES)
+    assert [(entry.code, entry.message) for entry in read.log] == [(Code.NO_ITEMS, "no items at 'r.c.item'")]
+    assert read.accounts["items r.c.item"] == Account()
+    with pytest.raises(InputError, match=r"no items at 'r\.x', 'r\.y'; list the document's prefixes"):
+        Read(tmp_path, document(3), *(Items(prefix, "us", "n", "s", end="e") for prefix in ("r.x", "r.y")))
 
 
 RULES = """
@@ -259,6 +323,45 @@ def test_ingest_and_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
     assert "no items at 'r.k.item'" in capfd.readouterr().err
     assert run(["ingest", str(tmp_path / "doc.json"), "--reader", "json_items", "--replace", *store]) == 2
     assert "--rules FILE" in capfd.readouterr().err
+
+
+TWO_RULES = f"""{RULES.replace("[items]", "[[items]]").split("[[rule]]")[0]}
+[[items]]
+prefix = "r.c.item"
+unit = "ns"
+name = "what"
+start = "from"
+duration = "for"
+thread = "engine"
+fixed_category = "copy"
+[[rule]]
+categories = ["copy"]
+table = "task"
+set = {{ kind = "copy" }}
+args = {{ size_bytes = ["bytes"] }}
+[[rule]]{RULES.split("[[rule]]")[1]}"""
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_of_two_tables_are_accounted_for_and_located(tmp_path: Path, mixed: bool) -> None:
+    text = two_tables(300, mixed=mixed)
+    (tmp_path / "doc.json").write_bytes(text)
+    (tmp_path / "rules.toml").write_text(TWO_RULES)
+    store = tmp_path / "s.duckdb"
+    assert run(["ingest", str(tmp_path / "doc.json"), "--rules", str(tmp_path / "rules.toml"), "--db", str(store)]) == 0
+    with duckdb.connect(str(store), read_only=True) as connection:
+        account = "SELECT record, record_count, row_count, used_count, lost_count FROM import_account ORDER BY ALL"
+        assert connection.execute(account).fetchall() == [
+            ("X events", 600, 600, 0, 0), ("items r.c.item", 300, 0, 300, 0), ("items r.k.item", 300, 0, 300, 0),
+        ]  # fmt: skip
+        rows = connection.execute("SELECT kind, id, start_ns, size_bytes FROM task ORDER BY kind, start_ns").fetchall()
+    assert [row[0] for row in rows] == ["compute"] * 300 + ["copy"] * 300
+    assert [row[2:] for row in rows[300:]] == [(7 * i, i) for i in range(300)]
+    with open_store(store) as connection:
+        for kind, id_, start_ns, _ in (*rows[:300:60], rows[299], *rows[300::60], rows[-1]):
+            found = why(connection, store, "task", str(id_)).evidence
+            items = [json.loads(piece.data, parse_float=Decimal) for piece in found]
+            assert [item["from"] if kind == "copy" else int(item["begin"] * 1000) for item in items] == [start_ns]
 
 
 def test_the_outline_of_a_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,9 @@ start = "begin"
 end = "finish"
 """
 
+_ONE = ITEMS.split("[items]")[1]
+TWO = f"title = 'Two'\n[[items]]{_ONE}[[items]]{_ONE.replace('a.item', 'b.item')}"
+
 
 def test_the_built_in_files_are_valid_and_in_order_of_priority() -> None:
     titles = [rules.title for rules in built_in()]
@@ -74,6 +77,12 @@ def test_the_first_matching_rule_applies() -> None:
         (ITEMS + 'duration = "d"', "items: an item needs either end or duration"),
         (ITEMS + 'duration_unit = "s"', "items: duration_unit needs duration"),
         (ITEMS + 'args = "grid"', "items: args must be a list of strings"),
+        (ITEMS + 'category = "c"\nfixed_category = "c"', "items: an item has either category or fixed_category"),
+        (TWO.replace("end =", "# "), "items 1: an item needs either end or duration"),
+        (TWO.replace("b.item", "a.item"), "items: prefix 'a.item' is 'a.item' or inside it"),
+        (TWO.replace("b.item", "a.item.b.item"), "items: prefix 'a.item.b.item' is 'a.item' or inside it"),
+        (TWO.replace("b.item", ""), "items: prefix 'a.item' is '' or inside it"),
+        ("title = 'x'\nitems = []", "items must be a table or a list of tables"),
         (ITEMS.replace("a.item", "$.a[*]"), "items: prefix must be like result.kernels.item"),
         (GOOD.replace('["kernel"]', '"kernel"', 1), "rule 1: categories must be a list of strings"),
         (GOOD.replace('["device", "Device"]', '"device"'), "rule 2: args: device_id must be a list of strings"),

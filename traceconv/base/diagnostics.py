@@ -98,6 +98,7 @@ class Code(Enum):
         Severity.INFO,
         "Item keys that contain a dot, which a rule file can't name: their values are kept in args only.",
     )
+    NO_ITEMS = (Severity.INFO, "Tables of items in a rule file that match nothing in a document.")
     NOT_TIME = (Severity.INFO, "Values of a profile that are not times: each counts as a nanosecond.")
     ORPHAN_PMU = (Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
 

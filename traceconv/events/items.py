@@ -1,4 +1,4 @@
-"""Items of a JSON document and the meaning of their keys: the `[items]` section of a rule file."""
+"""Items of a JSON document and the meaning of their keys: the `[[items]]` tables of a rule file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 #: Nanoseconds per unit.
 UNITS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
-#: Key in the run's options that names the section a document was read with.
+#: Key in the run's options that contains the tables a document was read with.
 ITEMS_KEY = "json_items"
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """One section. Keys of an item may be nested: `time.begin`.
+    """One table. Keys of an item may be nested: `time.begin`.
 
     prefix         in ijson's notation: `result.kernels.item`; `item` is each element of an array
     unit           of start and end, and of the duration unless that has its own
     end, duration  exactly one of the two
+    category       the key of the category; `fixed_category` is that of all items instead
     args           the keys to keep in args; None: all that are not used otherwise
     """
 
@@ -31,4 +32,5 @@ class Items:
     stream: str | None = None
     thread: str | None = None
     category: str | None = None
+    fixed_category: str | None = None
     args: tuple[str, ...] | None = None

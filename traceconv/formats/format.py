@@ -23,7 +23,7 @@ class ReadRequest:
 
     log, accounts  receive what the reader loses, and why
     advance        called with the number of bytes read since the last call
-    items          where a JSON document contains its items, from a rule file
+    items          where a JSON document contains its items, from a rule file: no table is inside another
     """
 
     path: Path
@@ -31,7 +31,7 @@ class ReadRequest:
     accounts: Accounts = field(default_factory=Accounts)
     limits: Limits = field(default_factory=Limits)
     advance: Callable[[int], None] = lambda byte_count: None
-    items: Items | None = None
+    items: tuple[Items, ...] = ()
 
 
 #: Opens a trace file. Raises InputError for a file that it can't read.

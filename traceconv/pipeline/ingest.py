@@ -62,7 +62,7 @@ def ingest(
     Raises InputError if a path does not exist or nothing can be used (NothingUsable for several reasons), StoreError if
     the store can't be written.
     """
-    has_items = trace_options is not None and trace_options.items is not None
+    has_items = trace_options is not None and bool(trace_options.items)
     sources = find_sources(paths, reader, has_items=has_items)
     result = IngestedRuns()
     result.unusable, result.others = sources.unusable, sources.others

@@ -52,9 +52,9 @@ class TraceOptions:
     rules: tuple[RuleSet, ...] = ()
 
     @property
-    def items(self) -> Items | None:
+    def items(self) -> tuple[Items, ...]:
         """Where JSON documents have items, by the first rules that define them."""
-        return next((one.items for one in self.rules if one.items is not None), None)
+        return next((one.items for one in self.rules if one.items), ())
 
 
 @dataclass(frozen=True, slots=True)

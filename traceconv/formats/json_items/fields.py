@@ -73,7 +73,7 @@ class ItemFields:
 
     def category(self, item: Item) -> str | None:
         """The item's category."""
-        return _label(value_at(item, self._items.category))
+        return self._items.fixed_category or _label(value_at(item, self._items.category))
 
     def track(self, item: Item) -> tuple[str | None, str | None]:
         """The item's process and thread: numbers become `device 0`, `stream 7` or `thread 3`, texts are unchanged."""

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import ijson
 import pyarrow as pa
 
-from traceconv.base.diagnostics import Code
+from traceconv.base.diagnostics import Account, Code
 from traceconv.base.errors import InputError, UsageError, printable
-from traceconv.events.items import ITEMS_KEY
+from traceconv.events.items import ITEMS_KEY, Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, patch
@@ -38,22 +38,47 @@ _STOPS = (ijson.JSONError, ArithmeticError, ValueError, RecursionError)
 Place = tuple[int, int]
 
 
+class _Table:
+    """One table of items, and what was read of it."""
+
+    def __init__(self, items: Items, account: Account) -> None:
+        self.prefix = items.prefix
+        self.fields = ItemFields(items)
+        self.account = account
+        self.done = self.arrays = 0
+
+    def note(self, items: Sequence[Any], *, damaged: int = 0) -> list[dict[str, Any]]:
+        """Count items, and return those that are objects."""
+        objects = [item for item in items if isinstance(item, dict)]
+        self.arrays += sum(isinstance(item, list) for item in items)
+        self.account.add(used=len(objects), lost=len(items) - len(objects) + damaged)
+        return objects
+
+
+#: Items of a table, and the byte range that contains them.
+_Found: TypeAlias = tuple[_Table, list[Any], Place]
+
+
 class JsonItemsReader(FileReader):
-    """Reads one file. Where ijson stops, `JsonDocument` reads the file again and continues with the next item."""
+    """Reads one file. Where ijson stops, `JsonDocument` reads the file again and continues with the next item.
+
+    A parser per table gets each piece of the text, which is read once. Since no table is inside another, no item of any
+    table is open where an item ends.
+    """
 
     def __init__(self, request: ReadRequest) -> None:
-        items = request.items
-        if items is None:
+        if not request.items:
             raise UsageError(
                 "the reader json_items needs a description of the items; use --rules FILE with a section [items]"
             )
         if request.path == STDIN:
             raise InputError("a document with items can't be read from standard input; specify its path")
         super().__init__(request)
-        self._prefix = items.prefix
-        self._fields = ItemFields(items)
-        description = {key: value for key, value in asdict(items).items() if value is not None}
-        self.keys = {ITEMS_KEY: json.dumps(description).encode()}
+        described = [{key: value for key, value in asdict(one).items() if value is not None} for one in request.items]
+        self.keys = {ITEMS_KEY: json.dumps(described).encode()}
+        self._tables = {
+            one.prefix: _Table(one, self._accounts[f"items {one.prefix}".rstrip()]) for one in request.items
+        }
         self._rows: list[tuple[Any, ...]] = []
         self._place: Place | None = None
         self._tracks: set[tuple[str | None, str | None]] = set()
@@ -61,13 +86,12 @@ class JsonItemsReader(FileReader):
         self._shapes: set[tuple[str, ...]] = set()
         self._dotted: dict[str, None] = {}
         self._repeated: list[str] = []
-        self._arrays = self._others = 0
 
     def batches(self) -> Iterator[TraceBatch]:
-        """Yield all items in order. Raises InputError if the file can't be read, or has none at the prefix."""
+        """Yield all items in order. Raises InputError if the file can't be read, or has none at the prefixes."""
         chunks = self._source.chunks()
-        for items, place in self._items(chunks):
-            self._take(items, place)
+        for found in self._items(chunks):
+            self._take(*found)
             yield from self._flushed(_BATCH)
         yield from self._flushed(1)
         for _ in chunks:  # for the size and the digest
@@ -76,17 +100,15 @@ class JsonItemsReader(FileReader):
 
     # -- items --
 
-    def _items(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Any], Place]]:
-        """Items, and the byte range that contains them."""
-        done = 0
+    def _items(self, chunks: Iterable[bytes]) -> Iterator[_Found]:
         try:
-            for items, place in self._streamed(chunks):
-                done += len(items)
-                yield items, place
+            for table, items, place in self._streamed(chunks):
+                table.done += len(items)
+                yield table, items, place
         except _STOPS:
-            yield from self._continued(done)
+            yield from self._continued()
 
-    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Any], Place]]:
+    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[_Found]:
         """Items from ijson. Raises one of _STOPS where it can't continue."""
         repeated = self._repeated
 
@@ -96,8 +118,11 @@ class JsonItemsReader(FileReader):
                     repeated.append(key)
                 super().__setitem__(key, value)
 
-        found: list[Any] = ijson.sendable_list()
-        parser = ijson.items_coro(found, self._prefix, use_float=False, map_type=Object, multiple_values=True)
+        options = {"use_float": False, "map_type": Object, "multiple_values": True}
+        parsers: list[tuple[_Table, list[Any], Any]] = []
+        for table in self._tables.values():
+            found: list[Any] = ijson.sendable_list()
+            parsers.append((table, found, ijson.items_coro(found, table.prefix, **options)))
         guard = Guard()
         start = end = 0
         try:
@@ -105,57 +130,65 @@ class JsonItemsReader(FileReader):
                 end = at + len(piece)
                 if guard.refusal(piece) is not None or end - start > self._limits.event_bytes:
                     raise ijson.JSONError("not for ijson")
-                anchor, error = None, None
-                try:
-                    for place, part in _parts(piece):
-                        before = len(found)
-                        parser.send(part)
-                        if len(part) == 1 and len(found) > before:
-                            anchor = at + place + 1
-                except _STOPS as stop:
-                    error = stop
-                if found:
-                    yield list(found), (start, (anchor or end) - start)
-                    found.clear()
-                    start = anchor or at
+                error: Exception | None = None
+                next_start, parts = start, list(_parts(piece))
+                for table, found, parser in parsers:
+                    anchor = None
+                    try:
+                        for place, part in parts:
+                            before = len(found)
+                            parser.send(part)
+                            if len(part) == 1 and len(found) > before:
+                                anchor = at + place + 1
+                    except _STOPS as stop:
+                        error = stop
+                    if found:
+                        yield table, list(found), (start, (anchor or end) - start)
+                        found.clear()
+                        next_start = max(next_start, anchor or at)
+                start = next_start
                 if error is not None:
                     raise error
-            parser.close()
-            if found:
-                yield list(found), (start, end - start)
+            for table, found, parser in parsers:
+                parser.close()
+                if found:
+                    yield table, list(found), (start, end - start)
         finally:
             # The Python parser would complain when it is collected inside a text.
-            with suppress(*_STOPS):
-                parser.close()
+            for _, _, parser in parsers:
+                with suppress(*_STOPS):
+                    parser.close()
 
-    def _continued(self, done: int) -> Iterator[tuple[list[Any], Place]]:
-        """The items after the first `done`, from the reader that continues after damage."""
-        account = self._accounts["items"]
+    def _continued(self) -> Iterator[_Found]:
+        """The items that ijson didn't reach, from the reader that continues after damage."""
+        account = self._accounts["damaged items"]
         chunks = self._second_pass().chunks()
         document = JsonDocument(chunks, self._shape, self._log, self._limits, account, several=True)
-        seen = 0
+        seen = dict.fromkeys(self._tables, 0)
         for item in document.items():
             if isinstance(item, Elements):
-                at_items = _joined((*item.path, 0)) == self._prefix
+                table = self._tables.get(_joined((*item.path, 0)))
                 texts, place = [bytes(text) for text in item.texts], (item.byte_offset, item.byte_count)
             else:
-                at_items = _joined(item.path) == self._prefix
+                table = self._tables.get(_joined(item.path))
                 texts, place = [item.text], (item.byte_offset, len(item.text))
-            if at_items:
-                new = texts[max(0, done - seen) :]
-                seen += len(texts)
+            if table is not None:
+                new = texts[max(0, table.done - seen[table.prefix]) :]
+                seen[table.prefix] += len(texts)
                 decoded = [self._decoded(text, place[0]) for text in new]
-                account.add(lost=decoded.count(_DAMAGED))
+                table.note((), damaged=decoded.count(_DAMAGED))
                 if decoded:
-                    yield [one for one in decoded if one is not _DAMAGED], place
+                    yield table, [one for one in decoded if one is not _DAMAGED], place
+        if not account.records:
+            del self._accounts.by_record["damaged items"]
 
     def _shape(self, path: JsonPath) -> str:
-        here = _joined(path)
-        if here == self._prefix:
+        here, element = _joined(path), _joined((*path, 0))
+        if here in self._tables:
             return KEEP
-        if _joined((*path, 0)) == self._prefix:
+        if element in self._tables:
             return STREAM
-        return ENTER if not path or self._prefix.startswith(here + ".") else STREAM
+        return ENTER if not path or any(prefix.startswith(here + ".") for prefix in self._tables) else STREAM
 
     def _decoded(self, text: bytes, at: int) -> Any:
         if SURROGATE.search(text):
@@ -177,14 +210,10 @@ class JsonItemsReader(FileReader):
 
     # -- rows --
 
-    def _take(self, items: Sequence[Any], place: Place) -> None:
-        rows = [self._row(item) for item in items if isinstance(item, dict)]
-        others = len(items) - len(rows)
-        self._others += others
-        self._arrays += sum(isinstance(item, list) for item in items)
-        if others:
-            self._accounts["items"].add(lost=others)
-        self._log_at(Code.NOT_AN_EVENT, "items that are not objects", place, others)
+    def _take(self, table: _Table, items: Sequence[Any], place: Place) -> None:
+        objects = table.note(items)
+        rows = [self._row(table.fields, item) for item in objects]
+        self._log_at(Code.NOT_AN_EVENT, "items that are not objects", place, len(items) - len(rows))
         message = "items with a duplicate key: the last value is used"
         self._log_at(Code.REPEATED_KEY, message, place, len(self._repeated))
         self._repeated.clear()
@@ -192,8 +221,9 @@ class JsonItemsReader(FileReader):
             offset, count = place
             first = self._ordinal + len(self._rows)
             self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + first, len(rows), offset, count))
-            start = min(offset, self._place[0]) if self._place else offset
-            self._place = (start, offset + count - start)
+            start, size = self._place or place
+            start, end = min(offset, start), max(offset + count, start + size)
+            self._place = (start, end - start)
             self._rows += rows
             self.found_events = True
 
@@ -202,8 +232,7 @@ class JsonItemsReader(FileReader):
             offset, size = place
             self._log.add(code, message, source_id=SOURCE_ID, byte_offset=offset, byte_count=size, event_count=count)
 
-    def _row(self, item: dict[str, Any]) -> tuple[Any, ...]:
-        fields = self._fields
+    def _row(self, fields: ItemFields, item: dict[str, Any]) -> tuple[Any, ...]:
         keys = tuple(item)
         if keys not in self._shapes and len(self._shapes) < _MOST_KEYS:
             self._shapes.add(keys)
@@ -232,17 +261,19 @@ class JsonItemsReader(FileReader):
 
     def _report(self) -> None:
         shown = printable(str(self._path))
-        if not self.found_events and self._arrays and self._arrays == self._others:
+        empty = [table for table in self._tables.values() if not table.account.used]
+        if not self.found_events and all(table.arrays and table.arrays == table.account.lost for table in empty):
             raise InputError(
-                f"{shown}: the items at '{printable(self._prefix)}' are arrays; a rule file can only describe objects"
+                f"{shown}: the items at {_prefixes(empty)} are arrays; a rule file can only describe objects"
             )
         if not self.found_events and not self._log.lossy:
             raise InputError(
-                f"{shown}: no items at '{printable(self._prefix)}'; list the document's prefixes with traceconv info"
+                f"{shown}: no items at {_prefixes(empty)}; list the document's prefixes with traceconv info"
             )
-        if "items" in self._accounts.by_record and not self._accounts["items"].records:
-            del self._accounts.by_record["items"]
-        self._log.count(Code.FINE_TIME, "timestamps finer than a nanosecond", self._fields.rounded, SOURCE_ID)
+        if empty:
+            self._log.add(Code.NO_ITEMS, f"no items at {_prefixes(empty)}", source_id=SOURCE_ID)
+        rounded = sum(table.fields.rounded for table in self._tables.values())
+        self._log.count(Code.FINE_TIME, "timestamps finer than a nanosecond", rounded, SOURCE_ID)
         if self._dotted:
             names = ", ".join(printable(key, 40) for key in [*self._dotted][:_SHOWN_KEYS])
             more = f", and {len(self._dotted) - _SHOWN_KEYS} more" if len(self._dotted) > _SHOWN_KEYS else ""
@@ -250,6 +281,10 @@ class JsonItemsReader(FileReader):
 
 
 _DAMAGED = object()
+
+
+def _prefixes(tables: Iterable[_Table]) -> str:
+    return ", ".join(f"'{printable(table.prefix)}'" for table in tables)
 
 
 def _parts(piece: bytes) -> Iterator[tuple[int, bytes]]:

@@ -108,7 +108,7 @@ class RuleSet:
     flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
     launch_flows  categories of flows that lead from a call to the task that it launched
     op_types      patterns of op names with a group `op_type`, for ops without a type
-    items         where this writer's JSON documents, which are not traces, contain items
+    items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
     title: str
@@ -120,7 +120,7 @@ class RuleSet:
     launch_flows: frozenset[str] = frozenset()
     memory: MemoryMarkers | None = None
     op_types: tuple[re.Pattern[str], ...] = ()
-    items: Items | None = None
+    items: tuple[Items, ...] = ()
 
     def type_in(self, name: str) -> str:
         """Return the type of an op by its name."""

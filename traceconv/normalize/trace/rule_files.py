@@ -22,7 +22,7 @@ identify the writer: keys next to the events, categories, names of processes and
 If no arg contains the type of an op, it is taken from the op's name: by the first of the file's `op_types` (patterns of
 complete names with a group `op_type`) that matches, else the name itself. `op.op_type_source` is the method used.
 
-A file with `[items]` (see `events.items.Items`) reads JSON documents that are not traces.
+A file with `[[items]]` (see `events.items.Items`), or one table `[items]`, reads JSON documents that are not traces.
 
 A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
 and which flows lead from a call to the task that it launched (`launch_flows`, a list of categories).
@@ -30,6 +30,7 @@ and which flows lead from a call to the task that it launched (`launch_flows`, a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -48,7 +49,7 @@ from traceconv.normalize.trace.steps import TIME_COLUMNS
 from traceconv.schema import table as table_schema
 
 _TEXT, _INTEGER, _BOOLEAN = "a string", "a 64-bit integer", "true or false"
-_TEXTS, _TABLE, _TABLES = "a list of strings", "a table", "a list of tables"
+_TEXTS, _TABLE, _TABLES, _ITEMS = "a list of strings", "a table", "a list of tables", "a table or a list of tables"
 #: What a key of a rule file takes → the check of a value.
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     _TEXT: lambda value: isinstance(value, str),
@@ -57,12 +58,14 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
     _TABLE: lambda value: isinstance(value, dict),
     _TABLES: lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+    _ITEMS: lambda value: isinstance(value, dict) or (_CHECKS[_TABLES](value) and len(value) > 0),
 }
 _OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
 _FILE_KEYS = {
     **dict.fromkeys(("title", "device_kind"), _TEXT),
     **dict.fromkeys(("launch_flows", "op_types"), _TEXTS),
-    **dict.fromkeys(("detect", "memory", "items"), _TABLE),
+    **dict.fromkeys(("detect", "memory"), _TABLE),
+    "items": _ITEMS,
     "priority": _INTEGER,
     "flow_chains": _BOOLEAN,
     "rule": _TABLES,
@@ -111,8 +114,8 @@ def parse_rules(text: str, where: str) -> RuleSet:
         _check(detect, _DETECT_KEYS, f"{where}: detect")
         rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
         found = {key: tuple(values) for key, values in detect.items()}
-        items = _items(raw["items"], f"{where}: items") if "items" in raw else None
-        if items is not None:
+        items = _all_items(raw.get("items", []), f"{where}: items")
+        if items:
             found["keys"] = (*found.get("keys", ()), ITEMS_KEY)
         for patterns in found.values():
             for pattern in patterns:
@@ -147,6 +150,18 @@ def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
     return MemoryMarkers(**entry)
 
 
+def _all_items(tables: Mapping[str, Any] | list[Mapping[str, Any]], where: str) -> tuple[Items, ...]:
+    if isinstance(tables, Mapping):
+        return (_items(tables, where),)
+    found = tuple(_items(entry, f"{where} {number}") for number, entry in enumerate(tables, 1))
+    for one, other in itertools.permutations(found, 2):
+        if f"{one.prefix}.".startswith(f"{other.prefix}.") or not other.prefix:
+            raise _RuleError(
+                f"{where}: prefix {one.prefix!r} is {other.prefix!r} or inside it; tables can't contain each other"
+            )
+    return found
+
+
 def _items(entry: Mapping[str, Any], where: str) -> Items:
     _check(entry, _ITEM_KEYS, where, "prefix", "unit", "name", "start")
     for key in ("unit", "duration_unit"):
@@ -154,6 +169,8 @@ def _items(entry: Mapping[str, Any], where: str) -> Items:
             raise _RuleError(f"{where}: {key} must be one of {', '.join(UNITS)}")
     if ("end" in entry) == ("duration" in entry):
         raise _RuleError(f"{where}: an item needs either end or duration; set one of them")
+    if "category" in entry and "fixed_category" in entry:
+        raise _RuleError(f"{where}: an item has either category or fixed_category; remove one of them")
     if "duration_unit" in entry and "duration" not in entry:
         raise _RuleError(f"{where}: duration_unit needs duration; set it, or remove duration_unit")
     if _JSON_PATH.search(entry["prefix"]):
