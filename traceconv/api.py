@@ -20,7 +20,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -213,15 +213,14 @@ class Store:
         """
         from traceconv.reports.free_query import explained
 
-        cursor = self._open_cursor()
-        try:
+        with ExitStack() as on_error:
+            cursor = self._open_cursor()
+            on_error.callback(self._close_cursor, cursor)
             with self._check_closed(), explained():
                 relation = cursor.sql(sql)
             if relation is None:
                 raise UsageError("a query must be a statement that returns rows")
-        except BaseException:
-            self._close_cursor(cursor)
-            raise
+            on_error.pop_all()
         # The cursor stays open until the relation is deleted or the store is closed.
         weakref.finalize(relation, self._cursors.pop, id(cursor), None)
         return relation
