@@ -159,6 +159,9 @@ def test_slices_cover_each_time_that_the_samples_cover(samples: list[tuple[list[
     now = 7
     for stack, weight in samples:
         for moment in range(now, now + weight):
-            covering = [frame for start, dur, frame in found if start <= moment < start + dur]
+            covering = [frame for start, dur, frame, _ in found if start <= moment < start + dur]
             assert sorted(covering) == sorted(stack)
         now += weight
+    for start, _, frame, first in found:
+        assert frame in samples[first][0]
+        assert start == 7 + sum(weight for _, weight in samples[:first])

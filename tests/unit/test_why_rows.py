@@ -189,3 +189,26 @@ def test_fractional_weights_are_traced_to_their_sample(tmp_path: Path) -> None:
         ("profiles/0/samples, number 5", b"[1]"),
         ("profiles/0/weights, number 5", b"1.4"),
     ]
+
+
+def test_samples_shorter_than_a_nanosecond_are_told_apart(tmp_path: Path) -> None:
+    scope = speedscope()
+    samples = [[0], [1], [0, 1], [1], [0], [0], [1]]
+    scope["profiles"] = [
+        {"type": "sampled", "name": "a", "unit": "nanoseconds", "startValue": 5, "endValue": 9,
+         "samples": [[1]] * 3, "weights": [0.25] * 3},
+        {"type": "sampled", "name": "b", "unit": "nanoseconds", "startValue": 5, "endValue": 9,
+         "samples": samples, "weights": [0.1] * 6 + [2]},
+    ]  # fmt: skip
+    path = tmp_path / "profile.speedscope.json"
+    path.write_text(json.dumps(scope))
+    ingest([path], tmp_path / "trace.duckdb")
+    with open_store(tmp_path / "trace.duckdb") as connection:
+        sql = "SELECT s.id, s.name FROM slice s JOIN track t USING (run_id, track_id) WHERE t.name = 'b' ORDER BY s.id"
+        rows = connection.execute(sql).fetchall()
+        found = [why(connection, tmp_path / "trace.duckdb", "slice", str(id_)).evidence[0] for id_, _ in rows]
+    # In the order in which the slices end. All but the last begin and end at 5 or 6 ns.
+    firsts = [("main", 0), ("f", 1), ("f", 2), ("main", 2), ("f", 3), ("main", 4), ("f", 6)]
+    assert [name for _, name in rows] == [name for name, _ in firsts]
+    assert [piece.where for piece in found] == [f"profiles/1/samples, number {first}" for _, first in firsts]
+    assert [json.loads(piece.data) for piece in found] == [samples[first] for _, first in firsts]

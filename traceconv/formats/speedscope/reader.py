@@ -66,6 +66,8 @@ class SpeedscopeReader(FileReader):
         self._profiles: dict[int, _Profile] = {}
         self._rounded = 0
         self._unknown_frames = 0
+        #: For each slice of the last batch of a sampled profile: the number of its first sample.
+        self.first_samples: list[int] = []
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, profile by profile. Raises InputError if the file can't be read or contains no profiles."""
@@ -226,9 +228,10 @@ class SpeedscopeReader(FileReader):
         start_ns = self._ns(start, self._factor(number)) if isinstance(start, bytes) else 0
         slices = stacks.slices(start_ns or 0)
         while part := list(islice(slices, _BATCH)):
-            times = [began if start_ns is not None else None for began, _, _ in part]
-            lengths = [dur_ns if is_time(dur_ns) else TOO_LONG for _, dur_ns, _ in part]
-            frames = [frame for _, _, frame in part]
+            times = [began if start_ns is not None else None for began, _, _, _ in part]
+            lengths = [dur_ns if is_time(dur_ns) else TOO_LONG for _, dur_ns, _, _ in part]
+            frames = [frame for _, _, frame, _ in part]
+            self.first_samples = [sample for _, _, _, sample in part]
             yield self._batch(number, ["X"] * len(part), frames, times, lengths, None, None)
 
     def _batch(

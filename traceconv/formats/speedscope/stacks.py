@@ -8,8 +8,8 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 from traceconv.base.int64 import LARGEST
 
-#: start and duration in ns, frame
-Slice = tuple[int, int, int]
+#: start and duration in ns, frame, number of its first sample
+Slice = tuple[int, int, int, int]
 
 
 def rounded(ns: int | Decimal) -> int:
@@ -53,20 +53,20 @@ class SampledStacks:
     def slices(self, start_ns: int) -> Iterator[Slice]:
         """The slices, from `start_ns` on."""
         stacks = list(self._numbers)
-        open_frames: list[tuple[int, int]] = []  # frame, start
+        open_frames: list[tuple[int, int, int]] = []  # frame, start, first sample
         now, before = start_ns, -1
-        for number, weight in zip(self._samples, self._weights, strict=False):
+        for sample, (number, weight) in enumerate(zip(self._samples, self._weights, strict=False)):
             if number != before:
                 stack = stacks[number]
                 same = 0
                 while same < len(stack) and same < len(open_frames) and open_frames[same][0] == stack[same]:
                     same += 1
                 while len(open_frames) > same:
-                    frame, began = open_frames.pop()
-                    yield began, now - began, frame
-                open_frames.extend((frame, now) for frame in stack[same:])
+                    frame, began, first = open_frames.pop()
+                    yield began, now - began, frame, first
+                open_frames.extend((frame, now, sample) for frame in stack[same:])
                 before = number
             now += weight
         while open_frames:
-            frame, began = open_frames.pop()
-            yield began, now - began, frame
+            frame, began, first = open_frames.pop()
+            yield began, now - began, frame, first
