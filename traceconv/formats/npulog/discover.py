@@ -61,7 +61,7 @@ class CaptureFolder:
 
 
 def find_captures(paths: Sequence[Path]) -> list[CaptureFolder]:
-    """The captures at or below `paths`, in the order of `paths` and sorted by name below a folder, without duplicates.
+    """The captures at or below `paths`, each once, in the order of `paths`; below a folder by name, numbers by value.
 
     A path may be a capture, a folder that contains some not too deep below, or a log file. Log files of one
     capture are one capture of only those files. Raises InputError for a path that doesn't exist, can't be read, or
