@@ -9,6 +9,7 @@ The pages depend on the project alone, not on the terminal or on versions of Pyt
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -75,7 +76,9 @@ def _help_text(text: str) -> Iterator[str]:
         lines = paragraph.splitlines()
         if lines and lines[0].strip() == "\b":
             yield lines[1]
-            yield "\n".join(["```sh", *(line.strip() for line in lines[2:]), "```"])
+            # In help, a description follows a command after two spaces or more.
+            commands = [re.sub(r"(?<=\S)( {2,})(?=\S)", r"\1# ", line.strip(), count=1) for line in lines[2:]]
+            yield "\n".join(["```sh", *commands, "```"])
         elif lines:
             yield " ".join(line.strip() for line in lines)
 

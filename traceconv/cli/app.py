@@ -33,7 +33,7 @@ from traceconv.cli import (
 from traceconv.cli.output import say
 from traceconv.cli.streams import ReaderLeft, finish, guard_streams
 
-_HELP = """Profiler logs of NPUs and GPUs into one DuckDB store: fast, exact, and tolerant of damaged input.
+_HELP = """Import profiler logs of NPUs and GPUs into a DuckDB store: fast, exact, and tolerant of damaged input.
 
 \b
 Typical workflow:

@@ -12,7 +12,7 @@ def dump(
     paths: list[Path] = typer.Argument(..., metavar="PATH…", help="Captures (PROF_…), or .bin files of a capture."),
     record: str | None = typer.Option(None, "--type", metavar="RECORD", help="Only this record type, such as task."),
     limit: int | None = typer.Option(None, "--limit", metavar="N", min=0, help="Only the first N records."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line, with all fields."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object per line, with all fields."),
 ) -> None:
     """Show the records of raw logs.
 

@@ -44,7 +44,7 @@ def info(
     quick: bool = typer.Option(
         False, "--quick", help="Only read headers and manifest, or the first events of a trace."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON list with an object per file or folder."),
+    as_json: bool = typer.Option(False, "--json", help="Print a JSON list with one object per file or folder."),
 ) -> None:
     """Identify a file and check its integrity.
 
@@ -60,10 +60,10 @@ def info(
     \b
     Examples:
       traceconv info raw/
-      traceconv info raw/ --quick      trust headers and manifest
-      traceconv info trace.json.gz     what an ingest would find
-      traceconv info *.pftrace --quick only the first events
-      traceconv info results.json      outline of a JSON document
+      traceconv info raw/ --quick       trust headers and manifest
+      traceconv info trace.json.gz      what an ingest would find
+      traceconv info *.pftrace --quick  only the first events
+      traceconv info results.json       outline of a JSON document
       traceconv info trace.duckdb
     """
     from traceconv.cli.output import say

@@ -39,7 +39,12 @@ def ingest(
         "standard input; folders that contain any of these at any depth.",
     ),
     db: Path | None = typer.Option(
-        None, "--db", metavar="FILE", envvar="TRACECONV_DB", help="The store. Default: trace.duckdb."
+        None,
+        "--db",
+        metavar="FILE",
+        envvar="TRACECONV_DB",
+        show_envvar=False,
+        help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.",
     ),
     replace: bool = typer.Option(False, "--replace", help="Re-import captures already in the store."),
     strict: bool = typer.Option(False, "--strict", help="Fail on any loss and leave the store unchanged."),

@@ -17,7 +17,7 @@ def why(
     source: Path | None = typer.Option(
         None, "--source", metavar="PATH", help="Current path of the run's source, if it was moved."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object, with the row and its complete evidence."),
+    as_json: bool = typer.Option(False, "--json", help="Print a JSON object with the row and its complete evidence."),
     db: Path | None = options.DB,
 ) -> None:
     """Show the source bytes of a row.

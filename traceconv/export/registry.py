@@ -83,7 +83,7 @@ Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome
         "memory.svg",
         "traceconv.export.memory_flow:export_memory_flow",
         """Each memory block is a rectangle: its addresses on the vertical axis, its lifetime on the horizontal axis,
-its color by purpose. Hover shows its tensor, op, size and times. Unused address ranges are folded and the
+its colour by purpose. Hover shows its tensor, op, size and times. Unused address ranges are folded and the
 peak is marked. Bytes in use and reserved are plotted below. Blocks too small to see are drawn together,
 so the file stays small.
 
