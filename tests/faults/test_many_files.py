@@ -26,7 +26,7 @@ from traceconv.formats import find_traces
 from traceconv.formats.common.folder_walk import by_numbers
 from traceconv.pipeline.discover import find_sources
 from traceconv.pipeline.ingest import ingest
-from traceconv.pipeline.result import IngestedRun, NothingUsable, SilentObserver
+from traceconv.pipeline.result import IngestedRun, NothingUsable, Observer
 from traceconv.store.writer import StoreWriter
 
 RUNS = "SELECT run_id, label, rank, group_label FROM run ORDER BY run_id"
@@ -278,7 +278,7 @@ def test_a_vendor_folder_beside_traces_of_others(tmp_path: Path) -> None:
     ]
 
 
-class Interrupting(SilentObserver):
+class Interrupting(Observer):
     """Press Ctrl-C during an ingest: at the `at`th report of `what`."""
 
     def __init__(self, what: str, at: int) -> None:

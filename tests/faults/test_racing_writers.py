@@ -16,7 +16,7 @@ from ingest_checks import query
 from traceconv.base.errors import StoreError
 from traceconv.export.output import open_output
 from traceconv.pipeline.ingest import ingest
-from traceconv.pipeline.result import IngestedRuns, SilentObserver
+from traceconv.pipeline.result import IngestedRuns, Observer
 from traceconv.reports.catalog import report_statements
 from traceconv.store import file_lock
 from traceconv.store.writer import StoreWriter
@@ -43,7 +43,7 @@ def capture(folder: Path, times: int) -> Path:
     return b.close()
 
 
-class Paused(SilentObserver):
+class Paused(Observer):
     """Holds an ingest at its first run, with the store open for writing."""
 
     def __init__(self) -> None:

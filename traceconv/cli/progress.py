@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from traceconv.base.errors import printable
+from traceconv.pipeline.result import Observer
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-    from traceconv.pipeline.result import Observer
 
 #: How often the line is updated.
 _SECONDS_BETWEEN = 0.1
@@ -41,7 +40,7 @@ def ingest_progress() -> Iterator[Observer | None]:
         yield IngestProgress(progress)
 
 
-class IngestProgress:
+class IngestProgress(Observer):
     """Updates a rich progress line.
 
     If a file is read first and stored afterwards, each phase counts for half. Storing is measured in rows per event

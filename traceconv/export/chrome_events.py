@@ -14,6 +14,7 @@ import duckdb
 from traceconv.base.errors import StoreError
 from traceconv.export.json_sql import Concat, Facts, collect_facts, double, json_text, microseconds, text
 from traceconv.export.lookup import Lookup, make_lookup
+from traceconv.export.timeline import device_memory, memory_changes
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
 from traceconv.schema import table
 
@@ -210,12 +211,8 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
         f"sum({name}) OVER (PARTITION BY device_id ORDER BY ts_ns) AS {name}" for name in ("used", "reserved")
     )
     totals = (
-        f"(SELECT device_id, ts_ns, {running} FROM (SELECT device_id, ts_ns, {series} FROM ("
-        f"SELECT device_id, kind, coalesce(alloc_ns, {clock.base_ns}) AS ts_ns, size_bytes AS change FROM {source} "
-        f"UNION ALL SELECT device_id, kind, free_ns, -size_bytes FROM {source} WHERE free_ns IS NOT NULL) "
-        "WHERE kind IN ('block', 'segment') AND device_id NOT IN (SELECT device_id FROM track "
-        f"WHERE run_id = {run_id} AND kind = 'counter' AND name = 'Memory used' AND device_id IS NOT NULL) "
-        "GROUP BY device_id, ts_ns))"
+        f"(SELECT device_id, ts_ns, {running} FROM (SELECT device_id, ts_ns, {series} FROM "
+        f"({memory_changes(device_memory(run_id, source), str(clock.base_ns))}) GROUP BY device_id, ts_ns))"
     )
     event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
     event.literal(',"name":"Memory (byte)","args":{')

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread, make_layout
 from traceconv.export.perfetto_records import bytes_field, number_field
+from traceconv.export.timeline import device_memory, memory_changes
 
 #: Maximum size of the lookup table for tracks of slices.
 _MOST_PLACES = 1 << 27
@@ -63,17 +64,11 @@ class TrackPlan:
         """Yield the bytes in blocks (used) and segments (reserved) of devices over time: tracks, times, values."""
         for (device, title), uuid in self._memory.items():
             kind = "block" if title == "used" else "segment"
-            first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})"
-            changes = (
-                f"SELECT coalesce(alloc_ns, {first}) AS ts_ns, size_bytes AS change FROM {source} "
-                f"WHERE kind = '{kind}' AND device_id IS NOT DISTINCT FROM $device UNION ALL "
-                f"SELECT free_ns, -size_bytes FROM {source} "
-                f"WHERE kind = '{kind}' AND free_ns IS NOT NULL AND device_id IS NOT DISTINCT FROM $device"
-            )
+            changes = memory_changes(source, f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})")
             cursor = connection.execute(
                 "SELECT ts_ns, sum(change) OVER (ORDER BY ts_ns)::BIGINT AS used FROM "
-                f"(SELECT ts_ns, sum(change) AS change FROM ({changes}) WHERE ts_ns IS NOT NULL GROUP BY ts_ns) "
-                "ORDER BY ts_ns",
+                f"(SELECT ts_ns, sum(change) AS change FROM ({changes}) WHERE ts_ns IS NOT NULL "
+                f"AND kind = '{kind}' AND device_id IS NOT DISTINCT FROM $device GROUP BY ts_ns) ORDER BY ts_ns",
                 {"device": device},
             )
             while rows := cursor.fetchmany(1 << 16):
@@ -158,15 +153,9 @@ def _place_memory(
     uuids: Iterator[int],
 ) -> None:
     """Add counters of device memory, unless the source has such counters itself."""
-    counted = (
-        f"SELECT device_id FROM track WHERE run_id = {run_id} AND kind = 'counter' AND name = 'Memory used' "
-        "AND device_id IS NOT NULL"
-    )
     threads = {thread.track_id: thread for thread in layout.threads if thread.source == "memory"}
-    found = connection.execute(
-        f"SELECT DISTINCT device_id, kind FROM {source} WHERE kind IN ('block', 'segment') AND "
-        f"(device_id IS NULL OR device_id NOT IN ({counted})) ORDER BY ALL"
-    ).fetchall()
+    memory = device_memory(run_id, source)
+    found = connection.execute(f"SELECT DISTINCT device_id, kind FROM {memory} ORDER BY ALL").fetchall()
     for device, kind in found:
         title = "used" if kind == "block" else "reserved"
         uuid = plan._memory[device, title] = next(uuids)

@@ -55,6 +55,26 @@ def row_sources(run_id: int, device: int | None) -> dict[str, str]:
     return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
 
 
+def device_memory(run_id: int, source: str) -> str:
+    """Return a FROM clause for the blocks and segments in `source`, except of devices with recorded counters."""
+    counted = f"SELECT device_id FROM track WHERE run_id = {run_id} AND kind = 'counter' AND name = 'Memory used'"
+    return (
+        f"(SELECT * FROM {source} WHERE kind IN ('block', 'segment') AND (device_id IS NULL OR "
+        f"device_id NOT IN ({counted} AND device_id IS NOT NULL)))"
+    )
+
+
+def memory_changes(source: str, first: str) -> str:
+    """Return the SELECT of all changes of allocated bytes: device_id, kind, ts_ns, change.
+
+    Memory allocated before the recording counts from `first`, an SQL expression.
+    """
+    return (
+        f"SELECT device_id, kind, coalesce(alloc_ns, {first}) AS ts_ns, size_bytes AS change FROM {source} "
+        f"UNION ALL SELECT device_id, kind, free_ns, -size_bytes FROM {source} WHERE free_ns IS NOT NULL"
+    )
+
+
 def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
     """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)

@@ -11,7 +11,7 @@ from traceconv.base.errors import DataLossError, InputError, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import Naming, names_of
 from traceconv.pipeline.discover import Sources, find_sources
-from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem, SilentObserver
+from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
 from traceconv.pipeline.run_import import Recording, import_run, insert_log_entry
 from traceconv.reports.catalog import report_statements
 from traceconv.store.writer import StoreWriter
@@ -68,7 +68,7 @@ def ingest(
     result.unusable, result.others = sources.unusable, sources.others
     recordings = list(_recordings(sources, trace_options))
     all_names = names_of([(recording.path, top) for recording, top, _ in recordings], naming or Naming())
-    observer = observer or SilentObserver()
+    observer = observer or Observer()
     observer.plan(len(recordings), _total_bytes(sources))
     if strict and result.unusable:
         raise _strict_error(result.unusable[0])

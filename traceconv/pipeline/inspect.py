@@ -21,6 +21,7 @@ from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.json_items.outline import Outline, outline
 from traceconv.formats.registry import SURE, best_match, open_source
 from traceconv.formats.unsupported import what_it_is
+from traceconv.normalize.time_bounds import TimeBounds
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.classify import RuleSet, rules_of, telling
@@ -116,14 +117,13 @@ def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
     return found if len(found.prefixes) > 1 else None
 
 
-class _EventFacts:
+class _EventFacts(TimeBounds):
     """Facts about the events, collected batch by batch."""
 
     def __init__(self, rule_sets: Sequence[RuleSet]) -> None:
+        super().__init__()
         self._rule_sets = rule_sets
         self.counts: Counter[str] = Counter()
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
         self.tracks = TraceTracks()
         self._categories: set[str] = set()
         self._threads: set[str] = set()
@@ -163,14 +163,11 @@ class _EventFacts:
         times = exact_ns(raw, self._places)
         timed = times.valid & timed
         ns = times.ns[timed]
-        if len(ns):
-            low, high = int(ns.min()), int(ns.max())
-            durations = batch.columns.raw.get("dur")
-            if durations is not None:
-                ends, beyond = sums(ns, exact_ns(durations, self._places).ns[timed])
-                high = max(high, int(np.where(beyond, ns, ends).max()))
-            self.first_ns = low if self.first_ns is None else min(self.first_ns, low)
-            self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
+        durations = batch.columns.raw.get("dur")
+        if durations is not None:
+            ends, beyond = sums(ns, exact_ns(durations, self._places).ns[timed])
+            ns = np.where(beyond, ns, np.maximum(ns, ends))
+        self.note_times(times.ns[timed], ns)
 
     def writer(self, keys: Iterable[str]) -> str | None:
         """Return the title of the first rules that match the trace."""

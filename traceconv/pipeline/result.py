@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from traceconv.base.diagnostics import Accounts, LogEntry, Severity
 from traceconv.base.errors import InputError
 
 
-class Observer(Protocol):
-    """Follows the progress of an ingest."""
+class Observer:
+    """Follows the progress of an ingest; this one ignores it."""
 
     def plan(self, run_count: int, total_bytes: int) -> None:
         """All runs to be read, and the bytes of all of them together."""
@@ -34,24 +33,6 @@ class Observer(Protocol):
 
     def done(self) -> None:
         """The run is stored or can't be used."""
-
-
-class SilentObserver:
-    """Ignores everything."""
-
-    def plan(self, run_count: int, total_bytes: int) -> None: ...
-
-    def start(self, label: str, total_bytes: int, passes: int = 1) -> None: ...
-
-    def advance(self, byte_count: int) -> None: ...
-
-    def counted(self, event_count: int) -> None: ...
-
-    def storing(self) -> None: ...
-
-    def stored(self, row_count: int) -> None: ...
-
-    def done(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

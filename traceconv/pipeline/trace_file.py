@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usab
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
 from traceconv.pipeline.trace_memory import insert_blocks
 
+#: Turns events into rows: takes all batches, whose times any thread may parse before, then yields the tables.
+_Passes: TypeAlias = "_OwnTrace | _AnyTrace"
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
 
@@ -111,26 +113,6 @@ def _identity(target: RunTarget, read: _Read) -> Identity:
     )
     host, rank = host_and_rank(target, read.run_columns.get("writer"), read.process_names)
     return kept.over(of_keys(read.reader.keys)).over(Identity(rank, host))
-
-
-class _Passes(Protocol):
-    """Turns events into rows: takes all batches, then yields the tables."""
-
-    def precompute_times(self, batch: TraceBatch) -> None:
-        """Parse the times of a batch before it is taken, in any thread."""
-
-    def take(self, batch: TraceBatch) -> None: ...
-
-    def end(self) -> None: ...
-
-    def tables(self) -> Iterator[TableRows]: ...
-
-    def run_columns(self) -> dict[str, object]: ...
-
-    def complete(self, target: RunTarget) -> None:
-        """Derive rows from those that are stored."""
-
-    def close(self) -> None: ...
 
 
 class _Read:
@@ -208,7 +190,8 @@ class _Read:
 class _OwnTrace(OwnExport):
     """An export of ours, which has all rows."""
 
-    def complete(self, target: RunTarget) -> None: ...
+    def complete(self, target: RunTarget) -> None:
+        """Do nothing: no rows must be derived from those that are stored."""
 
 
 class _AnyTrace:

@@ -22,7 +22,7 @@ from traceconv.formats.vendor_folder.records import CsvRecords
 from traceconv.normalize.vendor_csv.spec import FileKind, Layout, plain, spec
 from traceconv.normalize.vendor_csv.typed import CellIssues, typed
 from traceconv.pipeline.discover import vendor_folders
-from traceconv.pipeline.result import Observer, SilentObserver
+from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import import_run
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.trace_file import TraceOptions
@@ -114,7 +114,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     verdicts: list[Verdict] = []
     for folder in folders:
         try:
-            verdicts.append(_verify(folder, exact, observer or SilentObserver()))
+            verdicts.append(_verify(folder, exact, observer or Observer()))
         except InputError as error:  # the other folders are still checked
             if len(folders) == 1:
                 raise

@@ -69,13 +69,9 @@ class Identity:
 
     def over(self, other: Identity) -> Identity:
         """Complete this identity with another."""
-        return Identity(
-            other.rank if self.rank is None else self.rank,
-            other.host if self.host is None else self.host,
-            other.group if self.group is None else self.group,
-            other.folder if self.folder is None else self.folder,
-            self.by_name or other.by_name,
-        )
+        unknown = (name for name in ("rank", "host", "group", "folder") if getattr(self, name) is None)
+        known = {name: getattr(other, name) for name in unknown}
+        return replace(self, **known, by_name=self.by_name or other.by_name)
 
 
 @dataclass(frozen=True, slots=True)
