@@ -126,6 +126,16 @@ def test_outputs_are_renewed_in_place(tmp_path: Path) -> None:
     )
 
 
+def test_the_architecture_page_lists_the_packages() -> None:
+    text = (DOCS / "explanation" / "architecture.md").read_text("utf-8")
+    table = text[text.index("| package |") :].split("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    folder = ROOT / "traceconv"
+    assert named == {path.parent.name for path in folder.glob("*/__init__.py")} | {"api"}
+    order = next(line for line in text.splitlines() if line.startswith("`cli →"))
+    assert set(re.findall(r"\w+", order)) == named
+
+
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *DOCS.rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
 )
