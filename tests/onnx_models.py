@@ -10,6 +10,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from traceconv.runtime.bfloat16 import BF16, tensor_of
+
 OPSET = 17
 
 
@@ -81,3 +83,17 @@ def onnxruntime_values(model: onnx.ModelProto, feeds: Mapping[str, Any], names: 
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(shown.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True))
+
+
+def in_type(proto: onnx.ModelProto, elem_type: int) -> onnx.ModelProto:
+    """The model with its fp32 inputs, outputs and weights in another type of floats."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    dtype = BF16 if elem_type == TensorProto.BFLOAT16 else np.dtype(np.float16)
+    for weight in changed.graph.initializer:
+        if weight.data_type == TensorProto.FLOAT:
+            weight.CopyFrom(tensor_of(numpy_helper.to_array(weight).astype(dtype), weight.name))
+    for entry in (*changed.graph.input, *changed.graph.output):
+        if entry.type.tensor_type.elem_type == TensorProto.FLOAT:
+            entry.type.tensor_type.elem_type = elem_type
+    return changed

@@ -10,6 +10,7 @@ from onnx_models import ModelBuilder
 
 from tests.modelled_trainer import Trainer
 from traceconv.runtime import counters
+from traceconv.runtime.bfloat16 import narrowed
 from traceconv.runtime.cost import memory_cycles
 from traceconv.runtime.lower import DeviceOp
 from traceconv.runtime.spec import reference_npu
@@ -23,19 +24,25 @@ ACTIVATIONS = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Softplus", "Exp",
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> onnx.ModelProto:
-    """Convolutions, dense layers, norms, residual sums, Dropout and chains of small ops, in random order."""
+def networks(draw: st.DrawFn, foldable: bool = True) -> onnx.ModelProto:
+    """Convolutions, dense layers, norms, residual sums, Dropout and chains of small ops, in random order.
+
+    foldable  whether a norm or a factor may follow a Conv, which inference folds into its weights
+    """
     b = ModelBuilder(draw(st.integers(0, 1 << 16)))
     image, width = draw(st.booleans()), draw(st.sampled_from((4, 6)))
     shape = [2, width, 5, 5] if image else [4, width]
     x = earlier = "x"
     for _ in range(draw(st.integers(1, 6))):
+        folds = image and not foldable
         block = draw(st.sampled_from(("matrix", "norm", "drop", "residual", "gelu", "scale", "chain", "layernorm")))
         if block == "matrix" and image:
             x = b.node("Conv", [x, b.weight((width, width, 3, 3)), b.weight((width,))], pads=[1, 1, 1, 1])
         elif block == "matrix":
             x = b.node("MatMul", [x, b.weight((width, width))])
             x = b.node("Add", [x, b.weight((width,))]) if draw(st.booleans()) else x
+        elif block in ("norm", "scale") and folds:
+            x = b.node("Neg", [x])
         elif block == "norm":
             x = b.node("BatchNormalization", [x, *(b.weight((width,), positive=True) for _ in range(4))])
         elif block == "drop":
@@ -71,6 +78,8 @@ def check_same(proto: onnx.ModelProto, steps: int = 2) -> None:
     random = np.random.default_rng(1)
     shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
     x = random.standard_normal((steps, *shape)).astype(np.float32)
+    if proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
+        x = narrowed(x)
     y = random.integers(0, 3, (steps, shape[0]))
     learned = []
     for fuse in (True, False):

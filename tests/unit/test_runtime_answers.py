@@ -75,7 +75,8 @@ def test_networks_with_seeded_weights_agree_at_full_size(name: str) -> None:
     vary(first, model.executor.run(inputs_of(model, 2)))
 
 
-@pytest.mark.parametrize("name", sorted(set(BUILT_MODELS) - {"mini_detector", "mini_quantized"}))
+#: Others have tests of their own; onnxruntime has no kernels for bfloat16.
+@pytest.mark.parametrize("name", sorted(set(BUILT_MODELS) - {"mini_bf16", "mini_detector", "mini_quantized"}))
 def test_built_networks_agree_op_by_op(name: str) -> None:
     proto = find_model(name).proto
     model = compile_model(name)

@@ -101,9 +101,10 @@ def sequences() -> onnx.ModelProto:
     return b.model({"x": [1, 3]}, [at])
 
 
-def bfloat16() -> onnx.ModelProto:
+def float8() -> onnx.ModelProto:
     b = ModelBuilder()
-    return b.model({"x": [2]}, [b.node("Cast", [b.node("Cast", ["x"], to=TensorProto.BFLOAT16)], to=1)])
+    y = b.node("Cast", [b.node("Cast", ["x"], to=TensorProto.FLOAT8E4M3FN)], to=1)
+    return b.model({"x": [2]}, [y], opset=19)
 
 
 def misfit() -> onnx.ModelProto:
@@ -139,7 +140,7 @@ def only_constants() -> onnx.ModelProto:
         (op_of_a_later_opset, ["op Gelu", "'gelu_0'", "opset 17"]),
         (strings, ["input 'x'", "STRING"]),
         (sequences, ["op SequenceConstruct", "'sequenceconstruct_0'", "opset 17", "sequence"]),
-        (bfloat16, ["op Cast", "'cast_0'", "opset 17", "BFLOAT16"]),
+        (float8, ["op Cast", "'cast_0'", "opset 19", "FLOAT8E4M3FN"]),
         (misfit, ["op MatMul", "'matmul_0'", "opset 17"]),
         (dangling, ["op Add", "'add_0'", "'nowhere'"]),
         (dynamic_batch, ["input 'x'", "'N'", "--batch or --input"]),

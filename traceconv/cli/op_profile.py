@@ -69,7 +69,7 @@ def op_profile(
     \b
     Examples:
       traceconv op-profile Conv --input 16x3x224x224 --input 3x3x5x5
-      traceconv op-profile MatMul --input 128x768 --input 768x768 --dtype float16
+      traceconv op-profile MatMul --input 128x768 --input 768x768 --dtype bf16
       traceconv op-profile MaxPool --input 1x3x16x16 --attr kernel_shape=2,2
       traceconv op-profile Reshape --input 4x6 --input 2:int64=3,8
       traceconv op-profile --cache-size
@@ -128,6 +128,8 @@ def _input(text: str, dtype: str) -> tuple[OpInput, str]:
     """Parse `16x8:float16=…` into a shape or an array, and the dtype."""
     import numpy as np
 
+    from traceconv.runtime.bfloat16 import BF16
+
     head, equals, values = text.partition("=")
     shape_text, colon, kind = head.partition(":")
     kind = kind if colon else dtype
@@ -143,6 +145,8 @@ def _input(text: str, dtype: str) -> tuple[OpInput, str]:
     try:
         if kind == "bool":
             return np.array([_BOOLS[number.lower()] for number in numbers]).reshape(shape), kind
+        if kind in ("bf16", "bfloat16", "dt_bf16"):
+            return np.array(numbers).astype(np.float32).astype(BF16).reshape(shape), kind
         return np.array(numbers).astype(np.dtype(kind)).reshape(shape), kind
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UsageError(f"--input {printable(text, 60)}: not values of type {printable(kind, 30)}") from None

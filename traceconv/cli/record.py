@@ -67,9 +67,10 @@ def record(
     """Run a model on the reference NPU and log it.
 
     MODEL is an .onnx file, or the name of a model: bvlc_alexnet, densenet121, inception_v1, inception_v2, resnet50,
-    shufflenet, squeezenet, vgg19, zfnet512 (from the onnx package), mini_decoder, mini_detector, mini_half, mini_lstm,
-    mini_quantized, mini_resnet, mini_transformer (built in). Supports fp16, fp32, fp64 and 8-bit integer models.
-    Dynamic dimensions come from --batch and --input. Outputs are those of onnxruntime.
+    shufflenet, squeezenet, vgg19, zfnet512 (from the onnx package), mini_bf16, mini_decoder, mini_detector, mini_half,
+    mini_lstm, mini_quantized, mini_resnet, mini_transformer (built in). Supports fp16, bf16, fp32, fp64 and 8-bit
+    integer models. Dynamic dimensions come from --batch and --input. Outputs are those of onnxruntime; bf16 ops are
+    computed in fp32 and rounded.
 
     With --train, each iteration is a step: forward, backward, parameter update. Batches are taken from --input (arrays
     of samples by input name, and one named target) or are random. Devices share their gradients.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from traceconv.base.errors import ModelError, printable
+from traceconv.runtime.bfloat16 import BF16, narrowed, widened
 from traceconv.runtime.graph import DTYPES, Array, Node
 from traceconv.runtime.kernels import Kernel, KernelCompiler
 from traceconv.runtime.lower import Program
@@ -18,6 +19,7 @@ class Executor:
     def __init__(self, program: Program) -> None:
         self._program = program
         graph = program.graph
+        self._constants = {name: widened(value) for name, value in graph.constants.items()}
         compiler = KernelCompiler(graph.opsets)
         self.kernels = [self._compile(compiler, op.nodes, [tensor.name for tensor in op.writes]) for op in program.ops]
         self._before = [self._compile(compiler, op.nodes, [op.result.name]) for op in program.host_before if op.nodes]
@@ -27,7 +29,7 @@ class Executor:
     def run(self, inputs: Mapping[str, Array], fetch: Collection[str] = ()) -> dict[str, Array]:
         """Return the model's outputs and the tensors named in `fetch`, by name."""
         program, graph = self._program, self._program.graph
-        values: dict[str, Array] = dict(inputs)
+        values: dict[str, Array] = {name: widened(value) for name, value in inputs.items()}
         wanted = {name: program.root(name) for name in [*graph.outputs, *fetch]}
         keep = {*wanted.values(), *(program.root(name) for kernel in self._after for name in kernel.inputs)}
         for kernel in self._before:
@@ -39,7 +41,8 @@ class Executor:
                     values.pop(name, None)
         for kernel in self._after:
             self._run_kernel(kernel, values)
-        return {name: self._value(name, values) for name in wanted}
+        found = {name: self._value(name, values) for name in wanted}
+        return {name: narrowed(one) if graph.tensors[name].numpy_dtype == BF16 else one for name, one in found.items()}
 
     def _compile(self, compiler: KernelCompiler, nodes: Sequence[Node], outputs: Sequence[str]) -> Kernel:
         graph = self._program.graph
@@ -68,7 +71,7 @@ class Executor:
 
     def _value(self, name: str, values: Mapping[str, Array]) -> Array:
         graph, root = self._program.graph, self._program.root(name)
-        value = graph.constants.get(root)
+        value = self._constants.get(root)
         if value is None:
             value = values[root]
         shape = graph.tensors[name].shape

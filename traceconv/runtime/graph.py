@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from traceconv.base.errors import printable
+from traceconv.runtime.bfloat16 import BF16
 
 #: An array of any element type.
 Array = NDArray[np.generic]
@@ -20,6 +21,7 @@ Array = NDArray[np.generic]
 DTYPES: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("FLOAT", 4),
     TensorProto.FLOAT16: ("FLOAT16", 2),
+    TensorProto.BFLOAT16: ("DT_BF16", 2),  # its name in msprof's tables
     TensorProto.DOUBLE: ("DOUBLE", 8),
     TensorProto.INT8: ("INT8", 1),
     TensorProto.INT16: ("INT16", 2),
@@ -32,7 +34,7 @@ DTYPES: dict[int, tuple[str, int]] = {
     TensorProto.BOOL: ("BOOL", 1),
 }
 
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Tensor:
 
     @property
     def numpy_dtype(self) -> np.dtype[np.generic]:
+        if self.elem_type == TensorProto.BFLOAT16:  # onnx before 1.19 says float32
+            return BF16
         return np.dtype(helper.tensor_dtype_to_np_dtype(self.elem_type))
 
     def value_info(self, name: str | None = None, *, any_shape: bool = False) -> onnx.ValueInfoProto:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from traceconv.base.errors import InputError, printable
+from traceconv.runtime.bfloat16 import BF16
 from traceconv.runtime.graph import Array
 from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.session import CompiledModel, check_inputs
@@ -30,11 +31,13 @@ def read_arrays(path: Path) -> dict[str, Array]:
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise InputError(f"{shown} is one array: --input takes an .npz file with an array per input")
         with file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except OSError as error:
         raise InputError(f"{shown} can't be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{shown} is not an .npz file of plain arrays") from error
+    # numpy saves bfloat16 as opaque elements of two bytes.
+    return {name: value.view(BF16) if value.dtype == np.dtype("V2") else value for name, value in arrays.items()}
 
 
 def fitting_inputs(model: CompiledModel, arrays: Mapping[str, Array]) -> dict[str, Array]:

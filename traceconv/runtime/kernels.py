@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper
 
 from traceconv.base.errors import ModelError, printable
+from traceconv.runtime.bfloat16 import mentions, tensor_of, widen_graph, widened
 from traceconv.runtime.error_text import first_line
 from traceconv.runtime.graph import DTYPES, Array, Node, Tensor, describe
 
@@ -53,9 +54,10 @@ class Kernel:
     def run(self, values: Mapping[str, Array]) -> list[Array]:
         """Compute the outputs, in the order of `outputs`, from `values`, which must contain every input.
 
-        Raises ModelError for invalid values, such as an index out of bounds.
+        Values of bfloat16 may be fp32, and are fp32 in the result. Raises ModelError for invalid values, such as an
+        index out of bounds.
         """
-        feeds = {feed: values[name] for feed, name in zip(self.feeds, self.inputs, strict=True)}
+        feeds = {feed: widened(values[name]) for feed, name in zip(self.feeds, self.inputs, strict=True)}
         try:
             results: list[Array] = self.session.run(None, feeds)
         except _ORT_ERRORS as error:
@@ -92,7 +94,8 @@ class KernelCompiler:
                 raise
             session, inputs, feeds = self._session(nodes, outputs, tensors, constants, tensors)
         signature = tuple(
-            self._output_type(name, entry, nodes) for name, entry in zip(outputs, session.get_outputs(), strict=True)
+            self._output_type(name, entry, nodes, tensors.get(name))
+            for name, entry in zip(outputs, session.get_outputs(), strict=True)
         )
         return Kernel(session, inputs, feeds, tuple(outputs), signature, self._describe(nodes))
 
@@ -124,7 +127,7 @@ class KernelCompiler:
                 if constant is not None and (name in fixed or _is_embedded(constant)):
                     new_names[name] = name if keep else f"c{len(embedded)}"
                     values = np.ascontiguousarray(constant).reshape(constant.shape)
-                    embedded.append(numpy_helper.from_array(values, new_names[name]))
+                    embedded.append(tensor_of(values, new_names[name]))
                 else:
                     new_names[name] = name if keep else f"i{len(inputs)}"
                     inputs.append(name)
@@ -144,6 +147,15 @@ class KernelCompiler:
             [onnx.ValueInfoProto(name=new_names[name]) for name in outputs],
             embedded,
         )
+        halves = {
+            new
+            for name, new in new_names.items()
+            if name in tensors and tensors[name].elem_type == TensorProto.BFLOAT16
+        }
+        if halves or any(map(mentions, protos)):
+            if keep:  # subgraphs need types inside
+                graph = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=self._imports)).graph
+            widen_graph(graph, halves)
         model = helper.make_model(graph, opset_imports=self._imports, producer_name="")
         model.ir_version = _IR_VERSION
         data = model.SerializeToString(deterministic=True)
@@ -168,8 +180,10 @@ class KernelCompiler:
             on = f" on {', '.join(types)}" if types else ""
             raise ModelError(f"{self._describe(nodes)} can't be run{on}: {printable(first_line(error))}") from error
 
-    def _output_type(self, name: str, entry: Any, nodes: Sequence[Node]) -> OutputType:
+    def _output_type(self, name: str, entry: Any, nodes: Sequence[Node], planned: Tensor | None) -> OutputType:
         elem_type = _ORT_TYPES.get(entry.type)
+        if planned is not None and (planned.elem_type, elem_type) == (TensorProto.BFLOAT16, TensorProto.FLOAT):
+            elem_type = TensorProto.BFLOAT16
         if elem_type not in DTYPES:
             where = describe(nodes[-1], self._opsets)
             raise ModelError(f"{where}: output '{printable(name, 80)}' has type {entry.type}, which can't be run")

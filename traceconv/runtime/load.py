@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from traceconv.base.errors import ModelError, UsageError, printable
+from traceconv.runtime.bfloat16 import array_of, elem_type_of, mentions, narrowed, tensor_of
 from traceconv.runtime.binding import InputBinder
 from traceconv.runtime.error_text import first_line
-from traceconv.runtime.graph import DTYPES, Array, Graph, Node, Tensor, describe, subgraphs
+from traceconv.runtime.graph import DTYPES, FLOATS, Array, Graph, Node, Tensor, describe, subgraphs
 from traceconv.runtime.kernels import KernelCompiler
 from traceconv.runtime.sample import Sampler, random_arrays
 
@@ -163,13 +164,13 @@ class _Loader:
             raise ModelError(
                 f"{self.name}: weight '{printable(initializer.name)}' has element type {kind}, which can't be run"
             )
-        return numpy_helper.to_array(initializer)
+        return array_of(initializer)
 
     # Constants
 
     def _add_constant(self, name: str, value: Array) -> None:
         self.constants[name] = value
-        self.tensors[name] = Tensor(name, tuple(value.shape), helper.np_dtype_to_tensor_dtype(value.dtype))
+        self.tensors[name] = Tensor(name, tuple(value.shape), elem_type_of(value.dtype))
 
     def _fold(self, node: Node) -> bool:
         """Compute `node` if everything that it reads is known; return whether it was."""
@@ -193,9 +194,10 @@ class _Loader:
             self._add_constant(node.outputs[0], self.constants[node.inputs[0]].reshape(shape))
             return True
         outputs = [name for name in node.outputs if name]
-        kernel = self.compiler.compile([node], outputs, self.tensors, self.constants)
+        halves = self._halves(node, outputs)
+        kernel = self.compiler.compile([node], outputs, {**self.tensors, **halves}, self.constants)
         for name, value in zip(outputs, kernel.run(self.constants), strict=True):
-            self._add_constant(name, value)
+            self._add_constant(name, narrowed(value) if name in halves else value)
         return True
 
     def _fill(self, node: Node) -> Array:
@@ -204,7 +206,7 @@ class _Loader:
         value = np.zeros(1, np.float32)
         for attribute in node.proto.attribute:
             if attribute.name == "value":
-                value = numpy_helper.to_array(attribute.t)
+                value = array_of(attribute.t)
         key = (shape, value.dtype.str.encode() + value.tobytes())
         if key not in self._fills:
             self._fills[key] = np.full(shape, value.reshape(-1)[0])
@@ -249,12 +251,13 @@ class _Loader:
                     raise self._error(node, f"has no valid shape: {reason}{hint}") from error
         if inferred is not None:
             return inferred
-        outputs = self.compiler.compile([node], names, self.tensors, self.constants, self.dynamic).signature
+        tensors = {**self.tensors, **self._halves(node, names)}
+        outputs = self.compiler.compile([node], names, tensors, self.constants, self.dynamic).signature
         known = [Tensor(one.name, one.shape, one.elem_type) for one in outputs if one.shape is not None]
         if len(known) == len(outputs):
             return known
         self.dynamic.update(names)
-        values = self._sampler().run(node, self.producers, self.tensors, self.constants)
+        values = self._sampler().run(node, self.producers, tensors, self.constants)
         return [Tensor(one.name, tuple(values[one.name].shape), one.elem_type) for one in outputs]
 
     def _sampler(self) -> Sampler:
@@ -264,10 +267,27 @@ class _Loader:
             self.sampler = Sampler(self.compiler, {**inputs, **self.given})
         return self.sampler
 
-    def _inferred(self, node: Node, names: list[str]) -> list[Tensor] | None:
+    def _halves(self, node: Node, names: list[str]) -> dict[str, Tensor]:
+        """Return the outputs of bfloat16, without their shapes."""
+        read = [self.tensors[name] for name in node.inputs if name]
+        if not mentions(node.proto) and all(tensor.elem_type != TensorProto.BFLOAT16 for tensor in read):
+            return {}
+        if onnx.defs.has(node.op_type, node.domain):
+            entries = self._inference(node, names, strict=False)
+            found = [entry.name for entry in entries if entry.type.tensor_type.elem_type == TensorProto.BFLOAT16]
+        elif {tensor.elem_type for tensor in read} & FLOATS == {TensorProto.BFLOAT16}:
+            # onnxruntime's own ops: results have the type of the operands.
+            signature = self.compiler.compile([node], names, self.tensors, self.constants, self.dynamic).signature
+            found = [output.name for output in signature if output.elem_type == TensorProto.FLOAT]
+        else:
+            found = []
+        return {name: Tensor(name, (), TensorProto.BFLOAT16) for name in found}
+
+    def _inference(self, node: Node, names: list[str], *, strict: bool) -> list[onnx.ValueInfoProto]:
+        """Return what ONNX's inference says of the outputs of `node`."""
         read = [name for name in dict.fromkeys(node.inputs) if name]
         known = [
-            numpy_helper.from_array(self.constants[name], name)
+            tensor_of(self.constants[name], name)
             for name in read
             if name in self.constants and self.constants[name].nbytes <= _VALUE_LIMIT
         ]
@@ -279,9 +299,11 @@ class _Loader:
             known,
         )
         model = helper.make_model(graph, opset_imports=self.imports)
-        model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return list(onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True).graph.output)
+
+    def _inferred(self, node: Node, names: list[str]) -> list[Tensor] | None:
         found = []
-        for entry in model.graph.output:
+        for entry in self._inference(node, names, strict=True):
             kind = entry.type.tensor_type
             is_tensor = entry.type.WhichOneof("value") in (None, "tensor_type")
             if not is_tensor or (kind.elem_type and kind.elem_type not in DTYPES):

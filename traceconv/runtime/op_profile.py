@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 
 from traceconv.base.errors import ModelError, UsageError, printable, suggestion
 from traceconv.runtime import op_cache
+from traceconv.runtime.bfloat16 import tensor_of
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import DTYPES
@@ -33,6 +34,8 @@ _OPSET = 17
 _MAX_REPEAT = 100_000
 _MAX_ELEMENTS = 1 << 31
 _DTYPES = {name.lower(): number for number, (name, _) in DTYPES.items()} | {
+    "bf16": onnx.TensorProto.BFLOAT16,
+    "bfloat16": onnx.TensorProto.BFLOAT16,
     "float32": onnx.TensorProto.FLOAT,
     "float64": onnx.TensorProto.DOUBLE,
 }
@@ -151,7 +154,7 @@ def _model(
     for input_name, given, dtype in zip(names, inputs, per_input, strict=True):
         if isinstance(given, np.ndarray):
             try:
-                constants.append(numpy_helper.from_array(np.ascontiguousarray(given).reshape(given.shape), input_name))
+                constants.append(tensor_of(np.ascontiguousarray(given).reshape(given.shape), input_name))
             except (RuntimeError, TypeError, ValueError, KeyError) as error:
                 raise UsageError(
                     f"{input_name}: can't convert an array of {printable(str(given.dtype))} to a tensor"

@@ -27,7 +27,7 @@ from traceconv.runtime.workspace import workspace_bytes
 #: Kinds of lanes of the vector unit, and the types computed in them.
 _LANES = (
     ("fp32", frozenset({"FLOAT", "DOUBLE"})),
-    ("fp16", frozenset({"FLOAT16", "BFLOAT16"})),
+    ("fp16", frozenset({"FLOAT16", "DT_BF16"})),
     ("int32", frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"})),
 )
 _SCATTERED = frozenset({"Transpose", "Gather", "GatherElements", "DepthToSpace", "SpaceToDepth", "Slice"})

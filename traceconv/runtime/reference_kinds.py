@@ -1,4 +1,4 @@
-"""Small networks of other kinds: a decoder, a detector, an LSTM, 8-bit integers, 16-bit floats.
+"""Small networks of other kinds: a decoder, a detector, an LSTM, 8-bit integers, 16-bit floats (fp16, bfloat16).
 
 Each exercises a runtime in its own way: masks and norms composed of small ops, a data-dependent number of boxes,
 recurrence, Quantize and Dequantize between ops, half precision.
@@ -7,23 +7,34 @@ recurrence, Quantize and Dequantize between ops, half precision.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from traceconv.runtime.bfloat16 import BF16, tensor_of
 from traceconv.runtime.reference_models import Builder, mini_transformer
 
 
 def mini_half() -> onnx.ModelProto:
-    """Return the transformer encoder in 16-bit floats."""
+    """Return the transformer encoder in fp16."""
+    return _encoder("mini_half", TensorProto.FLOAT16, np.dtype(np.float16))
+
+
+def mini_bf16() -> onnx.ModelProto:
+    """Return the transformer encoder in bfloat16."""
+    return _encoder("mini_bf16", TensorProto.BFLOAT16, BF16)
+
+
+def _encoder(name: str, elem_type: int, dtype: np.dtype[Any]) -> onnx.ModelProto:
     model = mini_transformer(layers=1)
-    model.graph.name = "mini_half"
+    model.graph.name = name
     for weight in model.graph.initializer:
         if weight.data_type == TensorProto.FLOAT:
-            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
+            weight.CopyFrom(tensor_of(numpy_helper.to_array(weight).astype(dtype), weight.name))
     for entry in (*model.graph.input, *model.graph.output):
-        entry.type.tensor_type.elem_type = TensorProto.FLOAT16
+        entry.type.tensor_type.elem_type = elem_type
     return model
 
 

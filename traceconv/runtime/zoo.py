@@ -27,6 +27,7 @@ LIGHT_MODELS = (
 
 #: Small models built on demand, identical on every machine and with every version of `onnx`.
 BUILT_MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mini_bf16": reference_kinds.mini_bf16,
     "mini_decoder": reference_kinds.mini_decoder,
     "mini_detector": reference_kinds.mini_detector,
     "mini_half": reference_kinds.mini_half,

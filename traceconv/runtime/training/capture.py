@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from traceconv.base.errors import InputError, ModelError
+from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
@@ -99,7 +100,7 @@ def plan_capture(
     target = None if example is None else example.get(TARGET)
     if target is not None and target.dtype.kind in "ui":
         target = target.astype("int64")
-    elif target is not None and target.dtype.kind == "f":
+    elif target is not None and is_float(target.dtype):
         target = target.astype(graph.tensors[graph.outputs[0]].numpy_dtype)
     if target is not None and graph.inputs and target.ndim:
         for size in graph.tensors[graph.inputs[0]].shape[:1]:

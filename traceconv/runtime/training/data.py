@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from traceconv.base.errors import InputError, printable
+from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.graph import FLOATS, Array, Tensor
 from traceconv.runtime.training.gradient import Values
 from traceconv.runtime.training.losses import Loss
@@ -67,7 +68,7 @@ def augmented(batch: Batch, seed: tuple[int, ...]) -> Batch:
 
 
 def _shifted(value: Array, random: np.random.Generator) -> Array:
-    if value.ndim != 4 or value.dtype.kind != "f" or min(value.shape[2:]) < 2:
+    if value.ndim != 4 or not is_float(value.dtype) or min(value.shape[2:]) < 2:
         return value
     count, _, height, width = value.shape
     most = np.array([max(1, height // _SHIFT), max(1, width // _SHIFT)])
@@ -115,7 +116,7 @@ def _samples(label: str, values: Array, tensor: Tensor, count: int) -> Array:
     if len(values) != count:
         raise InputError(f"--input: {label} has {len(values)} samples, but '{TARGET}' has {count}")
     wanted_dtype = tensor.numpy_dtype
-    kinds = values.dtype.kind + wanted_dtype.kind
+    kinds = "".join("f" if is_float(dtype) else dtype.kind for dtype in (values.dtype, wanted_dtype))
     if kinds not in ("ff", "if", "uf", "ii", "ui", "uu", "bb"):
         raise InputError(f"--input: {label} is {values.dtype}, but must be {wanted_dtype}")
     return np.ascontiguousarray(values.astype(wanted_dtype, copy=False))

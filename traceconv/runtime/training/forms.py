@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.graph import FLOATS, Array, Graph, Node, Tensor
 from traceconv.runtime.training.gradient import Values, VectorUse
 
@@ -61,7 +62,8 @@ def _batch_norm(graph: Graph, node: Node, new: NewTensor) -> Form:
         return [made.astype(xv.dtype, copy=False), m, v]
 
     kept = [
-        new(f"{node.name}/batch_{what}", tensor.shape, x.elem_type) for what, tensor in (("mean", mean), ("var", var))
+        new(f"{node.name}/batch_{what}", tensor.shape, tensor.elem_type)
+        for what, tensor in (("mean", mean), ("var", var))
     ]
     stats = tuple((old.name, new.name, share) for old, new in zip((mean, var), kept, strict=True))
     reads = (x.name, scale.name, shift.name)
@@ -95,7 +97,7 @@ def is_parameter(node: Node, place: int, value: Array, initializers: frozenset[s
     Weights and biases of layers always are. A factor or summand of an elementwise op is if the model declares it as a
     weight and it has more than one element.
     """
-    if value.dtype.kind != "f" or node.domain:
+    if not is_float(value.dtype) or node.domain:
         return False
     layers = {
         "BatchNormalization": (1, 2),

@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from traceconv.base.errors import InputError, ModelError, UsageError, printable, suggestion
+from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.graph import FLOATS, Array, Graph, Node, Tensor
 from traceconv.runtime.training.gradient import Values
 
@@ -88,7 +89,7 @@ def loss_of(graph: Graph, kind: str | None, target: Array | None) -> Loss:
         near = suggestion(kind, list(LOSSES)) or f" Choose one of: {', '.join(LOSSES)}."
         raise UsageError(f"--loss {printable(kind, 40)}: unknown loss.{near}")
     if kind is None:
-        kind = "mse" if target is not None and target.dtype.kind == "f" else "cross-entropy"
+        kind = "mse" if target is not None and is_float(target.dtype) else "cross-entropy"
     output = graph.tensors[graph.outputs[0]]
     if output.elem_type not in FLOATS:
         raise ModelError(f"{graph.name}: its first output is {output.dtype}: a loss needs floats")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceconv.base.errors import InputError, printable
+from traceconv.runtime.bfloat16 import BF16, rounded, widened
 from traceconv.runtime.graph import Array
 from traceconv.runtime.training.gradient import Values
 from traceconv.runtime.training.plan import TrainingPlan, slot_name
@@ -27,6 +28,7 @@ class Arithmetician:
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
+        self._constants = {name: widened(value) for name, value in plan.program.graph.constants.items()}
         self._last_uses = plan.program.last_uses()
         root = plan.program.root
         self._wanted = {root(name) for name in plan.parameters.values()}
@@ -38,7 +40,7 @@ class Arithmetician:
         Raises InputError for a loss that is not finite, after which nothing would be learned.
         """
         plan, root = self._plan, self._plan.program.root
-        values: dict[str, Values] = dict(inputs)
+        values: dict[str, Values] = {name: widened(value) for name, value in inputs.items()}
         with np.errstate(all="ignore"):
             for op in plan.program.ops:
                 arithmetic = plan.arithmetic.get(op.index)
@@ -63,22 +65,26 @@ class Arithmetician:
         """Update `state` in place with the mean gradients and statistics of all devices; `step` counts from 1."""
         plan = self._plan
         for name, gradient in values.gradients.items():
+            half = plan.program.graph.tensors[name].numpy_dtype == BF16
             slots = [state[slot_name(name, slot)] for slot in plan.optimizer.task.slots]
-            plan.optimizer.apply(step, state[name], gradient, slots)
+            plan.optimizer.apply(step, state[name], rounded(gradient) if half else gradient, slots)
+            for value in (state[name], *slots) if half else ():
+                value[...] = rounded(value)
         for running, _, share in plan.stats:
             old = state[running]
-            old[...] = share * old + (1.0 - share) * values.statistics[running]
+            new = share * old + (1.0 - share) * values.statistics[running]
+            old[...] = rounded(new) if plan.program.graph.tensors[running].numpy_dtype == BF16 else new
 
     def _value(self, name: str, values: Mapping[str, Values], state: Mapping[str, Values]) -> Values:
-        graph, root = self._plan.program.graph, self._plan.program.root(name)
+        root = self._plan.program.root(name)
         value = state.get(root)
         if value is None:
             value = values.get(root)
         if value is None:
-            value = graph.constants.get(root)
+            value = self._constants.get(root)
         if value is None:
             raise AssertionError(f"nothing made '{printable(root, 80)}'")
-        shape = graph.tensors[name].shape
+        shape = self._plan.program.graph.tensors[name].shape
         return value if value.shape == shape else value.reshape(shape)
 
 

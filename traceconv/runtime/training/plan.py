@@ -181,7 +181,7 @@ class Planner:
         form = self.forms.get(node.name)
         if form is not None:
             forward = form.forward
-            return Arithmetic(node.inputs, node.outputs, lambda values, seed: forward(values, (*seed, place)))
+            return self.step.rounding(node.inputs, node.outputs, lambda values, seed: forward(values, (*seed, place)))
         makes = [name for name in node.outputs if name and name in used]
         kernel = compiler.compile([node], makes, self.step.tensors, fixed)
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import onnx
 from onnx import helper
 
+from traceconv.runtime.bfloat16 import BF16, rounded
 from traceconv.runtime.cost import Cost, InstructionMix, MatrixWork, VectorWork, cpu_cost, matrix_cost, vector_cost
 from traceconv.runtime.fusion import Group
 from traceconv.runtime.graph import FLOATS, Node, Tensor
@@ -71,7 +72,16 @@ class StepOps:
 
     def computes(self, reads: Sequence[str], makes: Sequence[str], run: Numbers) -> None:
         """Set how the numbers of the latest op are computed."""
-        self.arithmetic[len(self.ops) - 1] = Arithmetic(tuple(reads), tuple(makes), run)
+        self.arithmetic[len(self.ops) - 1] = self.rounding(reads, makes, run)
+
+    def rounding(self, reads: Sequence[str], makes: Sequence[str], run: Numbers) -> Arithmetic:
+        """Return an arithmetic that computes in fp32 and rounds results of bfloat16."""
+        halves = [self.tensors[name].numpy_dtype == BF16 for name in makes]
+
+        def run_rounded(values: Sequence[Values], seed: Sequence[int]) -> Sequence[Values]:
+            return [rounded(one) if half else one for one, half in zip(run(values, seed), halves, strict=True)]
+
+        return Arithmetic(tuple(reads), tuple(makes), run_rounded if any(halves) else run)
 
     def matrix_op(self, name: str, step: Gradient, node: Node, operands: Operands) -> None:
         """Add a gradient that a cube core computes."""

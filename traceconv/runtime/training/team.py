@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from traceconv.runtime.bfloat16 import widened
 from traceconv.runtime.graph import Array
 from traceconv.runtime.training.gradient import Values
 from traceconv.runtime.training.lane import Lane, Meetings, Source, move_on
@@ -29,7 +30,7 @@ class Team:
         self._steps = 0
         self._arithmetic = Arithmetician(self.plan)
         self.states: list[dict[str, Values]] = [
-            {name: np.array(value) for name, value in self.plan.state.items()} for _ in self.lanes
+            {name: np.array(widened(value)) for name, value in self.plan.state.items()} for _ in self.lanes
         ]
         several = side_by_side and len(self.lanes) > 1
         self._pool = ThreadPoolExecutor(len(self.lanes), "channel") if several else None
@@ -71,7 +72,8 @@ class Team:
     def weights(self, device: int = 0) -> dict[str, Array]:
         """Return a copy of a device's parameters and running statistics by name."""
         names = [*self.plan.parameters, *(running for running, _, _ in self.plan.stats)]
-        return {name: self.states[device][name].copy() for name in names}
+        tensors = self.plan.program.graph.tensors
+        return {name: self.states[device][name].astype(tensors[name].numpy_dtype) for name in names}
 
     def _numbers(self) -> list[StepValues]:
         parts = []

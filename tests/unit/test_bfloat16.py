@@ -1,0 +1,208 @@
+"""bfloat16 models: results near fp32's, types at the borders, control flow, constants, training, logged types."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from ingest_checks import ingested, query
+from onnx import TensorProto, helper
+from onnx_models import ModelBuilder, in_type, onnxruntime_values
+from test_training import convnet, digits, mlp
+
+import traceconv
+from tests.modelled_trainer import Trainer
+from traceconv.base.errors import InputError
+from traceconv.cli.app import run
+from traceconv.runtime.bfloat16 import BF16, narrowed, rounded
+from traceconv.runtime.inputs import random_inputs
+from traceconv.runtime.op_profile import profile_op
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.runtime.reference_models import mini_resnet, mini_transformer
+from traceconv.runtime.session import compile_model
+from traceconv.runtime.training.optimizers import Optimizer
+from traceconv.runtime.training.options import TrainOptions
+from traceconv.runtime.zoo import FoundModel
+
+BFLOAT16 = TensorProto.BFLOAT16
+
+
+def outputs(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    model = compile_model(FoundModel("test", proto), inputs=feeds)
+    found = model.executor.run(feeds)
+    return [found[name] for name in model.program.graph.outputs]
+
+
+@pytest.mark.parametrize("build", [mini_resnet, mini_transformer])
+def test_results_are_near_those_of_fp32(build: Any) -> None:
+    """Within 2⁻⁶ of the largest value: bfloat16 keeps 8 bits, so each op adds an error of at most 2⁻⁸ of its result."""
+    proto = build()
+    model = compile_model(FoundModel("half", in_type(proto, BFLOAT16)))
+    inputs = random_inputs(model, 3)
+    (ours,) = model.executor.run(inputs).values()
+    feeds = {name: value.astype(np.float32) for name, value in inputs.items()}
+    theirs = onnxruntime_values(proto, feeds, ["output"])["output"]
+    assert ours.dtype == BF16
+    assert np.abs(ours.astype(np.float32) - theirs).max() <= np.abs(theirs).max() / 64
+
+
+def test_casts_constants_and_shapes_at_load() -> None:
+    b = ModelBuilder()
+    half = b.constant(np.array([1.5, -2.25, 1 / 3], np.float32))
+    folded = b.node("Mul", [b.node("Cast", [half], to=BFLOAT16), b.node("Cast", [half], to=BFLOAT16)])
+    value = helper.make_tensor("value", BFLOAT16, [1], [0.1])
+    filled = b.node("ConstantOfShape", [b.constant(np.array([3], np.int64))], value=value)
+    constant = b.node("Constant", [], value=helper.make_tensor("value", BFLOAT16, [3], [0.1, 0.2, 0.3]))
+    x = b.node("CastLike", ["x", folded])
+    x = b.node("Add", [b.node("Add", [x, folded]), b.node("Sub", [filled, constant])])
+    wide = b.node("Cast", [x], to=TensorProto.DOUBLE)
+    proto = b.model({"x": [2, 3]}, [x, wide], elem_types={"x": TensorProto.DOUBLE})
+    given = np.array([[1.001, 2.002, 1e-3], [3e38, -1e30, 0.1]])
+    ours, doubles = outputs(proto, {"x": given})
+    a = rounded(np.array([1.5, -2.25, 1 / 3], np.float32))
+    tenth, parts = rounded(np.float32([0.1])), rounded(np.float32([0.1, 0.2, 0.3]))
+    expected = rounded(rounded(rounded(given.astype(np.float32)) + rounded(a * a)) + rounded(tenth - parts))
+    assert ours.dtype == BF16 and doubles.dtype == np.float64
+    np.testing.assert_array_equal(ours.astype(np.float32), expected)
+    np.testing.assert_array_equal(doubles, expected)
+
+
+def loop(body_ops: int = 3) -> onnx.ModelProto:
+    """x ← x · ⅓ + w, a few times, with everything in bfloat16; w is read from outside the body."""
+    nodes = [
+        helper.make_node("Identity", ["condition"], ["again"]),
+        helper.make_node("Constant", [], ["third"], value=helper.make_tensor("v", BFLOAT16, [], [1 / 3])),
+        helper.make_node("Mul", ["carried", "third"], ["product"]),
+        helper.make_node("Add", ["product", "w"], ["result"]),
+    ]
+    half = [helper.make_tensor_value_info(name, BFLOAT16, [4]) for name in ("carried", "result", "x", "w", "y")]
+    flags = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("condition", "again")]
+    count = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    body = helper.make_graph(nodes, "body", [count, flags[0], half[0]], [flags[1], half[1]])
+    trips = onnx.numpy_helper.from_array(np.array(body_ops, np.int64), "trips")
+    node = helper.make_node("Loop", ["trips", "", "x"], ["y"], name="loop", body=body)
+    graph = helper.make_graph([node], "test", [half[2], half[3]], [half[4]], [trips])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_ops_inside_a_loop_are_rounded_too() -> None:
+    x, w = narrowed(np.float32([1, 2.5, -3.75, 0.1])), narrowed(np.float32([0.3, 0.01, 7, -0.1]))
+    (ours,) = outputs(loop(), {"x": x, "w": w})
+    expected = x.astype(np.float32)
+    for _ in range(3):
+        expected = rounded(rounded(expected * rounded(np.float32([1 / 3]))) + w.astype(np.float32))
+    assert ours.dtype == BF16
+    np.testing.assert_array_equal(ours.astype(np.float32), expected)
+
+
+def test_shapes_that_depend_on_values() -> None:
+    b = ModelBuilder()
+    x = b.node("Mul", ["x", "x"])
+    kept = b.node("Compress", [x, b.node("Greater", [x, b.constant(np.float32(0.5))])])
+    y = b.node("Exp", [kept])
+    proto = in_type(b.model({"x": [6]}, [y]), BFLOAT16)
+    x = narrowed(np.float32([0.1, -0.9, 1.3, 0.2, -2, 0.7]))
+    (ours,) = outputs(proto, {"x": x})
+    square = rounded(x.astype(np.float32) ** 2)
+    assert ours.dtype == BF16
+    np.testing.assert_allclose(ours.astype(np.float32), np.exp(square[square > 0.5]), rtol=2**-8)
+
+
+def test_an_op_that_only_onnxruntime_knows() -> None:
+    b = ModelBuilder()
+    y = b.node("Gelu", [b.node("Neg", ["x"])], domain="com.microsoft")
+    proto = b.model({"x": [8]}, [b.node("Neg", [y])], domains=[("com.microsoft", 1)])
+    x = np.linspace(-2, 2, 8, dtype=np.float32)
+    exact = onnxruntime_values(proto, {"x": rounded(x)}, ["t2_0"])["t2_0"]
+    model = compile_model(FoundModel("m", in_type(proto, BFLOAT16)))
+    assert {tensor.dtype for op in model.program.ops for tensor in op.writes} == {"DT_BF16"}
+    (ours,) = model.executor.run({"x": narrowed(x)}).values()
+    np.testing.assert_allclose(ours.astype(np.float32), exact, rtol=2**-8)
+
+
+def test_arrays_of_sessions_are_bfloat16(tmp_path: Path) -> None:
+    with traceconv.Session("mini_bf16", fetch=["t5"]) as session:
+        assert session.inputs == {"input": ("bfloat16", (1, 64, 64))}
+        inputs = session.random_inputs()
+        found = session.run(inputs)
+        assert {value.dtype for value in found.values()} == {BF16} and set(found) == {"output", "t5"}
+        with pytest.raises(InputError, match=r"must be bfloat16 .* not float32"):
+            session.run({"input": inputs["input"].astype(np.float32)})
+    np.savez(tmp_path / "x.npz", input=inputs["input"])
+    done = record(RecordOptions("mini_bf16", tmp_path / "raw", input_path=tmp_path / "x.npz", deterministic=True))
+    np.testing.assert_array_equal(done.outputs["output"], found["output"])
+
+
+def test_logged_types_sizes_and_times(tmp_path: Path) -> None:
+    assert run(["record", "mini_bf16", "-o", str(tmp_path / "b"), "--deterministic", "--iterations", "2"]) == 0
+    assert run(["record", "mini_half", "-o", str(tmp_path / "h"), "--deterministic", "--iterations", "2"]) == 0
+    store = tmp_path / "t.duckdb"
+    ingested(store, tmp_path / "b", tmp_path / "h")
+    sql = (
+        "SELECT DISTINCT input_dtypes, output_dtypes FROM op_summary(run := {}) WHERE op_type = 'MatMulV2' ORDER BY ALL"
+    )
+    ours, theirs = (query(store, sql.format(number)) for number in (1, 2))
+    assert ours == [tuple(text.replace("FLOAT16", "DT_BF16") for text in row) for row in theirs]
+    sql = "SELECT op_type, count, total_ns FROM op_statistic(run := {}) ORDER BY ALL"
+    assert query(store, sql.format(1)) == query(store, sql.format(2))
+    sizes = query(store, "SELECT run_id, sum(input_bytes), sum(weight_bytes), sum(output_bytes) FROM op GROUP BY ALL")
+    assert len({row[1:] for row in sizes}) == 1
+
+
+@pytest.mark.parametrize("name", ["bf16", "bfloat16", "DT_BF16"])
+def test_op_profiles(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["op-profile", "MatMul", "--input", "64x96", "--no-cache", "--format", "json"]
+    assert run([*words, "--input", "96x32", "--dtype", name]) == 0
+    (ours,) = json.loads(capfd.readouterr().out)
+    theirs = profile_op("MatMul", [[64, 96], [96, 32]], dtypes="float16", cache=False)
+    assert ours["input_dtypes"] == "DT_BF16;DT_BF16" and ours["min_ns"] == min(theirs.latencies_ns)
+    assert run(["op-profile", "Mul", "--input", f"3:{name}", "--input", f"3:{name.lower()}=1.5,2,1e-3"]) == 0
+
+
+def test_training_learns_about_as_fp32_does() -> None:
+    """bfloat16 weights forget updates below 2⁻⁹ of them, so the losses only come near: within 5 %, and falling."""
+    images, labels = digits()
+    losses = {}
+    for half in (False, True):
+        proto = in_type(mlp(), BFLOAT16) if half else mlp()
+        trainer = Trainer(FoundModel("mlp", proto), TrainOptions(Optimizer(lr=0.2)), devices=2)
+        x = images.reshape(-1, 64)
+        for start in range(0, 1024, 64):
+            part = x[start : start + 64]
+            trainer.step({"x": narrowed(part) if half else part}, labels[start : start + 64])
+        losses[half] = trainer.losses
+        learned = [trainer.weights(device) for device in (0, 1)]
+        assert all(np.array_equal(learned[0][name], learned[1][name]) for name in learned[0])
+        assert {value.dtype for value in learned[0].values()} == {BF16 if half else np.dtype(np.float32)}
+    assert losses[True] == pytest.approx(losses[False], rel=0.05)
+    assert losses[True][-1] < losses[True][0] / 2
+
+
+def test_every_value_that_training_keeps_is_a_bfloat16() -> None:
+    random = np.random.default_rng(0)
+    x, y = narrowed(random.standard_normal((4, 1, 8, 8)).astype(np.float32)), random.integers(0, 10, 4)
+    for optimizer in (Optimizer(lr=0.1), Optimizer("adam", 0.01)):
+        trainer = Trainer(FoundModel("net", in_type(convnet(), BFLOAT16)), TrainOptions(optimizer))
+        for _ in range(2):
+            trainer.step({"x": x}, y)
+        (state,) = trainer.team.states
+        assert len(state) > 10
+        for value in state.values():  # weights, running statistics, momenta
+            np.testing.assert_array_equal(value, rounded(value))
+
+
+def test_float_samples_of_a_file_train_a_bfloat16_model(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((4, 64, 64)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", input=x, target=np.tanh(x))
+    words = ["record", "mini_bf16", "-o", str(tmp_path / "raw"), "--train", "--loss", "mse", "--steps", "3"]
+    assert run([*words, "--input", str(tmp_path / "data.npz"), "--batch", "2", "--deterministic"]) == 0
+    store = tmp_path / "t.duckdb"
+    ingested(store, tmp_path / "raw")
+    rows = query(store, "SELECT phase, output_dtypes, count(*) FROM op WHERE op_type = 'MatMulGrad' GROUP BY ALL")
+    assert [row[:2] for row in rows] == [("backward", "DT_BF16")]
+    assert query(store, "SELECT count(*) > 0 FROM fusion_op") == [(True,)]
