@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 Cell: TypeAlias = "object"
+#: Options of `Store.report`.
+_REPORT_OPTIONS = [
+    "run", "device", "step", "steps", "from_ns", "to_ns", "top", "order_by", "filters", "columns",
+]  # fmt: skip
 
 
 def record(
@@ -158,6 +162,9 @@ class Store:
         run: int | str | None = None,
         device: int | None = None,
         step: int | None = None,
+        steps: str | None = None,
+        from_ns: int | str | None = None,
+        to_ns: int | str | None = None,
         top: int | None = None,
         order_by: str | Sequence[str] | None = None,
         filters: Mapping[str, object] | Sequence[str] | None = None,
@@ -167,9 +174,12 @@ class Store:
         """Return the rows of a report. Each iteration reads them from the store.
 
         name      name of a report in `traceconv report --list`, such as "op-statistic"
-        run       number or label of a run, or "all"; None: the latest
+        run       number or label of a run, or "all"; None: the latest; several: "1,2"
         device    only this device
         step      only this step (step.step_id)
+        steps     only these steps: "3-5", "3-" or "-5"
+        from_ns   only from this time on, in absolute ns, or since the start of the run: "1.5ms"
+        to_ns     only before this time
         top       the N largest rows by the report's measure, or the first N by `order_by`
         order_by  a column or several: "dur_ns", "name DESC"; by default numbers descending, text ascending
         filters   column → required value; or conditions such as "self_ns>=0.1ms" and "op_type~^Conv"
@@ -184,9 +194,9 @@ class Store:
 
         report = questions.find_report(name)
         for option in unknown:
-            near = suggestion(option, ["run", "device", "step", "top", "order_by", "filters", "columns"])
+            near = suggestion(option, _REPORT_OPTIONS)
             raise UsageError(f"report has no option '{printable(option)}'.{near}")
-        parameters = questions.given_parameters(report, device=device, step=step)
+        parameters = questions.given_parameters(report, device=device, step=step, **questions.given_steps(steps))
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
         for option, value in (("filters", filters), ("columns", columns)):
@@ -201,10 +211,12 @@ class Store:
         order = [order_by] if isinstance(order_by, str) else order_by or ()
         with self._cursor() as cursor:
             choice = questions.choose_run(cursor, None if run is None else str(run))
-        if choice.run_id is not None:
-            parameters = {"run": choice.run_id, **parameters}
+            window = [None if time is None else str(time) for time in (from_ns, to_ns)]
+            times = questions.given_parameters(report, **questions.given_times(cursor, choice, *window))
+        parameters = {**choice.parameters, **parameters, **times}
         terms = tuple(parse_order(report, text) for text in order)
-        return ReportRows(questions.Question(report, parameters, chosen, tuple(conditions), terms, top), self._cursor)
+        question = questions.Question(report, parameters, chosen, choice.run_ids, tuple(conditions), terms, top)
+        return ReportRows(question, self._cursor)
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Return a relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …

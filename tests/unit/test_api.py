@@ -56,7 +56,12 @@ def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
             ("no column 'op_typ'", "op-statistic", {"columns": ["op_typ"]}),
             ("duplicate column", "op-statistic", {"columns": ["op_type", "op_type"]}),
             ("list of strings", "op-statistic", {"columns": "op_type"}),
-            ("no column 'total'. Did you mean 'total_ns'", "op-statistic", {"order_by": "total"}),
+            ("no column 'totl'. Did you mean 'total'", "op-statistic", {"order_by": "totl"}),
+            ("no column 'total_ns UP DOWN'", "op-statistic", {"order_by": "total_ns UP DOWN"}),
+            ("such as 3-5", "op-statistic", {"steps": "3-5-7"}),
+            ("the time window is empty", "op-statistic", {"from_ns": 7, "to_ns": 7}),
+            ("select one run", "op-statistic", {"run": "all", "from_ns": "1ms"}),
+            ("no from parameter", "fusion-op", {"from_ns": 7}),
             ("COLUMN DESC", "op-statistic", {"order_by": "total_ns UPWARDS"}),
             ("1 or more", "op-statistic", {"top": 0}),
         ):

@@ -88,5 +88,6 @@ def test_headers_name_tables_and_parameters_that_there_are() -> None:
         assert set(report.early) <= {*tables(), *views()}
         assert report.order[0] == OrderTerm("run_id", False)
         assert report.measure in {column.name for column in report.columns}
-        assert {parameter.name for parameter in report.parameters} <= {"run", "device", "step"}
+        known = {"run", "device", "step", "first_step", "last_step", "from_ns", "to_ns"}
+        assert {parameter.name for parameter in report.parameters} <= known
         assert report.parameters[0].name == "run"

@@ -110,3 +110,20 @@ def test_errors_are_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql
     assert len(err.splitlines()) == 1
     assert err.strip().isprintable()
     assert "late" in says or out == ""
+
+
+def test_a_statement_in_a_file(capfd: pytest.CaptureFixture[str], store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "question.sql"
+    file.write_text("\ufeffSELECT 1 AS one;\n", "utf-8")
+    for option in ("-f", "--file"):
+        assert run_command(["query", option, str(file), "--db", str(store), "--format", "csv"]) == 0
+        assert capfd.readouterr().out == "one\n1\n"
+    file.write_bytes(b"SELECT '\xff'")
+    for arguments, code, says in (
+        (["-f", str(file)], 2, "not UTF-8"),
+        (["-f", str(tmp_path)], 1, "can't read"),
+        (["-f", str(tmp_path / "none.sql")], 1, "No such file"),
+        (["-f", str(file), "SELECT 1"], 2, "-f FILE.sql"),
+    ):
+        assert run_command(["query", *arguments, "--db", str(store)]) == code
+        assert says in capfd.readouterr().err

@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_store(
         tmp_path_factory.mktemp("report") / "s.duckdb",
         run=[
-            {"run_id": 1, "label": "base", "start_ns": start, "source_format": "npulog"},
+            {"run_id": 1, "label": "base", "start_ns": start, "source_format": "npulog", "rank": 0},
             {"run_id": 2, "label": "duplicate column", "start_ns": start, "source_format": "npulog"},
             {"run_id": 3, "label": "duplicate column", "start_ns": start, "source_format": "npulog"},
             {"run_id": 4, "label": "newest", "start_ns": start, "source_format": "npulog"},
@@ -279,7 +279,25 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--filter", "total_ns~1"], 2, "needs a text column"),
         (["op-statistic", "--filter", "total_ns<NULL"], 2, "BIGINT"),
         (["op-summary", "--filter", "hf32_eligible>true"], 2, "flag"),
-        (["op-statistic", "--run", "9"], 2, "1, 2, 3, 4"),
+        (["op-statistic", "--run", "9"], 2, "1 (base), 2 (duplicate column), 3 (duplicate column), 4 (newest)"),
+        (["op-statistic", "--run", "1,9"], 2, "unknown run '9'"),
+        (["op-statistic", "--run", "0"], 2, "Did you mean '--rank 0'?"),
+        (["op-statistic", "--rank", "7"], 2, "unknown run 'rank=7'"),
+        (["op-statistic", "--rank", "0", "--run", "1"], 2, "exclude each other"),
+        (["op-statistic", "--filter", "total>1sec"], 2, "unknown unit 'sec'; use ns, µs, ms, s, min, h"),
+        (["op-statistic", "--filter", "total>5"], 2, "5 needs a unit (ns, µs, ms, s, min, h)"),
+        (["op-statistic", "--filter", "count>5ms"], 2, "BIGINT"),
+        (["op-type-analysis", "--columns", "total"], 2, "total_ns or total_bytes"),
+        (["op-statistic", "--from", "1sec"], 2, "use ns, µs, ms, s, min, h"),
+        (["op-statistic", "--from", "soon"], 2, "since the start of the run"),
+        (["op-statistic", "--from", "1ms", "--run", "all"], 2, "select one run"),
+        (["op-statistic", "--steps", "five"], 2, "3-5, 3- or -5"),
+        (["fusion-op", "--to", "1ms"], 2, "no to parameter; it has: run, device"),
+        (["op-statistic", "-o", "ops.xlsx"], 2, "use .txt, .csv, .json, .ndjson, .jsonl, .md, .parquet"),
+        (["op-statistic", "-o", "ops.html"], 2, "unknown suffix: ops.html"),
+        (["op-statistic", "-o", "ops.arrow"], 2, "unknown suffix"),
+        (["op-statistic", "--tpo", "3"], 2, "report has no option --tpo. Did you mean '--to'?"),
+        (["op-statistic", "--top", "many"], 2, "not an integer"),
         (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),
         (["op-statistic", "--run", "duplicate column"], 2, "2, 3"),
         (["api-statistic", "--device", "0"], 2, "no device parameter"),
@@ -299,6 +317,82 @@ def test_usage_errors_are_one_line(
     assert last.startswith("traceconv: ")
     assert says in last
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same_as"),
+    [
+        (["--order-by", "dur"], ["--order-by", "dur_ns"]),
+        (["--sort", "task_time(us)", "-n", "2"], ["--order-by", "dur_ns", "--top", "2"]),
+        (["--sort", "Task Time", "--limit", "2"], ["--order-by", "dur_ns", "--top", "2"]),
+        (["--filter", "dur>=1.584 ms"], ["--filter", "dur_ns>=1584000"]),
+        (["--filter", "dur<0 min 00.001 s"], ["--filter", "dur_ns<1000000"]),
+        (["--filter", "task_time(us)>=1584"], ["--filter", "dur_ns>=1584000"]),
+        (["--filter", "start>=2 µs", "--filter", "start_ns<4us"],
+         ["--filter", "start_ns>=1720000000123458789", "--filter", "start_ns<1720000000123460789"]),
+        (["--run", "all", "--filter", "start=0ms"], ["--run", "all", "--filter", "start_ns=1720000000123456789"]),
+        (["--from", "2us", "--to", "1720000000123460789"], ["--filter", "start>=2us", "--filter", "start<4us"]),
+        (["--rank", "0"], ["--run", "base"]),
+        (["--run", "base, 4"], ["--run", "all"]),
+        (["--run", "4,1", "-n", "3"], ["--run", "all", "--top", "3"]),
+    ],
+)  # fmt: skip
+def test_what_a_table_shows_can_be_typed_back(
+    command: Command, store: Path, arguments: list[str], same_as: list[str]
+) -> None:
+    def found(options: list[str]) -> list[str]:
+        done = command("report", "task-time", "--db", store, "--format", "csv", "--columns", "name,start_ns", *options)
+        assert done.code == 0, done.err
+        return done.out.splitlines()[1:]
+
+    assert found(arguments) == found(same_as) != []
+
+
+def test_columns_by_heading_and_by_label(command: Command, store: Path) -> None:
+    columns = "OP Type,Total Time(us),avg,ratio %,Count"
+    done = command("report", "op-statistic", "--db", store, "--columns", columns, "--format", "csv")
+    assert done.out.splitlines()[0] == "op_type,total_ns,avg_ns,ratio_percent,count"
+
+
+def test_a_format_can_be_given_as_a_suffix(command: Command, store: Path, tmp_path: Path) -> None:
+    shown = command("report", "op-statistic", "--db", store, "--format", "md").out
+    assert command("report", "op-statistic", "--db", store, "-o", tmp_path / "ops.md").code == 0
+    assert (tmp_path / "ops.md").read_text() == shown
+    assert command("report", "op-statistic", "--db", store, "-o", tmp_path / "ops.TXT.gz").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["reprot"], "no command 'reprot'. Did you mean 'report'?"),
+        (["import", "x.json"], "Use: traceconv ingest"),
+        (["stats"], "Use: traceconv report"),
+        (["--db", "x", "report"], "Options of a command follow its name"),
+        (["export", "crome", "-o", "x"], "Did you mean 'chrome'?"),
+        (["schema", "task", "api"], "unexpected argument: api. See: traceconv schema --help"),
+        (["schema", "--database", "x"], "traceconv schema has no option --database. Did you mean '--db'?"),
+        (["info"], "Missing argument 'PATH…'. See: traceconv info --help"),
+        (["query"], "-f FILE.sql"),
+        (["query", "question.sql"], "use -f question.sql"),
+        (["op-profile", "Conv", "--repeat", "1.5"], "not an integer"),
+    ],
+)
+def test_typing_mistakes_are_answered_with_what_to_type(command: Command, arguments: list[str], says: str) -> None:
+    done = command(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_file_instead_of_a_command(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.json").touch()
+    assert f"To import a file: traceconv ingest {tmp_path}/t.json" in command(tmp_path / "t.json").err
+
+
+def test_short_options(command: Command) -> None:
+    assert command("-V").out == command("--version").out
+    for arguments in ([], ["report"], ["query"], ["export"], ["export", "chrome"], ["report", "op-statistic"]):
+        assert command(*arguments, "-h").out == command(*arguments, "--help").out != ""
 
 
 def test_report_without_rows_explains_what_to_record(command: Command, store: Path) -> None:

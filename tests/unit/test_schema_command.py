@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
 import pytest
 
 from traceconv.cli.app import run as run_command
@@ -30,3 +34,22 @@ def test_unknown_name(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_command(["schema", "taks"]) == 2
     out, err = capfd.readouterr()
     assert (out, "Did you mean 'task'?" in err) == ("", True)
+
+
+def test_a_store_is_described_with_its_rows_and_what_was_added(
+    make_store: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = make_store(task=[{"id": n} for n in range(3)])
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "CREATE TABLE mine AS SELECT 1 AS first_column; COMMENT ON COLUMN mine.first_column IS 'ONE.'"
+        )
+    assert run_command(["schema", "--db", str(path)]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [" ".join(line.split()[1:3]) for line in lines if line.startswith(("  task ", "  mine "))] == [
+        "3 rows", "1 columns",
+    ]  # fmt: skip
+    assert run_command(["schema", "mine", "--db", str(path)]) == 0
+    assert "  first_column  INTEGER, text\n      ONE." in capfd.readouterr().out
+    assert run_command(["schema", "--db", str(path) + "x"]) == 1
+    assert "does not exist" in capfd.readouterr().err

@@ -84,8 +84,14 @@ def regular_expression(text: str) -> re.Pattern[str]:
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of the `known` names, or an empty string."""
+    """Return ` Did you mean 'x'?` for the nearest of the `known` names, or an empty string.
+
+    The nearest is one with the same letters, a similar one, or one that contains the name.
+    """
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" Did you mean '{printable(near[0])}'?" if near else ""
+    lowered = {one.lower(): one for one in reversed(known)}
+    wanted = name[:100].lower()
+    near = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.55)
+    near = near or [one for one in lowered if len(wanted) > 2 and wanted in one][:1]
+    return f" Did you mean '{printable(lowered[near[0]])}'?" if near else ""

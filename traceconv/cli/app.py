@@ -30,6 +30,7 @@ from traceconv.cli import (
     verify,
     why,
 )
+from traceconv.cli.mistakes import explained
 from traceconv.cli.output import say
 from traceconv.cli.streams import ReaderLeft, finish, guard_streams
 
@@ -82,14 +83,21 @@ class _Commands(typer.core.TyperGroup):
 
 # Without rich: paragraphs are wrapped, examples are not, and help takes half the time.
 app = typer.Typer(
-    cls=_Commands, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    cls=_Commands,
+    help=_HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=options.HELP_NAMES,
 )
 for _name, _command in COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
     else:
         # The help of report depends on the report, so it has its own option --help.
-        app.command(_name, cls=options.Command, add_help_option=_name != "report")(_command)
+        app.command(_name, cls=options.Command, add_help_option=_name != "report", context_settings=options.HELP_NAMES)(
+            _command
+        )
 
 
 def _show_version(wanted: bool) -> None:
@@ -105,6 +113,7 @@ def _options(
     version: bool = typer.Option(
         False,
         "--version",
+        "-V",
         help="Print the version, and whether the C extension is active.",
         callback=_show_version,
         is_eager=True,
@@ -154,7 +163,7 @@ def run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
             typer.echo(message, err=True)
             return 2
-        return _fail(message, 2)
+        return _fail(explained(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", 130)
     except ReaderLeft:  # not an error

@@ -24,10 +24,12 @@ def description(name: str, kind: str, title: str | None, doc: str, columns: Sequ
 def report_description(report: DocumentedSql) -> Iterator[str]:
     """Describe a report: its question, columns, parameters and order."""
     yield from description(report.name, "report", report.title, report.doc, report.columns)
+    from traceconv.reports.run import OPTION_NAMES
+
     yield ""
     yield "Parameters of the macro and options of the command (default NULL: all rows):"
     for parameter in report.parameters:
-        yield f"  {parameter.name}  {parameter.type}"
+        yield f"  {parameter.name}  {parameter.type}, --{OPTION_NAMES.get(parameter.name, parameter.name)}"
         yield from _wrapped(parameter.doc, "      ")
     terms = ", ".join(f"{term.column} descending" if term.descending else term.column for term in report.order)
     yield ""

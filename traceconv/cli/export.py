@@ -42,6 +42,7 @@ app = typer.Typer(
     help="Write a run in a format that other programs open.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings=options.HELP_NAMES,
 )
 
 
@@ -75,7 +76,7 @@ def _add(group: typer.Typer, export: Export) -> None:
             for name, (kind, declared) in parameters.items()
         ]
     )
-    group.command(export.name, cls=options.Command, help=_help(export))(command)
+    group.command(export.name, cls=options.Command, help=_help(export), context_settings=options.HELP_NAMES)(command)
 
 
 def _help(export: Export) -> str:

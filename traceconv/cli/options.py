@@ -15,6 +15,7 @@ FORMATS = ("table", "csv", "json", "ndjson", "markdown", "parquet")
 #: The formats of rows that don't come from a store.
 TEXT_ONLY = FORMATS[:-1]
 _BY_SUFFIX = {
+    ".txt": "table",
     ".csv": "csv",
     ".json": "json",
     ".ndjson": "ndjson",
@@ -22,6 +23,8 @@ _BY_SUFFIX = {
     ".md": "markdown",
     ".parquet": "parquet",
 }
+#: Names of every command's help option.
+HELP_NAMES = {"help_option_names": ["--help", "-h"]}
 
 
 def format_option(formats: tuple[str, ...]) -> Any:  # as typer.Option, which is a default of any type
@@ -32,14 +35,18 @@ def format_option(formats: tuple[str, ...]) -> Any:  # as typer.Option, which is
 
 DB = typer.Option(None, "--db", metavar="FILE", help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.")
 RUN = typer.Option(
-    None, "--run", metavar="N|LABEL|all", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
+    None,
+    "--run",
+    metavar="N|LABEL|all",
+    help="Run, by number or label, rank=N or host=NAME; several: 1,2. Default: the latest.",
 )
 ONE_RUN = typer.Option(
     None, "--run", metavar="N|LABEL", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
 )
+RANK = typer.Option(None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.")
 OUTPUT = typer.Option(None, "--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout.")
 ORDER_BY = typer.Option(
-    None, "--order-by", metavar="COLUMN", help="Sort by a column: numbers descending, text ascending."
+    None, "--order-by", "--sort", metavar="COLUMN", help="Sort by a column: numbers descending, text ascending."
 )
 COLUMNS = typer.Option(
     None, "--columns", metavar="A,B,…|all", help="Columns, in order. Default: the main ones for a table, else all."
@@ -79,10 +86,14 @@ def store_path(db: Path | None) -> Path:
 def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...] = FORMATS) -> str:
     """Return the format to write rows in: `wanted`, else by the file's suffix, else a table.
 
-    Raises UsageError for an unknown format, and for Parquet without a file.
+    A format can also be given as a suffix (md). Raises UsageError for an unknown format or suffix, and for Parquet
+    without a file.
     """
     suffix = "" if output is None else Path(output.name.lower().removesuffix(".gz")).suffix
-    chosen = wanted or _BY_SUFFIX.get(suffix, "table")
+    if not wanted and suffix and _BY_SUFFIX.get(suffix) not in formats:
+        known = ", ".join(one for one, form in _BY_SUFFIX.items() if form in formats)
+        raise UsageError(f"unknown suffix: {printable(str(output))}; use {known} (also with .gz), or add --format")
+    chosen = _BY_SUFFIX.get(f".{wanted}", wanted) if wanted else _BY_SUFFIX.get(suffix, "table")
     if chosen not in formats:
         near = suggestion(chosen, list(formats))
         raise UsageError(f"unsupported format '{printable(chosen)}'.{near} Choose one of: {', '.join(formats)}")
@@ -94,6 +105,13 @@ def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...]
         except UnicodeEncodeError:
             raise UsageError(f"can't write {printable(str(output))}: DuckDB needs a name in UTF-8") from None
     return chosen
+
+
+def wanted_run(run: str | None, rank: str | None) -> str | None:
+    """Return --run, or what --rank means as --run. Raises UsageError if both are given."""
+    if run is not None and rank is not None:
+        raise UsageError("--run and --rank exclude each other; use --run rank=N,rank=M for several ranks")
+    return run if rank is None else ",".join(f"rank={one.strip()}" for one in rank.split(","))
 
 
 def wanted_columns(columns: str) -> list[str]:

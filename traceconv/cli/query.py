@@ -8,12 +8,13 @@ from pathlib import Path
 
 import typer
 
-from traceconv.base.errors import InputError, UsageError
+from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.cli import options
 
 
 def query(
-    sql: str = typer.Argument(..., metavar="SQL", help="A single statement; - reads it from standard input."),
+    sql: str | None = typer.Argument(None, metavar="SQL", help="A single statement; - reads it from standard input."),
+    file: Path | None = typer.Option(None, "--file", "-f", metavar="FILE.sql", help="Read the statement from a file."),
     db: Path | None = options.DB,
     form: str | None = options.FORMAT,
     output: Path | None = options.OUTPUT,
@@ -28,7 +29,7 @@ def query(
       traceconv query "FROM op_statistic LIMIT 5"
       traceconv query "FROM step_trace(run := 2)" --format csv
       traceconv query "SELECT name, dur_ns FROM task" -o tasks.parquet
-      traceconv query - < question.sql
+      traceconv query -f question.sql
     """
     from traceconv.cli.output import write_parquet_file, write_rows
     from traceconv.export.output import partial_of
@@ -37,7 +38,11 @@ def query(
     from traceconv.store.database import lock_down
 
     chosen_format = options.row_format(form, output)
-    text = _standard_input() if sql == "-" else sql
+    if (sql is None) == (file is None):
+        raise UsageError('pass a statement such as "FROM op_statistic", or a file of one with -f FILE.sql')
+    if sql is not None and sql.strip().lower().endswith(".sql") and len(sql.split()) == 1:
+        raise UsageError(f"to run the statement in a file, use -f {printable(sql)}")
+    text = _read(file) if sql is None else _read(None) if sql == "-" else sql
     if not text.strip():
         raise UsageError('empty SQL; pass a statement such as "FROM op_statistic"')
     with open_current_store(options.store_path(db)) as connection:
@@ -50,10 +55,12 @@ def query(
             write_rows(ask(connection, statement), chosen_format, output)
 
 
-def _standard_input() -> str:
+def _read(file: Path | None) -> str:
+    """Read SQL from a file, or from standard input."""
     try:
-        return sys.stdin.read()
-    except OSError as error:
-        raise InputError(f"can't read standard input: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise UsageError("the SQL is not UTF-8 text") from None
+        return sys.stdin.read() if file is None else file.read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise UsageError("the SQL is not UTF-8 text") from None
+        name = "standard input" if file is None else printable(str(file))
+        raise InputError(f"can't read {name}: {getattr(error, 'strerror', None) or error}") from None

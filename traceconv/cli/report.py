@@ -25,11 +25,23 @@ def report(
     name: str | None = typer.Argument(None, metavar="NAME", help="Report, such as op-statistic; see --list."),
     db: Path | None = options.DB,
     run: str | None = options.RUN,
+    rank: str | None = options.RANK,
     device: int | None = typer.Option(None, "--device", metavar="N", help="Only this device."),
     step: int | None = typer.Option(None, "--step", metavar="N", help="Only this step (step.step_id)."),
+    steps: str | None = typer.Option(None, "--steps", metavar="N-M", help="Only these steps: 3-5, 3- or -5."),
+    start: str | None = typer.Option(
+        None,
+        "--from",
+        metavar="TIME",
+        help="Only from this time on, since the start of the run (1.5ms) or in absolute ns; what an op across the "
+        "border counts: see NAME --help.",
+    ),
+    end: str | None = typer.Option(None, "--to", metavar="TIME", help="Only before this time."),
     top: int | None = typer.Option(
         None,
         "--top",
+        "--limit",
+        "-n",
         metavar="N",
         min=1,
         help="Only the N largest rows over all devices and runs, by the report's measure (see NAME --help), or the "
@@ -42,13 +54,13 @@ def report(
         "--filter",
         metavar="COLUMN=VALUE",
         help="Only rows whose column has this value (repeatable); COLUMN=NULL: unknown values; also !=, <, <=, >, >= "
-        "and COLUMN~REGEX. Durations may have a unit: 0.1ms.",
+        "and COLUMN~REGEX. Columns and values as in a table: total>=0.1ms, used>1MiB, start<2s.",
     ),
     columns: str | None = options.COLUMNS,
     form: str | None = options.format_option(_FORMATS),
     output: Path | None = options.OUTPUT,
     show_list: bool = typer.Option(False, "--list", help="List the reports."),
-    show_help: bool = typer.Option(False, "--help", help="Show this message; with NAME, describe that report."),
+    show_help: bool = typer.Option(False, "--help", "-h", help="Show this message; with NAME, describe that report."),
 ) -> None:
     """Run a built-in report, such as op-statistic.
 
@@ -60,11 +72,15 @@ def report(
       traceconv report op-statistic --help
       traceconv report op-statistic --top 10
       traceconv report op-summary --filter op_type=Conv2D --order-by wait_ns
-      traceconv report op-analysis --filter 'self_ns>=0.1ms'
+      traceconv report op-analysis --filter 'self>=0.1ms'
+      traceconv report op-statistic --from 100ms --to 0.5s
+      traceconv report op-statistic --steps 3-5 --sort "Total Time"
       traceconv report op-analysis --filter 'op_type~^(Conv|MatMul)' --top 5
       traceconv report step-trace --run all --format csv -o steps.csv
     """
-    from traceconv.cli.output import print_lines
+    from dataclasses import replace
+
+    from traceconv.cli.output import print_lines, say
 
     if show_list or (name is None and show_help):
         print_lines(_listing() if show_list else [context.get_help()])
@@ -74,7 +90,15 @@ def report(
     from traceconv.reports.columns import order_term
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.filters import parse_filter
-    from traceconv.reports.run import Question, find_report, given_parameters, reading
+    from traceconv.reports.run import (
+        Question,
+        choose_run,
+        find_report,
+        given_parameters,
+        given_steps,
+        given_times,
+        reading,
+    )  # fmt: skip
 
     wanted = find_report(name)
     if show_help:
@@ -85,36 +109,36 @@ def report(
     if ascending is not None and order_by is None:
         raise UsageError("--ascending and --descending need --order-by COLUMN")
     chosen_format = options.row_format(form, output, _FORMATS)
+    run = options.wanted_run(run, rank)
     question = Question(
         report=wanted,
-        parameters=given_parameters(wanted, device=device, step=step),
-        columns=_columns(wanted, columns, chosen_format, all_runs=run == "all"),
+        parameters=given_parameters(wanted, device=device, step=step, **given_steps(steps)),
+        columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
         filters=tuple(parse_filter(wanted, text) for text in filters),
         order=() if order_by is None else (order_term(wanted, order_by, ascending=ascending),),
         top=top,
         own_order=chosen_format == "msprof-csv" and order_by is None,
     )
     with open_current_store(options.store_path(db)) as connection, reading():
-        _run(connection, question, run, chosen_format, output)
+        choice = choose_run(connection, run)
+        times = given_parameters(wanted, **given_times(connection, choice, start, end))
+        question = replace(
+            question, parameters={**choice.parameters, **question.parameters, **times}, runs=choice.run_ids
+        )
+        if choice.note is not None:
+            say(choice.note)
+        _run(connection, question, chosen_format, output)
 
 
-def _run(
-    connection: duckdb.DuckDBPyConnection, question: Question, wanted_run: str | None, form: str, output: Path | None
-) -> None:
-    from dataclasses import replace
+def _run(connection: duckdb.DuckDBPyConnection, question: Question, form: str, output: Path | None) -> None:
     from itertools import chain, islice
 
     from traceconv.cli.output import say, write_parquet_file, write_rows, write_text
     from traceconv.reports.msprof_csv import msprof_csv
     from traceconv.reports.render import Table
-    from traceconv.reports.run import answer, choose_run, run_origins, statement, why_empty
+    from traceconv.reports.run import answer, run_origins, statement, why_empty
     from traceconv.store.database import lock_down
 
-    choice = choose_run(connection, wanted_run)
-    if choice.run_id is not None:
-        question = replace(question, parameters={"run": choice.run_id, **question.parameters})
-    if choice.note is not None:
-        say(choice.note)
     if form == "parquet":
         assert output is not None  # checked by options.row_format
         write_parquet_file(connection, *statement(connection, question), output)
@@ -132,7 +156,7 @@ def _run(
     first = next(batches, [])
     if not first:
         say(why_empty(connection, question))
-    table = Table(question.columns, chain([first], batches), run_origins(connection, choice.run_id))
+    table = Table(question.columns, chain([first], batches), run_origins(connection, question.runs))
     write_rows(table, form, output, row_limit=question.top)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from traceconv.base.errors import UsageError, printable, suggestion
-from traceconv.reports.render import is_number
+from traceconv.reports.render import heading, is_number
 from traceconv.store.documented_sql import OrderTerm, SqlColumn
 
 #: Columns that an error lists; a report with more has them in `traceconv schema`.
@@ -23,16 +24,36 @@ class HasColumns(Protocol):
 
 
 def find_columns(report: HasColumns, names: Sequence[str]) -> tuple[SqlColumn, ...]:
-    """Return columns by name. Raises UsageError for an unknown column, with the nearest, and for a duplicate."""
+    """Return columns by name: `total_ns`, `total` as a table shows it, or msprof's `Total Time(us)`.
+
+    Raises UsageError for an unknown column, with the nearest, for an ambiguous one, and for a duplicate.
+    """
+    found = [_find(report, name) for name in names]
+    for column in found:
+        if found.count(column) > 1:
+            raise UsageError(f"duplicate column '{column.name}'")
+    return tuple(found)
+
+
+def _find(report: HasColumns, name: str) -> SqlColumn:
     known = {column.name: column for column in report.columns}
-    for name in names:
-        if name not in known:
-            near = suggestion(name, list(known))
-            listed = ", ".join(known) if len(known) <= _MOST_LISTED else f"traceconv schema {report.name}"
-            raise UsageError(f"{report.name} has no column '{printable(name)}'.{near} All: {listed}")
-        if names.count(name) > 1:
-            raise UsageError(f"duplicate column '{name}'")
-    return tuple(known[name] for name in names)
+    if name in known:
+        return known[name]
+    for names_of in (lambda one: (one.name, heading(one)), lambda one: (one.msprof or "",)):
+        same = [one.name for one in report.columns if plain_name(name) in map(plain_name, names_of(one))]
+        if len(same) == 1:
+            return known[same[0]]
+        if same:
+            raise UsageError(f"{report.name}: '{printable(name)}' can be {' or '.join(same)}")
+    near = suggestion(name, [*known, *(heading(one) for one in report.columns)])
+    listed = ", ".join(known) if len(known) <= _MOST_LISTED else f"traceconv schema {report.name}"
+    raise UsageError(f"{report.name} has no column '{printable(name)}'.{near} All: {listed}")
+
+
+def plain_name(name: str) -> str:
+    """Return a name in lower case without what people leave out: `Total Time(us)` → `total time`."""
+    words = re.sub(r"\((us|KB|%)\)", " ", name[:200].replace("%", " percent "))
+    return " ".join(re.split(r"[\s_-]+", words.lower())).strip()
 
 
 def order_term(report: HasColumns, name: str, *, ascending: bool | None = None) -> OrderTerm:
@@ -42,9 +63,9 @@ def order_term(report: HasColumns, name: str, *, ascending: bool | None = None) 
 
 
 def parse_order(report: HasColumns, text: str) -> OrderTerm:
-    """Parse `COLUMN`, `COLUMN ASC` or `COLUMN DESC`. Raises UsageError."""
-    name, _, way = text.strip().partition(" ")
-    ways = {"": None, "ASC": True, "DESC": False}
-    if way.strip().upper() not in ways:
+    """Parse `COLUMN`, `COLUMN ASC` or `COLUMN DESC`. Raises UsageError for an unknown column."""
+    name, _, way = text.strip().rpartition(" ")
+    ascending = {"ASC": True, "DESC": False}.get(way.upper())
+    if ascending is None and any(name == column.name for column in report.columns):
         raise UsageError(f"order_by needs COLUMN, COLUMN ASC or COLUMN DESC, not '{printable(text, 60)}'")
-    return order_term(report, name, ascending=ways[way.strip().upper()])
+    return order_term(report, text.strip() if ascending is None else name, ascending=ascending)

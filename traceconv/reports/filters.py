@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
@@ -11,6 +11,7 @@ import duckdb
 
 from traceconv.base.errors import UsageError, printable
 from traceconv.reports.columns import find_columns
+from traceconv.reports.units import UNITS, quantity
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.documented_sql import DocumentedSql, SqlColumn
 
@@ -18,9 +19,9 @@ Value = int | float | str | bool | Decimal | None
 
 _FILTER = re.compile(r"([^=<>!~]*)(>=|<=|!=|=|>|<|~)(.*)", re.DOTALL)
 _INTEGERS = ("BIGINT", "UBIGINT", "INTEGER")
-#: Durations may have a unit, but must be an integer number of nanoseconds.
-_DURATION = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) ?(ns|us|µs|ms|s)")
-_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+_UNIT_NAMES = {"ns": "nanoseconds", "byte": "bytes", "flop": "FLOP", "flop/s": "FLOP/s", "byte/s": "bytes/s"}
+#: Units in msprof's labels: a number without a unit is in the label's unit.
+_LABEL_UNITS = {"(us)": 10**3, "(KB)": 1 << 10}
 _FORMS = "COLUMN=VALUE, or with !=, <, <=, >, >= or ~ (a regular expression)"
 
 
@@ -29,20 +30,27 @@ class Filter:
     """A condition on the rows of a report. The value None is NULL, which only = and != can compare with.
 
     operator  =, !=, <, <=, >, >=, or ~ for a regular expression that is found anywhere in a text
+    relative  whether a timestamp is compared relative to the start of its run
     """
 
     column: SqlColumn
     operator: str
     value: Value
+    relative: bool = False
 
-    @property
-    def condition(self) -> str:
-        """The SQL condition, with a ? for the value unless it is NULL. NULL differs from every value."""
+    def condition(self, origins: Mapping[int, int]) -> str:
+        """The SQL condition, with a ? for the value unless it is NULL. NULL differs from every value.
+
+        origins  starts of the runs in ns by run_id
+        """
         name = quote_identifier(self.column.name)
         if self.value is None:
             return f"{name} IS {'NOT ' if self.operator == '!=' else ''}NULL"
         if self.operator == "~":
             return f"regexp_matches({name}, ?)"
+        if self.relative:
+            cases = "".join(f" WHEN {run_id} THEN {start_ns}" for run_id, start_ns in origins.items())
+            name = f"({name}::HUGEINT - CASE run_id{cases} END)" if cases else "NULL"
         return f"{name} {'IS DISTINCT FROM' if self.operator == '!=' else self.operator} ?"
 
 
@@ -57,19 +65,20 @@ def parse_filter(report: DocumentedSql, text: str) -> Filter:
 def make_filter(report: DocumentedSql, name: str, operator: str, text: str) -> Filter:
     """Make a filter from its three parts; the text NULL is a NULL. Raises UsageError."""
     (column,) = find_columns(report, [name])
+    text = text.strip() if column.type != "VARCHAR" else text
     if text == "NULL" and operator in ("=", "!="):
         return Filter(column, operator, None)
     if operator == "~":
         return Filter(column, operator, _pattern(column, text))
-    value = _typed(column, text)
+    value, relative = _typed(column, text, name)
     if isinstance(value, bool) and operator not in ("=", "!="):
         raise UsageError(f"--filter {column.name}: a flag can only be compared with = and !=")
-    return Filter(column, operator, value)
+    return Filter(column, operator, value, relative)
 
 
-def conditions(filters: Sequence[Filter]) -> tuple[list[str], list[Value]]:
-    """Return the SQL conditions, and the values for their ?."""
-    return [one.condition for one in filters], [one.value for one in filters if one.value is not None]
+def conditions(filters: Sequence[Filter], origins: Mapping[int, int]) -> tuple[list[str], list[Value]]:
+    """Return the SQL conditions, and the values for their ?. `origins`: see `Filter.condition`."""
+    return [one.condition(origins) for one in filters], [one.value for one in filters if one.value is not None]
 
 
 def _pattern(column: SqlColumn, text: str) -> str:
@@ -85,13 +94,38 @@ def _pattern(column: SqlColumn, text: str) -> str:
     return text
 
 
-def _typed(column: SqlColumn, text: str) -> Value:
+def _typed(column: SqlColumn, text: str, name: str) -> tuple[Value, bool]:
+    """Return a value in the column's type and unit, and whether it is a time relative to the start of the run.
+
+    name  of the column as the user wrote it: a number without a unit is in the unit of that name
+    """
+    exact = None if column.type == "VARCHAR" else quantity(text, column.unit)
+    relative = exact is not None and column.timestamp
+    number = _number(text) if exact is None and name != column.name and column.unit in ("ns", "byte") else None
+    if number is not None:
+        factor = next((size for unit, size in _LABEL_UNITS.items() if name.rstrip().endswith(unit)), None)
+        if factor is None:
+            units = ", ".join(one for one in UNITS[column.unit] if one != "us")
+            raise UsageError(
+                f"--filter {printable(name)}: {printable(text)} needs a unit ({units}); for the stored number, use "
+                f"{column.name}"
+            )
+        exact = number * factor
+    if exact is not None:
+        if column.type in _INTEGERS and exact != exact.to_integral_value():
+            raise UsageError(
+                f"--filter {column.name}: {printable(text)} is not an integer number of {_UNIT_NAMES[column.unit]}"
+            )
+        text = str(int(exact)) if column.type in _INTEGERS else format(exact, "f")
+    return _value(column, text), relative
+
+
+def _number(text: str) -> Decimal | None:
+    return Decimal(text) if re.fullmatch(r"-?[0-9]{1,40}(\.[0-9]{1,40})?", text.strip()) else None
+
+
+def _value(column: SqlColumn, text: str) -> Value:
     try:
-        if column.unit == "ns" and not column.timestamp and (given := _DURATION.fullmatch(text.strip())):
-            exact = Decimal(given[1]) * _NS[given[2]]
-            if column.type in _INTEGERS and exact != exact.to_integral_value():
-                raise UsageError(f"--filter {column.name}: {printable(text)} is not an integer number of nanoseconds")
-            text = format(exact, "f") if column.type not in _INTEGERS else str(int(exact))
         if column.type in _INTEGERS:
             number = int(text)
             if -(1 << 63) <= number < 1 << 63:
@@ -110,4 +144,6 @@ def _typed(column: SqlColumn, text: str) -> Value:
             raise UsageError(f"--filter {column.name}: lists can't be filtered")
     except (ValueError, InvalidOperation, KeyError):
         pass
-    raise UsageError(f"--filter {column.name}: '{printable(text)}' is not a {column.type}")
+    units = ", ".join(one for one in UNITS.get(column.unit, ()) if one != "us")
+    with_unit = f", also with a unit: {units}" if units else ""
+    raise UsageError(f"--filter {column.name}: '{printable(text)}' is not a {column.type}{with_unit}")

@@ -50,7 +50,7 @@ def msprof_csv(connection: duckdb.DuckDBPyConnection, question: Question) -> Ite
     report = question.report
     groups = None
     if any(column.group for column in report.columns):
-        groups = recorded_groups(connection, question.parameters.get("run"))
+        groups = recorded_groups(connection, question.runs)
     question = replace(question, columns=msprof_columns(report, groups))
     single = [column for column in question.columns if not column.type.endswith("[]")]
     lists = [column for column in question.columns if column.type.endswith("[]")]

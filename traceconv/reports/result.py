@@ -131,7 +131,7 @@ class ReportRows:
             columns = find_columns(report, list(dict.fromkeys(shown)))
         places = [self._question.columns.index(column) for column in columns]
         with self._cursor() as cursor, reading():
-            origins = run_origins(cursor, self._question.parameters.get("run"))
+            origins = run_origins(cursor, self._question.runs)
             rows = [row for batch in islice(answer(cursor, self._question), 1) for row in batch[: _SHOWN_ROWS + 1]]
         kept: list[Row] = [[row[place] for place in places] for row in rows[:_SHOWN_ROWS]]
         cells = human_rows(Table(columns, (), origins), kept)

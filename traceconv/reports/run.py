@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from traceconv.base.errors import OutputError, StoreError, UsageError, printable
 from traceconv.reports.catalog import Report, define_report, reports
 from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.render import Row
+from traceconv.reports.units import moment
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import views
@@ -22,6 +24,8 @@ from traceconv.store.documented_sql import OrderTerm, SqlColumn
 BATCH_ROWS = 4096
 #: Up to this many rows, the rows are picked before their columns are computed: see `_picked`.
 _PICK_LIMIT = 10_000
+#: Runs that an error lists.
+_LISTED_RUNS = 8
 #: When traces of other programs have rows in a table.
 _IN_TRACES = {
     "task": "Traces have tasks if devices were recorded, in PyTorch with ProfilerActivity.CUDA.",
@@ -32,17 +36,26 @@ _IN_TRACES = {
 }
 #: Tables that a trace may have instead of those that a report needs.
 _MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
-#: The column that a parameter filters.
-_PARAMETER_COLUMNS = {"run": "run_id", "device": "device_id", "step": "step_id"}
+#: The column that a parameter filters in tables of single tasks, and how.
+_PARAMETER_CONDITIONS = {
+    "run": ("run_id", "="), "device": ("device_id", "="), "step": ("step_id", "="), "first_step": ("step_id", ">="),
+    "last_step": ("step_id", "<="), "from_ns": ("start_ns", ">="), "to_ns": ("start_ns", "<"),
+}  # fmt: skip
+#: What the parameters are called for users.
+OPTION_NAMES = {"first_step": "steps", "last_step": "steps", "from_ns": "from", "to_ns": "to"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
-    """The run that a report is on, None for all; `note` is for a user who did not choose it."""
+    """The runs that a report is on, none for all; `note` is for a user who did not choose."""
 
-    run_id: int | None
-    label: str
+    run_ids: tuple[int, ...] = ()
     note: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The parameter of the macro, which selects a single run."""
+        return {"run": self.run_ids[0]} if len(self.run_ids) == 1 else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class Question:
     """A report with its parameters and the requested rows and columns.
 
     parameters  of the macro, by name; omitted ones select everything
+    runs        only rows of these runs; none: all of `parameters`
     filters     that each row must match
     order       takes precedence over the report's own order
     top         only the first rows by `order`, or the largest by the report's measure if there is no `order`
@@ -59,6 +73,7 @@ class Question:
     report: Report
     parameters: dict[str, int]
     columns: tuple[SqlColumn, ...]
+    runs: tuple[int, ...] = ()
     filters: tuple[Filter, ...] = ()
     order: tuple[OrderTerm, ...] = ()
     top: int | None = None
@@ -82,22 +97,69 @@ def given_parameters(report: Report, **values: int | None) -> dict[str, int]:
     known = [parameter.name for parameter in report.parameters]
     for name in given:
         if name not in known:
-            raise UsageError(f"the report {report.name} has no {name} parameter; it has: {', '.join(known)}")
+            has = ", ".join(dict.fromkeys(OPTION_NAMES.get(one, one) for one in known))
+            raise UsageError(f"the report {report.name} has no {OPTION_NAMES.get(name, name)} parameter; it has: {has}")
     return given
+
+
+def given_steps(steps: str | None) -> dict[str, int | None]:
+    """Parse `3-5`, `3-`, `-5` or `4` into the parameters of a report. Raises UsageError."""
+    if steps is None:
+        return {}
+    match = re.fullmatch(r"\s*([0-9]{0,18})\s*(-?)\s*([0-9]{0,18})\s*", steps)
+    if not match or not (match[1] or match[3]) or not (match[2] or (match[1] and not match[3])):
+        raise UsageError(f"steps needs a range such as 3-5, 3- or -5, not '{printable(steps, 60)}'")
+    last = match[3] if match[2] else match[1]
+    if match[1] and last and int(match[1]) > int(last):
+        raise UsageError(f"steps {match[1]}-{last}: the first step is after the last")
+    return {"first_step": int(match[1]) if match[1] else None, "last_step": int(last) if last else None}
+
+
+def given_times(
+    connection: duckdb.DuckDBPyConnection, choice: RunChoice, start: str | None, end: str | None
+) -> dict[str, int | None]:
+    """Return the parameters of a window of time. Times with a unit are relative to the start of the run.
+
+    Raises UsageError for an invalid time, and for a relative one with several runs.
+    """
+    found: dict[str, int | None] = {}
+    for name, text in (("from_ns", start), ("to_ns", end)):
+        if text is None:
+            continue
+        time_ns, relative = moment(text)
+        if relative:
+            origins = run_origins(connection, choice.run_ids)
+            if len(choice.run_ids) != 1:
+                raise UsageError(f"{printable(text)} is relative to the start of a run; select one run, or pass ns")
+            if choice.run_ids[0] not in origins:
+                raise UsageError(f"{printable(text)}: the start of run {choice.run_ids[0]} is unknown; pass ns")
+            time_ns += origins[choice.run_ids[0]]
+        found[name] = time_ns
+    if len(found) == 2 and (found["from_ns"] or 0) >= (found["to_ns"] or 0):
+        raise UsageError(f"the time window is empty: {printable(start or '')} is not before {printable(end or '')}")
+    return found
 
 
 def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> RunChoice:
     """Return the run that `wanted` names: a number, a label, rank=N, host=NAME or `all`; the latest for None.
 
-    A number is taken as a label if no run has it. Raises UsageError if there is no such run, or several.
+    Names separated by commas are several runs. A number is taken as a label if no run has it. Raises UsageError if
+    there is no such run, or several with a name.
     """
     rows = connection.execute("SELECT run_id, label, rank, host FROM run ORDER BY run_id").fetchall()
     if wanted == "all" or (wanted is None and not rows):
-        return RunChoice(None, "all")
+        return RunChoice()
     if wanted is None:
         run_id, label = rows[-1][:2]
         note = f"run {run_id} ({printable(str(label))}), the latest of {len(rows)}; select another with --run N"
-        return RunChoice(run_id, str(label), note if len(rows) > 1 else None)
+        return RunChoice((run_id,), note if len(rows) > 1 else None)
+    one_name = "," not in wanted or any(row[1] == wanted for row in rows)
+    names = [wanted] if one_name else [name.strip() for name in wanted.split(",")]
+    return RunChoice(tuple(dict.fromkeys(_find_run(rows, name) for name in names)))
+
+
+def _find_run(rows: Sequence[Row], wanted: str) -> int:
+    """Return the ID of the run that `wanted` names. `rows`: run_id, label, rank and host of each."""
     what, _, value = wanted.partition("=")
     place = {"rank": 2, "host": 3}.get(what)
     by_number = [row for row in rows if wanted.lstrip("0") == str(row[0])]
@@ -105,39 +167,47 @@ def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> Run
     by_origin = [row for row in rows if place is not None and row[place] is not None and str(row[place]) == value]
     found = by_number or by_label or by_origin
     if len(found) == 1:
-        return RunChoice(found[0][0], str(found[0][1]))
-    numbers = ", ".join(str(row[0]) for row in (found or rows)[:20]) + (", …" if len(found or rows) > 20 else "")
+        return int(str(found[0][0]))
     if found:
+        numbers = ", ".join(str(row[0]) for row in found[:20]) + (", …" if len(found) > 20 else "")
         raise UsageError(f"{len(found)} runs match '{printable(wanted)}'; select one with --run {numbers}")
+    listed = ", ".join(f"{row[0]} ({printable(str(row[1]), 40)})" for row in rows[:_LISTED_RUNS])
+    more = f", … and {len(rows) - _LISTED_RUNS} more (traceconv info STORE)" if len(rows) > _LISTED_RUNS else ""
     near = suggestion(wanted, [str(row[1]) for row in rows])
-    raise UsageError(f"unknown run '{printable(wanted)}'.{near} Runs in the store: {numbers or 'none'}")
+    if any(wanted == str(row[2]) for row in rows):
+        near = f" Did you mean '--rank {wanted}'?"
+    raise UsageError(f"unknown run '{printable(wanted)}'.{near} Runs in the store: {listed or 'none'}{more}")
 
 
 def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str) -> tuple[int, str | None]:
     """Return the run that `wanted` names, and the note of that choice. `what` needs a single run.
 
-    Raises UsageError as `choose_run` does, and if the store is empty or `wanted` is all runs.
+    Raises UsageError as `choose_run` does, and if the store is empty or `wanted` is several runs.
     """
     choice = choose_run(connection, wanted)
-    if choice.run_id is None:
+    if len(choice.run_ids) != 1:
         raise UsageError(
             f"{what} needs a single run; select it by number or label (--run N)"
-            if wanted == "all"
+            if wanted is not None
             else "the store has no runs; ingest one with: traceconv ingest PATH"
         )
-    return choice.run_id, choice.note
+    return choice.run_ids[0], choice.note
 
 
-def recorded_groups(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> frozenset[str]:
-    """Return the recorded counter groups of a run, of all runs if it is None. Raises StoreError."""
-    sql = "SELECT DISTINCT metric_group FROM task_pmu WHERE metric_group IS NOT NULL AND (?1 IS NULL OR run_id = ?1)"
-    return frozenset(str(group) for batch in fetch(connection, sql, [run_id]) for (group,) in batch)
+def recorded_groups(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> frozenset[str]:
+    """Return the recorded counter groups of some runs, of all if there are none. Raises StoreError."""
+    sql = f"SELECT DISTINCT metric_group FROM task_pmu WHERE metric_group IS NOT NULL AND {_in_runs(run_ids)}"  # noqa: S608 - integers
+    return frozenset(str(group) for batch in fetch(connection, sql, []) for (group,) in batch)
 
 
-def run_origins(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> dict[int, int]:
-    """Return the start of a run in ns, of all runs if it is None, by run_id. Unknown starts are omitted."""
-    sql = "SELECT run_id, start_ns FROM run WHERE start_ns IS NOT NULL AND (?1 IS NULL OR run_id = ?1)"
-    return dict(connection.execute(sql, [run_id]).fetchall())
+def run_origins(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[int, int]:
+    """Return the starts of some runs in ns, of all if there are none, by run_id. Unknown starts are omitted."""
+    sql = f"SELECT run_id, start_ns FROM run WHERE start_ns IS NOT NULL AND {_in_runs(run_ids)} ORDER BY run_id"  # noqa: S608 - integers
+    return dict(connection.execute(sql).fetchall())
+
+
+def _in_runs(run_ids: Sequence[int]) -> str:
+    return f"run_id IN ({', '.join(f'{run_id:d}' for run_id in run_ids)})" if run_ids else "true"
 
 
 def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> Iterator[Sequence[Row]]:
@@ -211,7 +281,7 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
             has = _trace_has(connection, run_id)
             reason = question.report.when_empty if has is None else " ".join(filter(None, (_IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
-    if question.filters or set(question.parameters) - {"run"}:
+    if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
         return f"{name}: no row of {of} matches the filters"
     return f"{name}: {of} has no such rows. {question.report.when_empty}"
 
@@ -254,11 +324,11 @@ def statement(
     if place is None:
         named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
         source = f"{quote_identifier(report.name)}({named})"
-        chosen, values = conditions(question.filters)
+        chosen, values = _filter_conditions(connection, question)
         values = [*question.parameters.values(), *values]
     else:
         source = quote_identifier(place)
-        chosen, values = _early_conditions(question, place)
+        chosen, values = _early_conditions(connection, question, place)
     picked = _picked(connection, question, order)
     if picked is not None:
         # The IDs are integers from the store, so they are safe in the statement. A list of them filters only one side
@@ -266,6 +336,8 @@ def statement(
         ids = ", ".join(str(id_) for id_ in picked) or "NULL"
         bounds = f"id BETWEEN {min(picked)} AND {max(picked)}" if picked else "false"
         chosen = [*chosen, bounds, f"id IN ({ids})"]
+    if len(question.runs) > 1:
+        chosen = [*chosen, _in_runs(question.runs)]
     columns = select or ", ".join(quote_identifier(column.name) for column in question.columns)
     rows = f"FROM {source}{_where(chosen)} ORDER BY {order}"
     if question.top is not None:
@@ -288,7 +360,7 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
     place = _place_with(question, (*question.report.early, question.report.name), set())
     if place is None:
         return None
-    chosen, values = _early_conditions(question, place)
+    chosen, values = _early_conditions(connection, question, place)
     source = quote_identifier(place) + ("()" if place == question.report.name else "")
     sql = f"SELECT id FROM {source}{_where(chosen)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
     rows = [row for batch in fetch(connection, sql, values) for row in batch]
@@ -299,7 +371,7 @@ def _place_with(question: Question, places: Sequence[str], columns: set[str]) ->
     """Return the first place that has these columns and those that filter and order the rows."""
     needed = columns | {term.column for term in _order(question)}
     needed |= {one.column.name for one in question.filters}
-    needed |= {_PARAMETER_COLUMNS[name] for name in question.parameters}
+    needed |= {_PARAMETER_CONDITIONS[name][0] for name in question.parameters}
     for place in places:
         if place in tables():
             has = {column.name for column in tables()[place].columns}
@@ -310,10 +382,19 @@ def _place_with(question: Question, places: Sequence[str], columns: set[str]) ->
     return None
 
 
-def _early_conditions(question: Question, place: str) -> tuple[list[str], list[Value]]:
+def _filter_conditions(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[list[str], list[Value]]:
+    relative = any(one.relative for one in question.filters)
+    return conditions(question.filters, run_origins(connection, question.runs) if relative else {})
+
+
+def _early_conditions(
+    connection: duckdb.DuckDBPyConnection, question: Question, place: str
+) -> tuple[list[str], list[Value]]:
     """Return the conditions in a place that is not the macro, where parameters are conditions too."""
-    chosen, values = conditions(question.filters)
-    chosen += [f"{quote_identifier(_PARAMETER_COLUMNS[name])} = ?" for name in question.parameters]
+    chosen, values = _filter_conditions(connection, question)
+    for name in question.parameters:
+        column, operator = _PARAMETER_CONDITIONS[name]
+        chosen.append(f"{quote_identifier(column)} {operator} ?")
     if question.report.early_where and place == question.report.early[0]:
         chosen.append(question.report.early_where)
     return chosen, [*values, *question.parameters.values()]

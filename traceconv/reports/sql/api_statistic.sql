@@ -10,6 +10,10 @@
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- step = { type = "BIGINT", doc = "Only calls of this step (step.step_id); NULL: all calls." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only calls that start at this time or later, with their full duration; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only calls that start before this time, with their full duration; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- level = { type = "VARCHAR", unit = "text", msprof = "Level", doc = "Software layer, such as acl or runtime; NULL if unknown." }
@@ -31,6 +35,8 @@ WITH by_name AS (
            FILTER (a.dur_ns IS NOT NULL) AS squares
   FROM api AS a
   WHERE (run IS NULL OR a.run_id = run) AND (step IS NULL OR a.step_id = step)
+    AND (first_step IS NULL OR a.step_id >= first_step) AND (last_step IS NULL OR a.step_id <= last_step)
+    AND (from_ns IS NULL OR a.start_ns >= from_ns) AND (to_ns IS NULL OR a.start_ns < to_ns)
   GROUP BY a.run_id, a.level, a.name
 )
 SELECT run_id, level, name,

@@ -8,6 +8,10 @@
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- step = { type = "BIGINT", doc = "Only the inference of this step (step.step_id); NULL: all inferences." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only inferences that start at this time or later; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only inferences that start before this time; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Inference (range.id)." }
@@ -21,4 +25,6 @@ SELECT r.run_id, r.id, r.trace_id, r.span_id, t.tid_text AS thread, r.step_id, r
 FROM "range" AS r
 LEFT JOIN track AS t ON t.run_id = r.run_id AND t.track_id = r.track_id
 WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+  AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+  AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
 ORDER BY r.run_id, r.start_ns, r.id

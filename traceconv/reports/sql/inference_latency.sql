@@ -7,6 +7,11 @@
 -- shown = ["count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- step = { type = "BIGINT", doc = "Only the inference of this step (step.step_id); NULL: all inferences." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only inferences that start at this time or later; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only inferences that start before this time; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- count = { type = "BIGINT", unit = "count", doc = "Inferences that ended; the times refer to these." }
@@ -24,7 +29,9 @@ WITH latency AS (
   SELECT r.run_id, count(*) AS started, count(r.dur_ns) AS ended, sum(r.dur_ns) AS total,
          list(r.dur_ns::HUGEINT ORDER BY r.dur_ns) FILTER (WHERE r.dur_ns IS NOT NULL) AS sorted
   FROM "range" AS r
-  WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run)
+  WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
   GROUP BY r.run_id
 ), place AS (
   SELECT l.*, p.thousandths, p.thousandths * (l.ended - 1) // 1000 + 1 AS lower_place,

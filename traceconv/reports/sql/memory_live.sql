@@ -8,6 +8,8 @@
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- from_ns = { type = "BIGINT", doc = "Only from this time on, including what is in use at that time; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only before this time; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
@@ -22,10 +24,16 @@
 -- alloc_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Allocation time; NULL if it was before the recording." }
 -- free_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Free time; NULL if it was not freed during the recording." }
 -- peak_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the peak." }
-WITH usage AS (
-  SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes
+WITH change AS (
+  SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes,
+         lead(u.ts_ns) OVER (PARTITION BY u.run_id, u.device_id, u.level, u.pool ORDER BY u.ts_ns) AS next_ns
   FROM memory_usage AS u
   WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
+), usage AS (
+  -- What is in use between two changes counts if a part of that time is in the window.
+  SELECT run_id, device_id, level, pool, greatest(ts_ns, from_ns) AS ts_ns, used_bytes, reserved_bytes
+  FROM change
+  WHERE (to_ns IS NULL OR ts_ns < to_ns) AND (from_ns IS NULL OR next_ns IS NULL OR next_ns > from_ns)
 ), most AS (
   SELECT run_id, device_id, max(used_bytes) AS used FROM usage GROUP BY run_id, device_id
 ), peak AS (

@@ -9,6 +9,10 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only executions launched at this time or later (at_ns); NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only executions launched before this time (at_ns); NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
@@ -44,5 +48,7 @@ SELECT c.run_id, c.id, c.device_id, c.op_id, coalesce(o.name, c.name) AS op_name
        c.used_bytes, c.reserved_bytes, c.used_bytes - c.before_bytes AS used_change_bytes
 FROM compared AS c
 LEFT JOIN op AS o ON o.run_id = c.run_id AND o.op_id = c.op_id
-WHERE step IS NULL OR c.step_id = step
+WHERE (step IS NULL OR c.step_id = step)
+  AND (first_step IS NULL OR c.step_id >= first_step) AND (last_step IS NULL OR c.step_id <= last_step)
+  AND (from_ns IS NULL OR c.at_ns >= from_ns) AND (to_ns IS NULL OR c.at_ns < to_ns)
 ORDER BY c.run_id, c.device_id, c.at_ns, c.id

@@ -8,6 +8,10 @@
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- step = { type = "BIGINT", doc = "Only executions of this step (step.step_id); NULL: all executions." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only executions that start at this time or later, with all their operators; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only executions that start before this time, with all their operators; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Execution (range.id)." }
@@ -26,6 +30,8 @@ WITH execution AS (
          r.item_index, r.step_id, r.start_ns, r.dur_ns
   FROM "range" AS r
   WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
 ), numbered AS (
   -- If the source numbers its executions, tasks have that number.
   SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators

@@ -11,6 +11,10 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
@@ -289,3 +293,5 @@ LEFT JOIN task_pmu AS c ON c.run_id = r.run_id AND c.id = r.id AND c.metric_grou
 LEFT JOIN task_pmu AS h ON h.run_id = r.run_id AND h.id = r.id AND h.metric_group = 'L2Cache'
 WHERE (run IS NULL OR r.run_id = run) AND (device IS NULL OR r.device_id = device)
   AND (step IS NULL OR r.step_id = step)
+  AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+  AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)

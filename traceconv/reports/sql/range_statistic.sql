@@ -8,6 +8,10 @@
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- step = { type = "BIGINT", doc = "Only ranges of this step (step.step_id); NULL: all ranges." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only ranges that start at this time or later, with their full duration; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only ranges that start before this time, with their full duration; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution or external_op; NULL if unknown." }
@@ -26,6 +30,8 @@ WITH by_name AS (
          min(r.dur_ns) AS shortest, max(r.dur_ns) AS longest
   FROM "range" AS r
   WHERE (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
   GROUP BY r.run_id, r.kind, r.category, r.name
 )
 SELECT run_id, kind, category, name,

@@ -10,6 +10,10 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only steps that start at this time or later; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only steps that start before this time; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id)." }
@@ -69,5 +73,8 @@ SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.step_source, o.start_ns,
        o.get_next_start_ns, TRY(o.get_next_end_ns - o.get_next_start_ns) AS get_next_ns
 FROM ordered AS o
 LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id IS NOT DISTINCT FROM o.device_id AND r.step_id = o.step_id
-WHERE step IS NULL OR o.step_id = step
+WHERE (step IS NULL OR o.step_id = step)
+  AND (first_step IS NULL OR o.step_id >= first_step) AND (last_step IS NULL OR o.step_id <= last_step)
+  AND (from_ns IS NULL OR coalesce(o.start_ns, o.fp_start_ns) >= from_ns)
+  AND (to_ns IS NULL OR coalesce(o.start_ns, o.fp_start_ns) < to_ns)
 ORDER BY o.run_id, o.device_id, o.model_id, o.iteration, o.step_id

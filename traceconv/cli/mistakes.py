@@ -1,0 +1,45 @@
+"""Errors of the argument parser in our words: what is wrong, the nearest valid name, and where to look."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from traceconv.base.errors import printable, suggestion
+
+#: Words that users of other tools try, and the command for it.
+_OTHER_WORDS = {
+    "import": "ingest", "load": "ingest", "add": "ingest", "convert": "export", "save": "export", "sql": "query",
+    "stats": "report", "summary": "report", "show": "report", "list": "report --list", "tables": "schema",
+    "run": "record", "train": "record --train", "check": "info", "validate": "info", "help": "--help",
+    "version": "--version",
+}  # fmt: skip
+
+
+def explained(error: Any) -> str:  # its class has no public name
+    """Return the message of a parser error."""
+    message, context = str(error.format_message()), error.ctx
+    path = "traceconv" if context is None else context.command_path
+    help_line = f"See: {path} --help"
+    if (name := getattr(error, "option_name", None)) is not None and message.startswith("No such option"):
+        known = [] if context is None else [opt for one in context.command.params for opt in one.opts if opt[1] == "-"]
+        place = " Options of a command follow its name." if hasattr(context and context.command, "commands") else ""
+        return f"{path} has no option {printable(name)}.{suggestion(name, known)}{place} {help_line}"
+    if match := re.match(r"No such command '(.*?)'", message, re.DOTALL):
+        hint = _command_hint(match[1], list(context.command.commands))
+        return f"{path} has no command '{printable(match[1])}'.{hint}"
+    if message.startswith("Got unexpected extra argument"):
+        return f"unexpected argument: {printable(message.partition('(')[2].partition('(')[2].rstrip(')'))}. {help_line}"
+    if message.startswith(("Missing argument", "Option ")) or "does not take a value" in message:
+        return f"{message} {help_line}"
+    message = re.sub(r"a valid int(eger)?( range)?\b", "an integer", message)
+    return re.sub(r"is not in the range x>=(\S+?)\.?$", r"must be at least \1", message)
+
+
+def _command_hint(wanted: str, known: list[str]) -> str:
+    if wanted.lower() in _OTHER_WORDS:
+        return f" Use: traceconv {_OTHER_WORDS[wanted.lower()]}"
+    if os.path.exists(wanted):
+        return f" To import a file: traceconv ingest {printable(wanted)}"
+    return suggestion(wanted, known) or " See: traceconv --help"
