@@ -133,8 +133,31 @@ def test_damage_of_any_kind_leaves_rows_or_words(
     assert all(
         book.balanced and min(book.rows, book.paired, book.used, book.lost) >= 0 for book in accounts.by_record.values()
     )
+    # Only of events that were read: an event that was given up leaves no account, and no name.
+    assert all(book.records for book in accounts.by_record.values())
     slices = sum(accounts[f"{ph} events"].rows for ph in "XBbS")
     assert rows["range"] == slices
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+@pytest.mark.parametrize(
+    ("layout", "old", "new"),
+    [
+        ("array", '"ph": "E", "name"', '"ph": "E", "na'),  # the only event of its phase
+        ("lines", '{"ph": "E"', 'x{"ph{": "E"'),  # the event before it is intact
+    ],
+)
+def test_damaged_events_have_the_same_account_with_and_without_c(
+    monkeypatch: pytest.MonkeyPatch, in_c: bool, layout: str, old: str, new: str
+) -> None:
+    monkeypatch.setattr(native, "AVAILABLE", in_c and native.AVAILABLE)
+    events: list[dict[str, object]] = [{"ph": ph, "name": ph, "ts": 1, "pid": 1, "tid": 1} for ph in "XiBEi"]
+    text = text_of(events, layout).decode().replace(old, new, 1)
+    accounts, log = Accounts(), ImportLog()
+    pass_through(text.encode(), log, accounts)
+    read = {name.removesuffix(" events"): account.records for name, account in accounts.by_record.items()}
+    assert read == {"X": 1, "i": 2, "B": 1}
+    assert log.lossy
 
 
 def test_rows_do_not_depend_on_how_much_is_kept_in_memory(tmp_path: Path) -> None:

@@ -69,8 +69,10 @@ def _label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Code
     """The values of a label field; None if it doesn't accept one of them.
 
     codes   index of each event's value in `tokens`, -1 for none
-    tokens  distinct texts; several may be the same value, written differently
+    tokens  distinct texts; several may be the same value, written differently. The last may be of an event that was
+            given up, and are in no event
     """
+    tokens = tokens[: codes.max(initial=-1) + 1]
     decoder = _NAMES if field in _NUMBERED else _STRINGS
     try:
         distinct: list[int | str | None] = [*decoder.decode(b"[" + b",".join(tokens) + b"]")]

@@ -31,6 +31,7 @@ _AHEAD_TIMES, _AHEAD_BYTES = 16, 4 << 20
 _SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf|[\x01-\x20,])+")
 #: After the end of an event: what JSON has nowhere outside of strings.
 _AFTER = re.compile(rb"[\x00-\x20\x80-\xff]*")
+_LINE_END = re.compile(rb"[ \t\r]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,8 @@ class Recovery:
         """Take the element `text[start:end]`, unchanged or repaired, if what follows may follow an event."""
         match = _AFTER.match(self.text, end)
         after = end if match is None else match.end()
-        if after < self._end and self.text[after] not in b",]{":
+        ends_line = self.state.lines and _LINE_END.match(self.text, end) is not None
+        if not ends_line and after < self._end and self.text[after] not in b",]{":
             return False
         if self._take(start, end):
             return True
