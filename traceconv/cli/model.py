@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from traceconv.store.documented_sql import SqlColumn
 
 _TABLES = ("ops", "cores", "memory")
+_ASSUMPTIONS_SHOWN = 10
 
 
 def model(
@@ -44,7 +45,8 @@ def model(
     MODEL is an .onnx file or the name of a model, as for traceconv record. For each op as the device runs it: time
     alone on the device by the cost model, floating-point operations (2 per multiply-accumulate), parameters, bytes of
     weights, activations and workspace, arithmetic intensity, and shapes. Totals, time by core type and peak memory go
-    to stderr.
+    to stderr, with what is assumed of control flow: a Loop with a constant limit makes that many trips, another one; of
+    an If, the longer branch is taken.
 
     \b
     Examples:
@@ -127,7 +129,8 @@ _OPS = (
     ("op_name", "VARCHAR", "text", "Name of the op."),
     ("op_type", "VARCHAR", "text", "Type of the op."),
     ("core_type", "VARCHAR", "text", "Type of core that executes it."),
-    ("dur_ns", "BIGINT", "ns", "Duration alone on the device, by the cost model."),
+    ("count", "BIGINT", "count", "Executions in a run; assumed for ops in bodies of If, Loop and Scan."),
+    ("dur_ns", "BIGINT", "ns", "Duration of all executions alone on the device, by the cost model."),
     ("flops", "BIGINT", "flop", "Floating-point operations, 2 per multiply-accumulate."),
     ("flops_per_s", "BIGINT", "flop/s", "flops / dur_ns, rounded down."),
     ("memory_bytes", "BIGINT", "byte", "Inputs, weights, outputs and workspace."),
@@ -200,10 +203,10 @@ def _table(profile: StaticProfile, show: str, measured: _Measured | None) -> _Ta
 def _op_row(estimate: OpEstimate) -> Row:
     op = estimate.op
     return (
-        op.index, op.name, op.op_type, op.core, estimate.dur_ns, op.flops, estimate.flops_per_s, estimate.memory_bytes,
-        estimate.bytes_per_s, estimate.arithmetic_intensity, op.param_count, op.weight_bytes, op.input_bytes,
-        op.output_bytes, op.cost.workspace_bytes, op.cost.block_count, estimate.stream_id, op.state, op.scope_path,
-        *op.describe_operands()[:2], *op.describe_results()[:2],
+        op.index, op.name, op.op_type, op.core, op.repeats, estimate.dur_ns, op.flops, estimate.flops_per_s,
+        estimate.memory_bytes, estimate.bytes_per_s, estimate.arithmetic_intensity, op.param_count, op.weight_bytes,
+        op.input_bytes, op.output_bytes, op.cost.workspace_bytes, op.cost.block_count, estimate.stream_id, op.state,
+        op.scope_path, *op.describe_operands()[:2], *op.describe_results()[:2],
     )  # fmt: skip
 
 
@@ -221,6 +224,10 @@ def _summary(profile: StaticProfile, measured: _Measured | None) -> list[str]:
         f"{human_bytes(memory.peak_reserved_bytes)} reserved ({human_bytes(memory.weight_bytes)} weights)"
         + ("" if profile.fits else f"; exceeds the device's {human_bytes(profile.device.memory_bytes)}"),
     ]
+    shown = profile.assumptions[:_ASSUMPTIONS_SHOWN]
+    lines += [f"assumed: {printable(one.op_name, 120)}: {printable(one.text, 300)}" for one in shown]
+    if len(profile.assumptions) > len(shown):
+        lines.append(f"assumed: {len(profile.assumptions) - len(shown)} more")
     if measured is not None:
         reserved = "" if measured.reserved_bytes is None else f", {human_bytes(measured.reserved_bytes)} reserved"
         same = " as estimated" if measured.used_bytes == memory.peak_used_bytes else ""

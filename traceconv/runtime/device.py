@@ -33,13 +33,15 @@ _FULL = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A task's duration when alone, and the (resource, amount) that it needs meanwhile.
+    """A task's duration when alone, the (resource, amount) that it needs meanwhile, and how long its stream is idle
+    after it, in ticks.
 
     Amounts are bytes in `BANDWIDTH_TICKS` for hbm and l2, numbers of cores, and 1 for a link.
     """
 
     ticks: int
     demands: tuple[tuple[int, int], ...] = ()
+    idle: int = 0
 
 
 EVENT = Work(EVENT_TICKS)
@@ -237,7 +239,7 @@ class Device:
 
     def _end(self, task: Task) -> None:
         task.end = self.now
-        self._free_at[task.stream_id] = self.now
+        self._free_at[task.stream_id] = self.now + task.work.idle
         if task.done is not None:
             task.done(task)
         # Otherwise each task would keep all earlier ones alive.

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.runtime.device import Device, Task
+from traceconv.runtime.lower import Program
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
@@ -159,6 +160,9 @@ class EventLog:
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
         """Describe a device and its streams."""
+
+    def inner_ops(self, spec: DeviceSpec, program: Program, model_id: int) -> None:
+        """Describe the ops in bodies of a model that have run, if that was not done yet."""
 
     def range_begin(self, begin: RangeBegin, parent_id: int) -> None:
         """Log the begin of a range; `parent_id` is the range around it, 0 for none."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.bfloat16 import BF16, narrowed, widened
+from traceconv.runtime.control import ControlFlow, Flow
 from traceconv.runtime.graph import DTYPES, Array, Node
 from traceconv.runtime.kernels import Kernel, KernelCompiler
 from traceconv.runtime.lower import Program
@@ -16,8 +17,9 @@ from traceconv.runtime.lower import Program
 class Executor:
     """The kernels of a program, all compiled at once. Raises ModelError for a program that can't be run."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, control: ControlFlow) -> None:
         self._program = program
+        self.control = control
         graph = program.graph
         self._constants = {name: widened(value) for name, value in graph.constants.items()}
         compiler = KernelCompiler(graph.opsets)
@@ -26,8 +28,13 @@ class Executor:
         self._after = [self._compile(compiler, op.nodes, [op.result.name]) for op in program.host_after if op.nodes]
         self._last_use = program.last_uses()
 
-    def run(self, inputs: Mapping[str, Array], fetch: Collection[str] = ()) -> dict[str, Array]:
-        """Return the model's outputs and the tensors named in `fetch`, by name."""
+    def run(
+        self, inputs: Mapping[str, Array], fetch: Collection[str] = (), flows: dict[int, Flow] | None = None
+    ) -> dict[str, Array]:
+        """Return the model's outputs and the tensors named in `fetch`, by name.
+
+        flows  gets the trips of each op of control flow, by its index
+        """
         program, graph = self._program, self._program.graph
         values: dict[str, Array] = {name: widened(value) for name, value in inputs.items()}
         wanted = {name: program.root(name) for name in [*graph.outputs, *fetch]}
@@ -35,7 +42,8 @@ class Executor:
         for kernel in self._before:
             self._run_kernel(kernel, values)
         for index, kernel in enumerate(self.kernels):
-            self._run_kernel(kernel, values)
+            if not (index in self.control.controls and self._run_control(index, kernel, values, flows)):
+                self._run_kernel(kernel, values)
             for name in self._last_use.get(index, ()):
                 if name not in keep:
                     values.pop(name, None)
@@ -58,10 +66,26 @@ class Executor:
                 )
         return kernel
 
-    def _run_kernel(self, kernel: Kernel, values: dict[str, Array]) -> None:
+    def _run_control(self, index: int, kernel: Kernel, values: dict[str, Array], flows: dict[int, Flow] | None) -> bool:
+        """Run an op of control flow trip by trip; return whether its bodies could be run."""
         graph = self._program.graph
-        feeds = {name: self._value(name, values) for name in kernel.inputs}
-        for name, value in zip(kernel.outputs, kernel.run(feeds), strict=True):
+        control = self.control.controls[index]
+        feeds = {name: self._value(name, values) for name in control.node.inputs if name}
+        try:
+            results, flow = control.run(feeds, graph.constants, graph.tensors)
+        except ModelError:  # the op as one kernel raises it again, if it is due to the values
+            return False
+        self._keep(kernel, [results[name] for name in kernel.outputs], values)
+        if flows is not None:
+            flows[index] = flow
+        return True
+
+    def _run_kernel(self, kernel: Kernel, values: dict[str, Array]) -> None:
+        self._keep(kernel, kernel.run({name: self._value(name, values) for name in kernel.inputs}), values)
+
+    def _keep(self, kernel: Kernel, results: Sequence[Array], values: dict[str, Array]) -> None:
+        graph = self._program.graph
+        for name, value in zip(kernel.outputs, results, strict=True):
             if name not in graph.dynamic and value.shape != graph.tensors[name].shape:
                 raise ModelError(
                     f"{kernel.description}: '{printable(name, 80)}' has shape {list(value.shape)}, "

@@ -68,6 +68,8 @@ class Run:
     ahead   whether current launches precede the inference; set and read by the worker only
     meet    index of a collective op → where it meets those of other devices
     loads   the copies of the inputs
+    trips   index of an op of control flow → the ops that it executes, each with the name of its task
+    scratch workspace of the op of control flow that is being launched
     """
 
     given: object
@@ -83,6 +85,8 @@ class Run:
     blocks: dict[str, Block] = field(default_factory=dict)
     events: dict[int, Task] = field(default_factory=dict)
     op_tasks: list[Task] = field(default_factory=list)
+    trips: dict[int, list[tuple[DeviceOp, str | None]]] = field(default_factory=dict)
+    scratch: Block | None = None
 
     @property
     def execution(self) -> Execution:
@@ -103,7 +107,8 @@ def op_work(spec: DeviceSpec, op: DeviceOp) -> Work:
     demands.append((blocks, op.cost.block_count))
     if mix_blocks is not None:
         demands.append((mix_blocks, op.cost.mix_block_count))
-    return Work(ticks, tuple(demands))
+    # A task of several executions has their total duration; the gaps between them follow it.
+    return Work(op.repeats * ticks, tuple(demands), (op.repeats - 1) * spec.dispatch_gap_ticks)
 
 
 def _l2_bytes(cost: Cost) -> int:
@@ -139,6 +144,7 @@ class Launcher:
         program, host, truth = self._program, self._host, self._truth
         self._op_launches = [self._op_launch(op) for op in program.ops]
         self._output_roots = {program.root(name) for name in program.downloads}
+        self._inner_work: dict[int, Work] = {}
         self._store = host.recorder.store
         #: Finished tasks waiting for `log_done`.
         self._finished: list[Task] = []
@@ -173,25 +179,44 @@ class Launcher:
                 run.op_tasks.append(self._submit("LaunchKernel", launch, run, meeting=meeting))
             self._after(op, run)
             return
-        if host.is_live:
-            task, scratch = self._launch(op, launch, run)
-        else:
-            with host.call(thread, "node", "launch", op_index=op.index, step_id=run.step_id):
-                scratch = self._take(op, place.stream, run)
-                task = self._submit("LaunchKernel", launch, run)
+        task, run.scratch = self._launch(op, launch, run)
         run.op_tasks.append(task)
+        if op.index not in run.trips:
+            self.finish(op, run)
+        self._watch(task)
+
+    def inner(self, op: DeviceOp, name: str | None, outer: DeviceOp, run: Run) -> None:
+        """Launch an op of a body, in a task called `name`, on the stream and in the workspace of the op `outer`."""
+        work = self._inner_work.get(op.index)
+        if work is None:
+            work = self._inner_work[op.index] = op_work(self._device.spec, op)
+        stream = self._plan.placements[outer.index].stream
+        task, _ = self._launch(op, _Launch((name, op.index, op.core), stream, work, op), run)
+        self._watch(task)
+
+    def finish(self, op: DeviceOp, run: Run) -> None:
+        """After an op and its bodies: free its workspace and what is used no longer; record an event for others."""
         # Blocks return to the pool of their stream: an op that gets one from there runs later.
-        if scratch is not None:
-            self._memory.free(scratch, host.price_alloc(thread))
+        if run.scratch is not None:
+            self._memory.free(run.scratch, self._host.price_alloc(self._host.worker))
+            run.scratch = None
         self._after(op, run)
+
+    def _watch(self, task: Task) -> None:
+        """Sample the memory in use and compare the clocks, if it is time."""
+        host = self._host
         if self._sample_due(task):
             self.sample("HBM Used", "byte", task.arrival, self._memory.used_bytes)
         if not host.is_live or host.clocks_are_due(task.submit_ns):
-            host.compare_clocks(self._device, thread)
+            host.compare_clocks(self._device, host.worker)
 
     def _launch(self, op: DeviceOp, launch: _Launch, run: Run) -> tuple[Task, Block | None]:
-        """Launch an op with live clocks, logging both calls at once for speed; return its task and workspace."""
+        """Launch an op; return its task and workspace. With live clocks, both calls are logged at once, for speed."""
         host, now = self._host, self._host.worker.now
+        if not host.is_live:
+            with host.call(host.worker, "node", "launch", op_index=op.index, step_id=run.step_id):
+                scratch = self._take(op, launch.stream, run)
+                return self._submit("LaunchKernel", launch, run), scratch
         logged = self._store.calls_on
         begin_ns = now() if logged else 0
         scratch = self._take(op, launch.stream, run)
@@ -211,6 +236,8 @@ class Launcher:
 
     def _take(self, op: DeviceOp, stream: int, run: Run) -> Block | None:
         """Allocate memory for what an op writes; allocate and return its workspace if it needs one."""
+        if op.index >= len(self._op_launches):
+            return None  # a body has the workspace of its op of control flow
         pool = f"stream {stream}"
         for tensor in op.writes:
             root = self._program.root(tensor.name)

@@ -372,6 +372,10 @@ class SessionLog(EventLog):
         self._process = process
         self.spans_open = process.stream_spans.open
 
+    def inner_ops(self, spec: DeviceSpec, program: Program, model_id: int) -> None:
+        for capture in self._process.recording:
+            capture.recorder.inner_ops(spec, program, self.model_base + model_id, self.op_base)
+
     def range_begin(self, begin: RangeBegin, parent_id: int) -> None:
         if self.store.ranges_on:
             for capture in self._process.recording:

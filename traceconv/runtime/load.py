@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -56,6 +56,24 @@ def load_graph(
     return _Loader(model, name, batch, given, seed).load()
 
 
+def load_body(
+    body: onnx.GraphProto,
+    name: str,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Tensor],
+    known: Mapping[str, Array],
+    given: Mapping[str, Array] | None = None,
+) -> Graph:
+    """Return the graph of a subgraph; it may have no nodes.
+
+    inputs  its own inputs and the tensors that it reads from outside; `known`: constants from outside; `given`: values
+            of the inputs, from which shapes that depend on values follow; None: random values
+    """
+    graph = helper.make_graph(body.node, body.name, [one.value_info() for one in inputs], body.output, body.initializer)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*opset) for opset in opsets.items()])
+    return _Loader(model, name, None, given, 0).load(known, may_be_empty=True)
+
+
 class _Loader:
     """State of one pass: the tensors and constants found so far."""
 
@@ -96,7 +114,7 @@ class _Loader:
         if node.has_subgraph:
             # The checker rejects names from outside; onnxruntime checks the node when it is compiled.
             for body in subgraphs(node.proto):
-                for inner in _named(body.node, f"{node.name}/"):
+                for inner in named_nodes(body.node, f"{node.name}/"):
                     self._check(inner)
             return
         try:
@@ -109,8 +127,10 @@ class _Loader:
             if not _EINSUM.fullmatch(equation.replace(" ", "")):
                 raise self._error(node, f"has the equation '{printable(equation, 60)}', which is not valid")
 
-    def load(self) -> Graph:
+    def load(self, known: Mapping[str, Array] | None = None, *, may_be_empty: bool = False) -> Graph:
         graph = self.model.graph
+        for name, value in (known or {}).items():
+            self._add_constant(name, value)
         for initializer in graph.initializer:
             self._add_constant(initializer.name, self._initializer(initializer))
         if graph.sparse_initializer:
@@ -121,10 +141,10 @@ class _Loader:
         self.inputs = tuple(entry.name for entry in inputs)
         kept: list[Node] = []
         folded: list[str] = []
-        nodes = _named(graph.node)
+        nodes = named_nodes(graph.node)
         for node in nodes:
             self._check(node)
-        alive = _alive(nodes, [o.name for o in graph.output])
+        alive = alive_nodes(nodes, [o.name for o in graph.output])
         for node in alive:
             for name in dict.fromkeys(node.inputs):
                 self.readers.setdefault(name, []).append(node)
@@ -140,7 +160,7 @@ class _Loader:
         for output in outputs:
             if output not in self.tensors:
                 raise ModelError(f"{self.name}: no op produces the output '{printable(output)}'")
-        if not kept:
+        if not kept and not may_be_empty:
             raise ModelError(f"{self.name}: no op remains after constant folding")
         used = {name for node in kept for name in node.inputs} | set(outputs)
         return Graph(
@@ -358,7 +378,7 @@ def _named_as_input(model: onnx.ModelProto, given: Mapping[str, Array] | None) -
     return {name: value for name, value in (given or {}).items() if name in names}
 
 
-def _named(protos: Iterable[onnx.NodeProto], prefix: str = "") -> list[Node]:
+def named_nodes(protos: Iterable[onnx.NodeProto], prefix: str = "") -> list[Node]:
     """Return nodes with unique names: those of the model, or made from type and index."""
     taken: set[str] = set()
     nodes = []
@@ -371,7 +391,7 @@ def _named(protos: Iterable[onnx.NodeProto], prefix: str = "") -> list[Node]:
     return nodes
 
 
-def _alive(nodes: list[Node], outputs: list[str]) -> list[Node]:
+def alive_nodes(nodes: list[Node], outputs: list[str]) -> list[Node]:
     """Return the nodes that the outputs depend on, in the model's order."""
     needed = set(outputs)
     alive = []

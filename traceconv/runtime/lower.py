@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from traceconv.runtime.cost import Cost
 from traceconv.runtime.fusion import FusedGraph, Group
@@ -31,6 +31,8 @@ class DeviceOp:
     phase      part of a training step: forward, backward, refresh
     updates    tensors that stay on the device and are changed in place
     after      indices of ops that must finish before it, in addition to those whose results it reads
+    repeats    number of executions in its task, counted in its flops and bytes; its cost is that of one
+    captures   tensors among `reads` that only the ops inside its bodies read
     """
 
     index: int
@@ -51,6 +53,8 @@ class DeviceOp:
     phase: str = "forward"
     updates: tuple[Tensor, ...] = ()
     after: tuple[int, ...] = ()
+    repeats: int = 1
+    captures: frozenset[str] = frozenset()
 
     @property
     def is_collective(self) -> bool:
@@ -64,15 +68,15 @@ class DeviceOp:
 
     @property
     def input_bytes(self) -> int:
-        return sum(tensor.size_bytes for tensor in self.reads)
+        return self.repeats * sum(tensor.size_bytes for tensor in self.reads if tensor.name not in self.captures)
 
     @property
     def weight_bytes(self) -> int:
-        return sum(tensor.size_bytes for tensor in self.weights)
+        return self.repeats * sum(tensor.size_bytes for tensor in self.weights)
 
     @property
     def output_bytes(self) -> int:
-        return sum(tensor.size_bytes for tensor in (*self.writes, *self.updates))
+        return self.repeats * sum(tensor.size_bytes for tensor in (*self.writes, *self.updates))
 
     @property
     def state(self) -> str:
@@ -126,6 +130,7 @@ class Program:
     uploads    tensors that are copied to the device, one per input of the model
     downloads  tensors that are copied back, one per output
     state      tensors that stay on the device from run to run and are changed by ops
+    inner      ops in bodies of control flow that have run so far, with numbers after those of `ops`
     """
 
     graph: Graph
@@ -136,6 +141,7 @@ class Program:
     uploads: tuple[str, ...]
     downloads: tuple[str, ...]
     state: tuple[str, ...] = ()
+    inner: list[DeviceOp] = field(default_factory=list)
 
     def root(self, name: str) -> str:
         """Return the tensor that owns the bytes of `name`: itself, unless it is a view."""

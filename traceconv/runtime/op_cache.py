@@ -24,7 +24,7 @@ _FOLDER = "op-profiles"
 _MAX_BYTES = 4 << 20
 #: The modules that determine how long an op takes: when one changes, cached profiles are invalid.
 _COST_MODULES = ("cost.py", "pricing.py", "ops.py", "lower.py", "launch.py", "device.py", "kernels.py", "load.py",
-                 "workspace.py")  # fmt: skip
+                 "workspace.py", "control.py")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import onnx
 
@@ -59,6 +60,12 @@ def _price(
         elements = _scalar_work(first, operands, writes)
         return traits.device_type, "AI_CPU", cpu_cost(spec, elements, unique_bytes), elements
     return _price_vector(graph, group, operands, writes, spec)
+
+
+def control_cost(spec: DeviceSpec, operands: Sequence[Tensor], writes: Sequence[Tensor]) -> Cost:
+    """Return the cost of an op of control flow without its bodies: it reads its operands and writes its results."""
+    elements, size = (sum(map(attrgetter(name), [*operands, *writes])) for name in ("count", "size_bytes"))
+    return cpu_cost(spec, elements, size)
 
 
 def _scalar_work(node: Node, operands: Sequence[Tensor], writes: Sequence[Tensor]) -> int:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from traceconv.base.errors import OutputError, UsageError, printable, suggestion
 from traceconv.runtime import counters
 from traceconv.runtime.clock import LiveClock
+from traceconv.runtime.control import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, Host, live_host, modelled_host
@@ -120,7 +121,10 @@ def record(options: RecordOptions, progress: Progress = lambda done, total: None
         inputs = [fitting_inputs(model, given)] * options.devices
     # Some ops reject inputs only when they run: better now than in the middle of a capture.
     for values in inputs if given is None else inputs[:1]:
-        model.executor.run(values)
+        flows: dict[int, Flow] = {}
+        model.executor.run(values, flows=flows)
+        for index, flow in flows.items():  # the log's description of the model includes what its bodies run
+            list(model.executor.control.launched(index, flow))
     ids = CaptureIds()
     with _capture(options, model.name, model.spec, ids) as (recorder, seats):
         works = []

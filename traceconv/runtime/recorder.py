@@ -160,6 +160,8 @@ class Recorder(EventLog):
         #: The hash of a text, which the log defines on first use; 0 for none.
         self.text: Callable[[str | None], int] = cache(self._define)
         self._head_columns: dict[tuple[int, str], _HeadColumns] = {}
+        #: First number of a model's ops → how many of its ops in bodies are described.
+        self._inner_counts: dict[int, int] = {}
         self._threads: set[int] = set()
         self._lock = threading.RLock()
 
@@ -267,17 +269,32 @@ class Recorder(EventLog):
         op_base  number of its first op in the capture
         fusions  False: `fusions` is called later, or never
         """
-        for op in program.ops:
-            if op.cost.pmu is not None:
-                self._counters[op_base + op.index] = counters.values(spec, op.cost, self._metric_group)
-        self._counter_table = None
         graph = program.graph
         ops = [op for op in program.ops if not op.is_collective]
-        self._row("model", None, (self.text(graph.name), self.text(graph.graph_name), model_id, len(ops)))
+        count = len(ops) + len(program.inner)
+        self._row("model", None, (self.text(graph.name), self.text(graph.graph_name), model_id, count))
+        self._describe(spec, ops, model_id, op_base, fusions=fusions)
+        self.inner_ops(spec, program, model_id, op_base)
+
+    def inner_ops(self, spec: DeviceSpec, program: Program, model_id: int, op_base: int = 0) -> None:
+        with self._lock:
+            done = self._inner_counts.get(op_base, 0)
+            new = program.inner[done:]
+            self._inner_counts[op_base] = done + len(new)
+            if new:
+                self._describe(spec, new, model_id, op_base, fusions=True)
+
+    def _describe(
+        self, spec: DeviceSpec, ops: Sequence[DeviceOp], model_id: int, op_base: int, *, fusions: bool
+    ) -> None:
         for op in ops:
+            if op.cost.pmu is not None:
+                numbers = counters.values(spec, op.cost, self._metric_group)
+                self._counters[op_base + op.index] = tuple(op.repeats * number for number in numbers)
             self._op_row(op, model_id, op_base)
             if fusions:
                 self._fusion_rows(op, op_base)
+        self._counter_table = None
 
     def fusions(self, program: Program, *, op_base: int = 0) -> None:
         """Describe the fusions of a model."""

@@ -11,15 +11,15 @@ import numpy as np
 
 from traceconv.base.errors import InputError, TraceconvError, printable
 from traceconv.runtime.clock import HostThread, Random
+from traceconv.runtime.control import Flow, lower_with_control
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.execute import Executor
-from traceconv.runtime.fusion import fuse
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
-from traceconv.runtime.lower import HostOp, Program, lower
+from traceconv.runtime.lower import HostOp, Program
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
 from traceconv.runtime.ranges import CaptureIds, Modules, RangeLog, one_by_one, scopes_of
 from traceconv.runtime.schedule import schedule
@@ -90,8 +90,8 @@ def compile_model(
     """
     found = find_model(model) if isinstance(model, str) else model
     device = spec or reference_npu()
-    program = lower(fuse(load_graph(found.proto, found.name, batch, given=inputs, seed=seed)), device)
-    return CompiledModel(program, Executor(program), device)
+    program, control = lower_with_control(load_graph(found.proto, found.name, batch, given=inputs, seed=seed), device)
+    return CompiledModel(program, Executor(program, control), device)
 
 
 class Session:
@@ -254,17 +254,28 @@ class Session:
         return outputs
 
     def _run(self, run: Run, following: Run | None) -> dict[str, Array]:
+        computed: dict[str, Array] = {}
+        if self.model.executor.control.controls:
+            with self._host.stopped():
+                computed = self._compute(run)
+            self._host.recorder.inner_ops(self.model.spec, self.model.program, MODEL_ID)
         with self._ranges.inference(run):
             self._hand(run)
             if following is not None:
                 self._hand_inputs(following, ahead=True)
                 self._next = following
-            values = self._synchronize(self._plan.copy_out, run.step_id, lambda: self._compute(run))
+            values = self._synchronize(self._plan.copy_out, run.step_id, lambda: computed or self._compute(run))
             return self._finish(run, values)
 
     def _compute(self, run: Run) -> dict[str, Array]:
-        if self.options.compute:
-            return self.model.executor.run(run.inputs, self._fetch)
+        """Return the outputs, and set what each op of control flow launches, which follows from values."""
+        control = self.model.executor.control
+        if self.options.compute or control.controls:
+            flows: dict[int, Flow] = {}
+            values = self.model.executor.run(run.inputs, self._fetch, flows)
+            run.trips = {index: list(control.launched(index, flow)) for index, flow in flows.items()}
+            if self.options.compute:
+                return values
         tensors = self.model.program.graph.tensors
         names = [*self.model.program.graph.outputs, *self._fetch]
         return {name: np.zeros(tensors[name].shape, tensors[name].numpy_dtype) for name in names}
@@ -336,6 +347,10 @@ class Session:
                 first = None if modules is None else modules.enter(self._scopes[op.index])
                 index = NONE32 if op.is_collective else op.index  # collectives are not ops of the model
                 dispatch(index, work if first is None else partial(one_by_one, first, work))
+                if op.index in run.trips:
+                    for inner, name in run.trips[op.index]:
+                        dispatch(inner.index, partial(self._launcher.inner, inner, name, op, run))
+                    host.hand_over(partial(self._launcher.finish, op, run))
             last = None if modules is None else modules.enter(())
             if last is not None:
                 host.hand_over(last)

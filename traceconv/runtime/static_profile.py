@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from traceconv.runtime.control import Assumption, lower_with_control
 from traceconv.runtime.cost import ceil_div, task_ticks
-from traceconv.runtime.fusion import fuse
 from traceconv.runtime.graph import Tensor
 from traceconv.runtime.load import load_graph
-from traceconv.runtime.lower import DeviceOp, Program, lower
+from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
 from traceconv.runtime.schedule import Schedule, schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
@@ -26,7 +26,7 @@ _ENDLESS_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class OpEstimate:
-    """The estimate of an op.
+    """The estimate of an op, or of all its executions in a body.
 
     dur_ns  its duration alone on the device, rounded up to a tick of the device's counter
     """
@@ -74,7 +74,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class StaticProfile:
-    """A model on a device, without a run."""
+    """A model on a device, without a run. `assumptions`: what was assumed of its control flow."""
 
     model_name: str
     device: DeviceSpec
@@ -83,6 +83,7 @@ class StaticProfile:
     memory: MemoryPlan
     input_bytes: int
     output_bytes: int
+    assumptions: tuple[Assumption, ...] = ()
 
     @property
     def flops(self) -> int:
@@ -113,28 +114,33 @@ def static_profile(
     """
     found = find_model(model) if isinstance(model, str) else model
     device = spec or reference_npu()
-    program = lower(fuse(load_graph(found.proto, found.name, batch)), device)
+    program, control = lower_with_control(load_graph(found.proto, found.name, batch), device)
     plan = schedule(program, device)
+    ops: list[tuple[DeviceOp, DeviceOp]] = []  # with the op whose stream it is launched on
+    for op in program.ops:
+        inner = control.launched(op.index, control.assumed[op.index], 0) if op.index in control.controls else ()
+        ops += [(op, op), *((one, op) for one, _ in inner)]
     tensors = program.graph.tensors
     return StaticProfile(
         program.graph.name,
         device,
-        tuple(OpEstimate(op, plan.placements[op.index].stream, task_ns(device, op)) for op in program.ops),
+        tuple(OpEstimate(op, plan.placements[outer.index].stream, task_ns(device, op)) for op, outer in ops),
         tuple(
             (op.fusion_id, op.index, place, node.name, node.op_type)
-            for op in program.ops
+            for op, _ in ops
             if op.fusion_id is not None
             for place, node in enumerate(op.originals)
         ),
         memory_plan(program, plan, prefetch=prefetch),
         sum(tensors[name].size_bytes for name in program.uploads),
         sum(tensors[name].size_bytes for name in program.downloads),
+        tuple(control.assumptions),
     )
 
 
 def task_ns(spec: DeviceSpec, op: DeviceOp) -> int:
     """Return the duration of an op alone on the device, in ns at its counter's nominal rate, rounded up."""
-    return ceil_div(max(1, task_ticks(spec, op.cost)) * 1_000_000_000, spec.clock_hz)
+    return ceil_div(op.repeats * max(1, task_ticks(spec, op.cost)) * 1_000_000_000, spec.clock_hz)
 
 
 def memory_plan(program: Program, plan: Schedule, *, prefetch: bool = True) -> MemoryPlan:

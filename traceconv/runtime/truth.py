@@ -79,7 +79,7 @@ class DeviceTruth:
             _Done(
                 task,
                 task.span,
-                name if op is None else op.name,
+                name or (op and op.name),
                 task_type,
                 _known(op_index),
                 _known(step_id),

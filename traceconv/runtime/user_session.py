@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
+from traceconv.runtime.control import MAX_BODY_OPS
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, Host, live_host
@@ -72,7 +73,8 @@ class Session:
     def _begin(self, compiled: CompiledModel, fetch: tuple[str, ...], options: RunOptions) -> None:
         """Get threads and a device, and load the model onto it."""
         self._compiled = compiled
-        model_base, op_base = PROCESS.number_model(len(compiled.program.ops))
+        inner = MAX_BODY_OPS if compiled.executor.control.controls else 0
+        model_base, op_base = PROCESS.number_model(len(compiled.program.ops) + inner)
         self._lock = threading.Lock()
         self._broken: str | None = None
         self.is_open = False

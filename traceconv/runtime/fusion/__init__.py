@@ -42,7 +42,7 @@ from traceconv.runtime.fusion.state import Rewrite, State
 from traceconv.runtime.fusion.transposes import transposes
 from traceconv.runtime.graph import Graph
 
-__all__ = ["PASSES", "TRAINING_PASSES", "FusedGraph", "Group", "Pass", "Rewrite", "fuse"]
+__all__ = ["BODY_PASSES", "PASSES", "TRAINING_PASSES", "FusedGraph", "Group", "Pass", "Rewrite", "fuse"]
 
 Pass = Callable[[State], None]
 
@@ -72,6 +72,9 @@ TRAINING_PASSES: tuple[Pass, ...] = (
     elementwise,
     matmul_elementwise,
 )
+
+#: The passes for bodies of control flow, of which the host does no part.
+BODY_PASSES: tuple[Pass, ...] = tuple(one for one in PASSES if one is not host_quantize)
 
 
 def fuse(graph: Graph, passes: Sequence[Pass] = PASSES, trained: Collection[str] = ()) -> FusedGraph:

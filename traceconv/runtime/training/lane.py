@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.runtime.control import ControlFlow
 from traceconv.runtime.device import Device, Meeting, Task, run_together
 from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.execute import Executor
@@ -34,8 +35,9 @@ EMPTY = Batch({}, np.zeros(0, np.int64))
 class Elsewhere(Executor):
     """The numbers of a training step are computed for all devices together, not by one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: TrainingPlan) -> None:
         self.kernels = []
+        self.control = ControlFlow(plan.program.graph, plan.spec)  # every op runs in one piece
 
 
 class Meetings:
@@ -77,7 +79,7 @@ class Lane(Session):
         parent: Callable[[], int] | None = None,
         modules: bool = False,
     ) -> None:
-        model = CompiledModel(plan.program, Elsewhere(), plan.spec)
+        model = CompiledModel(plan.program, Elsewhere(plan), plan.spec)
         super().__init__(model, host, device, ids=ids, seed=seed, truth=truth, parent=parent, modules=modules)
         if truth is not None:
             truth.phases = {op.index: op.phase for op in plan.program.ops}

@@ -81,7 +81,7 @@ class TrainingSession(Session):
         )
         self._seed = seed
         self.losses: list[float] = []
-        self._begin(CompiledModel(self._training.program, Elsewhere(), spec), (), RunOptions())
+        self._begin(CompiledModel(self._training.program, Elsewhere(self._training), spec), (), RunOptions())
 
     def _make_engine(self, compiled: CompiledModel, device: Device, fetch: tuple[str, ...]) -> engine_module.Session:
         meetings = Meetings(1)
