@@ -65,7 +65,17 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose integers fit into 64 bits, as SQL, numpy and files need them."""
+    """A command whose integers fit into 64 bits, as SQL, numpy and files need them; help names values in one way."""
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        for parameter in self.params:
+            kind = parameter.type.name
+            if parameter.metavar is None and kind.startswith(("int", "float", "str")):
+                parameter.metavar = "N" if kind.startswith("int") else "VALUE"
+        return super().get_params(ctx)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its base has no public name
         for parameter in self.params:
