@@ -171,7 +171,7 @@ def _capture_lines(state: CaptureState) -> Iterator[str]:
         "host": state.host_name,
         "start": None if state.epoch_ns is None else wall_clock_text(state.epoch_ns),
         "duration": None if state.dur_ns is None else seconds(state.dur_ns),
-        "manifest": "there" if capture.manifest else capture.manifest_problem,
+        "manifest": "present" if capture.manifest else capture.manifest_problem,
     }
     for title, fact in facts.items():
         if fact is not None:
@@ -246,7 +246,7 @@ def _describe_capture(state: CaptureState) -> dict[str, Any]:
         "intact": state.intact,
         "usable": state.usable,
         "scanned": state.scanned,
-        "manifest": "there" if manifest else capture.manifest_problem,
+        "manifest": "present" if manifest else capture.manifest_problem,
         "manifest_extra": dict(manifest.extra) if manifest else {},
         "writer": state.writer,
         "model_name": state.model_name,

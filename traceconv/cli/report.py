@@ -33,10 +33,10 @@ def report(
         None,
         "--from",
         metavar="TIME",
-        help="Only from this time on, since the start of the run (1.5ms) or in absolute ns; what an op across the "
-        "border counts: see NAME --help.",
+        help="Start of a time window: since the start of the run (1.5ms), or absolute ns without a unit. What counts "
+        "at its borders: NAME --help.",
     ),
-    end: str | None = typer.Option(None, "--to", metavar="TIME", help="Only before this time."),
+    end: str | None = typer.Option(None, "--to", metavar="TIME", help="End of the time window."),
     top: int | None = typer.Option(
         None,
         "--top",
