@@ -129,7 +129,7 @@ def test_missing_unlisted_and_foreign_files_are_reported(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Path
 ) -> None:
     other = CaptureBuilder(tmp_path / "PROF_2")
-    other.writer._writer_id = 8
+    other.writer.writer_id = 8
     other.call(1, 2, 3).close()
     source = (tmp_path / "PROF_2/host/data/api.slice_0.bin").read_bytes()
     (capture / "host/data/api.slice_7.bin").write_bytes(source)
