@@ -121,7 +121,7 @@ def _cycles(op: DeviceOp) -> int:
     return op.cost.cycles + reference_npu().task_overhead_cycles
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(networks())
 def test_fusion_changes_no_result_and_saves_only_what_is_read(proto: onnx.ModelProto) -> None:
     check_plan(*plans(proto))

@@ -206,3 +206,53 @@ def test_float_samples_of_a_file_train_a_bfloat16_model(tmp_path: Path) -> None:
     rows = query(store, "SELECT phase, output_dtypes, count(*) FROM op WHERE op_type = 'MatMulGrad' GROUP BY ALL")
     assert [row[:2] for row in rows] == [("backward", "DT_BF16")]
     assert query(store, "SELECT count(*) > 0 FROM fusion_op") == [(True,)]
+
+
+def mixed(classes: int = 10) -> onnx.ModelProto:
+    """As autocast exports it: fp32 weights, cast to bfloat16 for the products; the logits are cast back."""
+    b = ModelBuilder(seed=5)
+    weights = [b.weight(shape) for shape in ((64, 32), (32,), (32, classes), (classes,))]
+    half = [b.node("Cast", [weight], to=BFLOAT16) for weight in weights]
+    x = b.node("MatMul", [b.node("Cast", ["x"], to=BFLOAT16), half[0]])
+    x = b.node("Relu", [b.node("Add", [x, half[1]])])
+    x = b.node("Cast", [b.node("Gemm", [x, half[2], half[3]])], to=TensorProto.FLOAT)
+    return b.model({"x": ["batch", 64]}, [x])
+
+
+def test_weights_that_are_cast_are_trained_in_their_own_type() -> None:
+    images, labels = digits()
+    x, y = images[:64].reshape(64, 64), labels[:64]
+    trainer = Trainer(FoundModel("mixed", mixed()), TrainOptions(Optimizer(lr=1e-5, momentum=0.0)))
+    losses = [trainer.step({"x": x}, y) for _ in range(40)]
+    before = {entry.name: onnx.numpy_helper.to_array(entry) for entry in mixed().graph.initializer}
+    after = trainer.weights()
+    assert sorted(after) == sorted(before)
+    for name, value in after.items():
+        assert value.dtype == np.float32
+        # Updates that are too small for bfloat16 add up.
+        assert not np.array_equal(value, before[name])
+        np.testing.assert_allclose(value, before[name], atol=1e-2)
+    assert losses[-1] < losses[0]
+    plan = trainer.team.plan
+    assert [op.op_type for op in plan.ops("forward")].count("Cast") >= 4  # in each step
+    gradients = [op for op in plan.ops("backward") if op.op_type == "Cast"]
+    assert {tensor.dtype for op in gradients for tensor in op.writes} >= {"FLOAT"}
+    # Inference casts weights when it loads the model.
+    model = compile_model(FoundModel("mixed", mixed()), inputs={"x": x})
+    assert all(node.op_type != "Cast" or "x" in node.inputs or op.writes[0].dtype == "FLOAT"
+               for op in model.program.ops for node in op.nodes)  # fmt: skip
+
+
+def test_mixed_precision_is_near_fp32() -> None:
+    images, labels = digits()
+    plain = mixed()
+    for node in plain.graph.node:
+        if node.op_type == "Cast":
+            node.attribute[0].i = TensorProto.FLOAT
+    losses = []
+    for proto in (mixed(), plain):
+        trainer = Trainer(FoundModel("m", proto), TrainOptions(Optimizer(lr=0.05)))
+        for start in range(0, 512, 64):
+            trainer.step({"x": images[start : start + 64].reshape(64, 64)}, labels[start : start + 64])
+        losses.append(trainer.losses)
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)

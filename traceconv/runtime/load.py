@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -23,6 +24,9 @@ from traceconv.runtime.error_text import first_line
 from traceconv.runtime.graph import DTYPES, FLOATS, Array, Graph, Node, Tensor, describe, subgraphs
 from traceconv.runtime.kernels import KernelCompiler
 from traceconv.runtime.sample import Sampler, random_arrays
+
+#: (op, index of its input, value of that) → whether training changes the value.
+IsTrained: TypeAlias = Callable[[Node, int, Array], bool]
 
 #: Ops with random results; and dequantisation, which would turn integer weights into floats.
 NOT_FOLDED = frozenset(
@@ -44,16 +48,18 @@ def load_graph(
     *,
     given: Mapping[str, Array] | None = None,
     seed: int = 0,
+    is_trained: IsTrained | None = None,
 ) -> Graph:
     """Return the graph of `model`, with `batch`, if given, as the first dimension of every input.
 
     Arrays in `given` settle dimensions that the model leaves open. If a shape depends on values, the model is run up to
-    there on `given`, or on inputs from `seed`. Raises ModelError for what can't be run (unknown op, element type, open
-    dimension), naming op, node and opset; UsageError for a batch that is not positive.
+    there on `given`, or on inputs from `seed`. In training, `is_trained` keeps Casts of weights as ops. Raises
+    ModelError for what can't be run (unknown op, element type, open dimension), naming op, node and opset; UsageError
+    for a batch that is not positive.
     """
     if batch is not None and batch < 1:
         raise UsageError(f"--batch {batch}: must be at least 1")
-    return _Loader(model, name, batch, given, seed).load()
+    return _Loader(model, name, batch, given, seed, is_trained).load()
 
 
 def load_body(
@@ -78,11 +84,18 @@ class _Loader:
     """State of one pass: the tensors and constants found so far."""
 
     def __init__(
-        self, model: onnx.ModelProto, name: str, batch: int | None, given: Mapping[str, Array] | None, seed: int
+        self,
+        model: onnx.ModelProto,
+        name: str,
+        batch: int | None,
+        given: Mapping[str, Array] | None,
+        seed: int,
+        is_trained: IsTrained | None = None,
     ) -> None:
         self.name = name
         self.batch = batch
         self.seed = seed
+        self.is_trained = is_trained
         self.model = onnx.inliner.inline_local_functions(model) if model.functions else model
         self.given = _named_as_input(self.model, given)
         self.binder = InputBinder(name, batch, self.given)
@@ -203,6 +216,7 @@ class _Loader:
             node.op_type in NOT_FOLDED
             or node.has_subgraph
             or any(name not in self.constants for name in node.inputs if name)
+            or self._casts_trained(node)
         ):
             return False
         if node.op_type == "ConstantOfShape":
@@ -219,6 +233,19 @@ class _Loader:
         for name, value in zip(outputs, kernel.run(self.constants), strict=True):
             self._add_constant(name, narrowed(value) if name in halves else value)
         return True
+
+    def _casts_trained(self, node: Node) -> bool:
+        """Whether a node casts a constant for an op that trains it."""
+        if self.is_trained is None or node.op_type != "Cast" or node.domain:
+            return False
+        value, output = self.constants[node.inputs[0]], node.outputs[0]
+        readers = (
+            (one, place)
+            for one in self.readers.get(output, ())
+            for place, name in enumerate(one.inputs)
+            if name == output
+        )
+        return any(self.is_trained(reader, place, value) for reader, place in readers)
 
     def _fill(self, node: Node) -> Array:
         """Return the array of a ConstantOfShape, shared by all of this shape and value, since models repeat them."""

@@ -12,11 +12,10 @@ from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
-from traceconv.runtime.load import load_graph
 from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.spec import DeviceSpec
-from traceconv.runtime.training.compile import plan_graph
+from traceconv.runtime.training.compile import load_training, plan_graph
 from traceconv.runtime.training.data import TARGET, DataSet, augmented, given_data, names_of, random_data
 from traceconv.runtime.training.lane import Lane, Meetings, Source, Work, find_points
 from traceconv.runtime.training.options import TrainOptions
@@ -96,7 +95,7 @@ def plan_capture(
     found, seed = find_model(options.model), options.seed
     example = _example(given, options.batch)
     inputs = {name: values for name, values in (example or {}).items() if name != TARGET}
-    graph = load_graph(found.proto, found.name, options.batch, given=inputs or None, seed=seed)
+    graph = load_training(found, options.batch, inputs or None, seed)
     target = None if example is None else example.get(TARGET)
     if target is not None and target.dtype.kind in "ui":
         target = target.astype("int64")

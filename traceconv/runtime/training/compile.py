@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from traceconv.base.errors import ModelError
 from traceconv.runtime.graph import Array, Graph
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.training.data import Batch
+from traceconv.runtime.training.forms import is_parameter
 from traceconv.runtime.training.lane import find_points
+from traceconv.runtime.training.learned import declared_weights
 from traceconv.runtime.training.losses import loss_of
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.plan import Planner, TrainingPlan
@@ -36,8 +39,14 @@ def compile_training(
     """
     options.check()
     found = find_model(model) if isinstance(model, str) else model
-    graph = load_graph(found.proto, found.name, batch, given=inputs, seed=seed)
+    graph = load_training(found, batch, inputs, seed)
     return plan_graph(graph, found, options, target=target, spec=spec, devices=devices)
+
+
+def load_training(found: FoundModel, batch: int | None, given: Mapping[str, Array] | None, seed: int) -> Graph:
+    """`load_graph` for training: weights keep their type if the model casts them."""
+    is_trained = partial(is_parameter, initializers=declared_weights(found.proto))
+    return load_graph(found.proto, found.name, batch, given=given, seed=seed, is_trained=is_trained)
 
 
 def plan_graph(
@@ -52,7 +61,7 @@ def plan_graph(
     """`compile_training` for a loaded graph."""
     if any(name == "target" for name in graph.tensors):
         raise ModelError(f"{graph.name}: the name of its tensor 'target' is reserved for the target of the loss")
-    initializers = frozenset(entry.name for entry in found.proto.graph.initializer)
+    initializers = declared_weights(found.proto)
     loss = loss_of(graph, options.loss, target)
     planner = Planner(graph, StepOps(spec or reference_npu()), loss, options.optimizer, initializers)
     plan = planner.plan(devices, options.bucket_bytes, fuse_ops=options.fuse)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import onnx
+
 from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.graph import FLOATS, Graph, Node
 from traceconv.runtime.training.forms import is_parameter
@@ -21,15 +23,26 @@ _INTEGER_WEIGHTS = {
 
 
 def parameters_of(graph: Graph, nodes: Sequence[Node], initializers: frozenset[str]) -> dict[str, None]:
-    """Return the constants to train, in the order of their first use; `initializers`: the model's declared weights."""
-    constants = graph.constants
+    """Return the constants to train, in the order of their first use; `initializers`: the model's declared weights.
+
+    If an op reads a Cast of a constant, that is trained in its own type.
+    """
+    casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.op_type == "Cast"}
     found: dict[str, None] = {}
     for node in nodes:
         for place, name in enumerate(node.inputs):
-            value = constants.get(name) if name else None
+            source = casts.get(name, name)
+            value = graph.constants.get(source) if name else None
             if value is not None and is_parameter(node, place, value, initializers):
-                found[name] = None
+                found[source] = None
     return found
+
+
+def declared_weights(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the names of the weights that a model declares, and of Casts of them."""
+    names = {entry.name for entry in model.graph.initializer}
+    casts = (node for node in model.graph.node if node.op_type == "Cast" and node.input[0] in names)
+    return frozenset(names | {node.output[0] for node in casts})
 
 
 def flowing_through(
