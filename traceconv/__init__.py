@@ -20,6 +20,7 @@ from traceconv.base.errors import (
 if TYPE_CHECKING:
     from traceconv.api import Store, ingest, open_store, record
     from traceconv.profiler import Profiler, profile
+    from traceconv.runtime.expression import ops, profile_expression
     from traceconv.runtime.op_profile import profile_op
     from traceconv.runtime.spans import span
     from traceconv.runtime.training.optimizers import Optimizer
@@ -45,7 +46,9 @@ __all__ = [
     "__version__",
     "ingest",
     "open_store",
+    "ops",
     "profile",
+    "profile_expression",
     "profile_op",
     "record",
     "span",
@@ -61,7 +64,9 @@ _MODULES = {
     "TrainingSession": "traceconv.runtime.training.user_session",
     "ingest": "traceconv.api",
     "open_store": "traceconv.api",
+    "ops": "traceconv.runtime.expression",
     "profile": "traceconv.profiler",
+    "profile_expression": "traceconv.runtime.expression",
     "profile_op": "traceconv.runtime.op_profile",
     "record": "traceconv.api",
     "span": "traceconv.runtime.spans",

@@ -399,6 +399,8 @@ class ControlFlow:
 
         After `logged` trips, there is one op for all remaining executions of each: `repeats` of it.
         """
+        if not flow:
+            return
         rest: dict[tuple[Variant, int], int] = {}
         control = self.controls[index]
         yield from self._launched(control, flow, control.path, [logged], rest)

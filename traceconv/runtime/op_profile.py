@@ -17,11 +17,13 @@ from traceconv.base.errors import ModelError, UsageError, printable, suggestion
 from traceconv.runtime import op_cache
 from traceconv.runtime.bfloat16 import tensor_of
 from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.control import Flow
 from traceconv.runtime.device import Device
-from traceconv.runtime.graph import DTYPES
+from traceconv.runtime.graph import DTYPES, Tensor
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.launch import op_work
 from traceconv.runtime.load import NOT_FOLDED
+from traceconv.runtime.lower import DeviceOp
 from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.zoo import FoundModel
@@ -39,19 +41,21 @@ _DTYPES = {name.lower(): number for number, (name, _) in DTYPES.items()} | {
     "float32": onnx.TensorProto.FLOAT,
     "float64": onnx.TensorProto.DOUBLE,
 }
-_KEY_VERSION = 1
+_KEY_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class OpProfile:
     """A measured op. Shapes and types are written as in the log: extents separated by ',', tensors by ';'.
 
+    op_name          name of the op, if it is part of an expression; else its type
     latencies_ns     durations of its task on the device, one per run
     workspace_bytes  scratch memory while it runs
     core_type        kind of core that computed it; None for an op without work, such as Reshape, which takes 0 ns
     cached           whether the result is from the cache
     """
 
+    op_name: str
     op_type: str
     device_name: str
     core_type: str | None
@@ -95,10 +99,9 @@ def profile_op(
 
     Raises UsageError for invalid arguments, ModelError for an op that does not exist or can't be run.
     """
-    if not 1 <= repeat <= _MAX_REPEAT:
-        raise UsageError(f"repeat = {repeat}: must be from 1 to {_MAX_REPEAT:,}")
+    check_repeat(repeat)
     spec = spec_of(None if device_spec is None else Path(device_spec))
-    schema, version = _schema(op_type, opset)
+    schema, version = op_schema(op_type, opset)
     model = _model(schema, version, inputs, dict(attributes or {}), dtypes, output_count)
     if not model.graph.input and op_type not in NOT_FOLDED:
         what = "has no inputs" if not inputs else "has only constant inputs"
@@ -108,7 +111,7 @@ def profile_op(
         )
     key = _key(model, spec)
     if cache:
-        found = _from_cache(key, repeat)
+        found = profile_from_cache(op_cache.get(key), repeat)
         if found is not None:
             return found
     profile = _run(compile_model(FoundModel(op_type, model), spec=spec), op_type, repeat)
@@ -117,7 +120,14 @@ def profile_op(
     return profile
 
 
-def _schema(op_type: str, opset: int | None) -> tuple[Any, int]:
+def check_repeat(repeat: int) -> None:
+    """Raise UsageError for an invalid number of runs."""
+    if not 1 <= repeat <= _MAX_REPEAT:
+        raise UsageError(f"repeat = {repeat}: must be from 1 to {_MAX_REPEAT:,}")
+
+
+def op_schema(op_type: str, opset: int | None) -> tuple[Any, int]:
+    """Return the schema of an op, and the version of ONNX's operators that it is from. Raises ModelError."""
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and not 1 <= opset <= newest:
         raise UsageError(f"opset {opset}: must be from 1 to {newest}")
@@ -146,10 +156,27 @@ def _model(
         least, most = schema.min_input, schema.max_input
         span = f"{least}" if least == most else f"{least} or more" if most > 1_000 else f"{least} to {most}"
         raise UsageError(f"{name} takes {span} inputs, not {len(inputs)}")
+    names = [f"input{place}" for place in range(len(inputs))]
+    declared, constants = declare_inputs(names, inputs, dtypes)
+    count = max(1, schema.min_output) if output_count is None else output_count
+    if not 1 <= count <= schema.max_output:
+        raise UsageError(f"{name} has {max(1, schema.min_output)} to {schema.max_output} outputs, not {count}")
+    outputs = [f"output{place}" for place in range(count)]
+    node = helper.make_node(name, names, outputs, name=name)
+    for attribute, value in sorted(attributes.items()):
+        node.attribute.append(make_attribute(schema, attribute, value))
+    results = [onnx.ValueInfoProto(name=output) for output in outputs]
+    graph = helper.make_graph([node], name, declared, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+
+
+def declare_inputs(
+    names: Sequence[str], inputs: Sequence[OpInput], dtypes: str | Sequence[str]
+) -> tuple[list[onnx.ValueInfoProto], list[onnx.TensorProto]]:
+    """Return declarations of the inputs that are shapes, and tensors of those that are arrays."""
     per_input = [dtypes] * len(inputs) if isinstance(dtypes, str) else list(dtypes)
     if len(per_input) != len(inputs):
         raise UsageError(f"{len(per_input)} dtypes for {len(inputs)} inputs: give one for all, or one for each")
-    names = [f"input{place}" for place in range(len(inputs))]
     declared, constants = [], []
     for input_name, given, dtype in zip(names, inputs, per_input, strict=True):
         if isinstance(given, np.ndarray):
@@ -160,17 +187,8 @@ def _model(
                     f"{input_name}: can't convert an array of {printable(str(given.dtype))} to a tensor"
                 ) from error
         else:
-            declared.append(helper.make_tensor_value_info(input_name, _elem_type(dtype), _shape(input_name, given)))
-    count = max(1, schema.min_output) if output_count is None else output_count
-    if not 1 <= count <= schema.max_output:
-        raise UsageError(f"{name} has {max(1, schema.min_output)} to {schema.max_output} outputs, not {count}")
-    outputs = [f"output{place}" for place in range(count)]
-    node = helper.make_node(name, names, outputs, name=name)
-    for attribute, value in sorted(attributes.items()):
-        node.attribute.append(_attribute(schema, attribute, value))
-    results = [onnx.ValueInfoProto(name=output) for output in outputs]
-    graph = helper.make_graph([node], name, declared, results, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+            declared.append(helper.make_tensor_value_info(input_name, _elem_type(dtype), shape_of(input_name, given)))
+    return declared, constants
 
 
 def _elem_type(dtype: str) -> int:
@@ -184,14 +202,15 @@ def _elem_type(dtype: str) -> int:
     return found
 
 
-def _shape(name: str, given: Sequence[int]) -> list[int]:
+def shape_of(name: str, given: Sequence[int]) -> list[int]:
+    """Return a shape as a list. Raises UsageError for an invalid one."""
     shape = [int(extent) for extent in given]
     if any(extent < 1 for extent in shape) or math.prod(shape) > _MAX_ELEMENTS:
         raise UsageError(f"{name} of shape {shape}: extents must be at least 1, and their product at most 2^31")
     return shape
 
 
-def _attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
+def make_attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
     """Return an attribute of the type that the op declares; integers are accepted for floats."""
     known = schema.attributes
     if name not in known:
@@ -217,36 +236,71 @@ def _attribute(schema: Any, name: str, value: object) -> onnx.AttributeProto:
 
 
 def _run(model: CompiledModel, op_type: str, repeat: int) -> OpProfile:
-    """Compute the op once, which finds errors, and run it on the device `repeat` times."""
     program, spec = model.program, model.spec
-    model.executor.run(random_inputs(model, 0))
-    device = Device(spec, DeviceClock(0, 0, spec.clock_hz, spec.drift_ppb))
-    latencies, now_ns = [], 0
-    for _ in range(repeat):
-        ticks = 0
-        for op in program.ops:
-            task = device.submit(0, now_ns, op_work(spec, op))
-            now_ns = device.done_ns(task)
-            start, end = task.span
-            ticks += end - start
-        latencies.append(ticks * 1_000_000_000 // spec.clock_hz)
+    _, latencies = measure(model, repeat)
     graph = program.graph
     operands = [tensor for op in program.ops for tensor in op.operands]
-    inputs = operands or [graph.tensors[name] for name in graph.inputs]
-    outputs = [graph.tensors[name] for name in graph.outputs]
     return OpProfile(
+        op_type,
         op_type,
         spec.name,
         program.ops[0].core if program.ops else None,
-        ";".join(",".join(map(str, tensor.shape)) for tensor in inputs),
-        ";".join(tensor.dtype for tensor in inputs),
-        ";".join(",".join(map(str, tensor.shape)) for tensor in outputs),
-        ";".join(tensor.dtype for tensor in outputs),
-        tuple(latencies),
+        *tensor_texts(operands or [graph.tensors[name] for name in graph.inputs]),
+        *tensor_texts([graph.tensors[name] for name in graph.outputs]),
+        latencies,
         max((op.cost.workspace_bytes for op in program.ops), default=0),
         sum(op.flops for op in program.ops),
         sum(tensor.size_bytes for op in program.ops for tensor in (*op.operands, *op.writes)),
     )
+
+
+def measure(
+    model: CompiledModel, repeat: int, given: Mapping[str, NDArray[Any]] | None = None
+) -> tuple[list[OpProfile], tuple[int, ...]]:
+    """Compute a model once, which finds errors, and run its ops on one stream of the device `repeat` times.
+
+    given  inputs that are not random
+
+    Returns the profile of each op, in order, and the times from the start of the first to the end of the last one.
+    """
+    spec, control = model.spec, model.executor.control
+    flows: dict[int, Flow] = {}
+    model.executor.run({**random_inputs(model, 0), **(given or {})}, flows=flows)
+    ops: list[DeviceOp] = []
+    for op in model.program.ops:
+        ops += [op, *(inner for inner, _ in control.launched(op.index, flows.get(op.index, []), 0))]
+    device = Device(spec, DeviceClock(0, 0, spec.clock_hz, spec.drift_ppb))
+    works, now_ns = [op_work(spec, op) for op in ops], 0
+    latencies: list[list[int]] = [[] for _ in ops]
+    totals = []
+    for _ in range(repeat):
+        tasks = [device.submit(0, now_ns, work) for work in works]
+        now_ns = max([device.done_ns(task) for task in tasks], default=0)
+        for mine, task in zip(latencies, tasks, strict=True):
+            mine.append((task.span[1] - task.span[0]) * 1_000_000_000 // spec.clock_hz)
+        ticks = tasks[-1].span[1] - tasks[0].span[0] + works[-1].idle if tasks else 0
+        totals.append(ticks * 1_000_000_000 // spec.clock_hz)
+    profiles = [
+        OpProfile(
+            op.name,
+            op.op_type,
+            spec.name,
+            op.core,
+            *tensor_texts(op.operands),
+            *tensor_texts(op.writes),
+            tuple(mine),
+            op.cost.workspace_bytes,
+            op.flops,
+            op.repeats * sum(tensor.size_bytes for tensor in (*op.operands, *op.writes)),
+        )
+        for op, mine in zip(ops, latencies, strict=True)
+    ]
+    return profiles, tuple(totals)
+
+
+def tensor_texts(tensors: Sequence[Tensor]) -> tuple[str, str]:
+    """Return the shapes and the types of tensors, as logged."""
+    return ";".join(",".join(map(str, one.shape)) for one in tensors), ";".join(one.dtype for one in tensors)
 
 
 # The cache
@@ -274,9 +328,8 @@ def _key(model: onnx.ModelProto, spec: DeviceSpec) -> dict[str, object]:
 _TYPES = {name: kind for name, kind in get_type_hints(OpProfile).items() if name not in ("cached", "latencies_ns")}
 
 
-def _from_cache(key: dict[str, object], repeat: int) -> OpProfile | None:
-    """Return the cached profile, if it is valid and has enough latencies."""
-    value = op_cache.get(key)
+def profile_from_cache(value: dict[str, Any] | None, repeat: int) -> OpProfile | None:
+    """Return a cached profile, if it is valid and has enough latencies."""
     if value is None:
         return None
     latencies = value.pop("latencies_ns", None)
