@@ -52,7 +52,10 @@ def record(
     input_path: PathLike | None = None,
     seed: int = 0,
     deterministic: bool = False,
-    aic_metrics: str = "PipeUtilization",
+    aic_metrics: str | None = None,
+    task_trace: bool | None = None,
+    training_trace: bool | None = None,
+    profiling_options: PathLike | Mapping[str, object] | None = None,
     devices: int = 1,
     device_spec: PathLike | None = None,
     streams: int | None = None,
@@ -67,7 +70,9 @@ def record(
     output_dir     folder for the PROF_… folder
     input_path     .npz file with the inputs by name; None: random inputs from `seed`
     deterministic  write the same bytes for the same arguments, on any machine
-    aic_metrics    group of counters to record for each task, such as "Memory"
+    aic_metrics    group of counters to record for each task, such as "Memory"; "off": none; None: PipeUtilization
+    task_trace     False: record no tasks;  training_trace  False: record no steps
+    profiling_options  options of `traceconv.profile` as JSON text, a JSON file or a mapping; arguments override them
     devices        number of devices that run the model at the same time
     device_spec    TOML file that describes the device; None: the reference NPU
     streams        maximum number of streams for ops; None: as many as the device has
@@ -79,7 +84,9 @@ def record(
     Raises ModelError if the model can't be run, OutputError if the folder can't be written.
     """
     from traceconv.runtime import record as recording
+    from traceconv.runtime.profile_options import parse_options
 
+    given = {"aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace}
     options = recording.RecordOptions(
         model=os.fspath(model),
         output_dir=Path(output_dir),
@@ -89,7 +96,7 @@ def record(
         input_path=None if input_path is None else Path(input_path),
         seed=seed,
         deterministic=deterministic,
-        aic_metrics=aic_metrics,
+        profile=parse_options({**given, "output": output_dir}, profiling_options, override=True),
         devices=devices,
         device_spec=None if device_spec is None else Path(device_spec),
         streams=streams,

@@ -276,7 +276,7 @@ def test_a_task_with_counters_of_two_groups_is_one_row(tmp_path: Path, msprof_cs
     [
         ("PipeUtilisation", "Did you mean 'PipeUtilization'?"),
         ("memory", "Did you mean 'Memory'?"),
-        ("x\x1b[31m", "Choose one of:"),
+        ("x\x1b[31m", "unknown. All:"),
     ],
 )
 def test_a_group_that_is_not_there_is_answered_with_the_near_one(

@@ -247,3 +247,56 @@ def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: p
     assert capfd.readouterr().out == "iteration\n1\n2\n"
     assert run(["report", "fusion-op", *db, "--run", "2"]) == 0
     assert "Record a model with ops to fuse" in capfd.readouterr().err
+
+
+ASCEND = (
+    '{"output": "%s", "training_trace": "on", "task_trace": "on", "fp_point": "", "bp_point": "", '
+    '"aic_metrics": "PipeUtilization"}'
+)
+
+
+def test_ascends_profiling_options_select_what_is_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A JSON text or file; other options override it, and hints for empty reports name the option."""
+
+    def recorded(*options: str) -> Capture:
+        assert run(["record", "mini_resnet", "-n", "1", *options]) == 0
+        return Capture(Path(capfd.readouterr().out.strip()))
+
+    assert len(recorded("--profiling-options", ASCEND % (tmp_path / "a"))["pmu_pipe_utilization"])
+    file = tmp_path / "options.json"
+    file.write_text('{"path": "x", "task_trace": "off", "aic_metrics": "Memory", "fp_point": "nowhere"}')
+    done = recorded("--profiling-options", str(file), "-o", str(tmp_path / "b"), "--fp-point", "", "--deterministic")
+    assert not len(done["task"]) and not len(done["pmu_memory"]) and len(done["step_mark"])
+    done = recorded("-o", str(tmp_path / "c"), "--train", "--no-training-trace", "--aic-metrics", "off")
+    assert len(done["task"]) and not len(done["step_mark"]) and set(done["task"]["step_id"]) == {NONE32}
+    assert not len(done["pmu_pipe_utilization"])
+    recorded("-o", str(tmp_path / "d"), "--profiling-options", '{"level": 1}')
+
+    db = str(tmp_path / "t.duckdb")
+    assert run(["ingest", *(str(tmp_path / name) for name in "bcd"), "--db", db]) == 0
+    for report, number, reason in (
+        ("op-statistic", 1, "The recording had task_trace off"),
+        ("step-trace", 2, "The recording had training_trace off"),
+        ("memory-peak", 3, "The recording was of level 1"),
+    ):
+        capfd.readouterr()
+        assert run(["report", report, "--db", db, "--run", str(number)]) == 0
+        assert reason in capfd.readouterr().err, report
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "missing option --output"),
+        (["-o", "x", "--fp-point", "a"], "--fp-point is for training; add --train"),
+        (["-o", "x", "--aic-metrics", "Memori"], "--aic-metrics 'Memori': unknown. Did you mean 'Memory'"),
+        (["-o", "x", "--profiling-options", '{"format": "chrome"}'], "a recording is a folder of raw logs"),
+        (["-o", "x", "--profiling-options", '{"task_trase": "on"}'], "Did you mean 'task_trace'"),
+        (["-o", "x.json"], "a recording is a folder of raw logs"),
+    ],
+)
+def test_a_wrong_profiling_option_is_one_line(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["record", "mini_resnet", *options]) == 2
+    assert message in capsys.readouterr().err

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class TraceconvError(Exception):
@@ -62,6 +64,28 @@ class InternalError(TraceconvError):
 PUBLIC = (TraceconvError, UsageError, InputError, ModelError, StoreError, StoreMigrated, OutputError, DataLossError)
 for _public in PUBLIC:
     _public.__module__ = "traceconv"
+
+_on_command_line = False
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Within a block, messages write options as the command line does."""
+    global _on_command_line
+    before, _on_command_line = _on_command_line, True
+    try:
+        yield
+    finally:
+        _on_command_line = before
+
+
+def option(flag: str, argument: str | None = None) -> str:
+    """Return an option as the user wrote it: the flag on the command line, otherwise Python's argument.
+
+    argument  the argument's name; None: that of the flag
+    """
+    return flag if _on_command_line else argument or flag.lstrip("-").replace("-", "_")
+
 
 #: Exit code of a command that succeeded with data loss.
 EXIT_DATA_LOSS = 3

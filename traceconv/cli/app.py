@@ -12,7 +12,7 @@ import typer.core
 
 from traceconv import native
 from traceconv._version import __version__
-from traceconv.base.errors import StoreMigrated, TraceconvError
+from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
 from traceconv.cli import (
@@ -151,7 +151,8 @@ def run(arguments: list[str]) -> int:
             warnings.showwarning = lambda message, kind, *place: (
                 say(str(message)) if issubclass(kind, (StoreMigrated, PluginWarning)) else show(message, kind, *place)
             )
-            code = app(arguments, prog_name="traceconv", standalone_mode=False)
+            with command_line():
+                code = app(arguments, prog_name="traceconv", standalone_mode=False)
     except TraceconvError as error:
         if "--debug" in arguments:
             raise

@@ -12,7 +12,9 @@ from traceconv.cli import options
 
 def record(
     model: str = options.MODEL,
-    output: Path = typer.Option(..., "--output", "-o", metavar="DIR", help="Folder to create the capture in."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="DIR", help="Folder to create the capture in.", show_default=False
+    ),
     iterations: int = typer.Option(5, "--iterations", "-n", help="Inferences to record."),
     warmup: int = typer.Option(0, "--warmup", help="Warm-up inferences to run first; they belong to no step."),
     batch: int | None = options.BATCH,
@@ -23,12 +25,22 @@ def record(
     deterministic: bool = typer.Option(
         False, "--deterministic", help="Simulate host times too, so that the same options give the same bytes."
     ),
-    aic_metrics: str = typer.Option(
-        "PipeUtilization",
+    aic_metrics: str | None = typer.Option(
+        None,
         "--aic-metrics",
         metavar="GROUP",
-        help="Counter group to record for each task: PipeUtilization, ArithmeticUtilization, Memory, MemoryL0, "
-        "MemoryUB, ResourceConflictRatio or L2Cache.",
+        help="Counter group to record for each task: PipeUtilization (the default), ArithmeticUtilization, Memory, "
+        "MemoryL0, MemoryUB, ResourceConflictRatio or L2Cache; off: none.",
+    ),
+    task_trace: bool | None = typer.Option(None, "--task-trace/--no-task-trace", help="Record tasks. Default: yes."),
+    training_trace: bool | None = typer.Option(
+        None, "--training-trace/--no-training-trace", help="Record steps. Default: yes."
+    ),
+    profiling_options: str | None = typer.Option(
+        None,
+        "--profiling-options",
+        metavar="FILE|JSON",
+        help="Options of a profile, such as Ascend's profiling_options. Other options override them.",
     ),
     devices: int = typer.Option(1, "--devices", help="Number of devices that each run the model."),
     device_spec: Path | None = options.DEVICE_SPEC,
@@ -55,10 +67,10 @@ def record(
         None, "--loss", help="cross-entropy (of logits) or mse. Default: mse if the targets are floats."
     ),
     fp_point: str | None = typer.Option(
-        None, "--fp-point", metavar="OP", help="Op that starts the forward pass. Default: the first."
+        None, "--fp-point", metavar="OP", help="Op that starts the forward pass. Default, or '': the first."
     ),
     bp_point: str | None = typer.Option(
-        None, "--bp-point", metavar="OP", help="Op that ends the backward pass. Default: the last."
+        None, "--bp-point", metavar="OP", help="Op that ends the backward pass. Default, or '': the last."
     ),
     augment: bool | None = typer.Option(
         None, "--augment/--no-augment", help="Shift images by a few pixels before each step. Default: yes."
@@ -86,6 +98,8 @@ def record(
       traceconv record model.onnx -o raw/ --batch 8 --input data.npz
       traceconv record mini_resnet -o raw/ --deterministic --seed 7
       traceconv record resnet50 -o raw/ --aic-metrics Memory
+      traceconv record resnet50 -o raw/ --no-task-trace --aic-metrics off
+      traceconv record resnet50 --profiling-options ascend.json
       traceconv record inception_v1 -o raw/ --devices 2 --streams 2
       traceconv record resnet50 -o raw/ --device-spec edge.toml --truth
       traceconv record mini_resnet -o raw/ --train --steps 20 --optimizer adam
@@ -96,6 +110,7 @@ def record(
     import sys
 
     from traceconv.cli.output import say
+    from traceconv.runtime.profile_options import parse_options
     from traceconv.runtime.record import RecordOptions
     from traceconv.runtime.record import record as run
     from traceconv.runtime.training.optimizers import Optimizer
@@ -107,8 +122,6 @@ def record(
         "--lr": lr,
         "--momentum": momentum,
         "--loss": loss,
-        "--fp-point": fp_point,
-        "--bp-point": bp_point,
         "--augment": augment,
     }
     stray = [name for name, value in for_training.items() if value is not None]
@@ -122,10 +135,17 @@ def record(
             raise UsageError("--momentum applies only to sgd; omit it, or use --optimizer sgd")
         rate = lr if lr is not None else 0.001 if kind == "adam" else 0.01
         update = Optimizer(kind, rate, 0.9 if momentum is None else momentum)
-        training = TrainOptions(update, loss, fp_point, bp_point, augment is not False)
+        training = TrainOptions(update, loss, augment=augment is not False)
+    given = {
+        "output": output, "aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace,
+        "fp_point": fp_point, "bp_point": bp_point,
+    }  # fmt: skip
+    profile = parse_options(given, profiling_options, override=True)
+    if profile.output is None:
+        raise UsageError("missing option --output: name a folder for the capture with -o DIR")
     chosen = RecordOptions(
-        model, output, iterations, warmup, batch, input_path, seed, deterministic, aic_metrics, devices, device_spec,
-        streams, prefetch, tuple(fetch), truth, training,
+        model, profile.output, iterations, warmup, batch, input_path, seed, deterministic, profile, devices,
+        device_spec, streams, prefetch, tuple(fetch), truth, training,
     )  # fmt: skip
     if sys.stderr.isatty():
         from rich.console import Console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -278,12 +279,47 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
         if not _has_rows(connection, table, run_id):
             if question.report.when_single and _is_of_single_operators(connection, run_id):
                 return f"{name}: {of} has no rows in {table}. {question.report.when_single}"
+            if excluded := _excluded(connection, run_id, table):
+                return f"{name}: {of} has no rows in {table}. {excluded}"
             has = _trace_has(connection, run_id)
             reason = question.report.when_empty if has is None else " ".join(filter(None, (_IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
         return f"{name}: no row of {of} matches the filters"
-    return f"{name}: {of} has no such rows. {question.report.when_empty}"
+    why = _excluded(connection, run_id, question.report.name) or question.report.when_empty
+    return f"{name}: {of} has no such rows. {why}"
+
+
+#: Table or report → the resources of a profile that fill it; one is enough.
+_RESOURCES = {
+    "task": ("npu",), "step": ("npu",), "memory": ("memory",), "api": ("host",),
+    "range": ("inferences", "operators", "host"), "inference": ("inferences",), "inference_latency": ("inferences",),
+    "npu_execution": ("inferences",), "external_operator": ("operators",),
+}  # fmt: skip
+
+
+def _excluded(connection: duckdb.DuckDBPyConnection, run_id: int | None, table: str) -> str | None:
+    """Explain which option kept rows of a table or report out of the latest recording of the reference NPU."""
+    sql = "SELECT options FROM run WHERE source_format = 'npulog' AND (?1 IS NULL OR run_id = ?1) ORDER BY run_id DESC"
+    row = connection.execute(f"{sql} LIMIT 1", [run_id]).fetchone()
+    try:
+        options = json.loads(row[0]) if row else None
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(options, dict):
+        return None
+    switch = {"task": "task_trace", "step": "training_trace"}.get(table)
+    if switch is not None and options.get(switch) is False:
+        return f"The recording had {switch} off: record with {switch} on."
+    needed, had = _RESOURCES.get(table), options.get("resources")
+    if needed and isinstance(had, list) and not set(needed) & set(had):
+        if options.get("level") == 1 and "npu" not in needed:
+            return f"The recording was of level 1, without them: record at level 2, or add {needed[0]} to resource."
+        off = " and don't turn profile_device off" if "npu" in needed else ""
+        return f"The recording excluded the resource {needed[0]}: add it to resource{off}."
+    if options.get("level") is not None and "iterations" not in options:
+        return "Nothing of this kind happened in the profile."
+    return None
 
 
 def _trace_has(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from traceconv.base.errors import InputError, OutputError, UsageError, printable, suggestion
+from traceconv.base.errors import InputError, OutputError, UsageError, option, printable, suggestion
 from traceconv.runtime import counters
 from traceconv.runtime.recorder import Selection
 
@@ -110,9 +110,14 @@ KEYS = (
 
 
 def parse_options(
-    given: Mapping[str, object], profiling_options: str | os.PathLike[str] | Mapping[str, object] | None = None
+    given: Mapping[str, object],
+    profiling_options: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    *,
+    override: bool = False,
 ) -> ProfileOptions:
     """Return options from arguments (None: not given) and from JSON: a text, a file or a mapping.
+
+    override  whether arguments override the JSON; otherwise an option may be given only once
 
     Raises UsageError for an invalid option, one given twice, or options that exclude each other; InputError for an
     unreadable file.
@@ -122,24 +127,29 @@ def parse_options(
     if profiling_options is not None:
         from_json = _read(profiling_options)
         twice = sorted(set(values) & set(from_json))
-        if twice:
+        if twice and not override:
             raise UsageError(f"{twice[0]} is given both as an argument and in profiling_options; remove one")
-        values |= from_json
+        if override and "output" in values:
+            from_json.pop("path", None)
+        values = from_json | values
         source = "profiling_options"
     for name in values:
         _check_name(f"{source}: option", name, KEYS)
     return _checked(values)
 
 
-def _check_name(option: str, name: str, known: Collection[str]) -> None:
+def _check_name(what: str, name: str, known: Collection[str]) -> None:
     if name not in known:
         near = suggestion(name, list(known))
-        raise UsageError(f"{option} '{printable(name, 60)}': unknown.{near} All: {', '.join(known)}")
+        raise UsageError(f"{what} '{printable(name, 60)}': unknown.{near} All: {', '.join(known)}")
 
 
-def _read(source: str | os.PathLike[str] | Mapping[str, object]) -> dict[str, object]:
+def _read(source: object) -> dict[str, object]:
     """Return the keys and values of profiling_options, except for empty texts, which mean not given."""
     content: object = source
+    if not isinstance(source, (str, os.PathLike, Mapping)):
+        kind = type(source).__name__
+        raise UsageError(f"profiling_options must be JSON text, the path of a JSON file or a mapping, not {kind}")
     if not isinstance(source, Mapping):
         text = os.fspath(source)
         where = "profiling_options"
@@ -174,7 +184,7 @@ def _checked(values: Mapping[str, object]) -> ProfileOptions:
     metrics = _text(values, "aic_metrics") or counters.DEFAULT_GROUP
     if metrics.lower() in ("off", "none"):
         metrics, resources = counters.DEFAULT_GROUP, resources - {"pmu"}
-    _check_name("aic_metrics", metrics, (*counters.RECORDS, "off"))
+    _check_name(option("--aic-metrics"), metrics, (*counters.RECORDS, "off"))
     if not _switch(values, "profile_device"):
         resources -= {"npu", "pmu"}
     output, file, formats = _files(values)
@@ -275,7 +285,7 @@ def check_writable(options: ProfileOptions) -> list[Path]:
     return created
 
 
-def _names(option: str, given: object) -> list[str]:
+def _names(name: str, given: object) -> list[str]:
     """Return the names in a list, or in a text separated by commas."""
     if isinstance(given, str):
         return [word.strip() for word in given.split(",") if word.strip()]
@@ -283,7 +293,7 @@ def _names(option: str, given: object) -> list[str]:
         words = list(given)
         if all(isinstance(word, str) for word in words):
             return words
-    raise UsageError(f"{option} must be a name or a list of names")
+    raise UsageError(f"{name} must be a name or a list of names")
 
 
 def _integer(values: Mapping[str, object], name: str, default: int) -> int:

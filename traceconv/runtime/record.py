@@ -6,13 +6,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from traceconv.base.errors import OutputError, UsageError, printable, suggestion
-from traceconv.runtime import counters
+from traceconv.base.errors import OutputError, UsageError, option, printable
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.control import Flow
 from traceconv.runtime.device import Device
@@ -20,6 +19,7 @@ from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, Host, live_host, modelled_host
 from traceconv.runtime.identity import Identity, modelled_identity, real_identity
 from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
+from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
@@ -39,6 +39,9 @@ _LIMITS = {
 _FLUSH_NS = 200_000_000
 _FLUSH_RECORDS = 256
 
+#: Options of a profile that select what is recorded.
+_SELECTING = ("level", "resources", "sample_rate", "task_trace", "training_trace")
+
 Inputs = dict[str, Array]
 
 
@@ -47,7 +50,7 @@ class RecordOptions:
     """What to run and how. `model`: a path, or a name of `zoo.model_names()`.
 
     input_path    an .npz file; None: random inputs
-    aic_metrics   the group of hardware counters, one of `counters.RECORDS`
+    profile       what is recorded; formats other than raw are refused, and `output` is `output_dir`
     devices       number of devices that run the model, each independently
     device_spec   a TOML file that describes them; None: the reference NPU
     streams       maximum number of compute streams; None: as many as the device has
@@ -65,7 +68,7 @@ class RecordOptions:
     input_path: Path | None = None
     seed: int = 0
     deterministic: bool = False
-    aic_metrics: str = counters.DEFAULT_GROUP
+    profile: ProfileOptions = field(default_factory=ProfileOptions)
     devices: int = 1
     device_spec: Path | None = None
     streams: int | None = None
@@ -130,6 +133,7 @@ def record(options: RecordOptions, progress: Progress = lambda done, total: None
         works = []
         for (host, device, seed, truth), values in zip(seats, inputs, strict=True):
             session = Session(model, host, device, ids=ids, seed=seed, fetch=options.fetch, truth=truth)
+            session.options = replace(session.options, sample_rate=options.profile.sample_rate)
             works.append(_work(options, session, values))
         recorder.model(model.spec, model.program, MODEL_ID)
         if options.deterministic:
@@ -147,7 +151,9 @@ def _record_training(
     """Record the training of a model, with a step per iteration."""
     from traceconv.runtime.training.capture import plan_capture
 
-    training = plan_capture(options, train, given, spec)
+    profile = options.profile
+    fp_point, bp_point = train.fp_point or profile.fp_point, train.bp_point or profile.bp_point
+    training = plan_capture(options, replace(train, fp_point=fp_point, bp_point=bp_point), given, spec)
     plan, ids = training.plan, CaptureIds()
     with _capture(options, plan.program.graph.name, spec, ids) as (recorder, seats):
         recorder.model(spec, plan.program, MODEL_ID)
@@ -169,7 +175,8 @@ def _capture(
         folder,
         writer_id=identity.writer_id,
         device_clock_hz=dict.fromkeys(range(options.devices), spec.clock_hz),
-        metric_group=options.aic_metrics,
+        metric_group=options.profile.aic_metrics,
+        selection=options.profile.selection,
     )
     seats: list[Seat] = []
     try:
@@ -193,17 +200,20 @@ def _check(options: RecordOptions) -> None:
     for name, (low, high) in _LIMITS.items():
         value = getattr(options, name)
         if value is not None and not low <= value <= high:
-            raise UsageError(f"--{name} {value}: must be from {low} to {high}")
+            raise UsageError(f"{option(f'--{name}')} {value}: must be from {low} to {high}")
+    profile, fetch = options.profile, option("--fetch")
+    if profile.file is not None or profile.formats != ("raw",):
+        formats = ", ".join(profile.formats)
+        raise UsageError(f"format {formats}: a recording is a folder of raw logs; ingest it, then export it")
     if options.train is not None:
         options.train.check()
         if options.fetch:
-            raise UsageError("--fetch: not supported in training; remove it")
-    if options.aic_metrics not in counters.RECORDS:
-        near = suggestion(options.aic_metrics, list(counters.RECORDS))
-        raise UsageError(
-            f"--aic-metrics '{printable(options.aic_metrics)}': unknown group.{near} "
-            f"Choose one of: {', '.join(counters.RECORDS)}"
-        )
+            raise UsageError(f"{fetch}: not supported in training; remove it")
+        if profile.sample_rate:
+            raise UsageError("sample_rate: not supported in training; remove it")
+    for flag, point in (("--fp-point", profile.fp_point), ("--bp-point", profile.bp_point)):
+        if point is not None and options.train is None:
+            raise UsageError(f"{option(flag)} is for training; add {option('--train')}")
 
 
 def _seats(
@@ -300,18 +310,25 @@ def _in_threads(works: list[Iterator[Inputs]]) -> Iterator[None]:
 
 
 def _options(options: RecordOptions) -> dict[str, object]:
-    """Return the options as logged, without paths."""
-    return ({} if options.train is None else {"train": options.train.described()}) | {
-        "batch": options.batch,
-        "deterministic": options.deterministic,
-        "device_spec": "reference" if options.device_spec is None else "file",
-        "devices": options.devices,
-        "fetch": list(options.fetch),
-        "input": "random" if options.input_path is None else "file",
-        "iterations": options.iterations,
-        "metric_group": options.aic_metrics,
-        "prefetch": options.train is None if options.prefetch is None else options.prefetch,
-        "seed": options.seed,
-        "streams": options.streams,
-        "warmup": options.warmup,
-    }
+    """Return the options as logged, without paths. What is recorded is included if it is not everything."""
+    selected, everything = options.profile.described(), ProfileOptions().described()
+    changed = {name: selected[name] for name in _SELECTING if selected[name] != everything[name]}
+    trained = {} if options.train is None else {"train": options.train.described()}
+    return (
+        changed
+        | trained
+        | {
+            "batch": options.batch,
+            "deterministic": options.deterministic,
+            "device_spec": "reference" if options.device_spec is None else "file",
+            "devices": options.devices,
+            "fetch": list(options.fetch),
+            "input": "random" if options.input_path is None else "file",
+            "iterations": options.iterations,
+            "metric_group": options.profile.aic_metrics if options.profile.selection.pmu else None,
+            "prefetch": options.train is None if options.prefetch is None else options.prefetch,
+            "seed": options.seed,
+            "streams": options.streams,
+            "warmup": options.warmup,
+        }
+    )

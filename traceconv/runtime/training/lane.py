@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.runtime.control import ControlFlow
 from traceconv.runtime.device import Device, Meeting, Task, run_together
 from traceconv.runtime.event_log import NONE32
@@ -189,10 +189,12 @@ def find_points(plan: TrainingPlan, fp_point: str | None, bp_point: str | None) 
     Each is the name of an op of that part, or of a node of the model: then its first op, or the last of its
     gradients. Raises UsageError for a name that is neither.
     """
-    return _point(plan, "--fp-point", "forward", fp_point), _point(plan, "--bp-point", "backward", bp_point)
+    points = (option("--fp-point"), "forward", fp_point), (option("--bp-point"), "backward", bp_point)
+    fp, bp = (_point(plan, *point) for point in points)
+    return fp, bp
 
 
-def _point(plan: TrainingPlan, option: str, phase: str, name: str | None) -> int | None:
+def _point(plan: TrainingPlan, written: str, phase: str, name: str | None) -> int | None:
     if name is None:
         return None
     ops = plan.ops(phase)
@@ -205,5 +207,5 @@ def _point(plan: TrainingPlan, option: str, phase: str, name: str | None) -> int
         )
         near = suggestion(name, list(names))
         of = f"no {phase} op of {plan.program.graph.name} has this name"
-        raise UsageError(f"{option} {printable(name, 80)}: {of}.{near}")
+        raise UsageError(f"{written} {printable(name, 80)}: {of}.{near}")
     return found[0] if phase == "forward" else found[-1]
