@@ -99,6 +99,52 @@ def test_ops_inside_a_loop_are_rounded_too() -> None:
     np.testing.assert_array_equal(ours.astype(np.float32), expected)
 
 
+def while_and_if() -> onnx.ModelProto:
+    """x ← 1.5 · x while its maximum is below 8; then exp x or -x, by the sum: all in bfloat16."""
+    info, node = helper.make_tensor_value_info, helper.make_node
+    body = helper.make_graph(
+        [
+            node("Mul", ["carried", "factor"], ["scaled"]),
+            node("ReduceMax", ["scaled"], ["most"], keepdims=0),
+            node("Less", ["most", "limit"], ["again"]),
+        ],
+        "body",
+        [info("i", TensorProto.INT64, []), info("was", TensorProto.BOOL, []), info("carried", BFLOAT16, [4])],
+        [info("again", TensorProto.BOOL, []), info("scaled", BFLOAT16, [4])],
+        [helper.make_tensor("factor", BFLOAT16, [], [1.5])],
+    )
+    then = helper.make_graph([node("Exp", ["y"], ["then"])], "then", [], [info("then", BFLOAT16, [4])])
+    other = helper.make_graph([node("Neg", ["y"], ["other"])], "other", [], [info("other", BFLOAT16, [4])])
+    graph = helper.make_graph(
+        [
+            node("Loop", ["", "true", "x"], ["y"], body=body),
+            node("ReduceSum", ["y"], ["sum"], keepdims=0),
+            node("Less", ["sum", "one"], ["small"]),
+            node("If", ["small"], ["z"], then_branch=then, else_branch=other),
+        ],
+        "test",
+        [info("x", BFLOAT16, [4])],
+        [info("z", BFLOAT16, [4])],
+        [
+            onnx.numpy_helper.from_array(np.array(True), "true"),
+            helper.make_tensor("limit", BFLOAT16, [], [8.0]),
+            helper.make_tensor("one", BFLOAT16, [], [1.0]),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3, -4], [1, -2, 3, -4]])
+def test_trips_and_branches_follow_from_rounded_values(values: list[float]) -> None:
+    x = narrowed(np.float32(values))
+    (ours,) = outputs(while_and_if(), {"x": x})
+    carried = rounded(x.astype(np.float32) * np.float32(1.5))
+    while carried.max() < 8:
+        carried = rounded(carried * np.float32(1.5))
+    expected = -carried if carried.sum() >= 1 else np.exp(carried)
+    np.testing.assert_allclose(ours.astype(np.float32), expected, rtol=2**-8)
+
+
 def test_shapes_that_depend_on_values() -> None:
     b = ModelBuilder()
     x = b.node("Mul", ["x", "x"])
@@ -130,7 +176,9 @@ def test_arrays_of_sessions_are_bfloat16(tmp_path: Path) -> None:
         inputs = session.random_inputs()
         found = session.run(inputs)
         assert {value.dtype for value in found.values()} == {BF16} and set(found) == {"output", "t5"}
-        with pytest.raises(InputError, match=r"must be bfloat16 .* not float32"):
+        with pytest.raises(
+            InputError, match=r"must be bfloat16 .* not float32 .*; convert it with .astype\(ml_dtypes.bfloat16\)"
+        ):
             session.run({"input": inputs["input"].astype(np.float32)})
     np.savez(tmp_path / "x.npz", input=inputs["input"])
     done = record(RecordOptions("mini_bf16", tmp_path / "raw", input_path=tmp_path / "x.npz", deterministic=True))

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from traceconv.base.errors import InputError, TraceconvError, printable
+from traceconv.runtime.bfloat16 import BF16
 from traceconv.runtime.clock import HostThread, Random
 from traceconv.runtime.control import Flow, lower_with_control
 from traceconv.runtime.device import Device
@@ -476,9 +477,10 @@ def check_inputs(model: CompiledModel, inputs: Mapping[str, Array]) -> dict[str,
         if value is None:
             raise InputError(f"{model.name} needs an input '{printable(name, 60)}' of shape {list(tensor.shape)}")
         if tuple(value.shape) != tensor.shape or value.dtype != tensor.numpy_dtype:
+            hint = "; convert it with .astype(ml_dtypes.bfloat16)" if tensor.numpy_dtype == BF16 != value.dtype else ""
             raise InputError(
                 f"input '{printable(name, 60)}' of {model.name} must be {tensor.numpy_dtype} {list(tensor.shape)}, "
-                f"not {value.dtype} {list(value.shape)}"
+                f"not {value.dtype} {list(value.shape)}{hint}"
             )
         checked[name] = np.ascontiguousarray(value).reshape(tensor.shape)
     return checked
