@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from traceconv.base.errors import InputError
 from traceconv.normalize.trace.classify import Classifier, rules_of
 from traceconv.normalize.trace.rule_files import built_in, parse_rules
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.trace_file import TraceOptions
 
 GOOD = """
 title = "One"
@@ -35,6 +40,19 @@ unit = "us"
 name = "op"
 start = "begin"
 end = "finish"
+"""
+
+HOST = """
+title = "One"
+[detect]
+categories = ["kernel"]
+[[host]]
+table = "range"
+arg = 'a."b'
+name = "boot"
+[[host]]
+table = "range"
+arg = "where"
 """
 
 _ONE = ITEMS.split("[items]")[1]
@@ -104,12 +122,34 @@ def test_the_first_matching_rule_applies() -> None:
         (GOOD.replace("set = { kind", "set = { id"), "has no column 'id'"),
         ("title = 'x'\nrule = 3", "rule must be a list of tables"),
         ("title = 'x'\nlaunch_flows = 'ac2g'", "launch_flows must be a list of strings"),
+        (HOST.replace('"range"', '"run"'), "host 1: table must be one of"),
+        (HOST.replace('arg = "where"', ""), "host 2: arg is missing"),
         ("title = 'x'\nlaunch_flows = [1]", "launch_flows must be a list of strings"),
     ],
 )
 def test_an_invalid_file_is_reported_with_the_error_and_its_place(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_rules(text, "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("rows", "host"),
+    [
+        ([("boot", 'a."b', "n1"), ("run", 'a."b', "n2"), ("run", "where", "n3")], "n1"),
+        ([("boot", 'a."b', "n1"), ("boot", 'a."b', "n2")], None),
+        ([("run", "where", "n3"), ("run", "where", "n3")], "n3"),
+        ([("run", "elsewhere", "n3")], None),
+    ],
+)
+def test_the_host_is_in_the_first_arg_that_any_row_has(
+    rows: list[tuple[str, str, str]], host: str | None, tmp_path: Path
+) -> None:
+    trace = tmp_path / "one.json"
+    event = {"ph": "X", "cat": "kernel", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    trace.write_text(json.dumps([{**event, "name": name, "args": {key: value}} for name, key, value in rows]))
+    options = TraceOptions(rules=(parse_rules(HOST, "host.toml"),))
+    [run] = ingest([trace], tmp_path / "trace.duckdb", trace_options=options)
+    assert run.host == host
 
 
 def test_common_thread_names_identify_no_writer() -> None:

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from traceconv.normalize.trace.classify import HostArg
 from traceconv.pipeline.run_sql import RunSql
 
 _RANK = re.compile(r"rank[ _:=-]*([0-9]{1,9})", re.IGNORECASE)
 
 
 def host_and_rank(
-    target: RunSql, program: object, process_names: Collection[str | None]
+    target: RunSql, hosts: Iterable[HostArg], process_names: Collection[str | None]
 ) -> tuple[str | None, int | None]:
     """Return (host, rank) of a run from its rows; None if they have none or several.
 
-    program        writer of the trace, as in run.writer. DFTracer has the host in metadata (`HH`), and older versions
-                   in the args of every call
+    hosts          args that may contain the host, by the rules of the writer
     process_names  names of its processes: a single process may be named by its rank
     """
-    rank = None
     (name,) = process_names if len(process_names) == 1 else (None,)
-    if name is not None:
-        match = _RANK.fullmatch(name.strip())
-        rank = int(match[1]) if match is not None else None
-    if program != "DFTracer":
-        return None, rank
-    found = target.fetch(
-        "SELECT DISTINCT json_extract_string(args, '$.name') AS host FROM marker "
-        "WHERE run_id = $run AND name = 'HH' AND json_valid(args) LIMIT 2"
-    )
-    if not found:
+    match = _RANK.fullmatch(name.strip()) if name is not None else None
+    rank = int(match[1]) if match is not None else None
+    for place in hosts:
         found = target.fetch(
-            "SELECT DISTINCT json_extract_string(args, '$.hostname') AS host FROM api "
-            """WHERE run_id = $run AND args LIKE '%"hostname"%' AND json_valid(args) LIMIT 2"""
+            f"SELECT DISTINCT json_extract_string(args, '$.' || to_json($arg)) FROM {place.table} "  # noqa: S608 - checked
+            "WHERE run_id = $run AND ($name IS NULL OR name = $name) AND contains(args, to_json($arg)) "
+            "AND json_valid(args) LIMIT 2",
+            arg=place.arg,
+            name=place.name,
         )
-    return (found[0][0] if len(found) == 1 else None), rank
+        if found:
+            return (found[0][0] if len(found) == 1 else None), rank
+    return None, rank

@@ -28,7 +28,7 @@ from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offse
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import format_of, open_source
-from traceconv.normalize.trace.classify import RuleSet
+from traceconv.normalize.trace.classify import PLAIN, RuleSet
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
@@ -111,7 +111,7 @@ def _identity(target: RunTarget, read: _Read) -> Identity:
         read.run_columns.get("host"),  # type: ignore[arg-type]
         read.run_columns.get("group_label"),  # type: ignore[arg-type]
     )
-    host, rank = host_and_rank(target, read.run_columns.get("writer"), read.process_names)
+    host, rank = host_and_rank(target, read.passes.rules.hosts, read.process_names)
     return kept.over(of_keys(read.reader.keys)).over(Identity(rank, host))
 
 
@@ -190,6 +190,8 @@ class _Read:
 class _OwnTrace(OwnExport):
     """An export of ours, which has all rows."""
 
+    rules = PLAIN
+
     def complete(self, target: RunTarget) -> None:
         """Do nothing: no rows must be derived from those that are stored."""
 
@@ -211,6 +213,10 @@ class _AnyTrace:
         second.prepare()
         for name, batches in second.tables():
             yield name, self._searched(batches) if name == "marker" and second.rules.memory is not None else batches
+
+    @property
+    def rules(self) -> RuleSet:
+        return PLAIN if self._second is None else self._second.rules
 
     def _searched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Markers, which are searched for allocations as they pass."""
@@ -238,7 +244,7 @@ class _AnyTrace:
     def run_columns(self) -> dict[str, object]:
         start_ns = self._first.first_ns
         return {
-            "writer": (self._second.rules.title if self._second is not None else None) or None,
+            "writer": self.rules.title or None,
             "start_ns": start_ns,
             "end_ns": self._first.last_ns,
             "epoch_known": start_ns is not None and start_ns in EPOCH_RANGE,

@@ -101,6 +101,15 @@ class MemoryMarkers:
     total_bytes: str
 
 
+@dataclass(frozen=True, slots=True)
+class HostArg:
+    """An arg that contains the name of the host: its key, the table of its rows, and their name (None: any)."""
+
+    table: str
+    arg: str
+    name: str | None = None
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """The rules for one writer.
@@ -108,6 +117,7 @@ class RuleSet:
     flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
     launch_flows  categories of flows that lead from a call to the task that it launched
     op_types      patterns of op names with a group `op_type`, for ops without a type
+    hosts         args that contain the name of the host; the first that any row has is used
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -121,6 +131,7 @@ class RuleSet:
     memory: MemoryMarkers | None = None
     op_types: tuple[re.Pattern[str], ...] = ()
     items: tuple[Items, ...] = ()
+    hosts: tuple[HostArg, ...] = ()
 
     def type_in(self, name: str) -> str:
         """Return the type of an op by its name."""

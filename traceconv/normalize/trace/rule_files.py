@@ -25,7 +25,8 @@ complete names with a group `op_type`) that matches, else the name itself. `op.o
 A file with `[[items]]` (see `events.items.Items`), or one table `[items]`, reads JSON documents that are not traces.
 
 A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
-and which flows lead from a call to the task that it launched (`launch_flows`, a list of categories).
+which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), and which args
+contain the name of the host (`[[host]]`, with the fields of `HostArg`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ import tomli
 
 from traceconv.base.errors import InputError, printable, regular_expression, suggestion
 from traceconv.events.items import ITEMS_KEY, UNITS, Items
-from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, MemoryMarkers, Rule, RuleSet
+from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, HostArg, MemoryMarkers, Rule, RuleSet
 from traceconv.normalize.trace.kernel_names import SHARED
 from traceconv.normalize.trace.steps import TIME_COLUMNS
 from traceconv.schema import table as table_schema
@@ -68,7 +69,7 @@ _FILE_KEYS = {
     "items": _ITEMS,
     "priority": _INTEGER,
     "flow_chains": _BOOLEAN,
-    "rule": _TABLES,
+    **dict.fromkeys(("rule", "host"), _TABLES),
 }
 _ITEM_KEYS = {one.name: _TEXTS if one.name == "args" else _TEXT for one in fields(Items)}
 _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
@@ -79,6 +80,7 @@ _RULE_KEYS = {
     **dict.fromkeys(("op", "step"), _BOOLEAN),
     "categories": _TEXTS,
 }
+_HOST_TABLES = (*TABLES, "marker")
 _NOT_SETTABLE = frozenset(
     ("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "kind_source", "args")
 )
@@ -131,6 +133,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
             _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
             tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
             items,
+            tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in enumerate(raw.get("host", []), 1)),
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
@@ -148,6 +151,13 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
     _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
     return MemoryMarkers(**entry)
+
+
+def _host_arg(entry: Mapping[str, Any], where: str) -> HostArg:
+    _check(entry, dict.fromkeys(HostArg.__slots__, _TEXT), where, "table", "arg")
+    if entry["table"] not in _HOST_TABLES:
+        raise _RuleError(f"{where}: table must be one of {', '.join(_HOST_TABLES)}")
+    return HostArg(**entry)
 
 
 def _all_items(tables: Mapping[str, Any] | list[Mapping[str, Any]], where: str) -> tuple[Items, ...]:
