@@ -230,6 +230,43 @@ def test_what_nested_loops_and_branches_run_is_known() -> None:
     assert set(names.values()) == {1}
 
 
+@pytest.mark.parametrize("trips", [5, 30])
+def test_no_execution_is_lost_wherever_logging_of_single_trips_ends(trips: int) -> None:
+    inputs = {"x": normal(4), "n": np.array(trips)}
+    found = compiled(NESTED, inputs)
+    _, flow = flows_of(found, inputs)
+    control = found.executor.control
+    [index] = control.controls
+    inner = sum(range(trips))
+    odd = sum(j % 2 for i in range(trips) for j in range(i))
+    expected = {"Loop": trips, "If": inner, "Tanh": odd, "Cos": inner - odd}
+    for logged in (0, 1, 7, 100, 10_000):
+        counts: Counter[str] = Counter()
+        for op, name in control.launched(index, flow, logged):
+            counts[op.op_type.split(" ")[0]] += op.repeats
+            assert (op.repeats > 1) <= (name is None)
+        assert {kind: counts[kind] for kind in expected} == expected
+
+
+def test_a_branch_that_these_shapes_make_invalid_is_no_obstacle() -> None:
+    proto = model(
+        "float[2,3] x", "float[2,3] y",
+        """
+        least = Constant <value = float {-100.0}> ()
+        top = ReduceMax <keepdims = 0> (x)
+        c = Greater (top, least)
+        y = If (c) <then_branch = a () => (float[2,3] p) { p = Tanh (x) }, else_branch = b () => (float[2,3] q) {
+            shape = Constant <value = int64[2] {7, 7}> ()
+            q = Reshape (x, shape)
+        }>
+        """,
+    )  # fmt: skip
+    inputs = {"x": normal(2, 3)}
+    values, flow = flows_of(compiled(proto), inputs)
+    np.testing.assert_allclose(values["y"], np.tanh(inputs["x"]), rtol=1e-6)
+    assert [op.op_type for op in flow[0][0].variant.program.ops] == ["Tanh"]
+
+
 def recorded(proto: onnx.ModelProto, inputs: Inputs, folder: Path, **options: Any) -> Capture:
     onnx.save(proto, folder / "m.onnx")
     np.savez(folder / "in.npz", **inputs)

@@ -279,17 +279,21 @@ class ControlOp:
         """Return the trips that an estimate assumes, and add the assumptions. Lowers all bodies. Raises ModelError."""
         tensors = graph.tensors
         inner: dict[str, list[Assumption]] = {label: [] for label in self.bodies}
-        trips = {
-            label: self._assumed_trip(body, self._input_tensors(label, body, tensors), graph, inner[label])
-            for label, body in self.bodies.items()
-        }
+        trips: dict[str, Trip] = {}
+        for label, body in self.bodies.items():
+            try:
+                trips[label] = self._assumed_trip(body, self._input_tensors(label, body, tensors), graph, inner[label])
+            except ModelError:  # exporters leave branches that other shapes need, and that these make invalid
+                if label == list(self.bodies)[-1] and not trips:
+                    raise
         known = [graph.constants.get(name) if name else None for name in (*self._own, "", "")[:2]]
         if self.node.op_type == "If":
             taken = max(trips, key=lambda label: self._flow.trip_ticks(trips[label]))
             text = f"takes the longer branch, '{taken}'"
             if known[0] is not None:
-                taken = "then" if known[0].reshape(-1)[0] else "else"
-                text = f"takes the branch '{taken}', by its constant condition"
+                by_condition = "then" if known[0].reshape(-1)[0] else "else"
+                if by_condition in trips:
+                    taken, text = by_condition, f"takes the branch '{by_condition}', by its constant condition"
             count = 1
         elif self.node.op_type == "Scan":
             taken = "body"
