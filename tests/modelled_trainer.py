@@ -15,7 +15,7 @@ from traceconv.runtime.identity import modelled_identity
 from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.training.compile import batch_of, compile_training
 from traceconv.runtime.training.data import Batch
-from traceconv.runtime.training.lane import Lane, Meetings
+from traceconv.runtime.training.lane import Lane, RendezvousTable
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.team import Team
 from traceconv.runtime.zoo import FoundModel, find_model
@@ -59,7 +59,7 @@ class Trainer:
             target=example.target,
             devices=self._devices,
         )
-        identity, ids, meetings = modelled_identity(0), CaptureIds(), Meetings(self._devices)
+        identity, ids, rendezvous = modelled_identity(0), CaptureIds(), RendezvousTable(self._devices)
         log = EventLog(EventStore())
         lanes = []
         for device_id in range(self._devices):
@@ -67,8 +67,8 @@ class Trainer:
             host_ns = identity.host_ns or 0
             host = modelled_host(log, range(1, 1 + len(THREADS)), THREADS, host_ns, host_seed, ids.correlations)
             device = Device(plan.spec, identity.device_clock(device_id, host_ns, plan.spec), device_id)
-            lanes.append(Lane(plan, host, device, meetings, ids=ids, seed=trace_seed))
-        team = Team(lanes, meetings)
+            lanes.append(Lane(plan, host, device, rendezvous, ids=ids, seed=trace_seed))
+        team = Team(lanes, rendezvous)
         team.open()
         return team
 

@@ -119,7 +119,7 @@ def test_dependencies_hold_and_critical_paths_fit(both: Both) -> None:
                 assert line["task_type"] == "EVENT_WAIT" and before["task_type"] == "EVENT_RECORD"
         took = line["end_ticks"] - line["start_ticks"]
         assert took >= line["alone_ticks"] or line["task_type"] == "EVENT_WAIT"
-        assert line["held_by"] in ("launch", "stream", "event")
+        assert line["blocked_by"] in ("launch", "stream", "event")
     assert events
     for run in both.true("run"):
         path = [tasks[run["device_id"], task_id] for task_id in run["critical_path"]]

@@ -168,11 +168,11 @@ def test_exchanges_overlap_with_the_backward_pass_as_in_the_ground_truth(store: 
             abs(by_sql[device, step] - line["overlap_ns"]) <= 2 * 22 * line["intervals"] + line["overlap_ns"] // 1_000
         )
         assert ticks_ns[device]["clock_hz"] == 50_000_000
-    peers = [line for line in store.truth if line["kind"] == "task" and line["held_by"] == "peers"]
+    peers = [line for line in store.truth if line["kind"] == "task" and line["blocked_by"] == "peers"]
     assert peers and {line["task_type"] for line in peers} == {"HCCL"}
 
 
-def test_collectives_meet_and_have_a_stream_of_their_own(store: Store) -> None:
+def test_collectives_wait_for_each_other_on_a_separate_stream(store: Store) -> None:
     tasks = [line for line in store.truth if line["kind"] == "task" and line["task_type"] == "HCCL"]
     by_device = [[line for line in tasks if line["device_id"] == device] for device in (0, 1)]
     assert len(by_device[0]) == len(by_device[1]) > 0

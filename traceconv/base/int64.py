@@ -21,14 +21,14 @@ def is_time(number: int) -> bool:
 
 
 def sums(one: Int64, other: Int64 | np.int64) -> tuple[Int64, Mask]:
-    """Return one + other, and where that is no valid timestamp: the number there is meaningless."""
+    """Return one + other, and where the sum is not a valid timestamp; the number there is meaningless."""
     total = one + other
     wrapped = ((one ^ total) & (other ^ total)) < 0
     return total, wrapped | (total < -LARGEST)
 
 
 def differences(one: Int64, other: Int64) -> tuple[Int64, Mask]:
-    """Return one - other, and where that doesn't fit: the number there is meaningless."""
+    """Return one - other, and where the difference is not a valid timestamp; the number there is meaningless."""
     rest = one - other
     wrapped = ((one ^ other) & (one ^ rest)) < 0
     return rest, wrapped | (rest < -LARGEST)

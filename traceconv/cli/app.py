@@ -31,7 +31,7 @@ from traceconv.cli import (
     why,
 )
 from traceconv.cli.mistakes import explained
-from traceconv.cli.output import say
+from traceconv.cli.output import print_message
 from traceconv.cli.streams import ReaderLeft, finish, guard_streams
 
 _HELP = """Import profiler logs of NPUs and GPUs into a DuckDB store: fast, exact, and tolerant of damaged input.
@@ -149,7 +149,9 @@ def run(arguments: list[str]) -> int:
             warnings.simplefilter("always", PluginWarning)
             show = warnings.showwarning
             warnings.showwarning = lambda message, kind, *place: (
-                say(str(message)) if issubclass(kind, (StoreMigrated, PluginWarning)) else show(message, kind, *place)
+                print_message(str(message))
+                if issubclass(kind, (StoreMigrated, PluginWarning))
+                else show(message, kind, *place)
             )
             with command_line():
                 code = app(arguments, prog_name="traceconv", standalone_mode=False)
@@ -179,5 +181,5 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    say(" ".join(message.split()))
+    print_message(" ".join(message.split()))
     return code

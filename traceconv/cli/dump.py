@@ -31,7 +31,7 @@ def dump(
       traceconv dump raw/ --type api --json | jq .host_ns
     """
     from traceconv.base.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
-    from traceconv.cli.output import say
+    from traceconv.cli.output import print_message
     from traceconv.formats.npulog.discover import find_captures
     from traceconv.formats.npulog.dump import DumpOptions, dump_capture, record_types
     from traceconv.schema import records
@@ -47,7 +47,7 @@ def dump(
 
     def report(message: str) -> None:
         problems.append(message)
-        say(message, "")
+        print_message(message, "")
 
     left = limit
     for capture in captures:

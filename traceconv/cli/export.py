@@ -13,7 +13,7 @@ import typer.main
 
 from traceconv.base.errors import UsageError
 from traceconv.cli import options
-from traceconv.cli.output import say
+from traceconv.cli.output import print_message
 from traceconv.export.registry import EXPORTS, Export, all_exports, find_export
 
 _OUTPUT = typer.Option(
@@ -26,7 +26,7 @@ class _Targets(typer.core.TyperGroup):
     """The built-in targets, and those of other packages when one is requested or all are listed."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # its base has no public name
-        return [export.name for export in all_exports(lambda error: say(str(error)))]
+        return [export.name for export in all_exports(lambda error: print_message(str(error)))]
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]  # likewise
         built_in = super().get_command(ctx, cmd_name)
@@ -99,12 +99,12 @@ def _write(export: Export, output: Path, db: Path | None, run: str | None, own: 
     with open_current_store(options.store_path(db)) as connection:
         run_id, note = one_run(connection, run, export.title)
         if note is not None:
-            say(note)
+            print_message(note)
         written = export.load_writer()(connection, run_id, target, **own)
     name = "stdout" if target is None else output
-    say(f"{name}: {_counts(written.rows) or 'no rows'} ({written.size_bytes:,} bytes)")
+    print_message(f"{name}: {_counts(written.rows) or 'no rows'} ({written.size_bytes:,} bytes)")
     if omitted := _counts(written.omitted):
-        say(f"not in {name}: {omitted}")
+        print_message(f"not in {name}: {omitted}")
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -66,7 +66,7 @@ def info(
       traceconv info results.json       outline of a JSON document
       traceconv info trace.duckdb
     """
-    from traceconv.cli.output import say
+    from traceconv.cli.output import print_message
 
     found = _Findings(as_json)
     stores = [path for path in paths if _is_duckdb(path)]
@@ -80,7 +80,7 @@ def info(
     if as_json:
         typer.echo(json.dumps(found.described, indent=1))
     for problem in found.problems:
-        say(problem)
+        print_message(problem)
     if not found.usable:
         raise typer.Exit(1)
     if found.problems or not found.intact:

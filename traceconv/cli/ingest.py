@@ -97,7 +97,7 @@ def ingest(
 
     require_address_space()
     limit_arenas()
-    from traceconv.cli.output import say
+    from traceconv.cli.output import print_message
     from traceconv.cli.progress import ingest_progress
     from traceconv.formats.common.identity import Naming, rank_pattern
     from traceconv.pipeline.ingest import ingest as ingest_paths
@@ -116,16 +116,16 @@ def ingest(
                 reader=reader,
                 trace_options=_trace_options(rules, max_event_mb, max_ratio),
                 naming=Naming(None if pattern is None else rank_pattern(pattern), group),
-                on_wait=lambda: say(
+                on_wait=lambda: print_message(
                     f"waiting for another ingest into {printable(str(store))} to finish (Ctrl-C to cancel)"
                 ),
             )
     except NothingUsable as error:
         for line in _listed("failed: ", [problem.message for problem in error.problems]):
-            say(line, "")
+            print_message(line, "")
         raise
     for line in _report(result, store, time.perf_counter() - started):
-        say(line, "")
+        print_message(line, "")
     if result.lossy:
         raise typer.Exit(EXIT_DATA_LOSS)
 

@@ -67,7 +67,7 @@ def model(
     chosen = options.row_format(form, output, options.TEXT_ONLY)
     from dataclasses import replace
 
-    from traceconv.cli.output import say, write_rows
+    from traceconv.cli.output import print_message, write_rows
     from traceconv.reports.columns import find_columns, order_term
     from traceconv.reports.render import Table
     from traceconv.runtime.spec import load_spec, reference_npu
@@ -93,13 +93,13 @@ def model(
     places = [names.index(column.name) for column in picked]
     write_rows(Table(picked, [[tuple(row[place] for place in places) for row in rows[:top]]]), chosen, output)
     for line in _summary(profile, measured):
-        say(line)
+        print_message(line)
     if db is not None and run is None:
         from traceconv.pipeline.static_profile import store_static_profile
 
         target = options.store_path(db)
         number = store_static_profile(profile, target, batch=batch)
-        say(f"added to {printable(str(target))} as run {number}")
+        print_message(f"added to {printable(str(target))} as run {number}")
 
 
 class _Measured(NamedTuple):

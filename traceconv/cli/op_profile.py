@@ -84,7 +84,7 @@ def op_profile(
       traceconv op-profile --cache-size
       traceconv op-profile --reset-cache
     """
-    from traceconv.cli.output import say, write_rows
+    from traceconv.cli.output import print_message, write_rows
 
     if cache_size or reset_cache:
         _manage_cache(reset_cache)
@@ -116,7 +116,7 @@ def op_profile(
     shown = _SHOWN_OF_GRAPH if is_graph else _SHOWN
     columns = [SqlColumn(*column) for column in _COLUMNS if chosen not in ("table", "markdown") or column[0] in shown]
     write_rows(Table(tuple(columns), [[[row[column.name] for column in columns] for row in rows]]), chosen, output)
-    say("taken from the cache" if cached else f"ran {repeat} time{'s' * (repeat != 1)}")
+    print_message("taken from the cache" if cached else f"ran {repeat} time{'s' * (repeat != 1)}")
 
 
 def _row(result: OpProfile | ExpressionProfile, part: str, name: str) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def _row(result: OpProfile | ExpressionProfile, part: str, name: str) -> dict[st
 
 
 def _manage_cache(reset: bool) -> None:
-    from traceconv.cli.output import print_lines, say
+    from traceconv.cli.output import print_lines, print_message
     from traceconv.reports.values import human_bytes
     from traceconv.runtime import op_cache
 
     if reset:
-        say(f"removed {_entries(op_cache.reset())}")
+        print_message(f"removed {_entries(op_cache.reset())}")
         return
     kept = op_cache.size()
     where = "disabled: $TRACECONV_CACHE is empty" if kept.folder is None else printable(str(kept.folder))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 1 << 20
 
 
-def say(text: str, prefix: str = "traceconv: ") -> None:
+def print_message(text: str, prefix: str = "traceconv: ") -> None:
     """Print a diagnostic line to stderr, without control characters."""
     print(prefix + printable(text, _LONGEST_LINE), file=sys.stderr)  # noqa: T201 - the only place for diagnostics
 
@@ -35,7 +35,7 @@ def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> 
     if output is None and sys.stdout.isatty():
         drawn, complete = show(table, None, row_limit=row_limit)
         if not complete:
-            say(f"showing the first {drawn} rows; for more, use --top N, --filter, or --format csv -o FILE")
+            print_message(f"showing the first {drawn} rows; for more, use --top N, --filter, or --format csv -o FILE")
         return
     with _reader_may_leave(output), open_output(output) as file:
         show(table, file, row_limit=row_limit)

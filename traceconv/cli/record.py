@@ -109,7 +109,7 @@ def record(
     """
     import sys
 
-    from traceconv.cli.output import say
+    from traceconv.cli.output import print_message
     from traceconv.runtime.profile_options import parse_options
     from traceconv.runtime.record import RecordOptions
     from traceconv.runtime.record import record as run
@@ -158,10 +158,10 @@ def record(
     else:
         recorded = run(chosen)
     if recorded.losses:
-        say(f"initial loss {recorded.losses[0]:.4f}, final loss {recorded.losses[-1]:.4f}", "")
+        print_message(f"initial loss {recorded.losses[0]:.4f}, final loss {recorded.losses[-1]:.4f}", "")
     runs = f"{iterations} iteration{'s' * (iterations != 1)}"
     where = f" on {devices} devices" if devices > 1 else ""
     ops = f"{recorded.op_count} op{'s' * (recorded.op_count != 1)}"
-    say(f"{recorded.model_name}: {ops} × {runs} recorded{where}", "")
+    print_message(f"{recorded.model_name}: {ops} × {runs} recorded{where}", "")
     folder = str(recorded.folder)
     typer.echo(printable(folder, len(folder)) if sys.stdout.isatty() else folder)

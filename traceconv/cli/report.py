@@ -80,7 +80,7 @@ def report(
     """
     from dataclasses import replace
 
-    from traceconv.cli.output import print_lines, say
+    from traceconv.cli.output import print_lines, print_message
 
     if show_list or (name is None and show_help):
         print_lines(_listing() if show_list else [context.get_help()])
@@ -126,14 +126,14 @@ def report(
             question, parameters={**choice.parameters, **question.parameters, **times}, runs=choice.run_ids
         )
         if choice.note is not None:
-            say(choice.note)
+            print_message(choice.note)
         _run(connection, question, chosen_format, output)
 
 
 def _run(connection: duckdb.DuckDBPyConnection, question: Question, form: str, output: Path | None) -> None:
     from itertools import chain, islice
 
-    from traceconv.cli.output import say, write_parquet_file, write_rows, write_text
+    from traceconv.cli.output import print_message, write_parquet_file, write_rows, write_text
     from traceconv.reports.msprof_csv import msprof_csv
     from traceconv.reports.render import Table
     from traceconv.reports.run import answer, run_origins, statement, why_empty
@@ -148,14 +148,14 @@ def _run(connection: duckdb.DuckDBPyConnection, question: Question, form: str, o
         lines = msprof_csv(connection, question)
         start = list(islice(lines, 2))
         if len(start) == 1:
-            say(why_empty(connection, question))
+            print_message(why_empty(connection, question))
         write_text(chain(start, lines), output)
         return
     batches = answer(connection, question)
     # The first batch is read before anything is written: it shows whether there are rows.
     first = next(batches, [])
     if not first:
-        say(why_empty(connection, question))
+        print_message(why_empty(connection, question))
     table = Table(question.columns, chain([first], batches), run_origins(connection, question.runs))
     write_rows(table, form, output, row_limit=question.top)
 

@@ -56,7 +56,7 @@ def verify(
       traceconv verify profiles/ --format csv -o differing.csv
     """
     chosen = options.row_format(form, output, options.TEXT_ONLY)
-    from traceconv.cli.output import say, write_rows
+    from traceconv.cli.output import print_message, write_rows
     from traceconv.reports.render import Table
     from traceconv.store.documented_sql import SqlColumn
     from traceconv.verification.run import verify as verify_folders
@@ -65,7 +65,7 @@ def verify(
     several = len(verdicts) > 1
     for verdict in verdicts:
         for line in _summary(verdict, several=several):
-            say(line)
+            print_message(line)
     if not any(verdict.cells for verdict in verdicts):
         raise InputError(f"{printable(str(path))}: nothing could be checked")
     # A table of a single folder needs no column for its name.

@@ -44,7 +44,7 @@ def why(
       traceconv why counter 7@1700000000123456789 --json
       traceconv why slice 1099511627777 --source /mnt/archive/trace.json.gz
     """
-    from traceconv.cli.output import print_lines, say
+    from traceconv.cli.output import print_lines, print_message
     from traceconv.cli.why_text import as_json as json_of
     from traceconv.cli.why_text import lines_of
     from traceconv.provenance.find import why as find
@@ -56,6 +56,6 @@ def why(
     print_lines([json_of(answer)] if as_json else lines_of(answer))
     sys.stdout.flush()
     for problem in answer.problems:
-        say(problem)
+        print_message(problem)
     if answer.problems:
         raise typer.Exit(1)

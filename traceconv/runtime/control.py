@@ -187,7 +187,7 @@ class ControlOp:
         graphs = {attribute.name: attribute.g for attribute in node.proto.attribute if attribute.HasField("g")}
         labels = {"then_branch": "then", "else_branch": "else", "body": "body"}
         if node.domain or not graphs or not graphs.keys() <= labels.keys():
-            raise ModelError(f"{path}: {node.op_type} is no control flow of ONNX")
+            raise ModelError(f"{path}: {node.op_type} is not a control-flow operator of ONNX")
         if node.op_type == "Scan" and flow.opsets.get("", 0) < _SCAN_OPSET:
             raise ModelError(f"{path}: Scan before opset {_SCAN_OPSET}")
         self.bodies = {

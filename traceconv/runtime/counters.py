@@ -188,11 +188,11 @@ def _vector_conflicts(spec: DeviceSpec, part: VectorPart) -> Counts:
     vec = part.tiles * part.vec_cycles
     read, written, _, _ = _vector_traffic(part)
     # A transfer uses the buffer for one cycle per register width; the vector unit works in vec of step cycles.
-    meetings = (read + written) * part.vec_cycles // (spec.register_bytes * part.step_cycles)
+    transfer_cycles = (read + written) * part.vec_cycles // (spec.register_bytes * part.step_cycles)
     return {
         "aiv_vec_bankgroup_cflt_cycles": part.tiles * _pair_cycles(spec, part) // _BANK_GROUPS,
         "aiv_vec_bank_cflt_cycles": vec // _BANKS,
-        "aiv_vec_resc_cflt_cycles": min(meetings, vec // 2),
+        "aiv_vec_resc_cflt_cycles": min(transfer_cycles, vec // 2),
     }
 
 

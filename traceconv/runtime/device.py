@@ -48,7 +48,7 @@ EVENT = Work(EVENT_TICKS)
 
 
 @dataclass(slots=True, eq=False)
-class Meeting:
+class Rendezvous:
     """A collective of several devices: its tasks move data once all `expected` ones have started.
 
     `latest_ns`: host clock at the latest start so far.
@@ -68,11 +68,11 @@ class Meeting:
 class Task:
     """A task on a stream; `start` and `end`, in ticks, are None until the device gets there.
 
-    arrival   tick at which the device receives it
-    previous  the previous task on its stream, until the task is done
-    event     the event that a wait waits for
-    done      called when the device has finished it; `note` is for its use
-    meeting   where a collective waits for the tasks of other devices; `begin`: tick at which it begins to move data
+    arrival     tick at which the device receives it
+    previous    the previous task on its stream, until the task is done
+    event       the event that a wait waits for
+    done        called when the device has finished it; `note` is for its use
+    rendezvous  where a collective waits for the tasks of other devices; `begin`: tick at which it begins to move data
     """
 
     task_id: int
@@ -85,7 +85,7 @@ class Task:
     done: Callable[[Task], None] | None
     start: int | None = None
     end: int | None = None
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
     begin: int | None = None
     note: Any = None
 
@@ -142,19 +142,19 @@ class Device:
         work: Work,
         *,
         event: Task | None = None,
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
         done: Callable[[Task], None] | None = None,
     ) -> Task:
         """Submit a task at `host_ns`. It starts once it has arrived and the stream is free.
 
         event    a task that must finish before this one does its own work
-        meeting  the tasks on other devices that must start before it does; `run_together` advances them
+        rendezvous  the tasks on other devices that must start before it does; `run_together` advances them
         done     called when it ends
         """
         self._count += 1
         arrival = max(self.now, self.clock.ticks_after(host_ns + self.spec.launch_latency_ns))
         before = self.last.get(stream_id)
-        task = Task(self._count, stream_id, host_ns, arrival, work, before, event, done, meeting=meeting)
+        task = Task(self._count, stream_id, host_ns, arrival, work, before, event, done, rendezvous=rendezvous)
         self.last[stream_id] = task
         self._queues.setdefault(stream_id, deque()).append(task)
         return task
@@ -180,9 +180,9 @@ class Device:
     def next_change(self) -> int | None:
         """Return the tick of the next start or end of a task; None if there is none, or other devices determine it."""
         for running in self._running.values():
-            task, meeting = running.task, running.task.meeting
-            if meeting is not None and task.begin is None and meeting.arrived >= meeting.expected:
-                task.begin = max(self.now, self.clock.ticks_after(meeting.latest_ns))
+            task, rendezvous = running.task, running.task.rendezvous
+            if rendezvous is not None and task.begin is None and rendezvous.arrived >= rendezvous.expected:
+                task.begin = max(self.now, self.clock.ticks_after(rendezvous.latest_ns))
         changes = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
         changes += [change for running in self._running.values() if (change := self._change_tick(running)) is not None]
         return max(self.now, min(changes)) if changes else None
@@ -212,8 +212,8 @@ class Device:
         return task.arrival if free is None else max(task.arrival, free + self.spec.dispatch_gap_ticks)
 
     def _is_blocked(self, task: Task) -> bool:
-        """Whether a started task waits for an event or a meeting."""
-        if task.meeting is not None:
+        """Whether a started task waits for an event or a rendezvous."""
+        if task.rendezvous is not None:
             return task.begin is None or task.begin > self.now
         return task.event is not None and task.event.end is None
 
@@ -233,8 +233,8 @@ class Device:
 
     def _start(self, task: Task) -> None:
         task.start = self.now
-        if task.meeting is not None:
-            task.meeting.arrive(self.clock.ns_at(self.now))
+        if task.rendezvous is not None:
+            task.rendezvous.arrive(self.clock.ns_at(self.now))
         self._running[task.stream_id] = _Running(task, max(1, task.work.ticks) * _FULL)
 
     def _end(self, task: Task) -> None:

@@ -155,7 +155,7 @@ class EventLog:
 
     # Texts, metadata and ranges: a recorder writes them at once; a log of several recorders writes them on demand.
 
-    def see_text(self, text: str) -> None:
+    def on_text(self, text: str) -> None:
         """Note the first use of a text by a head."""
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
@@ -228,11 +228,11 @@ class EventLog:
                 start, end = clock.reading(start), clock.reading(end)
             words += start, end, correlation_id, size, task.task_id, task.stream_id, step_id, execution_id, head
             if self.spans_open:
-                self.see_task(device.device_id, task.stream_id, start, end)
+                self.on_task(device.device_id, task.stream_id, start, end)
         self.store.add("task", device.device_id, *words)
 
-    def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
-        """Note a task of a stream, while spans on streams are open."""
+    def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
+        """Called for each task of a stream while spans on streams are open."""
 
     def counter(self, device_id: int, ticks: int, name: str, unit: str, value: int) -> None:
         """Log a sampled value."""
@@ -253,7 +253,7 @@ class EventLog:
     def _add_heads(self, kind: str, *heads: Head) -> int:
         for head in heads:
             for text in head[: HEADS[kind][1]]:
-                self.see_text(str(text))
+                self.on_text(str(text))
         return self.store.add_heads(kind, heads)
 
     def _op(self, op_index: int) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from traceconv.runtime import device as dev
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
-from traceconv.runtime.device import EVENT, Device, Meeting, Task, Work
+from traceconv.runtime.device import EVENT, Device, Rendezvous, Task, Work
 from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskKey, pack_call
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
@@ -63,13 +63,13 @@ class _Launch(NamedTuple):
 class Run:
     """State of one run of the model.
 
-    given   the inputs as the caller passed them
-    handed  whether the copy to the device was handed to the worker
-    ahead   whether current launches precede the inference; set and read by the worker only
-    meet    index of a collective op → where it meets those of other devices
-    loads   the copies of the inputs
-    trips   index of an op of control flow → the ops that it executes, each with the name of its task
-    scratch workspace of the op of control flow that is being launched
+    given       the inputs as the caller passed them
+    handed      whether the copy to the device was handed to the worker
+    ahead       whether current launches precede the inference; set and read by the worker only
+    rendezvous  index of a collective op → its rendezvous with those of other devices
+    loads       the copies of the inputs
+    trips       index of an op of control flow → the ops that it executes, each with the name of its task
+    scratch     workspace of the op of control flow that is being launched
     """
 
     given: object
@@ -80,7 +80,7 @@ class Run:
     handed: bool = False
     ahead: bool = False
     span_id: int = 0
-    meet: Callable[[int], Meeting] | None = None
+    rendezvous: Callable[[int], Rendezvous] | None = None
     loads: list[Task] = field(default_factory=list)
     blocks: dict[str, Block] = field(default_factory=dict)
     events: dict[int, Task] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def _l2_bytes(cost: Cost) -> int:
 
 
 def copy_work(spec: DeviceSpec, size_bytes: int, link: int) -> Work:
-    """Return what a copy over a link to the host needs; it is no faster than the device's memory."""
+    """Return what a copy over a link to the host needs; the device's memory limits its speed."""
     memory_ticks = ceil_div(memory_cycles(spec, size_bytes) * spec.clock_hz, spec.core_clock_hz)
     ticks = max(1, copy_ticks(spec, size_bytes), memory_ticks)
     return Work(ticks, ((link, 1), (dev.HBM, dev.bandwidth(size_bytes, ticks))))
@@ -159,7 +159,7 @@ class Launcher:
 
     def _op_launch(self, op: DeviceOp) -> _Launch:
         stream, work = self._plan.placements[op.index].stream, op_work(self._device.spec, op)
-        if op.is_collective:  # which is no op of the model
+        if op.is_collective:  # not an op of the model
             return _Launch(
                 (op.name, NONE32, op.core), stream, work, None, sum(tensor.size_bytes for tensor in op.reads)
             )
@@ -174,9 +174,9 @@ class Launcher:
         for index in place.waits:
             self._wait(place.stream, run, run.events[index])
         if op.is_collective:
-            meeting = None if run.meet is None else run.meet(op.index)
+            rendezvous = None if run.rendezvous is None else run.rendezvous(op.index)
             with host.call(thread, "communication", op.op_type, step_id=run.step_id):
-                run.op_tasks.append(self._submit("LaunchKernel", launch, run, meeting=meeting))
+                run.op_tasks.append(self._submit("LaunchKernel", launch, run, rendezvous=rendezvous))
             self._after(op, run)
             return
         task, run.scratch = self._launch(op, launch, run)
@@ -322,14 +322,14 @@ class Launcher:
         run: Run,
         *,
         event: Task | None = None,
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
         thread: HostThread | None = None,
     ) -> Task:
         """Submit a task by a call on a thread, which is the worker by default."""
         thread = thread or self._host.worker
         op_index = NONE32 if launch.op is None else launch.op.index
         with self._host.call(thread, "runtime", call_name, op_index=op_index, step_id=run.step_id) as correlation_id:
-            return self._enqueue(thread.now(), correlation_id, launch, run, event, meeting)
+            return self._enqueue(thread.now(), correlation_id, launch, run, event, rendezvous)
 
     def _enqueue(
         self,
@@ -338,11 +338,11 @@ class Launcher:
         launch: _Launch,
         run: Run,
         event: Task | None = None,
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
     ) -> Task:
         """Submit a task to its stream. If tasks are recorded at its submission, it is logged when it is done."""
         execution = run.execution if run.executions else None
-        task = self._device.submit(launch.stream, submit_ns, launch.work, event=event, meeting=meeting)
+        task = self._device.submit(launch.stream, submit_ns, launch.work, event=event, rendezvous=rendezvous)
         if self._store.tasks_on or self._truth is not None:
             execution_id = execution.execution_id if execution else NONE32
             task.done = self._when_done

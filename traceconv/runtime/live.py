@@ -244,7 +244,7 @@ class Process:
             session.read_clocks()
         self._set_options()
 
-    def meet(self, session: Session, *, iteration: bool) -> None:
+    def announce(self, session: Session, *, iteration: bool) -> None:
         """Describe a session that is about to run to captures where it is new, inside `gate.shared`."""
         for capture in self.captures:
             if not capture.recording:
@@ -381,8 +381,8 @@ class SessionLog(EventLog):
             for capture in self._process.recording:
                 capture.recorder.range_begin(begin, capture.parent_of(begin.kind, parent_id))
 
-    def see_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
-        self._process.stream_spans.see(device_id, stream_id, start, end, self._process.captures)
+    def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
+        self._process.stream_spans.add_task(device_id, stream_id, start, end, self._process.captures)
 
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
         if self.store.ranges_on:

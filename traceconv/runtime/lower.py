@@ -24,7 +24,7 @@ _HOST_KINDS = frozenset({"host-quantize", "host-dequantize"})
 class DeviceOp:
     """An op as the device runs it: one task per execution.
 
-    core       a value of the task record's `task_type`; "HCCL" for a collective, which is no op in the log
+    core       a value of the task record's `task_type`; "HCCL" for a collective, which the log does not list as an op
     reads      tensors made by other ops or the user; `weights` are constants, `writes` are the results
     fusion_id  None for an op that is a single node of the model
     dynamic    whether shapes depend on values; they, and the cost, are those for the inputs at load
@@ -149,7 +149,7 @@ class Program:
 
     @property
     def is_single_operator(self) -> bool:
-        """Whether the model is one op, so that its runs are no iterations."""
+        """Whether the model is a single op; its runs are then not counted as iterations."""
         return sum(len(op.nodes) for op in self.ops) <= 1
 
     def last_uses(self) -> dict[int, list[str]]:

@@ -169,7 +169,7 @@ class Recorder(EventLog):
         with self._lock:
             return self._writer.text(text)
 
-    def see_text(self, text: str) -> None:
+    def on_text(self, text: str) -> None:
         self.text(text)
 
     @property
@@ -332,7 +332,7 @@ class Recorder(EventLog):
             return
         thread_id, text = begin.thread_id, self.text
         if thread_id not in self._threads:
-            self.meet_thread(thread_id)
+            self.describe_new_thread(thread_id)
         step_id = begin.step_id if self.selection.steps else NONE32
         self._ranges += _pack_range(
             begin.host_ns, begin.span_id, parent_id, begin.trace_id, text(begin.name), text(begin.category),
@@ -359,7 +359,7 @@ class Recorder(EventLog):
         with self._lock:
             self._append("stream_range", device_id, np.array(rows, dtype=dtype_of(record("stream_range"))))
 
-    def meet_thread(self, thread_id: int) -> None:
+    def describe_new_thread(self, thread_id: int) -> None:
         """Describe a thread that logs something for the first time."""
         if self._describe_thread is not None and thread_id not in self._threads:
             self.thread(*self._describe_thread(thread_id))
@@ -384,7 +384,7 @@ class Recorder(EventLog):
             for place in range(text_count):
                 columns.texts[place][head] = self.text(str(heads[head][place]))
             if kind == "api":
-                self.meet_thread(int(heads[head][1]))
+                self.describe_new_thread(int(heads[head][1]))
             columns.defined[head] = True
         return columns
 

@@ -28,7 +28,7 @@ class StreamSpan:
     bounds: dict[Capture, tuple[int, int]] = field(default_factory=dict)
     pieces: dict[Capture, int] = field(default_factory=dict)
 
-    def see(self, capture: Capture, start: int, end: int) -> None:
+    def extend(self, capture: Capture, start: int, end: int) -> None:
         """Extend the span to a task on its stream, in readings of the device's counter."""
         first, last = self.bounds.get(capture, (start, end))
         self.bounds[capture] = min(first, start), max(last, end)
@@ -84,13 +84,13 @@ class StreamSpans:
             if waiting is capture:
                 self._write(capture, device_id, stream_id)
 
-    def see(self, device_id: int, stream_id: int, start: int, end: int, captures: tuple[Capture, ...]) -> None:
+    def add_task(self, device_id: int, stream_id: int, start: int, end: int, captures: tuple[Capture, ...]) -> None:
         """Note a finished task."""
         for span in self.open:
             if span.device_id == device_id and span.stream_id == stream_id:
                 for capture in captures:
                     if capture.recording and capture.options.selection.tasks:
-                        span.see(capture, start, end)
+                        span.extend(capture, start, end)
 
     def _finish_piece(self, span: StreamSpan, capture: Capture, exception: str = "", *, is_open: bool = False) -> None:
         first, last = span.bounds.pop(capture)

@@ -5,8 +5,8 @@ JSON Lines, each an object with a `kind`:
 device     the true clock: origin_ns, offset_ticks, clock_hz, drift_ppb, jump_at, jump_ticks
 task       one task: `start_ns` and `end_ns` on the host clock, exactly; `start_ticks` and `end_ticks` as its counter
            showed them; `after`: the tasks that had to end before it (the previous one on its stream, and the event
-           that it waited for); `held_by`: what determined its start (launch: it had just arrived; stream: the previous
-           task) or, for a wait, its end (event) or, for a collective, when it began to move data (peers);
+           that it waited for); `blocked_by`: what determined its start (launch: it had just arrived; stream: the
+           previous task) or, for a wait, its end (event) or, for a collective, when it began to move data (peers);
            `alone_ticks`: its duration if nothing else ran
 run        one run of the model: its time on the device, and the longest chain of dependent tasks in it. Each task
            counts with its duration, a wait with what remains after its event; never longer than `makespan_ticks`
@@ -47,7 +47,7 @@ class _Done:
     correlation_id: int
     after: tuple[int, ...]
     event_end: int | None
-    held_by: str
+    blocked_by: str
 
 
 @dataclass(slots=True)
@@ -65,15 +65,15 @@ class DeviceTruth:
         """Note a task that has just finished."""
         start = task.span[0]
         before = [] if task.previous is None else [task.previous]
-        held_by = "launch" if start == task.arrival else "stream"
+        blocked_by = "launch" if start == task.arrival else "stream"
         event_end = None
         if task.event is not None:
             before.append(task.event)
             event_end = task.event.span[1]
-            held_by = "event" if event_end > start else held_by
+            blocked_by = "event" if event_end > start else blocked_by
         if task.begin is not None:
             event_end = task.begin
-            held_by = "peers" if event_end > start else held_by
+            blocked_by = "peers" if event_end > start else blocked_by
         (name, op_index, task_type), op, _, correlation_id, step_id, execution_id = task.note
         self.tasks.append(
             _Done(
@@ -87,7 +87,7 @@ class DeviceTruth:
                 correlation_id,
                 tuple(sorted(other.task_id for other in before)),
                 event_end,
-                held_by,
+                blocked_by,
             )
         )
 
@@ -125,7 +125,7 @@ class DeviceTruth:
                 end_ticks=clock.reading(end),
                 alone_ticks=done.task.work.ticks,
                 after=done.after,
-                held_by=done.held_by,
+                blocked_by=done.blocked_by,
             )
         yield from self._run_lines()
         yield from self._overlap_lines()

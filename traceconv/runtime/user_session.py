@@ -181,7 +181,7 @@ class Session:
                 PROCESS.check_points()
                 self._checked = PROCESS.captures
             self._host.channel.thread_id = PROCESS.threads.current()
-            PROCESS.meet(self, iteration=iteration)
+            PROCESS.announce(self, iteration=iteration)
             yield
 
     def close(self) -> None:

@@ -213,7 +213,7 @@ class JsonDocument:
         return key
 
     def _resume(self) -> None:
-        """Skip text that is no key and value, up to the next key."""
+        """Skip text that is not a key with its value, up to the next key."""
         while True:
             found = _NEXT_KEY.search(self._text, self._at + 1)
             end = len(self._text) if found is None else found.end()

@@ -223,7 +223,7 @@ class SequenceClocks:
 
 
 def _added(times: NDArray[Any], ns: int) -> NDArray[Any]:
-    """Return times + ns, BEYOND where that is no valid timestamp."""
+    """Return times + ns, BEYOND where the sum is not a valid timestamp."""
     if times.dtype != object and abs(ns) < _WIDE:
         return times + ns
     return np.array([one + ns if is_time(one + ns) else BEYOND for one in times.tolist()], np.int64)

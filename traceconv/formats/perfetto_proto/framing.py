@@ -1,7 +1,7 @@
 """Bytes of a Perfetto trace → packets: cut at their lengths, checked, and found again after damage.
 
-A trace is a sequence of packets, each `0x0A`, its length, its fields. After a damaged length the bytes are no packet:
-reading resumes at the next bytes that are a complete packet with another after it.
+A trace is a sequence of packets, each `0x0A`, its length, its fields. After a damaged length, reading resumes at the
+next complete packet that another follows.
 """
 
 from __future__ import annotations

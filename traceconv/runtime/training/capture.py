@@ -17,7 +17,7 @@ from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.compile import load_training, plan_graph
 from traceconv.runtime.training.data import TARGET, DataSet, augmented, given_data, names_of, random_data
-from traceconv.runtime.training.lane import Lane, Meetings, Source, Work, find_points
+from traceconv.runtime.training.lane import Lane, RendezvousTable, Source, Work, find_points
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.plan import TrainingPlan
 from traceconv.runtime.training.team import Team
@@ -47,13 +47,13 @@ class TrainingCapture:
     def steps(self, seats: Sequence[Seat], ids: CaptureIds) -> Iterator[None]:
         """Train on the devices; yield after they are set up and after each step."""
         options, warmup = self.options, self.options.warmup
-        meetings = Meetings(options.devices)
+        rendezvous = RendezvousTable(options.devices)
         points = find_points(self.plan, self.train.fp_point, self.train.bp_point)
         lanes = [
-            Lane(self.plan, host, device, meetings, ids=ids, seed=seed, truth=truth, points=points)
+            Lane(self.plan, host, device, rendezvous, ids=ids, seed=seed, truth=truth, points=points)
             for host, device, seed, truth in seats
         ]
-        team = Team(lanes, meetings, seed=options.seed, side_by_side=not options.deterministic)
+        team = Team(lanes, rendezvous, seed=options.seed, side_by_side=not options.deterministic)
         total = warmup + options.iterations
         try:
             team.open()

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.runtime.control import ControlFlow
-from traceconv.runtime.device import Device, Meeting, Task, run_together
+from traceconv.runtime.device import Device, Rendezvous, Task, run_together
 from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
@@ -32,24 +32,24 @@ Source = Sequence[tuple[str, Work]]
 EMPTY = Batch({}, np.zeros(0, np.int64))
 
 
-class Elsewhere(Executor):
-    """The numbers of a training step are computed for all devices together, not by one session."""
+class TimingOnlyExecutor(Executor):
+    """Computes nothing: the values of a training step are computed for all devices together."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         self.kernels = []
         self.control = ControlFlow(plan.program.graph, plan.spec)  # every op runs in one piece
 
 
-class Meetings:
+class RendezvousTable:
     """The collectives of several devices, by step and op."""
 
     def __init__(self, devices: int) -> None:
         self._devices = devices
-        self._open: dict[tuple[int, int], Meeting] = {}
+        self._open: dict[tuple[int, int], Rendezvous] = {}
 
-    def at(self, step: int, op_index: int) -> Meeting:
-        """Return the meeting of a step's op, which all devices share."""
-        return self._open.setdefault((step, op_index), Meeting(self._devices))
+    def at(self, step: int, op_index: int) -> Rendezvous:
+        """Return the rendezvous of a step's op, which all devices share."""
+        return self._open.setdefault((step, op_index), Rendezvous(self._devices))
 
     def forget(self, step: int) -> None:
         """Forget a step that has ended, and earlier ones."""
@@ -70,7 +70,7 @@ class Lane(Session):
         plan: TrainingPlan,
         host: Host,
         device: Device,
-        meetings: Meetings,
+        rendezvous: RendezvousTable,
         *,
         ids: CaptureIds | None = None,
         seed: int = 0,
@@ -79,13 +79,13 @@ class Lane(Session):
         parent: Callable[[], int] | None = None,
         modules: bool = False,
     ) -> None:
-        model = CompiledModel(plan.program, Elsewhere(plan), plan.spec)
+        model = CompiledModel(plan.program, TimingOnlyExecutor(plan), plan.spec)
         super().__init__(model, host, device, ids=ids, seed=seed, truth=truth, parent=parent, modules=modules)
         if truth is not None:
             truth.phases = {op.index: op.phase for op in plan.program.ops}
         self.plan = plan
         self.batch = EMPTY
-        self._meetings = meetings
+        self._rendezvous = rendezvous
         self._points = points
         self._phases = {phase: [op.index for op in plan.ops(phase)] for phase in ("forward", "backward")}
         self._count = 0
@@ -127,7 +127,7 @@ class Lane(Session):
         host, thread = self._host, self._host.channel
         run, self.batch = self._announced or self._loaded(source, step)
         self._announced = None
-        run.meet = partial(self._meetings.at, self._count)
+        run.rendezvous = partial(self._rendezvous.at, self._count)
         self._count += 1
         try:
             with self._ranges.inference(run):

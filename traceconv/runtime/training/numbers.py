@@ -23,7 +23,7 @@ class StepValues:
     statistics: Mapping[str, Values]
 
 
-class Arithmetician:
+class StepArithmetic:
     """Computes the steps of a plan."""
 
     def __init__(self, plan: TrainingPlan) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from traceconv.runtime.bfloat16 import widened
 from traceconv.runtime.graph import Array
 from traceconv.runtime.training.gradient import Values
-from traceconv.runtime.training.lane import Lane, Meetings, Source, move_on
-from traceconv.runtime.training.numbers import Arithmetician, StepValues, mean_values
+from traceconv.runtime.training.lane import Lane, RendezvousTable, Source, move_on
+from traceconv.runtime.training.numbers import StepArithmetic, StepValues, mean_values
 
 
 class Team:
@@ -22,13 +22,15 @@ class Team:
                   time
     """
 
-    def __init__(self, lanes: Sequence[Lane], meetings: Meetings, *, seed: int = 0, side_by_side: bool = False) -> None:
+    def __init__(
+        self, lanes: Sequence[Lane], rendezvous: RendezvousTable, *, seed: int = 0, side_by_side: bool = False
+    ) -> None:
         self.lanes = tuple(lanes)
         self.plan = self.lanes[0].plan
-        self._meetings = meetings
+        self._rendezvous = rendezvous
         self._seed = seed
         self._steps = 0
-        self._arithmetic = Arithmetician(self.plan)
+        self._arithmetic = StepArithmetic(self.plan)
         self.states: list[dict[str, Values]] = [
             {name: np.array(widened(value)) for name, value in self.plan.state.items()} for _ in self.lanes
         ]
@@ -65,7 +67,7 @@ class Team:
             move_on(self.lanes)
         loss = mean_values(parts).loss
         self._each([partial(lane.end, part.loss) for lane, part in zip(self.lanes, parts, strict=True)])
-        self._meetings.forget(self._steps)
+        self._rendezvous.forget(self._steps)
         self._steps += 1
         return loss
 

@@ -18,7 +18,7 @@ from traceconv.runtime.session import CompiledModel, RunOptions
 from traceconv.runtime.spec import load_spec, reference_npu
 from traceconv.runtime.training.compile import batch_of, compile_training
 from traceconv.runtime.training.data import TARGET, Batch, names_of
-from traceconv.runtime.training.lane import Elsewhere, Lane, Meetings, find_points
+from traceconv.runtime.training.lane import Lane, RendezvousTable, TimingOnlyExecutor, find_points
 from traceconv.runtime.training.optimizers import Optimizer
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.training.team import Team
@@ -81,16 +81,16 @@ class TrainingSession(Session):
         )
         self._seed = seed
         self.losses: list[float] = []
-        self._begin(CompiledModel(self._training.program, Elsewhere(self._training), spec), (), RunOptions())
+        self._begin(CompiledModel(self._training.program, TimingOnlyExecutor(self._training), spec), (), RunOptions())
 
     def _make_engine(self, compiled: CompiledModel, device: Device, fetch: tuple[str, ...]) -> engine_module.Session:
-        meetings = Meetings(1)
+        rendezvous = RendezvousTable(1)
         lane = Lane(
-            self._training, self._host, device, meetings, ids=PROCESS.ids,
+            self._training, self._host, device, rendezvous, ids=PROCESS.ids,
             seed=int.from_bytes(os.urandom(8), "little"), points=find_points(self._training, None, None),
             parent=CURRENT_SPAN.get, modules=True,
         )  # fmt: skip
-        self._team = Team([lane], meetings, seed=self._seed)
+        self._team = Team([lane], rendezvous, seed=self._seed)
         return lane
 
     def train_step(self, batch: Mapping[str, Array], target: Array | None = None) -> float:
