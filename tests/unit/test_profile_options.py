@@ -90,7 +90,8 @@ def test_an_option_that_is_given_twice() -> None:
 def test_a_file_name_determines_its_format() -> None:
     for name, wanted in (
         ("t.json", "chrome_timeline.json"), ("t.json.gz", "chrome_timeline.json"), ("m.svg", "memory_flow.svg"),
-        ("s.duckdb", "store"),
+        ("s.duckdb", "store"), ("t.pftrace", "perfetto"), ("t.pftrace.gz", "perfetto"),
+        ("t.perfetto-trace", "perfetto"),
     ):  # fmt: skip
         options = parse_options({"output": name})
         assert (options.formats, options.file) == ((wanted,), Path(name))

@@ -168,6 +168,31 @@ def test_a_relative_output_is_meant_from_where_the_profiler_was_made(
     assert len(list((tmp_path / "here" / "out").iterdir())) == 2
 
 
+def test_a_profile_can_be_a_perfetto_trace(tmp_path: Path) -> None:
+    """By the name of the file, in a folder, by export and into a file object: the same slices each time."""
+
+    def names(path: Path) -> list[str]:
+        ingest([path], path.with_name("check.duckdb"), replace=True)
+        with traceconv.open_store(path.with_name("check.duckdb")) as store:
+            # A profile inside another one ends with an open span in it.
+            rows = store.query("SELECT r.name FROM range r JOIN run USING (run_id) ORDER BY run_id DESC, r.start_ns")
+            return [name for (name,) in rows.fetchall()][:2]
+
+    memory = io.BytesIO()
+    file, packed, folder = tmp_path / "t.pftrace", tmp_path / "t.pftrace.gz", tmp_path / "folder"
+    with (
+        traceconv.profile(file), traceconv.profile(packed), traceconv.profile(folder, format="perfetto"),
+        traceconv.profile(memory, format="perfetto"), traceconv.profile() as p, p.record("outer"), p.record("ä"),
+    ):  # fmt: skip
+        pass
+    p.export("perfetto", tmp_path / "exported.pftrace")
+    (tmp_path / "object.pftrace").write_bytes(memory.getvalue())
+    (in_folder,) = folder.iterdir()
+    assert in_folder.name.endswith(".pftrace") and packed.read_bytes()[:2] == b"\x1f\x8b"
+    for path in (file, packed, in_folder, tmp_path / "exported.pftrace", tmp_path / "object.pftrace"):
+        assert names(path) == ["outer", "ä"], path
+
+
 # Into a file object
 
 
@@ -198,6 +223,9 @@ def test_file_objects_without_a_file_and_those_that_can_not_be_written(
     with traceconv.profile(file=picture, format="memory_flow.svg"):
         pass
     assert "<svg" in picture.getvalue()
+    with (tmp_path / "t.out").open("w") as positional, traceconv.profile(positional):
+        pass
+    assert json.loads((tmp_path / "t.out").read_text())["traceEvents"] is not None
     (tmp_path / "t").write_text("")
     with (tmp_path / "t").open() as readable, pytest.raises(OutputError, match="not open for writing"):
         traceconv.profile(file=readable)
@@ -211,6 +239,9 @@ def test_file_objects_without_a_file_and_those_that_can_not_be_written(
         traceconv.profile("a", file=io.StringIO())
     with pytest.raises(UsageError, match="its name must end in"):
         traceconv.profile(file="trace.out")
+    for binary in ("perfetto", "store"):
+        with pytest.raises(UsageError, match=f"format {binary} is binary"):
+            traceconv.profile(file=io.StringIO(), format=binary)
     assert traceconv.profile(file=tmp_path / "t.json").options.file == tmp_path / "t.json"
 
 

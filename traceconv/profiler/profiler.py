@@ -65,13 +65,14 @@ class _Entry:
 class Profiler(ProfileResults):
     """Takes profiles. Use it as a context manager, as a decorator, or with `start` and `stop`.
 
-    output, path    folder of the files, or the single file of a format. None: for a decorated function, a new folder
-                    `traceconv-<time>`, reported on stderr; otherwise nothing is kept except unread logs, which are
-                    moved to such a folder when the profiler is deleted
+    output, path    folder of the files, or the single file of a format, such as t.pftrace, by its path or as a file
+                    object. None: for a decorated function, a new folder `traceconv-<time>`, reported on stderr;
+                    otherwise nothing is kept except unread logs, which are moved to such a folder when the profiler is
+                    deleted
     file            the single file of a format: its path, or a file object that is open for writing, by default for a
                     Chrome trace
-    format(s)       files to write when a profile ends: raw, chrome_timeline.json, memory_flow.svg, store; default:
-                    raw. A data frame needs none: p.df()
+    format(s)       files to write when a profile ends: raw, chrome_timeline.json, perfetto, memory_flow.svg, store;
+                    default: raw. A data frame needs none: p.df()
     resource        what to record: host, inferences, operators, npu, pmu, memory, or all, cpu, device
     level           1: kernels only; 2 (the default): kernels and host execution
     sample_rate     sample the memory in use every N ops; 0: every 100 µs of device time
@@ -84,7 +85,9 @@ class Profiler(ProfileResults):
     Raises UsageError for a wrong option, and OutputError, before anything runs, if `output` can't be written.
     """
 
-    def __new__(cls, output: PathLike | Callable[..., object] | None = None, **options: object) -> Profiler:
+    def __new__(
+        cls, output: PathLike | IO[str] | IO[bytes] | Callable[..., object] | None = None, **options: object
+    ) -> Profiler:
         if not _is_function(output):
             return super().__new__(cls)
         # @profile without parentheses
@@ -92,7 +95,7 @@ class Profiler(ProfileResults):
 
     def __init__(
         self,
-        output: PathLike | Callable[..., object] | None = None,
+        output: PathLike | IO[str] | IO[bytes] | Callable[..., object] | None = None,
         *,
         path: PathLike | None = None,
         file: PathLike | IO[str] | IO[bytes] | None = None,
@@ -117,6 +120,9 @@ class Profiler(ProfileResults):
         }  # fmt: skip
         # Relative paths stay relative to the current folder if the program changes it later.
         start = _current_folder()
+        if file is None and hasattr(output, "write"):
+            file, given["output"] = cast("IO[str] | IO[bytes]", output), None
+            output = None
         stream = None if isinstance(file, (str, os.PathLike)) else file
         if file is not None:
             if output is not None or path is not None:
@@ -126,7 +132,9 @@ class Profiler(ProfileResults):
         if stream is not None:
             self.options = stream_options(stream, self.options, start)
         elif file is not None and self.options.file is None:
-            raise UsageError(f"file {printable(str(file))}: its name must end in .json, .json.gz, .svg or .duckdb")
+            raise UsageError(
+                f"file {printable(str(file))}: its name must end in .json, .json.gz, .pftrace, .svg or .duckdb"
+            )
         super().__init__(start, stream)
         self._open: dict[int, _Entry] = {}
         self._started: int | None = None

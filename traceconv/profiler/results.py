@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from traceconv.api import PathLike, Store
     from traceconv.reports.result import ReportRows
 
-_EXPORTS = ("chrome", "memory-flow", "store")
+#: Format of a profile → target of an export.
+_TARGETS = {"chrome_timeline.json": "chrome", "perfetto": "perfetto"}
+_EXPORTS = ("chrome", "perfetto", "memory-flow", "store")
 
 
 class ProfileResults:
@@ -105,7 +107,8 @@ class ProfileResults:
         return arrow_to_pandas(self.arrow(source))
 
     def export(self, format: str, path: PathLike) -> None:
-        """Write the latest profile to a file. `format`: `chrome`, `memory-flow`, `store`, or their names in `formats`.
+        """Write the latest profile to a file. `format`: `chrome`, `perfetto`, `memory-flow`, `store`, or their names in
+        `formats`.
 
         Raises UsageError for another format, OutputError if the file can't be written.
         """
@@ -142,8 +145,8 @@ class ProfileResults:
             return
         # A separate connection, as the exporter leaves tables in it.
         with self._reading, api.open_store(self.store.path) as store:
-            if name == "chrome_timeline.json":
-                store.export_chrome(target, run=folder.name)
+            if name in _TARGETS:
+                store.export(_TARGETS[name], target, run=folder.name)
             else:
                 from traceconv.export.memory_flow import export_memory_flow
                 from traceconv.reports.run import one_run

@@ -34,6 +34,7 @@ FORMATS: Mapping[str, str] = {
     "raw": "",
     "chrome_timeline.json": ".chrome_timeline.json",
     "memory_flow.svg": ".memory_flow.svg",
+    "perfetto": ".pftrace",
     "store": ".duckdb",
 }
 FORMAT_NAMES: Mapping[str, str] = {
@@ -42,13 +43,15 @@ FORMAT_NAMES: Mapping[str, str] = {
     "chrome_trace": "chrome_timeline.json",
     "memory-flow": "memory_flow.svg",
     "memory_flow": "memory_flow.svg",
+    "pftrace": "perfetto",
     "duckdb": "store",
 }
 #: Formats without a file: `df()`, `arrow()` and `report()` work after every profile.
 _IN_MEMORY = ("data frame", "dataframe", "pandas", "pandas_dataframe", "arrow", "report")
 #: File name endings that select a format when none is named.
 _ENDINGS: Mapping[str, str] = {".json": "chrome_timeline.json", ".json.gz": "chrome_timeline.json",
-                               ".svg": "memory_flow.svg", ".duckdb": "store"}  # fmt: skip
+                               ".svg": "memory_flow.svg", ".pftrace": "perfetto", ".pftrace.gz": "perfetto",
+                               ".perfetto-trace": "perfetto", ".duckdb": "store"}  # fmt: skip
 _SWITCHES = {"on": True, "off": False, "true": True, "false": False}
 
 
