@@ -16,6 +16,8 @@ from traceconv.runtime.fusion import Group
 from traceconv.runtime.graph import Graph, Node, Tensor
 from traceconv.runtime.pricing import price
 from traceconv.runtime.spec import reference_npu
+from traceconv.runtime.training.compile import compile_training
+from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.workspace import ALIGN_BYTES, UNFOLD_LIMIT_BYTES, partial_bytes
 
 SPEC = reference_npu()
@@ -124,3 +126,15 @@ def test_sorting_keeps_each_value_with_its_index(rows: int, length: int, k: int)
     exact = rows * length * (4 + 8)
     assert exact <= found < exact + ALIGN_BYTES
     assert math.prod((rows, min(k, length))) * 4 <= found
+
+
+def test_gradients_that_sum_or_unfold_need_some_and_the_others_none() -> None:
+    plan = compile_training("mini_resnet", TrainOptions(), 2)
+    sizes: dict[str, list[int]] = {}
+    for op in plan.program.ops:
+        sizes.setdefault(op.op_type, []).append(op.cost.workspace_bytes)
+    assert all(size % ALIGN_BYTES == 0 for found in sizes.values() for size in found)
+    for op_type in ("Conv2DBackpropFilter", "Conv2DBackpropInput", "BatchNormGrad", "BatchNorm"):
+        assert min(sizes[op_type]) > 0, op_type
+    for op_type in ("ReluGrad", "AddN", "MaxPoolGrad", "MatMulGrad", "ApplyMomentum"):
+        assert max(sizes[op_type]) == 0, op_type

@@ -100,7 +100,8 @@ class StepOps:
         """Add an op of vector cores; of an AI CPU for 64-bit floats."""
         written = [*operands.makes, *operands.updates]
         touched = [*operands.reads, *written]
-        count = use.count or max((tensor.count for tensor in touched), default=1)
+        largest = max((tensor.count for tensor in touched), default=1)
+        count = use.count or largest
         size = max((t.elem_bytes for t in touched if t.elem_type in FLOATS), default=4)
         in_bytes = sum(tensor.size_bytes for tensor in operands.reads)
         out_bytes = sum(tensor.size_bytes for tensor in written)
@@ -111,8 +112,9 @@ class StepOps:
             mix = InstructionMix("fp16" if size == 2 else "fp32")
             work = VectorWork(count, use.cycles, size, in_bytes, out_bytes, use.scattered, mix=mix)
             cost, core = vector_cost(self.spec, work), "AI_VECTOR_CORE"
-            sums = [t.count for t in operands.makes if t.count < count and use.flops]
-            scratch = sum(partial_bytes(self.spec, count, number) for number in sums)
+            # Windows overlap within the tile of a core; smaller results are sums over all cores.
+            sums = [t.count for t in operands.makes if t.count < largest and use.flops]
+            scratch = sum(partial_bytes(self.spec, largest, number) for number in sums)
             cost = replace(cost, workspace_bytes=aligned(scratch))
         self.add(name, op_type, core, phase, group, operands, cost, flops)
 
