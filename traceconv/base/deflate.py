@@ -36,7 +36,7 @@ class Inflater(Protocol):
 
 
 class Damaged(Exception):
-    """Compressed data is damaged, after all output of the bytes before was given. `rest`: data after the bad byte."""
+    """Compressed data is damaged; all output of the bytes before was returned. `rest`: data after the bad byte."""
 
     def __init__(self, message: str, rest: bytes) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ def inflater(window: int = _ZLIB) -> Inflater:
 def inflated(stream: Inflater, data: bytes) -> Iterator[bytes]:
     """Decompress `data` in bounded pieces, up to the end of the stream. Raises Damaged.
 
-    zlib discards the output of a call that meets a bad byte or checksum: the input is halved until that byte is alone.
+    zlib discards the output of a call with a bad byte or checksum, so the input is halved until that byte is alone.
     """
     while data and not stream.eof:
         before = stream.copy()

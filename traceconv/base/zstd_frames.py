@@ -1,4 +1,4 @@
-"""Decompress zstd frames block by block: a block's output is given before the next block, or the checksum, is read."""
+"""Decompress zstd frames block by block: its output is returned before the next block, or the checksum, is read."""
 
 from __future__ import annotations
 

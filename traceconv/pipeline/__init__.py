@@ -1,1 +1,1 @@
-"""Read → normalize → store: the only place where the three meet."""
+"""Read → normalize → store: the only package that uses all three."""

@@ -24,7 +24,7 @@ from traceconv.formats.unsupported import what_it_is
 from traceconv.normalize.time_bounds import TimeBounds
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
-from traceconv.normalize.trace.classify import RuleSet, rules_of, telling
+from traceconv.normalize.trace.classify import RuleSet, identifying_words, rules_of
 from traceconv.normalize.trace.metadata import read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
 from traceconv.normalize.trace.rule_files import built_in
@@ -143,9 +143,9 @@ class _EventFacts(TimeBounds):
             if count:
                 self.counts[phases.account_of(value)] += count
         categories = (category for category in columns.label("cat").distinct if category is not None)
-        self._categories = telling(chain(self._categories, categories), "categories", self._rule_sets)
+        self._categories = identifying_words(chain(self._categories, categories), "categories", self._rule_sets)
         threads = (str(tid) for tid in columns.label("tid").distinct if tid is not None)
-        self._threads = telling(chain(self._threads, threads), "threads", self._rule_sets)
+        self._threads = identifying_words(chain(self._threads, threads), "threads", self._rule_sets)
         for pid in columns.label("pid").distinct:
             self.tracks.process_of(pid)
         kinds = np.array([self._kinds[value] for value in ph.distinct], np.int8)[ph.codes]
@@ -174,8 +174,8 @@ class _EventFacts(TimeBounds):
         words = {
             "keys": keys,
             "categories": self._categories,
-            "processes": telling(self.tracks.process_names(), "processes", self._rule_sets),
-            "threads": telling(chain(self._threads, self.tracks.thread_names()), "threads", self._rule_sets),
+            "processes": identifying_words(self.tracks.process_names(), "processes", self._rule_sets),
+            "threads": identifying_words(chain(self._threads, self.tracks.thread_names()), "threads", self._rule_sets),
             "args": self._arg_keys,
         }
         return rules_of(words, self._rule_sets).title or None

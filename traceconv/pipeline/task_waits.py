@@ -42,7 +42,7 @@ def set_stream_waits(target: RunSql, device_id: int, streams: Iterable[int]) -> 
 
 
 def stream_waits(where: str, partition: str) -> str:
-    """Return an UPDATE that sets task.stream_wait_ns of the tasks that meet a condition, by start in each partition."""
+    """Return an UPDATE that sets task.stream_wait_ns of tasks that satisfy a condition, by start in each partition."""
     return (
         "UPDATE task SET stream_wait_ns = found.wait_ns FROM ("  # noqa: S608 - our own words
         "SELECT id, CASE WHEN is_first THEN 0 ELSE TRY(start_ns - before_ns) END AS wait_ns FROM ("

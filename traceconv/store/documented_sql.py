@@ -89,8 +89,8 @@ class DocumentedSql:
     order       the total order of the rows
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
-    early       a table that has the same rows (run_id, id) under the condition early_where, and views that have them
-                without it, with fewer columns: the first rows are found faster there, those with more columns last
+    early       a table that has the same rows (run_id, id) under the condition early_where, and views with these rows
+                but fewer columns, in ascending number of columns: the first rows are found faster there
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def table_waits(where: str) -> str:
-    """Return the UPDATE for the tasks that meet a condition: waits between rows of op_summary; NULL for other tasks."""
+    """Return the UPDATE for tasks that satisfy a condition: waits between rows of op_summary; NULL for other tasks."""
     return (
         "UPDATE task SET wait_ns = found.wait FROM ("  # noqa: S608 - our own words
         "SELECT run_id AS of_run, id AS of_id, CASE WHEN NOT is_row THEN NULL WHEN is_first THEN 0 "

@@ -324,7 +324,7 @@ def _parse_file_header(fields: tuple[Any, ...], data: bytes) -> FileHeader | Non
         entries = json.loads(data[_FILE_HEADER.size : size - _CRC.size])
         schemas = tuple(parse_record(entry, documented=False) for entry in entries)
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return None  # written like this, since the CRC is right; the blocks may still be of known types
+        return None  # the CRC is right, so it was written like this; the blocks may still have known types
     if clock >= len(_CLOCKS) or sequence >> ORDINAL_BITS:
         return None
     if len({schema.tag for schema in schemas}) < len(schemas) or len({s.name for s in schemas}) < len(schemas):

@@ -33,7 +33,7 @@ def scanned_columns(text: bytes, lines: bool) -> EventColumns | None:
 
 
 def scanned_prefix(text: bytes, lines: bool) -> tuple[EventColumns | None, int]:
-    """Return the events before the first that is not as above, and where it begins; None and 0 if there are none."""
+    """Return the events before the first that `scanned_columns` rejects, and where that begins; None, 0 for none."""
     found = native.events(text, lines, _LABELS, _RAWS, True)
     columns, end = (None, 0) if found is None or not found[0] else _columns(text, *found)
     return columns, 0 if columns is None else end
@@ -69,8 +69,8 @@ def _label_of(field: str, codes: NDArray[np.int32], tokens: list[bytes]) -> Code
     """The values of a label field; None if it doesn't accept one of them.
 
     codes   index of each event's value in `tokens`, -1 for none
-    tokens  distinct texts; several may be the same value, written differently. The last may be of an event that was
-            given up, and are in no event
+    tokens  distinct texts; several may be the same value, written differently. The last ones may be those of a
+            rejected event, which no code refers to
     """
     tokens = tokens[: codes.max(initial=-1) + 1]
     decoder = _NAMES if field in _NUMBERED else _STRINGS
@@ -101,7 +101,7 @@ def _extras(text: bytes, columns: list[NDArray[np.int32]], count: int) -> Extras
     bounds = np.empty(4 * len(event) + 1, np.int32)
     bounds[:-1] = np.column_stack((start, end + 1, value, stop)).ravel()
     bounds[-1] = stop[-1]
-    # Of every four ranges one is a key, and one a value.
+    # Every second range is a key or a value.
     stretches = pa.Array.from_buffers(pa.binary(), 4 * len(event), [None, pa.py_buffer(bounds), pa.py_buffer(text)])
     tokens = stretches.take(pa.array(np.arange(0, 4 * len(event), 4))).dictionary_encode()
     names = [_KEY.decode(token) for token in tokens.dictionary.to_pylist()]

@@ -91,7 +91,7 @@ def _one_by_one(body: bytes, lines: bool) -> Decoded:
 
 
 def _labels_of(keys: dict[str, Raw]) -> tuple[dict[str, Label], dict[str, Raw]]:
-    """Split an event's keys into labels and others; values of unexpected types are in both, as text and as they are."""
+    """Split an event's keys into labels and others; values of unexpected types are in both: as text and unchanged."""
     labels: dict[str, Label] = {}
     extra: dict[str, Raw] = {}
     for key, raw in keys.items():

@@ -193,7 +193,7 @@ class Recovery:
             return
         if text[at] == ord("{"):
             is_beginning = self.may_wait and self._is_beginning(at)
-            # The beginning of sound JSON has no end in it; but half of a surrogate pair passes for one too.
+            # Sound JSON that is only a beginning contains no end; half of a surrogate pair is accepted as one too.
             end = None
             if not is_beginning or SURROGATE.search(text, at):
                 end = self._end_of_event(at, next_start)

@@ -20,7 +20,7 @@ from traceconv.base.int64 import LARGEST, is_time
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.wire.protobuf import Int64
 
-#: The clock of packets that name none.
+#: The clock of packets that don't specify one.
 BOOTTIME, MONOTONIC = 6, 3
 SEQUENCE_CLOCKS = range(64, 128)
 #: Marks a timestamp that doesn't fit 64 bits: the normalizer rejects it. In an export of ours it may be a shifted one.

@@ -1,6 +1,6 @@
 """One track event, with all its fields → rows. C handles the common ones (native/track_events.c), with the same result.
 
-An event is read with the state that its sequence has at that packet, and may change it.
+An event is decoded with the state of its sequence at that packet, and may change that state.
 """
 
 from __future__ import annotations

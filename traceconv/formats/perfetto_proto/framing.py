@@ -40,7 +40,7 @@ _KINDS = {
     **dict.fromkeys((1, 2, 4, 5, 6, 7, 9, 11, 12, 33, 34, 35, 36, 43, 44, 45, 50, 51, 59, 60, 89), LEN),
 }
 #: Any packet worth finding has one: clocks, timestamp, sequence, event, descriptors, compressed packets.
-_TELLING = frozenset((6, 8, 10, 11, 12, 43, 44, 50, 60))
+_IDENTIFYING = frozenset((6, 8, 10, 11, 12, 43, 44, 50, 60))
 _TELLING_KINDS = np.full(128, -1, np.int8)
 for _number, _kind in _KINDS.items():
     _TELLING_KINDS[_number] = _kind
@@ -172,19 +172,19 @@ def find_packet(data: bytes, at: int, size: int, at_end: bool) -> int:
 
 
 def _is_packet(data: bytes, start: int, end: int, is_complete: bool) -> bool:
-    telling, ftrace, count = not is_complete, 0, 0
+    is_identified, ftrace, count = not is_complete, 0, 0
     try:
         for number, kind, _, _ in fields(data, start, end):
             count += 1
             ftrace += number == _FTRACE
-            telling = telling or number in _TELLING
+            is_identified = is_identified or number in _IDENTIFYING
             if _KINDS.get(number, kind) != kind or kind > LEN or count > _MAX_FIELDS or ftrace > 1 or number > 1200:
                 return False
     except CutError:
         return not is_complete and count > 0
     except WireError:
         return False
-    return telling
+    return is_identified
 
 
 def _checked(data: bytes, bounds: Int64, damage: list[tuple[int, int]], position: int, offset: int) -> Window:

@@ -9,7 +9,7 @@ from traceconv.wire.protobuf import LEN, WireError, fields, signed, varint
 
 
 class Message:
-    """The fields of a message by number. Each accessor takes its fields out; `rest` gives those that nobody took.
+    """The fields of a message by number. Each accessor removes its fields; `rest` returns the remaining ones.
 
     Where a field that isn't repeated occurs more than once, the last one counts.
     """

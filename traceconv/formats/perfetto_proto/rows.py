@@ -1,4 +1,4 @@
-"""Collects the rows of events, and turns them into a batch for the normalizer of trace JSON."""
+"""Collects the rows of events in a batch for the normalizer of trace JSON."""
 
 from __future__ import annotations
 

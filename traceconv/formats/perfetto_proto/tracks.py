@@ -1,4 +1,4 @@
-"""Descriptors of tracks → where their events belong: a process, a thread, a counter, a track of their own."""
+"""Descriptors of tracks → where their events belong: a process, a thread, a counter or a separate track."""
 
 from __future__ import annotations
 

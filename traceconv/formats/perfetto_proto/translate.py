@@ -49,7 +49,7 @@ class Table:
 
     timed          which packets have a timestamp
     start, end     of each packet's event in the data; -1 for none
-    is_change      packets that change their sequence's state; `is_turn`: by more than interned texts
+    is_change      packets that change their sequence's state; `is_boundary`: by more than interned texts
     changes        packet → fields that change the state: number, value, byte position
     """
 
@@ -60,7 +60,7 @@ class Table:
     clock: UInt64
     flags: UInt64
     is_change: Mask
-    is_turn: Mask
+    is_boundary: Mask
     start: Int64
     end: Int64
     changes: dict[int, list[tuple[int, int, int]]]
@@ -92,9 +92,9 @@ class Translator:
         flags = numbers[pb.FLAGS]
         changing = np.flatnonzero(np.isin(found.number, _STATE))
         is_change = (flags & np.uint64(pb.FLAG_CLEARED)) != 0
-        is_turn = is_change.copy()
+        is_boundary = is_change.copy()
         is_change[found.row[changing]] = True
-        is_turn[found.row[changing[found.number[changing] != pb.INTERNED]]] = True
+        is_boundary[found.row[changing[found.number[changing] != pb.INTERNED]]] = True
         changes: dict[int, list[tuple[int, int, int]]] = {}
         columns = (column[changing].tolist() for column in (found.row, found.number, found.value, found.at))
         for packet, what, size, place in zip(*columns, strict=True):
@@ -107,7 +107,7 @@ class Translator:
             numbers[pb.CLOCK_ID],
             flags,
             is_change,
-            is_turn,
+            is_boundary,
             start,
             end,
             changes,
@@ -192,7 +192,7 @@ class Translator:
     # -- timestamps --
 
     def _times(self, sequence: Sequence, table: Table, packets: Int64) -> tuple[Int64, Mask]:
-        """Timestamps of a sequence's packets between two turns of its state, in ns of the trace clock; and which exist.
+        """Timestamps of a sequence's packets from one boundary to the next, in ns of the trace clock, and which exist.
 
         BEYOND where 64 bits can't hold one.
         """
@@ -247,7 +247,7 @@ class Translator:
 
 
 def _stretches(table: Table, first: int, last: int) -> Iterator[tuple[int, Int64]]:
-    """Yield sequences, and their packets from one turn of their state to before the next."""
+    """Yield sequences, and their packets from one boundary to before the next."""
     found = pa.array(table.sequence[first:last]).dictionary_encode()
     codes, numbers = found.indices.to_numpy(), found.dictionary.to_pylist()
     order = np.arange(len(codes))
@@ -257,7 +257,7 @@ def _stretches(table: Table, first: int, last: int) -> Iterator[tuple[int, Int64
     packets = order + first
     for number, from_, to in zip(numbers, bounds, bounds[1:], strict=False):
         mine = packets[from_:to]
-        turns = np.flatnonzero(table.is_turn[mine]).tolist()
-        cuts = [0, *turns, len(mine)] if not turns or turns[0] else [*turns, len(mine)]
+        boundaries = np.flatnonzero(table.is_boundary[mine]).tolist()
+        cuts = [0, *boundaries, len(mine)] if not boundaries or boundaries[0] else [*boundaries, len(mine)]
         for start, stop in pairwise(cuts):
             yield number, mine[start:stop]

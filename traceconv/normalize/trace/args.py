@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.normalize.trace.binary import offsets_of
 
-#: Key in args for what an event contains outside of its `args` and no column shows.
+#: Key in args for the content of an event outside of its `args` that has no column.
 EXTRA_KEY = "trace_event"
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, Raw]])

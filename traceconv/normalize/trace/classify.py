@@ -160,7 +160,7 @@ def rules_of(words: Mapping[str, Iterable[str]], rule_sets: Iterable[RuleSet]) -
     return next((rules for rules in rule_sets if rules.knows(words)), PLAIN)
 
 
-def telling(words: Iterable[str], what: str, rule_sets: Iterable[RuleSet]) -> set[str]:
+def identifying_words(words: Iterable[str], what: str, rule_sets: Iterable[RuleSet]) -> set[str]:
     """Return the words of a kind that choose a rule set: all of them or, of many, one match for each pattern."""
     patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
     found: set[str] = set()

@@ -156,7 +156,7 @@ class EventBatch:
         return with_members(args_column(self.raw("args", places), len(places)), self._members(places))
 
     def _members(self, places: Places) -> list[Members]:
-        """Return what these events contain outside of args that no column shows."""
+        """Return the content of these events outside of args that has no column."""
         kinds = self.kind[places]
         no_id = ~_HAS_ID[kinds]
         # Metadata has no time: a timestamp is only kept.

@@ -15,7 +15,7 @@ from traceconv.normalize.trace.batch_flows import flows
 from traceconv.normalize.trace.batch_markers import counters, metadata
 from traceconv.normalize.trace.batch_slices import slices
 from traceconv.normalize.trace.begin_end import POINT_DTYPE
-from traceconv.normalize.trace.classify import RuleSet, telling
+from traceconv.normalize.trace.classify import RuleSet, identifying_words
 from traceconv.normalize.trace.complete_nesting import SPAN_DTYPE
 from traceconv.normalize.trace.event_batch import EventBatch
 from traceconv.normalize.trace.metadata import time_places
@@ -89,7 +89,7 @@ class FirstPass(TimeBounds):
             self.tracks.describe(track)
         events = EventBatch(self, batch)
         categories = (category for category in events.categories.distinct if category is not None)
-        self.categories = telling(chain(self.categories, categories), "categories", self.rule_sets)
+        self.categories = identifying_words(chain(self.categories, categories), "categories", self.rule_sets)
         events.drop_unusable()
         metadata(events)
         slices(events)

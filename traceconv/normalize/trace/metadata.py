@@ -23,7 +23,7 @@ def _object(text: bytes) -> dict[str, object]:
 
 
 def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label | NamedTrack, args: bytes) -> bool:
-    """Apply a metadata event to its process or thread. Return False if it contains something without a column."""
+    """Apply a metadata event to its process or thread. Return False if a part of it has no column."""
     if name not in _NAMES:
         return False
     owner, _, column = name.partition("_")

@@ -17,7 +17,7 @@ from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
-from traceconv.normalize.trace.classify import Classifier, rules_of, telling
+from traceconv.normalize.trace.classify import Classifier, identifying_words, rules_of
 from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NESTED_DTYPE, CompleteNester
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.flows import Flows
@@ -47,8 +47,8 @@ class SecondPass:
             {
                 "keys": keys,
                 "categories": first.categories,
-                "processes": telling(first.tracks.process_names(), "processes", first.rule_sets),
-                "threads": telling(first.tracks.thread_names(), "threads", first.rule_sets),
+                "processes": identifying_words(first.tracks.process_names(), "processes", first.rule_sets),
+                "threads": identifying_words(first.tracks.thread_names(), "threads", first.rule_sets),
                 "args": first.arg_keys,
             },
             first.rule_sets,

@@ -252,7 +252,7 @@ class SliceRows:
         """Yield shapes and types of inputs and outputs."""
         reader = self._signature_readers.setdefault(key, ArgColumns({key: (key,)}, ()))
         for _, texts in reader.read(args, rows):
-            assert isinstance(texts, Values)  # asked for as no number
+            assert isinstance(texts, Values)  # not requested as a number
             found = [signature(text) if isinstance(text, str) else {} for text in texts.distinct]
             for column in SIGNATURE_COLUMNS:
                 yield column, Values(texts.codes, [one.get(column) for one in found])

@@ -91,7 +91,7 @@ class _Buffer:
     def release(self) -> None:
         """Copy the rows, so that the columns they were cut from can be freed."""
         slices = self.batches[self.sliced :]
-        if len(slices) == 1:  # joining would return it as it is
+        if len(slices) == 1:  # joining would return it unchanged
             slices = [slices[0].take(pa.array(np.arange(slices[0].num_rows)))]
         self.batches[self.sliced :] = _joined(slices)
         self.sliced = len(self.batches)
