@@ -53,6 +53,22 @@ def test_latency_has_the_numbers_of_the_documentation(make_store: MakeStore) -> 
     ]
 
 
+def test_latency_by_label_has_a_row_for_the_innermost_annotation(make_store: MakeStore) -> None:
+    """Of the parent span, also on another thread, else of the enclosing range; NULL for none."""
+    spans = [
+        {"id": 10, "kind": "annotation", "name": "warm up", "span_id": "1"},
+        {"id": 11, "kind": "annotation", "name": "run", "span_id": "2"},
+        {"id": 12, "kind": "module", "name": "module", "span_id": "3"},
+    ]
+    places: list[dict[str, object]] = [
+        {"parent_span_id": "1"}, {"parent_span_id": "2"}, {"parent_id": 11}, {"parent_id": 12}
+    ]  # fmt: skip
+    runs = [row | more for row, more in zip(inferences((9, 4, 6, 5)), places, strict=True)]
+    store = make_store(range=[*spans, *runs, *inferences((None,), id=20)])
+    found = ask(store, "SELECT label, count, unfinished_count, min_ns, mean_ns, median_ns FROM latency_by_label()")
+    assert found == [("run", 2, 0, 4, 5, 5), ("warm up", 1, 0, 9, 9, 9), (None, 1, 1, 5, 5, 5)]
+
+
 @pytest.mark.parametrize(
     "durations",
     [

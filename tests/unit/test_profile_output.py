@@ -594,3 +594,81 @@ def test_examples_of_other_systems_documents_run(tmp_path: Path) -> None:
     assert traces["profile"] == traces["dumped"] and traces["profile"]["traceEvents"]
     names = [event["name"] for event in json.loads((tmp_path / "mobilenet_v1_trace.json").read_text())["traceEvents"]]
     assert (names.count("warm up"), names.count("trace"), names.count("Inference")) == (1, 1, 4)
+
+
+def test_results_accumulate_until_clear(tmp_path: Path) -> None:
+    """As RAF's: get and dump have all profiles on one time axis, with shared tracks and separate flows."""
+    with traceconv.Session("mini_resnet") as session:
+        inputs, p = session.random_inputs(), traceconv.profile()
+        single = []
+        for _ in range(2):
+            with p:
+                session.run(inputs)
+            single.append(json.loads(_exported(p, tmp_path / "one.json")))
+    both = p.get()
+    events = both["traceEvents"]
+    assert isinstance(events, list)
+
+    def named(trace: dict[str, Any], names: tuple[str, ...]) -> list[tuple[object, ...]]:
+        """Each slice with the names of its tracks and its start in ns since the epoch."""
+        rows, base = trace["traceEvents"], int(trace["otherData"]["base_ns"])
+        tracks = {(e["name"], e["pid"], e.get("tid")): json.dumps(e["args"]) for e in rows if e["ph"] == "M"}
+        return sorted(
+            (
+                base + round(e["ts"] * 1000), e["name"], tracks["process_name", e["pid"], None],
+                tracks["thread_name", e["pid"], e["tid"]],
+            )
+            for e in rows if e["ph"] == "X" and e["name"] in names
+        )  # fmt: skip
+
+    names = ("Inference", "StreamSynchronize", "/fc/Gemm")
+    assert named(both, names) == sorted([*named(single[0], names), *named(single[1], names)])
+    metadata = [json.dumps(event) for event in events if event["ph"] == "M"]
+    assert len(metadata) == len(set(metadata))
+    flows = [event["id"] for event in events if event["ph"] == "s"]
+    assert len(flows) == len(set(flows)) > 0
+    p.dump(tmp_path / "both.json")
+    assert json.loads((tmp_path / "both.json").read_text()) == both
+    p.clear()
+    with pytest.raises(UsageError, match="no profile has ended"):
+        p.get()
+
+
+def _exported(p: traceconv.Profiler, path: Path) -> str:
+    p.export("chrome", path)
+    return path.read_text()
+
+
+def test_slices_have_their_thread_and_inference() -> None:
+    with traceconv.Session("mini_resnet") as session, traceconv.profile() as p:
+        inputs = session.random_inputs()
+        for _ in range(2):
+            session.run(inputs)
+    rows = p.arrow().to_pylist()
+    assert len(rows) == p.store.query("SELECT count(*) FROM slice").fetchall()[0][0]
+    inferences = [row["trace_id"] for row in rows if row["name"] == "Inference"]
+    assert len(set(inferences)) == 2
+    for name in ("Execution", "/fc/Gemm"):
+        assert [row["trace_id"] for row in rows if row["name"] == name] == inferences
+    assert {row["thread_name"] for row in rows if row["name"] == "Inference"} == {"MainThread"}
+    assert {row["thread_name"] for row in rows if row["name"] == "/fc/Gemm"} == {None}
+
+
+def test_memory_trace_without_tasks_is_that_with_tasks() -> None:
+    found = []
+    with traceconv.Session("mini_resnet") as session:
+        inputs = session.random_inputs()
+        for resource in ("all", "memory"):
+            with traceconv.profile(resource=resource) as p:
+                session.run(inputs)
+            rows = p.report("memory-trace")
+            found.append([(row["op_name"], row["used_bytes"], row["reserved_bytes"]) for row in rows])
+    assert found[0] == found[1] and len(found[0]) == len(session.op_names)
+
+
+def test_calls_without_a_profile_warn() -> None:
+    p = traceconv.profile()
+    for call in (p.pause, p.resume, p.step):
+        with pytest.warns(RuntimeWarning, match=f"{call.__name__} has no effect") as caught:
+            call()
+        assert caught[0].filename == __file__

@@ -206,12 +206,12 @@ class Profiler(ProfileResults):
         Open spans end in the log here and begin again at `resume`. If several threads or asyncio tasks have entered
         this profiler, the profiles around the caller are paused; if there are none, all are.
         """
-        for entry in self._around():
+        for entry in self._around("pause"):
             PROCESS.pause(entry.capture)
 
     def resume(self) -> None:
         """Resume logging in the profiles that `pause` would pause."""
-        for entry in self._around():
+        for entry in self._around("resume"):
             PROCESS.resume(entry.capture)
 
     def record(self, name: str, **attributes: object) -> span:
@@ -223,7 +223,7 @@ class Profiler(ProfileResults):
 
         Without a call, each run is a separate step.
         """
-        if self._open:
+        if self._around("step"):
             PROCESS.next_step()
 
     def clear(self) -> None:
@@ -301,12 +301,18 @@ class Profiler(ProfileResults):
             raise UsageError("this profile has not started")
         return entry
 
-    def _around(self) -> list[_Entry]:
-        """Return the profiles around the caller and the one that `start` began; if there are none, all."""
+    def _around(self, caller: str) -> list[_Entry]:
+        """Return the profiles around the caller and the one that `start` began; if there are none, all.
+
+        If none is open at all, issues a RuntimeWarning.
+        """
         with self._lock:
             around = {*_AROUND.get(), self._started}
             entries = list(self._open.values())
-            return [entry for entry in entries if entry.number in around] or entries
+        if not entries:
+            text = f"{caller} has no effect: no profile of this profiler is open; call it in the block, or after start"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        return [entry for entry in entries if entry.number in around] or entries
 
     def _end(self, entry: _Entry, error: BaseException | None, *, at_exit: bool = False) -> None:
         try:

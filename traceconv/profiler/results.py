@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from traceconv.base.errors import StoreError, TraceconvError, UsageError, printable, suggestion
+from traceconv.profiler.merge import merged
 from traceconv.profiler.stream import move_into
 from traceconv.profiler.temporary import TemporaryFiles
 from traceconv.runtime.capture import Capture
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
 #: Format of a profile → target of an export.
 _TARGETS = {"chrome_timeline.json": "chrome", "perfetto": "perfetto"}
 _EXPORTS = ("chrome", "perfetto", "memory-flow", "store")
+
+
+#: The view `slice` with its thread and inference. Tasks belong to the inference of their execution.
+_SLICES = """(
+  SELECT s.*, CASE WHEN t.kind = 'thread' THEN t.tid_text END AS thread_id,
+         CASE WHEN t.kind = 'thread' THEN t.name END AS thread_name, coalesce(r.trace_id, e.trace_id) AS trace_id
+  FROM slice AS s
+  LEFT JOIN track AS t ON t.run_id = s.run_id AND t.track_id = s.track_id
+  LEFT JOIN "range" AS r ON s.table_name = 'range' AND r.run_id = s.run_id AND r.id = s.id
+  LEFT JOIN task AS k ON s.table_name = 'task' AND k.run_id = s.run_id AND k.id = s.id
+  LEFT JOIN "range" AS e ON e.kind = 'execution' AND e.run_id = k.run_id AND e.correlation_id = k.execution_id
+  ORDER BY s.run_id, s.start_ns, s.id)"""
 
 
 class ProfileResults:
@@ -87,7 +100,10 @@ class ProfileResults:
         return rows.of_profiles(cursor)
 
     def arrow(self, source: str = "slice") -> pyarrow.Table:
-        """Return a table, view or report of the latest profile, or the result of an SQL query, as an Arrow table."""
+        """Return a table, view or report of the latest profile, or the result of an SQL query, as an Arrow table.
+
+        The slices, which are the default, also have `thread_id`, `thread_name` and the `trace_id` of their inference.
+        """
         from traceconv.schema.ddl import quote_identifier
 
         store = self.store
@@ -97,7 +113,8 @@ class ProfileResults:
         known = [str(row[0]) for row in store.query("SELECT table_name FROM information_schema.tables").fetchall()]
         if name not in known:
             raise UsageError(f"no table or report '{printable(source, 60)}'.{suggestion(name, known)}")
-        latest = f"FROM {quote_identifier(name)} WHERE run_id IN (SELECT max(run_id) FROM run)"  # noqa: S608 - a known name
+        rows = _SLICES if name == "slice" else quote_identifier(name)
+        latest = f"FROM {rows} WHERE run_id IN (SELECT max(run_id) FROM run)"  # noqa: S608 - a known name
         return store.query(latest).to_arrow_table()
 
     def df(self, source: str = "slice") -> pandas.DataFrame:
@@ -119,16 +136,26 @@ class ProfileResults:
         self._export(name, Path(path), self._ended()[-1])
 
     def get(self) -> dict[str, object]:
-        """Return the latest profile as a Chrome trace in memory: `{"traceEvents": […], …}`."""
-        path = self._temporary.folder() / "get.json"
-        self.dump(path)
-        content: dict[str, object] = json.loads(path.read_text("utf-8"))
-        path.unlink()
-        return content
+        """Return all profiles since the last `clear` as one Chrome trace in memory: `{"traceEvents": […], …}`."""
+
+        def traces() -> Iterator[dict[str, object]]:
+            path = self._temporary.folder() / "get.json"
+            for folder in self._ended():
+                self._export("chrome_timeline.json", path, folder)
+                yield json.loads(path.read_text("utf-8"))
+                path.unlink()
+
+        return merged(traces())
 
     def dump(self, filename: PathLike) -> None:
-        """Write the latest profile to a file as a Chrome trace."""
-        self.export("chrome", filename)
+        """Write what `get` returns to a file."""
+        if len(self._ended()) == 1:
+            self.export("chrome", filename)
+            return
+        from traceconv.export.output import open_output
+
+        with open_output(Path(filename)) as file:
+            file.write(json.dumps(self.get(), ensure_ascii=False).encode())
 
     def _ended(self) -> list[Path]:
         captures = self.captures

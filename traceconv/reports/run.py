@@ -294,6 +294,7 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
 _RESOURCES = {
     "task": ("npu",), "step": ("npu",), "memory": ("memory",), "api": ("host",),
     "range": ("inferences", "operators", "host"), "inference": ("inferences",), "inference_latency": ("inferences",),
+    "latency_by_label": ("inferences",),
     "npu_execution": ("inferences",), "external_operator": ("operators",),
 }  # fmt: skip
 

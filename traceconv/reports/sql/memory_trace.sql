@@ -1,6 +1,6 @@
 -- title = "Memory use at each op"
--- doc = "How much memory was used and reserved when each op was executed? One row per execution, at its launch, when its outputs and scratch memory are allocated."
--- needs = ["task", "memory"]
+-- doc = "How much memory was used and reserved when each op was executed? One row per execution, at its launch, when its outputs and scratch memory are allocated. Without tasks, one row per group of consecutive allocations of an op, at the last."
+-- needs = ["memory"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log tasks, allocations and frees."
 -- order = ["run_id", "device_id", "at_ns", "id"]
 -- measure = "used_bytes"
@@ -15,13 +15,13 @@
 -- to_ns = { type = "BIGINT", doc = "Only executions launched before this time (at_ns); NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
+-- id = { type = "BIGINT", unit = "id", doc = "Task (task.id); NULL if no tasks were recorded." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executed (op.op_id)." }
 -- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op, or of the task if the op is unknown." }
 -- op_type = { type = "VARCHAR", unit = "text", doc = "Op type; NULL if unknown." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
--- at_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Launch time; the start time if the launch is unknown." }
+-- at_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Launch time; the start time if the launch is unknown; without tasks, the time of the op's last allocation." }
 -- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks on its device at that time; NULL before the first allocation." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes reserved by the allocator at that time; NULL if the source has no segments." }
 -- used_change_bytes = { type = "BIGINT", unit = "byte", doc = "used_bytes minus that of the previous execution on the device; NULL for the first." }
@@ -30,13 +30,33 @@ WITH executed AS (
   FROM task AS t
   WHERE t.op_id IS NOT NULL AND coalesce(t.submit_ns, t.start_ns) IS NOT NULL
     AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+), allocated AS (
+  -- Runs without tasks: allocations of one op in a row belong to one execution.
+  SELECT m.run_id, m.device_id, m.op_id, m.alloc_ns, m.block_id,
+         m.op_id IS DISTINCT FROM lag(m.op_id) OVER (PARTITION BY m.run_id, m.device_id ORDER BY m.alloc_ns, m.block_id)
+           AS is_first
+  FROM memory AS m
+  WHERE m.kind = 'block' AND m.alloc_ns IS NOT NULL
+    AND (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
+    AND NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = m.run_id)
+), grouped AS (
+  SELECT *, count(*) FILTER (WHERE is_first)
+              OVER (PARTITION BY run_id, device_id ORDER BY alloc_ns, block_id) AS execution
+  FROM allocated
+), every_execution AS (
+  SELECT * FROM executed
+  UNION ALL
+  SELECT run_id, NULL, device_id, op_id, NULL, NULL, max(alloc_ns)
+  FROM grouped
+  WHERE op_id IS NOT NULL
+  GROUP BY run_id, device_id, execution, op_id
 ), usage AS (
   SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes, u.reserved_bytes
   FROM memory_usage AS u
   WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
 ), looked_up AS (
   SELECT e.run_id, e.id, e.device_id, e.op_id, e.name, e.step_id, e.at_ns, u.used_bytes, u.reserved_bytes
-  FROM executed AS e
+  FROM every_execution AS e
   ASOF LEFT JOIN usage AS u ON u.run_id = e.run_id AND u.device_id = e.device_id AND u.ts_ns <= e.at_ns
   -- Tasks of devices without a memory log are excluded.
   WHERE EXISTS (SELECT 1 FROM memory AS m WHERE m.run_id = e.run_id AND m.device_id = e.device_id)

@@ -1,0 +1,77 @@
+-- title = "Inference latency by label"
+-- doc = "How long do inferences take under each label? One row per run and label, which is the name of the innermost annotation around an inference, such as a span; inferences without one have a row of their own. So warm-ups in a span are apart from the rest."
+-- needs = ["range"]
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
+-- order = ["run_id", "label"]
+-- measure = "mean_ns"
+-- shown = ["label", "count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- step = { type = "BIGINT", doc = "Only the inference of this step (step.step_id); NULL: all inferences." }
+-- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
+-- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- from_ns = { type = "BIGINT", doc = "Only inferences that start at this time or later; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only inferences that start before this time; NULL: no limit." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- label = { type = "VARCHAR", unit = "text", doc = "Name of the innermost annotation around the inferences; NULL outside all." }
+-- count = { type = "BIGINT", unit = "count", doc = "Inferences that ended; the times refer to these." }
+-- unfinished_count = { type = "BIGINT", unit = "count", doc = "Inferences without an end in the source; not counted in other columns." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest latency." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest latency." }
+-- mean_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the latencies / count, rounded to the nearest integer, half to even." }
+-- median_ns = { type = "BIGINT", unit = "ns", doc = "The 50th percentile, computed like p90_ns." }
+-- p90_ns = { type = "BIGINT", unit = "ns", doc = "The 90th percentile: of the n sorted latencies, the value at index 90 (n − 1) / 100, from 0, interpolated linearly between the two adjacent ones and rounded like mean_ns, in integer arithmetic." }
+-- p95_ns = { type = "BIGINT", unit = "ns", doc = "The 95th percentile, computed like p90_ns." }
+-- p97_ns = { type = "BIGINT", unit = "ns", doc = "The 97th percentile, computed like p90_ns." }
+-- p99_ns = { type = "BIGINT", unit = "ns", doc = "The 99th percentile, computed like p90_ns." }
+-- p99_9_ns = { type = "BIGINT", unit = "ns", doc = "The 99.9th percentile, computed like p90_ns." }
+WITH label AS (
+  SELECT r.run_id, r.id, coalesce(min(named.name), min(around.name)) AS label
+  FROM "range" AS r
+  LEFT JOIN "range" AS named ON named.run_id = r.run_id AND named.span_id = r.parent_span_id
+                             AND named.kind = 'annotation'
+  LEFT JOIN "range" AS around ON around.run_id = r.run_id AND around.id = r.parent_id AND around.kind = 'annotation'
+  WHERE r.kind = 'inference'
+  GROUP BY r.run_id, r.id
+), latency AS (
+  SELECT r.run_id, l.label, count(*) AS started, count(r.dur_ns) AS ended, sum(r.dur_ns) AS total,
+         list(r.dur_ns::HUGEINT ORDER BY r.dur_ns) FILTER (WHERE r.dur_ns IS NOT NULL) AS sorted
+  FROM "range" AS r
+  JOIN label AS l USING (run_id, id)
+  WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+  GROUP BY r.run_id, l.label
+), place AS (
+  SELECT l.*, p.thousandths, p.thousandths * (l.ended - 1) // 1000 + 1 AS lower_place,
+         p.thousandths * (l.ended - 1) % 1000 AS rest
+  FROM latency AS l
+  CROSS JOIN (VALUES (NULL), (500), (900), (950), (970), (990), (999)) AS p(thousandths)
+), fraction AS (
+  -- The percentiles in thousandths, and the mean as another fraction: all are rounded in one place below.
+  SELECT run_id, label, started, ended, sorted[1] AS shortest, sorted[ended] AS longest, thousandths,
+         CASE WHEN thousandths IS NULL THEN total
+              ELSE sorted[lower_place] * 1000
+                   + (coalesce(sorted[lower_place + 1], sorted[lower_place]) - sorted[lower_place]) * rest
+         END AS part,
+         CASE WHEN thousandths IS NULL THEN nullif(ended, 0) ELSE 1000 END AS divisor
+  FROM place
+), rounded AS (
+  SELECT run_id, label, started, ended, shortest, longest, thousandths,
+         part // divisor + CASE WHEN 2 * (part % divisor) > divisor THEN 1
+                              WHEN 2 * (part % divisor) = divisor THEN part // divisor % 2 ELSE 0 END AS value
+  FROM fraction
+)
+SELECT run_id, label, any_value(ended)::BIGINT AS count, any_value(started - ended)::BIGINT AS unfinished_count,
+       any_value(shortest)::BIGINT AS min_ns, any_value(longest)::BIGINT AS max_ns,
+       max(value) FILTER (WHERE thousandths IS NULL)::BIGINT AS mean_ns,
+       max(value) FILTER (WHERE thousandths = 500)::BIGINT AS median_ns,
+       max(value) FILTER (WHERE thousandths = 900)::BIGINT AS p90_ns,
+       max(value) FILTER (WHERE thousandths = 950)::BIGINT AS p95_ns,
+       max(value) FILTER (WHERE thousandths = 970)::BIGINT AS p97_ns,
+       max(value) FILTER (WHERE thousandths = 990)::BIGINT AS p99_ns,
+       max(value) FILTER (WHERE thousandths = 999)::BIGINT AS p99_9_ns
+FROM rounded
+GROUP BY run_id, label
+ORDER BY run_id, label NULLS LAST
