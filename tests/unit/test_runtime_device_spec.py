@@ -73,7 +73,7 @@ def test_the_log_is_that_of_the_device(tmp_path: Path) -> None:
     [
         ("[memory]\nhbm_gb_per_s = 400", "[memory] has no key 'hbm_gb_per_s'. Did you mean 'hbm_bytes_per_s'?"),
         ("[memry]\nhbm_bytes_per_s = 400", "unknown section [memry]. Did you mean 'memory'?"),
-        ("[cube]\ncores = 4", "Did you mean 'core_count'?"),
+        ("[cube]\ncore = 4", "Did you mean 'core_count'?"),
         ("[sdma]\nzzz = 4", "Keys: latency_ns, host_bytes_per_s."),
         ("clock_hz = 4", "unknown section [clock_hz]"),
         ("device = 4", "device must be a section"),

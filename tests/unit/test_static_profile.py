@@ -169,7 +169,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypa
         (["--show", "core"], "Did you mean 'cores'?"),
         (["--order-by", "flop"], "Did you mean 'flops'?"),
         (["--columns", "op_name,x"], "ops has no column"),
-        (["-o", "x.parquet"], "unsupported format 'parquet'"),
+        (["-o", "x.parquet"], "x.parquet; use .txt, .csv"),
         (["--streams", "0"], "from 1 to 64"),
         (["--format", "xml"], "unsupported format"),
         (["--run", "1"], "does not exist"),
