@@ -38,7 +38,7 @@ FROM slice AS s LEFT JOIN slice AS p ON p.id = s.parent_id
 LEFT JOIN thread AS t ON t.utid = s.track_id LEFT JOIN process AS r USING (upid)
 """
 _COUNTERS = """
-SELECT c.ts, t.name, c.value FROM counter AS c JOIN process_counter_track AS t ON t.id = c.track_id
+SELECT c.ts, t.name, c.value FROM counter AS c JOIN counter_track AS t ON t.id = c.track_id
 """
 
 
