@@ -200,8 +200,8 @@ def test_ops_without_a_rule_are_all_named_before_anything_runs() -> None:
         (TrainOptions(Optimizer(lr=float("nan"))), "must be above 0"),
         (TrainOptions(Optimizer(momentum=1.0)), "--momentum 1.0"),
         (TrainOptions(loss="mze"), "Did you mean 'mse'"),
-        (TrainOptions(fp_point="gemm_9"), "--fp-point gemm_9: no forward op of m has this name. Did you mean 'gemm_0'"),
-        (TrainOptions(bp_point="nothing"), "--bp-point nothing: no backward op"),
+        (TrainOptions(fp_point="gemm_9"), "fp_point gemm_9: no forward op of m has this name. Did you mean 'gemm_0'"),
+        (TrainOptions(bp_point="nothing"), "bp_point nothing: no backward op"),
     ],
 )
 def test_wrong_options_are_one_clear_error(options: TrainOptions, message: str) -> None:
