@@ -9,6 +9,7 @@
             print(row["op_type"], row["total_ns"])
         table = store.query("FROM task WHERE kind = 'copy'").to_arrow_table()
         store.export_chrome("trace.json")
+        store.label_runs(1, "baseline")
 
 Times are signed 64-bit integers of nanoseconds. All errors derive from `traceconv.TraceconvError`.
 """
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from traceconv.pipeline.result import IngestedRuns
+    from traceconv.pipeline.runs import DeletedRuns, MergedRun
     from traceconv.provenance.answer import Answer
     from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions
@@ -244,6 +246,65 @@ class Store:
         weakref.finalize(relation, self._cursors.pop, id(cursor), None)
         return relation
 
+    def runs(self) -> list[dict[str, Cell]]:
+        """Return the runs in order, each with the columns of `traceconv runs list --format csv`."""
+        from traceconv.reports.runs import RUN_COLUMNS, stored_runs
+
+        with self._cursor() as cursor:
+            rows = stored_runs(cursor)
+        return [{column.name: value for column, value in zip(RUN_COLUMNS, row, strict=True)} for row in rows]
+
+    def label_runs(self, run: int | str, label: str | None = None, *, group: str | None = None) -> None:
+        """Set the label of a run, or the group label of one or more; "" removes a group. None: unchanged.
+
+        This and the other methods that change the store close it for reading and open it again: reads that are running
+        end with a StoreError. Raises UsageError for an unknown run, or a label that another run has.
+        """
+        from traceconv.pipeline.runs import find_runs, label_runs
+
+        with self._released():
+            label_runs(self.path, find_runs(self.path, [str(run)]), label=label, group=group)
+
+    def delete_runs(self, *runs: int | str) -> DeletedRuns:
+        """Delete runs, each given as for `report`, and rewrite the file without their space.
+
+        Return the runs and the sizes of the file. Raises UsageError for an unknown run.
+        """
+        from traceconv.pipeline.runs import delete_runs, find_runs
+
+        if not runs:
+            raise UsageError("delete_runs needs at least one run")
+        with self._released():
+            return delete_runs(self.path, find_runs(self.path, [str(run) for run in runs]))
+
+    def merge_runs(self, *others: PathLike, replace: bool = False) -> list[MergedRun]:
+        """Copy all runs of other stores into this one; return them with their old and new IDs.
+
+        replace  replace runs whose source is already in the store, instead of keeping them
+
+        Raises StoreError if a file is not a valid store.
+        """
+        from traceconv.pipeline.runs import merge_stores
+
+        if not others:
+            raise UsageError("merge_runs needs at least one store")
+        with self._released():
+            return merge_stores([Path(other) for other in others], self.path, replace=replace)
+
+    @contextmanager
+    def _released(self) -> Iterator[None]:
+        """Close the file while it is changed."""
+        from traceconv.reports.current_store import open_current_store
+
+        if self._closed:
+            raise StoreError(f"{printable(str(self.path))} is closed: open it again")
+        self.close()
+        try:
+            yield
+        finally:
+            self.connection = open_current_store(self.path)
+            self._closed = False
+
     def __repr__(self) -> str:
         from traceconv.reports.result import text_table
 
@@ -303,11 +364,12 @@ class Store:
         """Raise StoreError if the block fails because the store was closed."""
         import duckdb
 
+        connection = self.connection
         try:
             yield
         except (duckdb.Error, TraceconvError, KeyboardInterrupt) as error:
             by_user = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
-            if by_user or not self._closed:
+            if by_user or (not self._closed and self.connection is connection):
                 raise
             raise StoreError(f"{printable(str(self.path))} was closed before all rows were read") from error
 

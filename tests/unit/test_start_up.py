@@ -21,6 +21,11 @@ COMMANDS = (
     "query",
     "export",
     "export chrome",
+    "runs",
+    "runs list",
+    "runs label",
+    "runs delete",
+    "runs merge",
     "schema",
     "model",
     "op-profile",
@@ -101,7 +106,7 @@ def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "export"])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("export", "runs")])
 def test_help_has_examples_on_lines_of_their_own(command: str) -> None:
     shown, _ = loaded_by(*command.split(), "--help")
     assert any(line.startswith("    traceconv ") for line in shown.splitlines())

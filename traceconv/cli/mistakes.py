@@ -13,7 +13,8 @@ _OTHER_WORDS = {
     "import": "ingest", "load": "ingest", "add": "ingest", "convert": "export", "save": "export", "sql": "query",
     "stats": "report", "summary": "report", "show": "report", "list": "report --list", "tables": "schema",
     "run": "record", "train": "record --train", "check": "info", "validate": "info", "help": "--help",
-    "version": "--version",
+    "version": "--version", "delete": "runs delete", "remove": "runs delete", "merge": "runs merge",
+    "rename": "runs label", "label": "runs label", "ls": "runs list",
 }  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def explained(error: Any) -> str:  # its class has no public name
         place = " Options of a command follow its name." if hasattr(context and context.command, "commands") else ""
         return f"{path} has no option {printable(name)}.{suggestion(name, known)}{place} {help_line}"
     if match := re.match(r"No such command '(.*?)'", message, re.DOTALL):
-        hint = _command_hint(match[1], list(context.command.commands))
+        hint = _command_hint(match[1], list(context.command.commands), path)
         return f"{path} has no command '{printable(match[1])}'.{hint}"
     if message.startswith("Got unexpected extra argument"):
         return f"unexpected argument: {printable(message.partition('(')[2].partition('(')[2].rstrip(')'))}. {help_line}"
@@ -37,9 +38,10 @@ def explained(error: Any) -> str:  # its class has no public name
     return re.sub(r"is not in the range x>=(\S+?)\.?$", r"must be at least \1", message)
 
 
-def _command_hint(wanted: str, known: list[str]) -> str:
-    if wanted.lower() in _OTHER_WORDS:
-        return f" Use: traceconv {_OTHER_WORDS[wanted.lower()]}"
-    if os.path.exists(wanted):
+def _command_hint(wanted: str, known: list[str], path: str) -> str:
+    meant = f"traceconv {_OTHER_WORDS.get(wanted.lower())}"
+    if wanted.lower() in _OTHER_WORDS and meant.startswith(path):
+        return f" Use: {meant}"
+    if os.path.exists(wanted) and path == "traceconv":
         return f" To import a file: traceconv ingest {printable(wanted)}"
-    return suggestion(wanted, known) or " See: traceconv --help"
+    return suggestion(wanted, known) or f" See: {path} --help"

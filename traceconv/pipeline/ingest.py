@@ -97,12 +97,12 @@ def ingest(
             raise _nothing_usable(result)
         imported = [run.run_id for run in result if run.action != "kept"]
         if imported:
-            result.same = _same_content(writer, imported)
+            result.same = note_same_content(writer, imported)
             writer.commit()
     return result
 
 
-def _same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
+def note_same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
     """Return (run, earlier run) for those of `run_ids` with the times and counts of an earlier run of the same rank.
 
     Both are kept, with an entry in the import log.

@@ -160,6 +160,16 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
     return connection
 
 
+def attach_store(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> None:
+    """Attach another store for reading, as the database `name`. Raises StoreError as `open_store` does."""
+    try:
+        connection.execute(f"ATTACH {quote_text(check_path(path))} AS {quote_identifier(name)} (READ_ONLY)")
+    except duckdb.Error as error:
+        raise StoreError(_why_not(path, error)) from error
+    with connection.cursor() as cursor:
+        _check(path, cursor, older=False, name=name)
+
+
 def open_own_file(path: Path) -> duckdb.DuckDBPyConnection:
     """Open a store that this process has just created for writing, without checks."""
     return _attach(path, read_only=False)
@@ -248,16 +258,16 @@ def _spill_folder(path: Path) -> str:
     return str(Path(tempfile.gettempdir()) / f"traceconv-{os.getpid()}.tmp")
 
 
-def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> None:
+def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name: str = _ALIAS) -> None:
     try:
         with time_limit(connection):
-            found = columns_of_tables(connection, _ALIAS)
+            found = columns_of_tables(connection, name)
             if "store_info" not in found:
                 raise StoreError(
                     f"{_shown(path)} is a DuckDB file, but was not created by traceconv; name another with --db"
                 )
-            version = _checked_version(path, connection, older)
-            wrong = wrong_in(connection, _ALIAS, found, older_names(version))
+            version = _checked_version(path, connection, older, name)
+            wrong = wrong_in(connection, name, found, older_names(version))
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
     if wrong is not None:
@@ -266,8 +276,8 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> No
         )
 
 
-def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool) -> int:
-    info = f"{_ALIAS}.main.store_info"
+def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name: str) -> int:
+    info = f"{quote_identifier(name)}.main.store_info"
     rows = connection.execute(f"SELECT schema_version, writer FROM {info} LIMIT 2").fetchall()  # noqa: S608 - our name
     if len(rows) != 1 or type(rows[0][0]) is not int:
         raise StoreError(f"{_shown(path)} is not a complete store; ingest again into a new store")

@@ -23,6 +23,7 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import (
     OlderStoreError,
+    attach_store,
     check_path,
     create_store,
     open_own_file,
@@ -96,9 +97,10 @@ class StoreWriter:
                 migrate(self._target, report_statements())
                 self._connection = open_store(path, read_only=False)
             remove_temporary(path)
+            remove_orphan(partial_store(self._target))
         else:
-            self._partial = self._target.with_name(self._target.name + ".partial")
-            _remove_orphan(self._partial)
+            self._partial = partial_store(self._target)
+            remove_orphan(self._partial)
             try:
                 self._connection, has_tables = _new_store(self._partial, report_statements())
             except (KeyboardInterrupt, RuntimeError) as error:
@@ -123,9 +125,16 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         self._undo()
 
+    def known_runs(self) -> list[tuple[int, str, str | None]]:
+        """Return (run_id, label, digest) of all runs, in order."""
+        if self._runs is None:
+            rows = self._fetch("SELECT run_id, label, source_digest FROM run ORDER BY run_id", [])
+            self._runs = [(int(run_id), str(label), digest) for run_id, label, digest in rows]
+        return self._runs
+
     def run_of(self, digest: str) -> tuple[int, str] | None:
         """Return (run_id, label) of the run with this source digest; None if there is none."""
-        return next(((run_id, label) for run_id, label, known in self._known_runs() if known == digest), None)
+        return next(((run_id, label) for run_id, label, known in self.known_runs() if known == digest), None)
 
     def lossy(self, run_id: int) -> bool:
         """Whether the import of a run had losses."""
@@ -134,18 +143,28 @@ class StoreWriter:
 
     def next_run_id(self) -> int:
         """Return the ID of the next run."""
-        return max((run_id for run_id, _, _ in self._known_runs()), default=0) + 1
+        return max((run_id for run_id, _, _ in self.known_runs()), default=0) + 1
 
     def run_count(self) -> int:
         """Return the number of runs."""
-        return len(self._known_runs())
+        return len(self.known_runs())
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run from all tables; its space is reused."""
         self._execute_at_once("RESET max_vacuum_tasks", [])
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
-        self._runs = [run for run in self._known_runs() if run[0] != run_id]
+        self._runs = [run for run in self.known_runs() if run[0] != run_id]
+
+    def reserve_run(self, label: str, digest: str | None, run_id: int | None = None) -> int:
+        """Return the ID of a new run, `run_id` or the next one; its rows are stored by `run_sql`."""
+        run_id = self.next_run_id() if run_id is None else run_id
+        self.known_runs().append((run_id, label, digest))
+        return run_id
+
+    def attach(self, path: Path, name: str) -> None:
+        """Attach another store for `run_sql`, as the database `name`. Raises StoreError if it is not a valid store."""
+        attach_store(self._connection, path, name)
 
     def make_room(self, text_bytes: int) -> None:
         """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
@@ -259,14 +278,8 @@ class StoreWriter:
                 raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
         self._lock.release()
 
-    def _known_runs(self) -> list[tuple[int, str, str | None]]:
-        if self._runs is None:
-            rows = self._fetch("SELECT run_id, label, source_digest FROM run ORDER BY run_id", [])
-            self._runs = [(int(run_id), str(label), digest) for run_id, label, digest in rows]
-        return self._runs
-
     def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = self._known_runs()
+        known = self.known_runs()
         for batch in batches:
             # A static profile has no source and no digest.
             names = [name for name in ("label", "source_digest") if name in batch.schema.names]
@@ -351,8 +364,13 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _remove_orphan(partial: Path) -> None:
-    """Remove the files of a killed ingest. Raises StoreError if it is still running."""
+def partial_store(target: Path) -> Path:
+    """Return the temporary name of a store that is written."""
+    return target.with_name(target.name + ".partial")
+
+
+def remove_orphan(partial: Path) -> None:
+    """Remove the files of a killed writer. Raises StoreError if it is still running."""
     if not os.path.exists(partial):
         return
     try:

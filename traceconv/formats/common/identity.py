@@ -135,11 +135,11 @@ def names_of(places: Sequence[tuple[Path, Path | None]], naming: Naming) -> list
     The label of a run is the name of its file or folder, with as many folders above as needed to distinguish it. The
     group label is likewise the name of the folder with all ranks.
     """
-    labels = _distinct_ends([_parts(path) for path, _ in places])
+    labels = distinct_ends([_parts(path) for path, _ in places])
     identities = _with_job_folders([_by_path(path, top) for path, top in places])
     folders = {one.folder for one in identities if one.folder is not None}
     ordered = sorted(folders)
-    titles = dict(zip(ordered, _distinct_ends([_parts(folder) for folder in ordered]), strict=True))
+    titles = dict(zip(ordered, distinct_ends([_parts(folder) for folder in ordered]), strict=True))
     return [
         RunNames(
             label if path != STDIN else "stdin",
@@ -283,7 +283,7 @@ def _parts(path: Path) -> tuple[str, ...]:
     return tuple(part.encode("utf-8", "backslashreplace").decode() for part in found)
 
 
-def _distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
+def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
     """The shortest end of each path that distinguishes it from the others."""
     depths = [1] * len(paths)
     open_places = list(range(len(paths)))

@@ -1,0 +1,52 @@
+"""Rewrite a store without its free space, in a copy that takes its place: DuckDB's files never shrink."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import duckdb
+
+from traceconv.base.errors import StoreError, printable
+from traceconv.schema.ddl import quote_text
+from traceconv.store.database import STORAGE_VERSION, lock_down, open_store, raise_interrupt
+from traceconv.store.file_lock import FileLock
+from traceconv.store.files import remove_database, sync
+from traceconv.store.writer import partial_store, prepare_to_load, remove_orphan
+
+
+def compact(path: Path) -> None:
+    """Copy everything in a store, also what its user added. Raises StoreError; the store is then unchanged."""
+    target = Path(os.path.realpath(path))
+    partial = partial_store(target)
+    lock = FileLock(target, lambda: None)
+    try:
+        if target.with_name(target.name + ".wal").exists():
+            open_store(target, read_only=False).close()  # merges the log, which must not be applied to the copy
+        remove_orphan(partial)
+        # While it is open for reading, no other program can write to it.
+        with open_store(target) as connection:
+            prepare_to_load(connection)
+            # Rows keep their order, and files are smaller: rows of a run stay together.
+            connection.execute("SET preserve_insertion_order = true")
+            storage = f"STORAGE_VERSION {quote_text(STORAGE_VERSION)}"
+            connection.execute(f"ATTACH {quote_text(str(partial))} AS partial ({storage})")
+            # Creating a view of the user may not read files.
+            lock_down(connection)
+            connection.execute("COPY FROM DATABASE store TO partial")
+            connection.execute("CHECKPOINT partial")
+            connection.execute("DETACH partial")
+            shutil.copymode(target, partial)
+            sync(partial)
+            partial.replace(target)
+            sync(target.parent)
+    except (OSError, duckdb.Error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        raise StoreError(f"can't rewrite {printable(str(path))}: {printable(why, 300)}") from error
+    except RuntimeError as error:
+        raise_interrupt(error)
+        raise
+    finally:
+        remove_database(partial)
+        lock.release()
