@@ -93,6 +93,16 @@ finally:
     assert done.stderr.splitlines()[-1] == "False True"
 
 
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named(package: str, tmp_path: Path) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from traceconv.cli.app import main; main()"
+    command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    message = f"traceconv: the Python package {package} is not installed; install it: pip install {package}\n"
+    assert done.stderr == message
+
+
 def test_help_names_every_command() -> None:
     shown, _ = loaded_by("--help")
     listed = [line.split()[0] for line in shown.split("Commands:")[1].splitlines() if line.strip()]

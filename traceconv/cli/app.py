@@ -169,6 +169,11 @@ def run(arguments: list[str]) -> int:
             typer.echo(message, err=True)
             return 2
         return _fail(explained(error), 2)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if "--debug" in arguments or missing in ("", "traceconv"):
+            raise
+        return _fail(f"the Python package {missing} is not installed; install it: pip install {missing}", 1)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", 130)
     except ReaderLeft:  # not an error
