@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import re
 import signal
+import struct
 import subprocess
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -26,3 +33,19 @@ def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) ->
                 continue
             process.kill()
         pytest.fail(f"the program never came so far: {process.communicate()}")
+
+
+def in_terminal(command: Sequence[str], *, width: int = 80, env: Mapping[str, str] | None = None) -> str:
+    """Run a command in a terminal of this width; return what it shows, without styles."""
+    terminal, program = pty.openpty()
+    fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", **(env or {})}
+    environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
+    shown = b""
+    with subprocess.Popen(command, stdin=program, stdout=program, stderr=program, env=environment):
+        os.close(program)
+        with suppress(OSError):  # the end, on Linux
+            while chunk := os.read(terminal, 1 << 16):
+                shown += chunk
+    os.close(terminal)
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.cli.tables import lines, shortened
-from traceconv.reports.values import human, human_bytes, human_duration, json_text, thousandths
+from traceconv.reports.values import human_bytes, human_duration, human_moments, json_text, thousandths
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,24 @@ def test_shortened_text_fits_and_short_text_is_unchanged(text: str, width: int) 
 
 
 def test_timestamps_are_relative_to_the_start_of_the_run() -> None:
-    assert human(1_720_000_000_000_001_000, "ns", timestamp=True, origin_ns=1_720_000_000_000_000_000) == "1.000 µs"
-    assert human(5, "ns", timestamp=True) == "5 ns"
+    start = 1_720_000_000_000_000_000
+    for times, shown in (
+        ([1_000], ["1.000 µs"]),
+        ([0, 999], ["0.000 µs", "0.999 µs"]),
+        ([762_486_000, None], ["762.486 ms", "-"]),
+        ([762_486_001, 5], ["762.486001 ms", "0.000005 ms"]),
+        ([762_486_010, -50], ["762.48601 ms", "-0.00005 ms"]),
+        ([90_000_000_000, 1_500_000], ["90.0000 s", "0.0015 s"]),
+        ([[1_000, 2_000_000], None, []], ["0.001 ms, 2.000 ms", "-", ""]),
+    ):
+        assert human_moments([_since(start, time) for time in times], [start] * len(times)) == shown
+    assert human_moments([5, 1_000], [None, 0]) == ["5 ns", "1.000 µs"]
+
+
+def _since(start: int, time: object) -> object:
+    if isinstance(time, list):
+        return [start + one for one in time]
+    return start + time if isinstance(time, int) else None
 
 
 def test_table_fits_its_width_and_keeps_numbers_intact() -> None:

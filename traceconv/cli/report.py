@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,10 +128,14 @@ def report(
         )
         if choice.note is not None:
             print_message(choice.note)
-        _run(connection, question, chosen_format, output)
+        needed = {wanted.measure, *(term.column for term in question.order)}
+        optional = set() if columns else {column.name for column in question.columns} - needed
+        _run(connection, question, chosen_format, output, optional)
 
 
-def _run(connection: duckdb.DuckDBPyConnection, question: Question, form: str, output: Path | None) -> None:
+def _run(
+    connection: duckdb.DuckDBPyConnection, question: Question, form: str, output: Path | None, optional: Collection[str]
+) -> None:
     from itertools import chain, islice
 
     from traceconv.cli.output import print_message, write_parquet_file, write_rows, write_text
@@ -156,7 +161,7 @@ def _run(connection: duckdb.DuckDBPyConnection, question: Question, form: str, o
     first = next(batches, [])
     if not first:
         print_message(why_empty(connection, question))
-    table = Table(question.columns, chain([first], batches), run_origins(connection, question.runs))
+    table = Table(question.columns, chain([first], batches), run_origins(connection, question.runs), optional)
     write_rows(table, form, output, row_limit=question.top)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from traceconv.reports.render import Row, Table, heading, human_rows, is_number
+from traceconv.cli.short_names import distinct
+from traceconv.reports.render import Row, Table, headings, human_rows, is_number
 
 _GAP = 2
 #: Minimum width of a text column, unless its content is narrower.
@@ -19,25 +21,39 @@ _NARROWEST = 10
 TERMINAL_ROWS = 1000
 
 
-def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -> tuple[int, bool]:
-    """Draw a table on the terminal (`out` None) or into a file. Return the number of rows drawn, and if that is all.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What was drawn: the number of rows, whether these are all, and columns that were left out, with the reason."""
 
-    A terminal gets a table of its width, or a block of lines per row if the columns don't fit; a pipe or a file gets
-    the full width. `row_limit` None: all rows in a pipe, TERMINAL_ROWS on a terminal.
+    rows: int
+    complete: bool
+    left_out: Sequence[str] = ()
+
+
+def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -> Drawn:
+    """Draw a table on the terminal (`out` None) or into a file.
+
+    A terminal gets a table of its width, without optional columns that tell nothing, or a block of lines per row if the
+    columns don't fit; a pipe or a file gets the full width. `row_limit` None: all rows in a pipe, TERMINAL_ROWS on a
+    terminal.
     """
     terminal = out is None and sys.stdout.isatty()
     limit = row_limit if row_limit is not None else TERMINAL_ROWS if terminal else None
     console = Console(highlight=False, markup=False, soft_wrap=True) if terminal else None
-    headings = [heading(column) for column in table.columns]
+    titles = headings(table.columns)
     numbers = [is_number(column) for column in table.columns]
     drawn = 0
     complete = True
+    left_out: list[str] = []
     for first, batch in _batches(table):
-        rows = human_rows(table, batch)
-        if limit is not None and drawn + len(rows) > limit:
-            rows = rows[: limit - drawn]
-            complete = False
-        for is_heading, line in lines(headings, rows, numbers, console.width if console else None, first=first):
+        rows = human_rows(table, batch[: limit - drawn] if limit is not None else batch)
+        complete = len(rows) == len(batch)
+        if first and terminal and len(batch) <= TERMINAL_ROWS:
+            # If there are more rows, it is unknown which columns tell nothing.
+            kept, left_out = _telling(table, batch[: len(rows)], rows)
+            titles, numbers = [titles[i] for i in kept], [numbers[i] for i in kept]
+            rows = [[row[i] for i in kept] for row in rows]
+        for is_heading, line in lines(titles, rows, numbers, console.width if console else None, first=first):
             if console:
                 console.print(Text(line, style="bold" if is_heading else ""))
             else:
@@ -45,7 +61,30 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
         drawn += len(rows)
         if not complete:
             break
-    return drawn, complete
+    return Drawn(drawn, complete, left_out)
+
+
+def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
+    """Return the columns to draw, and those left out with the reason: unknown, the same in all rows, or repeated."""
+    kept: list[int] = []
+    left_out: list[str] = []
+    # Rows need a name, also if all have the same.
+    texts = [column.name for column in table.columns if column.type == "VARCHAR"] or [table.columns[0].name]
+    named = next((name for name in texts if name.endswith("name")), texts[0])
+    for i, column in enumerate(table.columns):
+        same = {row[i] for row in cells}
+        like = [k for k in kept if column.type == "VARCHAR" and all(row[k] == row[i] for row in values)]
+        if column.name not in table.optional or len(same) == 0 or column.name == named:
+            kept.append(i)
+        elif all(row[i] is None for row in values):
+            left_out.append(f"{column.name} (unknown)")
+        elif len(values) > 1 and len(same) == 1 and not column.timestamp:
+            left_out.append(f"{column.name} ({shortened(cells[0][i], 40)} in all rows)")
+        elif like and len(values) > 1:
+            left_out.append(f"{column.name} (same as {table.columns[like[0]].name})")
+        else:
+            kept.append(i)
+    return kept, left_out
 
 
 def _batches(table: Table) -> Iterator[tuple[bool, Sequence[Row]]]:
@@ -65,12 +104,14 @@ def lines(
     widths: list[int] | None = [max(size, cell_len(title)) for size, title in zip(cells, headings, strict=True)]
     if width is not None and _total(widths or []) > width:
         # First break the headings into several lines, then shorten the texts.
-        titles = [_broken(title, size) for title, size in zip(headings, cells, strict=True)]
+        sizes = [size if number else min(size, _NARROWEST) for size, number in zip(cells, numbers, strict=True)]
+        titles = [_broken(title, size) for title, size in zip(headings, sizes, strict=True)]
         floors = [max(map(cell_len, title)) for title in titles]
         widths = _fitted([max(pair) for pair in zip(cells, floors, strict=True)], floors, numbers, width)
     if widths is None:
         yield from _blocks(headings, rows)
         return
+    rows = _fitting(rows, widths, numbers)
     if first:
         height = max(map(len, titles))
         for place in range(-height, 0):
@@ -79,6 +120,16 @@ def lines(
         yield False, (" " * _GAP).join("─" * size for size in widths)
     for row in rows:
         yield False, _line(row, widths, numbers)
+
+
+def _fitting(rows: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> Sequence[Sequence[str]]:
+    """Shorten the texts that are wider than their column, so that different ones stay different."""
+    columns = [[row[i] for row in rows] for i in range(len(widths))]
+    for i, width in enumerate(widths):
+        if not numbers[i] and any(cell_len(text) > width for text in columns[i]):
+            cells = distinct(columns[i], width, shortened)
+            columns[i] = [cells[text] for text in columns[i]]
+    return list(zip(*columns, strict=True)) if rows else rows
 
 
 def shortened(text: str, width: int) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from traceconv.base.errors import printable
-from traceconv.reports.values import Cell, human, json_text, plain
+from traceconv.reports.values import Cell, human, human_moments, json_text, plain
 from traceconv.store.documented_sql import SqlColumn
 
 _INTEGER_TYPES = frozenset(
@@ -26,12 +26,14 @@ Batches = Iterable[Sequence[Row]]
 class Table:
     """Columns, and their rows in batches, which can be read once.
 
-    origins  by run_id, the origin of timestamps in tables for people; empty: timestamps are shown unchanged
+    origins   by run_id, the origin of timestamps in tables for people; empty: timestamps are shown unchanged
+    optional  names of columns that a terminal needn't show if they tell nothing
     """
 
     columns: tuple[SqlColumn, ...]
     batches: Batches
     origins: Mapping[int, int] = field(default_factory=dict)
+    optional: Collection[str] = ()
 
     @property
     def names(self) -> list[str]:
@@ -56,22 +58,29 @@ def heading(column: SqlColumn) -> str:
     return printable(column.name)  # queries can name columns anything
 
 
+def headings(columns: Sequence[SqlColumn]) -> list[str]:
+    """Return the headings of columns; those that would have the same one keep their units."""
+    found = [heading(column) for column in columns]
+    return [
+        printable(column.name) if found.count(title) > 1 else title
+        for column, title in zip(columns, found, strict=True)
+    ]
+
+
 def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
-    """Format the cells of a batch for people. Timestamps are relative to the start of their run."""
+    """Format the cells of a batch for people. Timestamps are relative to the start of their run, in one unit."""
     run = next((i for i, column in enumerate(table.columns) if column.name == "run_id"), None)
     alone = next(iter(table.origins.values())) if len(table.origins) == 1 else None
-    shown = []
-    for row in rows:
-        origin = alone
-        if run is not None and isinstance(key := row[run], int):
-            origin = table.origins.get(key)
-        shown.append(
-            [
-                human(value, column.unit, timestamp=column.timestamp, origin_ns=origin)
-                for value, column in zip(row, table.columns, strict=True)
-            ]
-        )
-    return shown
+    origins = [
+        table.origins.get(key) if run is not None and isinstance(key := row[run], int) else alone for row in rows
+    ]
+    columns: list[list[str]] = []
+    for i, column in enumerate(table.columns):
+        if column.timestamp:
+            columns.append(human_moments([row[i] for row in rows], origins))
+        else:
+            columns.append([human(row[i], column.unit) for row in rows])
+    return list(map(list, zip(*columns, strict=True)))
 
 
 def to_csv(table: Table) -> Iterator[str]:
@@ -104,7 +113,7 @@ def to_json(table: Table) -> Iterator[str]:
 
 def to_markdown(table: Table) -> Iterator[str]:
     """Write a Markdown table with the cells of the terminal's; markup in names is escaped."""
-    yield f"| {' | '.join(_markdown_text(heading(column)) for column in table.columns)} |\n"
+    yield f"| {' | '.join(map(_markdown_text, headings(table.columns)))} |\n"
     yield f"| {' | '.join('---:' if is_number(column) else '---' for column in table.columns)} |\n"
     for batch in table.batches:
         for row in human_rows(table, batch):

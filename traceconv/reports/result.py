@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
-from traceconv.reports.render import Row, Table, heading, human_rows, is_number
+from traceconv.reports.render import Row, Table, headings, human_rows, is_number
 from traceconv.reports.run import Question, answer, reading, run_origins, statement, why_empty
 from traceconv.reports.values import Cell
 
@@ -135,7 +135,7 @@ class ReportRows:
             rows = [row for batch in islice(answer(cursor, self._question), 1) for row in batch[: _SHOWN_ROWS + 1]]
         kept: list[Row] = [[row[place] for place in places] for row in rows[:_SHOWN_ROWS]]
         cells = human_rows(Table(columns, (), origins), kept)
-        return {heading(column): is_number(column) for column in columns}, cells, len(rows) > _SHOWN_ROWS
+        return dict(zip(headings(columns), map(is_number, columns), strict=True)), cells, len(rows) > _SHOWN_ROWS
 
 
 def arrow_to_pandas(table: pyarrow.Table) -> pandas.DataFrame:

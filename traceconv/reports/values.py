@@ -131,15 +131,45 @@ def _json_escape(character: str) -> str:
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
-def human(value: Cell, unit: str, *, timestamp: bool = False, origin_ns: int | None = None) -> str:
-    """Format a value for people. Timestamps (`timestamp`) are relative to `origin_ns` if it is known."""
+def human_moments(values: Sequence[Cell], origins: Sequence[int | None]) -> list[str]:
+    """Format timestamps relative to their origins, or in ns if that is unknown.
+
+    All get the unit that fits the largest one, and as many decimals as they need, at least three.
+    """
+    times = [
+        [None if value is None or origin is None else int(str(value)) - origin for value in _items(cell)]
+        for cell, origin in zip(values, origins, strict=True)
+    ]
+    known = [time for row in times for time in row if time is not None]
+    largest = max(map(abs, known), default=0)
+    size, unit = next(((size, unit) for size, unit in reversed(_UNITS) if largest >= size), _UNITS[0])
+    decimals = len(str(size)) - 1
+    while decimals > 3 and all(time % 10 ** (len(str(size)) - decimals) == 0 for time in known):
+        decimals -= 1
+    shown = []
+    for cell, row in zip(values, times, strict=True):
+        texts = []
+        for value, time in zip(_items(cell), row, strict=True):
+            if value is None or time is None:
+                texts.append("-" if value is None else f"{value} ns")
+            else:
+                digits = f"{abs(time) % size:0{len(str(size)) - 1}}"[:decimals]
+                texts.append(f"{'-' * (time < 0)}{abs(time) // size}.{digits} {unit}")
+        shown.append(", ".join(texts) if cell is not None else "-")
+    return shown
+
+
+def _items(cell: Cell) -> Sequence[Cell]:
+    return cell if isinstance(cell, (list, tuple)) else [cell]
+
+
+def human(value: Cell, unit: str) -> str:
+    """Format a value for people, a time as a duration."""
     if value is None:
         return "-"
     if isinstance(value, (list, tuple)):
-        return ", ".join(human(item, unit, timestamp=timestamp, origin_ns=origin_ns) for item in value)
+        return ", ".join(human(item, unit) for item in value)
     if unit == "ns" and isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        if timestamp and isinstance(value, int):
-            return f"{value} ns" if origin_ns is None else f"{microseconds(value - origin_ns)} µs"
         return human_duration(value)
     if unit == "byte" and isinstance(value, int):
         return human_bytes(value)
