@@ -123,7 +123,6 @@ def test_a_statement_in_a_file(capfd: pytest.CaptureFixture[str], store: Path, t
         (["-f", str(file)], 2, "not UTF-8"),
         (["-f", str(tmp_path)], 1, "can't read"),
         (["-f", str(tmp_path / "none.sql")], 1, "No such file"),
-        (["-f", str(file), "SELECT 1"], 2, "-f FILE.sql"),
     ):
         assert run_command(["query", *arguments, "--db", str(store)]) == code
         assert says in capfd.readouterr().err

@@ -53,12 +53,19 @@ def _export() -> None: ...
 def _add(group: typer.Typer, export: Export) -> None:
     """Add the command of a target: its signature has the common options and those of the target."""
 
-    def command(output: Path, db: Path | None, run: str | None, **own: object) -> None:
-        _write(export, output, db, run, own)
+    def command(
+        paths: list[Path] | None, output: Path, db: Path | None, cache: bool, run: str | None, **own: object
+    ) -> None:
+        from traceconv.cli.one_shot import asked_store
+
+        with asked_store(db, paths or (), cache=cache) as store:
+            _write(export, output, store, run, own)
 
     parameters: dict[str, tuple[object, object]] = {
+        "paths": (list[Path] | None, options.FILES),
         "output": (Path, _OUTPUT),
         "db": (Path | None, options.DB),
+        "cache": (bool, options.CACHE),
         "run": (str | None, options.ONE_RUN),
     }
     for option in export.options:
@@ -85,7 +92,7 @@ def _help(export: Export) -> str:
     return "\n\n".join(filter(None, [f"Write a run as {export.title}.", export.doc, "\n".join(examples)]))
 
 
-def _write(export: Export, output: Path, db: Path | None, run: str | None, own: Mapping[str, object]) -> None:
+def _write(export: Export, output: Path, store: Path, run: str | None, own: Mapping[str, object]) -> None:
     from traceconv.base.malloc_tuning import limit_arenas
 
     limit_arenas()
@@ -96,7 +103,7 @@ def _write(export: Export, output: Path, db: Path | None, run: str | None, own: 
     if target is None and sys.stdout.isatty():
         # Names in the trace could contain control sequences.
         raise UsageError("stdout is a terminal; name a file with -o, or pipe the output to a program")
-    with open_current_store(options.store_path(db)) as connection:
+    with open_current_store(store) as connection:
         run_id, note = one_run(connection, run, export.title)
         if note is not None:
             print_message(note)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceconv.base.errors import EXIT_DATA_LOSS, printable
+from traceconv.cli.completions import complete_reader
 from traceconv.cli.options import store_path
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ _SHOWN_LOSSES = 10
 _RUNS_WITH_ACCOUNTING = 4
 #: Runs without losses, and files and folders without a run, that are listed.
 _SHOWN_RUNS = _SHOWN_PROBLEMS = 20
-
-
-def _readers(incomplete: str) -> list[str]:
-    """Return the readers for shell completion."""
-    from traceconv.formats.registry import format_names
-
-    return [name for name in format_names() if name.startswith(incomplete)]
 
 
 def ingest(
@@ -53,7 +47,7 @@ def ingest(
         "--reader",
         metavar="NAME",
         help="Reader for all paths: chrome_json, nsys, speedscope …",
-        autocompletion=_readers,
+        autocompletion=complete_reader,
     ),
     pattern: str | None = typer.Option(
         None,
@@ -163,6 +157,13 @@ def _report(result: IngestedRuns, store: Path, seconds: float) -> Iterator[str]:
     same = [f"run {run_id} has the same times and counts as run {other}" for run_id, other in result.same]
     yield from _listed("possible duplicate: ", same)
     yield from _listed("skipped: ", [f"{printable(str(one.path))} {_reason(one)}" for one in result.others])
+    yield from _listed("failed: ", [one.message for one in result.unusable])
+
+
+def losses_of(result: IngestedRuns) -> Iterator[str]:
+    """Describe the losses of all runs, and the files that can't be used."""
+    for run in result:
+        yield from (line.strip() for line in _losses(run))
     yield from _listed("failed: ", [one.message for one in result.unusable])
 
 

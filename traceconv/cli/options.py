@@ -9,6 +9,14 @@ import typer
 import typer.core
 
 from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.cli.completions import (
+    complete_column,
+    complete_columns,
+    complete_format,
+    complete_model,
+    complete_rank,
+    complete_run,
+)
 
 #: Formats of rows: those of `reports.render.TEXT_FORMATS`, the terminal's table and Parquet.
 FORMATS = ("table", "csv", "json", "ndjson", "markdown", "parquet")
@@ -27,10 +35,20 @@ _BY_SUFFIX = {
 HELP_NAMES = {"help_option_names": ["--help", "-h"]}
 
 
+#: Trace files to read instead of a store.
+FILES = typer.Argument(
+    None,
+    metavar="[FILE]…",
+    help="Captures, traces or folders to read instead of the store; they are ingested once and cached.",
+    show_default=False,
+)
+CACHE = typer.Option(True, "--cache/--no-cache", help="Keep what is ingested from FILE for the next command.")
+
+
 def format_option(formats: tuple[str, ...]) -> Any:  # as typer.Option, which is a default of any type
     """Declare --format for a command that writes rows in these formats."""
     help_text = f"{', '.join(formats)}. Default: by the suffix of -o, else table."
-    return typer.Option(None, "--format", metavar="FORMAT", help=help_text)
+    return typer.Option(None, "--format", metavar="FORMAT", help=help_text, autocompletion=complete_format)
 
 
 DB = typer.Option(None, "--db", metavar="FILE", help="The store. Default: $TRACECONV_DB, else ./trace.duckdb.")
@@ -39,22 +57,44 @@ RUN = typer.Option(
     "--run",
     metavar="N|LABEL|all",
     help="Run, by number or label, rank=N or host=NAME; several: 1,2. Default: the latest.",
+    autocompletion=complete_run,
 )
 ONE_RUN = typer.Option(
-    None, "--run", metavar="N|LABEL", help="Run, by number or label, rank=N or host=NAME. Default: the latest."
+    None,
+    "--run",
+    metavar="N|LABEL",
+    help="Run, by number or label, rank=N or host=NAME. Default: the latest.",
+    autocompletion=complete_run,
 )
-RANK = typer.Option(None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.")
+RANK = typer.Option(
+    None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.", autocompletion=complete_rank
+)
 OUTPUT = typer.Option(None, "--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout.")
 ORDER_BY = typer.Option(
-    None, "--order-by", "--sort", metavar="COLUMN", help="Sort by a column: numbers descending, text ascending."
+    None,
+    "--order-by",
+    "--sort",
+    metavar="COLUMN",
+    help="Sort by a column: numbers descending, text ascending.",
+    autocompletion=complete_column,
 )
 COLUMNS = typer.Option(
-    None, "--columns", metavar="A,B,…|all", help="Columns, in order. Default: the main ones for a table, else all."
+    None,
+    "--columns",
+    metavar="A,B,…|all",
+    help="Columns, in order. Default: the main ones for a table, else all.",
+    autocompletion=complete_columns,
 )
 FORMAT = format_option(FORMATS)
 TEXT_FORMAT = format_option(TEXT_ONLY)
 
-MODEL = typer.Argument(..., metavar="MODEL", help="An .onnx file, or the name of a model.", show_default=False)
+MODEL = typer.Argument(
+    ...,
+    metavar="MODEL",
+    help="An .onnx file, or the name of a model.",
+    show_default=False,
+    autocompletion=complete_model,
+)
 BATCH = typer.Option(None, "--batch", help="Batch size (first dimension of every input). Default: the model's.")
 DEVICE_SPEC = typer.Option(
     None, "--device-spec", metavar="FILE.toml", help="Device description. Default: the reference NPU."

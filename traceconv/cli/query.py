@@ -15,7 +15,9 @@ from traceconv.cli import options
 def query(
     sql: str | None = typer.Argument(None, metavar="SQL", help="A single statement; - reads it from standard input."),
     file: Path | None = typer.Option(None, "--file", "-f", metavar="FILE.sql", help="Read the statement from a file."),
+    paths: list[Path] | None = options.FILES,
     db: Path | None = options.DB,
+    cache: bool = options.CACHE,
     form: str | None = options.FORMAT,
     output: Path | None = options.OUTPUT,
 ) -> None:
@@ -30,7 +32,9 @@ def query(
       traceconv query "FROM step_trace(run := 2)" --format csv
       traceconv query "SELECT name, dur_ns FROM task" -o tasks.parquet
       traceconv query -f question.sql
+      traceconv query "FROM op_statistic" worker0.pt.trace.json.gz
     """
+    from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import write_parquet_file, write_rows
     from traceconv.export.output import partial_of
     from traceconv.reports.current_store import open_current_store
@@ -38,14 +42,18 @@ def query(
     from traceconv.store.database import lock_down
 
     chosen_format = options.row_format(form, output)
-    if (sql is None) == (file is None):
+    paths = paths or []
+    if file and sql:
+        paths = [Path(sql), *paths]
+        sql = None
+    if sql is None and file is None:
         raise UsageError('pass a statement such as "FROM op_statistic", or a file of one with -f FILE.sql')
     if sql is not None and sql.strip().lower().endswith(".sql") and len(sql.split()) == 1:
         raise UsageError(f"to run the statement in a file, use -f {printable(sql)}")
     text = _read(file) if sql is None else _read(None) if sql == "-" else sql
     if not text.strip():
         raise UsageError('empty SQL; pass a statement such as "FROM op_statistic"')
-    with open_current_store(options.store_path(db)) as connection:
+    with asked_store(db, paths, cache=cache) as store, open_current_store(store) as connection:
         partial = partial_of(Path(os.path.realpath(output))) if output and chosen_format == "parquet" else None
         lock_down(connection, partial)
         statement = check_statement(connection, text)

@@ -10,6 +10,7 @@ import typer
 
 from traceconv.base.errors import UsageError
 from traceconv.cli import options
+from traceconv.cli.completions import complete_filter, complete_report
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,8 +24,12 @@ _FORMATS = (*options.FORMATS, "msprof-csv")
 
 def report(
     context: typer.Context,
-    name: str | None = typer.Argument(None, metavar="NAME", help="Report, such as op-statistic; see --list."),
+    name: str | None = typer.Argument(
+        None, metavar="NAME", help="Report, such as op-statistic; see --list.", autocompletion=complete_report
+    ),
+    paths: list[Path] | None = options.FILES,
     db: Path | None = options.DB,
+    cache: bool = options.CACHE,
     run: str | None = options.RUN,
     rank: str | None = options.RANK,
     device: int | None = typer.Option(None, "--device", metavar="N", help="Only this device."),
@@ -53,6 +58,7 @@ def report(
     filters: list[str] = typer.Option(
         [],
         "--filter",
+        autocompletion=complete_filter,
         metavar="COLUMN=VALUE",
         help="Only rows whose column has this value (repeatable); COLUMN=NULL: unknown values; also !=, <, <=, >, >= "
         "and COLUMN~REGEX. Columns and values as in a table: total>=0.1ms, used>1MiB, start<2s.",
@@ -78,9 +84,11 @@ def report(
       traceconv report op-statistic --steps 3-5 --sort "Total Time"
       traceconv report op-analysis --filter 'op_type~^(Conv|MatMul)' --top 5
       traceconv report step-trace --run all --format csv -o steps.csv
+      traceconv report op-statistic worker0.pt.trace.json.gz
     """
     from dataclasses import replace
 
+    from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_lines, print_message
 
     if show_list or (name is None and show_help):
@@ -120,7 +128,12 @@ def report(
         top=top,
         own_order=chosen_format == "msprof-csv" and order_by is None,
     )
-    with open_current_store(options.store_path(db)) as connection, reading():
+    with (
+        asked_store(db, paths or (), cache=cache) as store,
+        open_current_store(store) as connection,
+        reading(),
+    ):
+        run = "all" if run is None and paths and len(paths) > 1 else run
         choice = choose_run(connection, run)
         times = given_parameters(wanted, **given_times(connection, choice, start, end))
         question = replace(

@@ -10,13 +10,16 @@ import typer
 
 from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.cli import options
+from traceconv.cli.completions import complete_table
 
 if TYPE_CHECKING:
     from traceconv.store.documented_sql import SqlColumn
 
 
 def schema(
-    name: str | None = typer.Argument(None, metavar="NAME", help="A table, view or report. Default: list all."),
+    name: str | None = typer.Argument(
+        None, metavar="NAME", help="A table, view or report. Default: list all.", autocompletion=complete_table
+    ),
     db: Path | None = typer.Option(
         None, "--db", metavar="FILE", help="Describe this store: with its row counts, and tables that were added to it."
     ),

@@ -8,10 +8,13 @@ from pathlib import Path
 import typer
 
 from traceconv.cli import options
+from traceconv.cli.completions import complete_table
 
 
 def why(
-    table: str = typer.Argument(..., metavar="TABLE", help="Table of the row, such as task."),
+    table: str = typer.Argument(
+        ..., metavar="TABLE", help="Table of the row, such as task.", autocompletion=complete_table
+    ),
     row_id: str = typer.Argument(..., metavar="ID", help="ID in that table; for counter, use TRACK_ID@TS_NS."),
     run: str | None = options.ONE_RUN,
     source: Path | None = typer.Option(
