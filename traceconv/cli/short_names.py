@@ -16,7 +16,7 @@ _CALL = re.compile(r"[A-Za-z0-9_>][<(]", re.ASCII)
 _ENDINGS = ("::", "operator", " const", ">", ")", "}", " ")
 _COMPARISON = re.compile(r"\) ?(?:<<|>>|[<>]=?) ?\(", re.ASCII)
 _INNERMOST = re.compile(r"<[^<>(){}]*>|\([^<>(){}]*\)|\{[^<>(){}]*\}", re.ASCII)
-#: Levels of brackets that are removed, after which the rest is cut off, and parts of a mangled name.
+#: Levels of brackets that are removed, after which the rest is dropped, and parts of a mangled name.
 _DEPTH = 24
 _MANGLED = re.compile(r"_ZZ?(N[rVK]*(St|Sa|Ss)?|L|St)?(?=[0-9])", re.ASCII)
 _MANGLED_PART = re.compile(r"(L[a-z]n?[0-9]+E)|([0-9]{1,4})", re.ASCII)
