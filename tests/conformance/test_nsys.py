@@ -11,8 +11,10 @@ import pytest
 from nsys_builder import call, global_tid, insert, kernel, new_report
 
 from traceconv.base.errors import InputError
+from traceconv.cli.info_trace import trace_lines
 from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.inspect import inspect_trace
 from traceconv.pipeline.result import IngestedRun
 
 BIG = 9_000_000_000_000_000_123  # too large for a double… and beyond the range of timestamps
@@ -192,13 +194,18 @@ def test_unsupported_tables_are_counted(report: Path, tmp_path: Path) -> None:
     with sqlite3.connect(report) as db:
         db.execute("CREATE TABLE SCHED_EVENTS (start INT, cpu INT)")
         db.execute("INSERT INTO SCHED_EVENTS VALUES (1, 2), (3, 4)")
+        db.execute("CREATE TABLE SETTINGS (name TEXT)")
+        db.execute("INSERT INTO SETTINGS VALUES ('a'), ('b'), ('c')")
         db.execute("CREATE VIEW MPI_OTHER_EVENTS AS SELECT 1 AS start, 2 AS end, load_extension('x') AS nameId")
     db.close()
     run, store = taken(report, tmp_path)
     lost = run.accounts.by_record["SCHED_EVENTS rows"]
     assert (lost.records, lost.lost) == (2, 2)
     codes = store.execute("SELECT code, event_count FROM import_log WHERE message LIKE '%read%'").fetchall()
-    assert set(codes) == {("unknown_record", 2), ("not_read", None)}
+    assert set(codes) == {("unknown_record", 2), ("not_read", 3), ("not_read", None)}
+    state = inspect_trace(report, "nsys")
+    assert state.intact
+    assert "intact, but 2 records are of unknown types" in "\n".join(trace_lines(state))
 
 
 def big_report(tmp_path: Path, count: int) -> Path:
@@ -244,6 +251,13 @@ def test_other_databases_are_refused_with_an_error(tmp_path: Path) -> None:
         db.execute("CREATE TABLE rocpd_string (id INT)")
     db.close()
     with pytest.raises(InputError, match="a rocpd database; use rocprofv3"):
+        ingest([path], tmp_path / "trace.duckdb")
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE STRING_IDS (id INT, value TEXT)")
+        db.execute("CREATE TABLE CANN_API (startNs INT)")
+    db.close()
+    with pytest.raises(InputError, match="a database of torch_npu or msprof"):
         ingest([path], tmp_path / "trace.duckdb")
     path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     with pytest.raises(InputError, match="as SQLite"):

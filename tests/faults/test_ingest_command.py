@@ -99,10 +99,11 @@ def test_a_repeated_ingest_is_reported_and_duplicates_nothing(
     assert ingest(folder, "--db", store) == 0
     before = all_rows(store)
     shutil.copytree(folder, tmp_path / "PROF_copy")
-    for path in (folder, tmp_path / "PROF_copy"):
+    reports = ("PROF_1 is already in", "PROF_copy has the same content as run 1 (PROF_1) in")
+    for path, report in zip((folder, tmp_path / "PROF_copy"), reports, strict=True):
         capfd.readouterr()
         assert ingest(path, "--db", store) == 0
-        assert "is already in" in capfd.readouterr().err
+        assert report in capfd.readouterr().err
     assert all_rows(store) == before
     assert ingest(folder, "--db", store, "--replace") == 0
     assert "PROF_1 replaced as run 1" in capfd.readouterr().err

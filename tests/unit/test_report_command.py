@@ -49,6 +49,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"run_id": 3, "label": "duplicate column", "start_ns": start, "source_format": "npulog"},
             {"run_id": 4, "label": "newest", "start_ns": start, "source_format": "npulog"},
         ],
+        device=[{"run_id": 4, "device_id": 3}, {"run_id": 4, "device_id": 0}, {"run_id": 1, "device_id": 5}],
         op=[{"run_id": 4, **op}, {"run_id": 4, **op, "op_id": 2, "op_type": "Relu", "name": "re[bold]lu|\x1b[31m,"}],
         task=[
             {"run_id": 1, "id": 1, "name": "old", "start_ns": start, "dur_ns": 5},
@@ -399,7 +400,8 @@ def test_report_without_rows_explains_what_to_record(command: Command, store: Pa
     done = command("report", "api-statistic", "--db", store, "--format", "csv", "--run", "4")
     assert (done.code, len(done.out.splitlines())) == (0, 1)
     assert "run 4 has no rows in api. Record a model" in done.err
-    assert "no row of run 4 matches" in command("report", "task-time", "--db", store, "--run", 4, "--device", 9).err
+    done = command("report", "task-time", "--db", store, "--run", 4, "--device", 9)
+    assert "no row of run 4 matches the filters. Devices: 0, 3\n" in done.err
     assert "has no rows in step" in command("report", "step-trace", "--db", store, "--run", "base").err
 
 

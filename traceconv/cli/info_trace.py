@@ -27,6 +27,8 @@ def trace_lines(state: TraceSummary) -> Iterator[str]:
     yield printable(state.path.name, 80)
     container = "" if state.container == "plain" else f", {state.container}"
     verdict = "intact" if state.closed else "intact, but not closed"
+    if state.unread_count:
+        verdict += f", but {state.unread_count:,} records are of unknown types"
     if not state.scanned:
         verdict = "no problems found"
     if not state.intact:

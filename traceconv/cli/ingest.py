@@ -183,6 +183,9 @@ def _line(run: IngestedRun, store: str) -> str:
     """One run of many."""
     if run.action == "kept":
         lossy = ", with losses" if run.lossy else ""
+        if run.given_label not in (None, run.label):
+            copied = f"has the same content as run {run.run_id} ({printable(run.label)})"
+            return f"{printable(run.given_label)} {copied} in {store}{lossy}"
         return f"{printable(run.label)} is already in {store} as run {run.run_id}{lossy}"
     return f"{printable(run.label)} {run.action} as run {run.run_id}{_origin(run)}: {run.record_count:,} records"
 

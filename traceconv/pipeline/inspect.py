@@ -66,8 +66,13 @@ class TraceSummary:
 
     @property
     def intact(self) -> bool:
-        """Whether nothing that was read is damaged."""
-        return all(entry.severity is Severity.INFO for entry in self.log)
+        """Whether nothing that was read is damaged. Records of types that traceconv doesn't know aren't damage."""
+        return all(entry.severity is Severity.INFO or entry.code is Code.UNKNOWN_RECORD for entry in self.log)
+
+    @property
+    def unread_count(self) -> int:
+        """The number of records of unknown types."""
+        return sum(entry.event_count or 0 for entry in self.log if entry.code is Code.UNKNOWN_RECORD)
 
     @property
     def closed(self) -> bool:

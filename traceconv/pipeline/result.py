@@ -51,6 +51,7 @@ class IngestedRun:
     seconds    wall time
     was_lossy  a run that was kept had losses when it was ingested
     rank, host, group_label  as in the table run; None: unknown
+    given_label  the label that a run of this source would have; a kept run may be of another file with its content
     """
 
     run_id: int
@@ -67,6 +68,7 @@ class IngestedRun:
     rank: int | None = None
     host: str | None = None
     group_label: str | None = None
+    given_label: str | None = None
 
     @property
     def record_count(self) -> int:

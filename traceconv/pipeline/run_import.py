@@ -102,7 +102,8 @@ def import_run(
     digest = recording.digest()
     known = writer.run_of(digest) if digest is not None else None
     if known is not None and not replace:
-        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=writer.lossy(known[0]))
+        lossy, label = writer.lossy(known[0]), names.label
+        return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=lossy, given_label=label)
     if known is not None:
         writer.delete_run(known[0])
     run_id = known[0] if known is not None else writer.next_run_id()

@@ -285,9 +285,18 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
             reason = question.report.when_empty if has is None else " ".join(filter(None, (_IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
-        return f"{name}: no row of {of} matches the filters"
+        return f"{name}: no row of {of} matches the filters{_devices(connection, question)}"
     why = _excluded(connection, run_id, question.report.name) or question.report.when_empty
     return f"{name}: {of} has no such rows. {why}"
+
+
+def _devices(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
+    """The devices that a question could select, if it selects one."""
+    if question.parameters.get("device") is None:
+        return ""
+    sql = "SELECT DISTINCT device_id FROM device WHERE $run IS NULL OR run_id = $run ORDER BY device_id LIMIT 20"
+    found = connection.execute(sql, {"run": question.parameters.get("run")}).fetchall()
+    return f". Devices: {', '.join(str(device) for (device,) in found) or 'none'}"
 
 
 #: Table or report → the resources of a profile that fill it; one is enough.

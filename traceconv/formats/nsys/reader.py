@@ -33,6 +33,7 @@ from traceconv.formats.nsys.tables import (
     MEMORY_USAGE,
     NVTX,
     SPAN_TABLES,
+    TIME_COLUMNS,
     CallTable,
     DeviceTable,
 )
@@ -97,6 +98,8 @@ class NsysReader:
             return
         is_rocpd = any(name.startswith("rocpd") for name in tables)
         what = "a rocpd database; use rocprofv3 --output-format json" if is_rocpd else "it has none of its tables"
+        if {"STRING_IDS", "CANN_API"} <= tables:
+            what = "a database of torch_npu or msprof; export text as well, and ingest that folder"
         shown = printable(str(self._path))
         raise InputError(f"{shown} is a SQLite file, but not a report of Nsight Systems ({what})")
 
@@ -139,8 +142,11 @@ class NsysReader:
         for table in sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING}):
             if not table.startswith(DESCRIBING_PREFIXES):
                 count = sum(len(rows) for rows in self._rows(table, ()))
-                if count:
-                    self._lose(table, count, Code.UNKNOWN_RECORD, f"{table}: unknown table, not read")
+                message = f"{printable(table)}: unknown table, not read"
+                if count and not set(TIME_COLUMNS).isdisjoint(self._db.columns(table)):
+                    self._lose(table, count, Code.UNKNOWN_RECORD, message)
+                else:
+                    self._log.count(Code.NOT_READ, message, count, SOURCE_ID)
         for view in sorted(self._db.views)[: ImportLog.LIMIT]:
             message = f"{printable(view)}: views and virtual tables are not read"
             self._log.add(Code.NOT_READ, message, source_id=SOURCE_ID)
