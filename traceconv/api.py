@@ -390,10 +390,13 @@ class Store:
         with self._cursor() as cursor:
             return why(cursor, self.path, table, str(row_id), run=None if run is None else str(run), source=moved_to)
 
-    def export(self, target: str, path: PathLike, *, run: int | str | None = None, **options: object) -> None:
+    def export(
+        self, target: str, path: PathLike | None = None, *, run: int | str | None = None, **options: object
+    ) -> None:
         """Write a run (None: the latest) in another program's format; compressed if `path` ends in .gz.
 
         target   name of a format in `traceconv export --help`, such as "perfetto"
+        path     the file; for "msprof", the folder to write into, None for the PROF folder of the run
         options  options of the format's command, such as device=0
 
         Raises UsageError for an unknown target, run or option, InputError if the run has nothing to export, OutputError
@@ -407,9 +410,11 @@ class Store:
         for option in options:
             if option not in known:
                 raise UsageError(f"export {target} has no option '{printable(option)}'.{suggestion(option, known)}")
+        if path is None and not export.folder:
+            raise UsageError(f"export {target} needs a path")
         with self._cursor() as cursor:
             run_id, _ = one_run(cursor, None if run is None else str(run), export.title)
-            export.load_writer()(cursor, run_id, Path(path), **options)
+            export.load_writer()(cursor, run_id, None if path is None else Path(path), **options)
 
     def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
         """Write a run as a Chrome trace: `export("chrome", …)`."""

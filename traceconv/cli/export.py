@@ -19,6 +19,9 @@ from traceconv.export.registry import EXPORTS, Export, all_exports, find_export
 _OUTPUT = typer.Option(
     ..., "--output", "-o", metavar="FILE", help="Output file, compressed if it ends in .gz; - is stdout."
 )
+_FOLDER = typer.Option(
+    None, "--output", "-o", metavar="DIR", help="Folder to write it into. Default: the PROF folder of the run."
+)
 _METAVARS = {bool: None, int: "N", str: "TEXT"}
 
 
@@ -54,7 +57,7 @@ def _add(group: typer.Typer, export: Export) -> None:
     """Add the command of a target: its signature has the common options and those of the target."""
 
     def command(
-        paths: list[Path] | None, output: Path, db: Path | None, cache: bool, run: str | None, **own: object
+        paths: list[Path] | None, output: Path | None, db: Path | None, cache: bool, run: str | None, **own: object
     ) -> None:
         from traceconv.cli.one_shot import asked_store
 
@@ -63,14 +66,14 @@ def _add(group: typer.Typer, export: Export) -> None:
 
     parameters: dict[str, tuple[object, object]] = {
         "paths": (list[Path] | None, options.FILES),
-        "output": (Path, _OUTPUT),
+        "output": (Path | None, _FOLDER) if export.folder else (Path, _OUTPUT),
         "db": (Path | None, options.DB),
         "cache": (bool, options.CACHE),
         "run": (str | None, options.ONE_RUN),
     }
     for option in export.options:
         flag = option.name.replace("_", "-")
-        declaration = f"--{flag}/--no-{flag}" if option.kind is bool else f"--{flag}"
+        declaration = f"--{flag}/--no-{flag}" if option.kind is bool and option.default else f"--{flag}"
         kind = option.kind if option.default is not None else option.kind | None
         parameters[option.name] = (
             kind,
@@ -88,11 +91,15 @@ def _add(group: typer.Typer, export: Export) -> None:
 
 def _help(export: Export) -> str:
     command = f"  traceconv export {export.name}"
-    examples = ["\b", "Examples:", f"{command} -o {export.file}", f"{command} -o {export.file}.gz --run 2"]
+    examples = ["\b", "Examples:"]
+    if export.folder:
+        examples += [command, f"{command} --run 2 -o {export.file}"]
+    else:
+        examples += [f"{command} -o {export.file}", f"{command} -o {export.file}.gz --run 2"]
     return "\n\n".join(filter(None, [f"Write a run as {export.title}.", export.doc, "\n".join(examples)]))
 
 
-def _write(export: Export, output: Path, store: Path, run: str | None, own: Mapping[str, object]) -> None:
+def _write(export: Export, output: Path | None, store: Path, run: str | None, own: Mapping[str, object]) -> None:
     from traceconv.base.malloc_tuning import limit_arenas
 
     limit_arenas()
@@ -100,7 +107,7 @@ def _write(export: Export, output: Path, store: Path, run: str | None, own: Mapp
     from traceconv.reports.run import one_run
 
     target = None if str(output) == "-" else output
-    if target is None and sys.stdout.isatty():
+    if target is None and not export.folder and sys.stdout.isatty():
         # Names in the trace could contain control sequences.
         raise UsageError("stdout is a terminal; name a file with -o, or pipe the output to a program")
     with open_current_store(store) as connection:
@@ -108,7 +115,7 @@ def _write(export: Export, output: Path, store: Path, run: str | None, own: Mapp
         if note is not None:
             print_message(note)
         written = export.load_writer()(connection, run_id, target, **own)
-    name = "stdout" if target is None else output
+    name = written.path or target or "stdout"
     print_message(f"{name}: {_counts(written.rows) or 'no rows'} ({written.size_bytes:,} bytes)")
     if omitted := _counts(written.omitted):
         print_message(f"not in {name}: {omitted}")

@@ -127,10 +127,10 @@ def _write(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Tra
         for name, source in rows.items():
             query = row_events(connection, name, source)
             if query is not None:
-                _write_query(connection, file, query)
+                write_query(connection, file, query)
     counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
     memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
-    _write_query(connection, file, memory.query())
+    write_query(connection, file, memory.query())
     for name in ("marker", "memory"):
         [(counts[name],)] = connection.execute(f"SELECT count(*) FROM {trace.sources[name]}").fetchall()
     counts["flow"] = _write_flows(connection, file, trace)
@@ -152,14 +152,19 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, file: CountedFile, events
     assert events.time is not None
     windows = time_windows(connection, events.source, events.time)
     conditions = [condition(f"s.{events.time}", window) for window in windows]
-    written = sum(_write_query(connection, file, events.query(where)) for where in conditions)
-    [(expected,)] = connection.execute(f"SELECT count(*) FROM {events.source}").fetchall()
+    written = sum(write_query(connection, file, events.query(where)) for where in conditions)
+    check_written(connection, events.table, events.source, written)
+    return written
+
+
+def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str, written: int) -> None:
+    """Raise StoreError unless `source`, a FROM clause of rows of a table, has as many rows as were written."""
+    [(expected,)] = connection.execute(f"SELECT count(*) FROM {source}").fetchall()
     if written != expected:
         raise StoreError(
-            f"table {events.table}: only {written} of {expected} rows have a time and a unique track; "
+            f"table {table}: only {written} of {expected} rows have a time and a unique track; "
             "the store is damaged, ingest its sources again"
         )
-    return written
 
 
 def _write_flows(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Trace) -> int:
@@ -197,7 +202,7 @@ LEFT JOIN export_flow_end AS a ON a.id = f.src_id LEFT JOIN export_flow_end AS b
 _FOREIGN_FLOW = "(f.src_id IS NOT NULL AND a.id IS NULL) OR (f.dst_id IS NOT NULL AND b.id IS NULL)"
 
 
-def _write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query: str) -> int:
+def write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query: str) -> int:
     """Write the single text column of a query; return the number of rows."""
     return sum(_write_column(file, batch.column(0)) for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS))
 

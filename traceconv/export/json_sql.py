@@ -167,6 +167,14 @@ def embedded(expression: str) -> str:
     )
 
 
+def json_object(expression: str) -> str:
+    """Return JSON text unchanged if it is a strict JSON object, otherwise NULL."""
+    return (
+        f"CASE WHEN starts_with({expression}, '{{') AND json_valid({expression}) "
+        f"AND NOT regexp_matches({expression}, {_LENIENT}) THEN {expression} END"
+    )
+
+
 def microseconds(nanoseconds: str, *, wide: bool) -> str:
     """Format nanoseconds as microseconds with three decimals, in exact decimal arithmetic.
 

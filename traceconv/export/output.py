@@ -47,7 +47,7 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     try:
         raw = _open_raw(target, partial)
     except OSError as error:
-        raise OutputError(f"can't write {shown}: {_reason(error)}") from None
+        raise OutputError(f"can't write {shown}: {reason(error)}") from None
     try:
         with raw:
             if path is not None and path.name.endswith(".gz"):
@@ -63,7 +63,7 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
             with suppress(OSError):
                 partial.unlink()
         if isinstance(error, OSError) and not (path is None and isinstance(error, BrokenPipeError)):
-            raise OutputError(f"can't write {shown}: {_reason(error)}") from None
+            raise OutputError(f"can't write {shown}: {reason(error)}") from None
         raise
 
 
@@ -88,5 +88,6 @@ def _is_special(target: Path) -> bool:
     return False
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """Return the system's words for an error."""
     return printable(error.strerror or str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from traceconv.base.errors import UsageError, printable, suggestion
@@ -18,11 +19,12 @@ GROUP = "traceconv.exports"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Result of a writer: counts of each kind written and omitted, and the decompressed size."""
+    """Result of a writer: counts of each kind written and omitted, the decompressed size, and the path of a folder."""
 
     rows: Mapping[str, int]
     size_bytes: int
     omitted: Mapping[str, int] = field(default_factory=dict)
+    path: Path | None = None
 
 
 #: Writes a run: writer(connection, run_id, output, **options). `output` is a path, None for standard output.
@@ -31,7 +33,7 @@ Writer: TypeAlias = "Callable[..., Written]"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword argument of a writer, and an option of its command. A bool also has a `--no-` form."""
+    """A keyword argument of a writer, and an option of its command. A bool that is True has a `--no-` form."""
 
     name: str
     kind: type[bool] | type[int] | type[str]
@@ -47,6 +49,7 @@ class Export:
     file     a typical file name, for the examples of the help
     writer   the `Writer`, as "module:function"
     doc      help text after the first line
+    folder   the writer makes a folder; its `output` is the folder to put it in, None for the source's
     """
 
     name: str
@@ -55,6 +58,7 @@ class Export:
     writer: str
     doc: str = ""
     options: tuple[Option, ...] = ()
+    folder: bool = False
 
     def load_writer(self) -> Writer:
         """Import the writer."""
@@ -89,6 +93,21 @@ so the file stays small.
 
 Open the file in any browser. For the numbers, see the reports memory-peak, memory-live and memory-trace.""",
         (_DEVICE,),
+    ),
+    Export(
+        "msprof",
+        "the output folder of msprof",
+        "out",
+        "traceconv.export.msprof:export_msprof",
+        """The folder mindstudio_profiler_output has the files of "msprof --export=on", in msprof's layout: the
+timelines msprof_*.json and step_trace_*.json, the tables op_summary_*.csv, op_statistic_*.csv,
+step_trace_*.csv, task_time_*.csv, fusion_op_*.csv and api_statistic_*.csv, and README.txt. Files that
+don't apply are absent. The number in their names is the start of the recording in UTC.
+
+The folder is written into the PROF folder that was ingested, or into DIR. traceconv verify checks it
+and traceconv ingest reads it.""",
+        (Option("overwrite", bool, "Replace an existing mindstudio_profiler_output.", False),),
+        folder=True,
     ),
     Export(
         "perfetto",

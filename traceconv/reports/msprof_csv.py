@@ -1,7 +1,8 @@
 """A report as a CSV file of msprof: its labels, its order of columns and its number formats, as text built by SQL.
 
 Timestamps have three decimals and a tab, which keeps spreadsheets from rounding them; durations have three decimals;
-statistics and counters have as many as they need. NULL is N/A. The formats are those of real files.
+statistics and counters have as many as they need. NULL is N/A, or 4294967295 for the model of an op. The formats are
+those of real files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from traceconv.reports.run import Question, fetch, reading, recorded_groups, sta
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.documented_sql import SqlColumn
 
+#: msprof's Model ID of ops without a model.
+_NO_MODEL = 2**32 - 1
 #: Lines fetched at once.
 _BATCH_LINES = 4096
 _QUOTED = quote_text(r'[",\r\n]')
@@ -107,4 +110,4 @@ def _cell(value: str, column: SqlColumn) -> str:
     elif kind == "VARCHAR":
         quoted = f"""'"' || replace({shown}, '"', '""') || '"'"""
         shown = f"CASE WHEN regexp_matches({shown}, {_QUOTED}) THEN {quoted} ELSE {shown} END"
-    return f"coalesce({shown}, 'N/A')"
+    return f"coalesce({shown}, '{_NO_MODEL if conversion == 'model' else 'N/A'}')"

@@ -33,7 +33,7 @@ _UNITS = frozenset(
 _LEFT_JOIN = re.compile(r"\bLEFT\s+JOIN\s+(?:(?P<place>[\w.\"]+)\s+AS\b)?")
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: Conversions to msprof's output: see reports/msprof_csv.py.
-_CONVERSIONS = frozenset({"plain", "us", "short_us", "kb", "ratio", "flag", "shapes"})
+_CONVERSIONS = frozenset({"plain", "us", "short_us", "kb", "ratio", "flag", "shapes", "model"})
 
 _KEYS = frozenset(
     {"title", "doc", "needs", "when_empty", "when_single", "order", "measure", "shown", "early", "early_where"}

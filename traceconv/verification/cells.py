@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-_NO_VALUE = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN"))
+#: Cells without a value.
+NO_VALUE = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN"))
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 #: Maximum number of differences listed per file; further ones are only counted.
 KEPT = 100_000
@@ -99,7 +100,7 @@ class Tally:
 
     def _is_cell(self, cell: str) -> bool:
         """Whether a cell has a value. Count it if so."""
-        has_value = cell.strip() not in _NO_VALUE
+        has_value = cell.strip() not in NO_VALUE
         self.cells += has_value
         return has_value
 

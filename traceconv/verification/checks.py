@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from traceconv.verification.cells import Tally, number
+from traceconv.verification.cells import NO_VALUE, Tally, number
 from traceconv.verification.steps import StepTimes
 
 Cells = Mapping[str, str]
@@ -33,6 +33,15 @@ class TimelineTask:
     start_ns: int | None
     dur_ns: int | None
     source_task_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """The end of an iteration in the timeline; device and model are empty if unknown."""
+
+    device: str
+    model: str
+    end_ns: int
 
 
 @dataclass(slots=True)
@@ -171,11 +180,11 @@ def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, .
             tally.number(row, "variance", cells["variance"], variance, slack)
 
 
-def check_steps(tally: Tally, rows: Sequence[Cells], steps: Mapping[int, int]) -> None:
+def check_steps(tally: Tally, rows: Sequence[Cells], ends: Mapping[int, Sequence[StepEnd]]) -> None:
     """Check step_trace: the four intervals of an iteration, and reduces that have wrapped.
 
     Data Aug Bound = FP Start − the latest end of an earlier iteration on the device; N/A or 0 for the first.
-    steps  iteration → its end in the timeline
+    ends  iteration → its ends in the timeline, on each device and of each model
     """
     before: dict[str, Decimal] = {}
     for cells in rows:
@@ -183,7 +192,13 @@ def check_steps(tally: Tally, rows: Sequence[Cells], steps: Mapping[int, int]) -
         device, iteration = cells.get("device id", "").strip(), cells.get("iteration id", "").strip()
         row = f"iteration {iteration}" + (f" of device {device}" if device else "")
         number_of = number(iteration)
-        known_end = None if number_of is None else steps.get(int(number_of))
+        model = cells.get("model id", "").strip()
+        found = {
+            end.end_ns
+            for end in ends.get(-1 if number_of is None else int(number_of), ())
+            if _may_equal(device, end.device) and _may_equal(model, end.model)
+        }
+        known_end = found.pop() if len(found) == 1 else None
         tally.time(row, "iteration end(us)", cells.get("iteration end(us)", ""), known_end, _SLACK_TIME)
         bp = bp or None  # legacy msprof writes 0 for inferences, which have none
         spans = {
@@ -274,6 +289,10 @@ def _statistics(
 def _ns(cell: str) -> Decimal | None:
     value = number(cell)
     return None if value is None or abs(value) >= _WIDEST_US else value * 1000
+
+
+def _may_equal(cell: str, known: str) -> bool:
+    return not cell or not known or cell in NO_VALUE or cell == known
 
 
 def _less(end: Decimal | None, start: Decimal | None) -> Decimal | None:

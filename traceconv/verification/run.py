@@ -35,6 +35,7 @@ from traceconv.verification.checks import (
     Cells,
     Kernels,
     LastRows,
+    StepEnd,
     TimelineTask,
     check_blocks,
     check_calls,
@@ -243,15 +244,16 @@ class _FolderCheck:
 
     # -- what the store contains --
 
-    def _step_ends(self) -> dict[int, int]:
+    def _step_ends(self) -> dict[int, list[StepEnd]]:
         """Return the ends of iterations in the timeline; ends from the table itself would prove nothing."""
-        if not self.folder.timelines:
-            return {}
-        rows = self.run.fetch(
-            "SELECT iteration, end_ns FROM step "
-            "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL"
-        )
-        return dict(rows)
+        ends: dict[int, list[StepEnd]] = {}
+        if self.folder.timelines:
+            for iteration, *end in self.run.fetch(
+                "SELECT iteration, coalesce(device_id::VARCHAR, ''), coalesce(model_id::VARCHAR, ''), end_ns FROM step "
+                "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL"
+            ):
+                ends.setdefault(iteration, []).append(StepEnd(*end))
+        return ends
 
     def _step_times(self) -> Mapping[tuple[str, str], StepTimes]:
         """Return busy times by device and step, from the timeline's own Overlap Analysis if it has one."""

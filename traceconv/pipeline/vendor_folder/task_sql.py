@@ -110,7 +110,7 @@ class Matched:
 
 
 def settle_labelled_devices(target: RunSql) -> None:
-    """Set the device of tasks and tracks in processes whose label names an NPU.
+    """Set the device of tasks, tracks and iterations in processes whose label names an NPU.
 
     Leaves the table `vendor_label` (process_id, device_id).
     """
@@ -126,6 +126,13 @@ def settle_labelled_devices(target: RunSql) -> None:
         "WHERE k.run_id = $run AND k.kind = 'stream' AND k.device_id IS NULL"
     )
     _spread_devices(target)
+    target.run_sql(
+        "UPDATE step SET device_id = found.device_id FROM (SELECT r.step_id, min(l.device_id) AS device_id "
+        "FROM range AS r JOIN track AS k USING (run_id, track_id) JOIN temp.vendor_label AS l USING (process_id) "
+        "WHERE r.run_id = $run AND r.step_id IS NOT NULL GROUP BY r.step_id HAVING count(DISTINCT l.device_id) = 1) "
+        "AS found WHERE step.run_id = $run AND step.step_id = found.step_id AND step.device_id IS NULL "
+        "AND step.step_source = 'slice'"
+    )
 
 
 def match_tasks(target: RunSql) -> Matched:

@@ -19,7 +19,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
--- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", doc = "Model of its op; NULL if unknown." }
+-- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", msprof_as = "model", doc = "Model of its op; NULL if unknown." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executes (op.op_id); NULL for communication operators." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
 -- source_task_id = { type = "BIGINT", unit = "id", msprof = "Task ID", doc = "Task ID in the source; NULL if none." }
