@@ -106,7 +106,7 @@ def _write(export: Export, output: Path | None, store: Path, run: str | None, ow
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.run import one_run
 
-    target = None if str(output) == "-" else output
+    target = None if str(output) == "-" and not export.folder else output
     if target is None and not export.folder and sys.stdout.isatty():
         # Names in the trace could contain control sequences.
         raise UsageError("stdout is a terminal; name a file with -o, or pipe the output to a program")

@@ -72,6 +72,7 @@ def report(
     """Run a built-in report, such as op-statistic.
 
     Each report is also a view and a macro in the store: "FROM op_statistic(run := 2)" in any DuckDB shell.
+    "traceconv export msprof" writes all files of msprof's output folder, as --format msprof-csv does one.
 
     \b
     Examples:
