@@ -189,7 +189,7 @@ def _write(
 def _lines(connection: duckdb.DuckDBPyConnection, run_id: int, name: str) -> Iterator[str]:
     report = find_report(name)
     filters = (make_filter(report, "step_source", "!=", "annotation"),) if name == "step_trace" else ()
-    return msprof_csv(connection, Question(report, {"run": run_id}, report.columns, filters))
+    return msprof_csv(connection, Question(report, {"run": run_id}, report.columns, filters=filters))
 
 
 def _write_texts(file: CountedFile, texts: Iterator[str]) -> None:
