@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -287,3 +288,37 @@ def test_python_refuses_changes_without_runs_or_after_close(store: Path) -> None
 )
 def test_near_misses_are_named(words: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert says in refused(capfd, 2, *words)
+
+
+def test_an_older_store_is_migrated_and_merged(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    packed = next(iter(sorted((Path(__file__).parents[1] / "golden" / "schema_5").glob("*.duckdb.xz"))))
+    old = tmp_path / "old.duckdb"
+    old.write_bytes(lzma.decompress(packed.read_bytes()))
+    _, err = runs(capfd, "merge", old, "--db", store)
+    lines = err.splitlines()
+    assert lines[0].startswith(f"traceconv: {old} was migrated from schema version 5 to ")
+    assert f"{old}: run 1 (" in lines[1]
+    assert lines[1].endswith("merged as run 4")
+    [(steps,)] = query(old, "SELECT count(*) FROM step")
+    assert query(store, "SELECT count(*) FROM step WHERE run_id = 4") == [(steps,)]
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.8])
+def test_a_damaged_store_is_merged_completely_or_not_at_all(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], place: float
+) -> None:
+    other = tmp_path / "other.duckdb"
+    ingest([write_trace(tmp_path / "new.json", seed=9, count=500)], other)
+    intact, before = all_rows(other), all_rows(store)
+    with other.open("r+b") as file:
+        file.seek(int(other.stat().st_size * place))
+        file.write(b"\xff" * 4096)
+    capfd.readouterr()
+    code = run(["runs", "merge", str(other), "--db", str(store)])
+    out, err = capfd.readouterr()
+    if code == 0:
+        assert query(store, "SELECT count(*) FROM range WHERE run_id = 4") == [(len(intact["range"]),)]
+    else:
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert str(other) in err
+        assert all_rows(store) == before

@@ -209,13 +209,18 @@ def _check_distinct(others: Sequence[Path], store: Path) -> None:
 def _longest_text(path: Path) -> int:
     """Open a store, which migrates an older one; return the bytes of its longest text."""
     longest = 0
-    with open_current_store(path) as connection, reading():
+    with open_current_store(path) as connection:
         for name, schema in tables().items():
             texts = [quote_identifier(column.name) for column in schema.columns if sql_type(column) == "VARCHAR"]
-            if texts:
-                lengths = ", ".join(f"max(strlen({text}))" for text in texts)
-                rows = connection.execute(f"SELECT {lengths} FROM {quote_identifier(name)}").fetchall()  # noqa: S608 - ours
-                longest = max(longest, *(length or 0 for length in rows[0]))
+            if not texts:
+                continue
+            lengths = ", ".join(f"max(strlen({text}))" for text in texts)
+            try:
+                with reading():
+                    rows = connection.execute(f"SELECT {lengths} FROM {quote_identifier(name)}").fetchall()  # noqa: S608 - ours
+            except StoreError as error:
+                raise StoreError(f"{printable(str(path))}: {error}") from error
+            longest = max(longest, *(length or 0 for length in rows[0]))
     return longest
 
 
