@@ -32,6 +32,9 @@ CASES = [
     ("why task", {"task", "task_pmu", "task_time"}),
     ("record mini_r", {"mini_resnet"}),
     ("export mem", {"memory-flow"}),
+    ("runs la", {"label"}),
+    ("runs label --db s.duckdb ba", {"base"}),
+    ("runs delete --db s.duckdb 1 ba", {"base"}),
 ]
 
 
