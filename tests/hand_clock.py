@@ -1,4 +1,4 @@
-"""A host clock that tests can advance, so that work seems to take long."""
+"""A host clock that tests advance, to simulate work that takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains a model on one or more devices in modelled time; nothing is logged."""
+"""Trains a model on one or more devices in modelled time, without logging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds small ONNX models for tests, and asks onnxruntime for every tensor inside one."""
+"""Builds small ONNX models for tests, and gets every inner tensor of a model from onnxruntime."""
 
 from __future__ import annotations
 

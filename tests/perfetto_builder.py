@@ -1,4 +1,4 @@
-"""Perfetto traces in protobuf, built by hand from the published numbers of fields: packets of a few lines each."""
+"""Perfetto traces in protobuf, built from the published field numbers: packets of a few lines each."""
 
 from __future__ import annotations
 

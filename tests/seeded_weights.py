@@ -1,4 +1,4 @@
-"""The onnx package's networks with weights from a seed: their own are fills of one value, which hide errors.
+"""The onnx package's networks with random weights from a seed: their own weights are constant, which hides errors.
 
 Scales keep values tame: convolutions by their fan-in, normalisation near one, and what is added to a
 residual path small, or it would grow from block to block until the softmax saturates.

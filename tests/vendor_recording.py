@@ -1,4 +1,4 @@
-"""Output folders as torch_npu writes them, made from a few kernels: with the vendor's own arithmetic in doubles."""
+"""Output folders as torch_npu writes them, generated from a few kernels with the vendor's arithmetic in doubles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Use a store as a person does, with the installed DuckDB; print the answers as one line of JSON.
+"""Open a store with the installed DuckDB and print the results of typical queries as one line of JSON.
 
 python package_walk.py FOLDER TRACE…
 """

@@ -1,4 +1,4 @@
-"""Files of other systems, outside the project: in TRACECONV_SHARED, or in `shared` next to the clone."""
+"""Sample files of other systems, outside the project: in TRACECONV_SHARED, or in `shared` next to the clone."""
 
 from __future__ import annotations
 

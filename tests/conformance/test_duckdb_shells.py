@@ -85,7 +85,7 @@ def test_reports_as_view_and_as_macro(shell: Path, store: Path) -> None:
     assert ask(shell, store, summary) == [[str(2**60 + 1), "3", "0.5"]]
 
 
-def test_every_report_gives_the_same_rows_as_the_installed_duckdb(shell: Path, store: Path) -> None:
+def test_every_report_has_the_same_rows_as_in_the_installed_duckdb(shell: Path, store: Path) -> None:
     with open_store(store) as connection:
         for name, report in reports().items():
             columns = ", ".join(f"{column.name}::VARCHAR" for column in report.columns)

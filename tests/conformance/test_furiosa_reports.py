@@ -99,7 +99,7 @@ def test_the_edge_cases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["injected_seed", "legacy_injected_seed"])
-def test_exported_tables_without_ids_give_the_same_times(name: str, tmp_path: Path) -> None:
+def test_exported_tables_without_ids_have_the_same_times(name: str, tmp_path: Path) -> None:
     """The exported trace lacks trace and span IDs; the older one has another category and keeps the indices."""
     ingest([FOLDER / f"{name}.export_chrome_trace.json"], tmp_path / "trace.duckdb")
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:

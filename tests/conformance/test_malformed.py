@@ -1,4 +1,4 @@
-"""Damaged and unusual variants of a valid trace: each gives the content that its generator expects."""
+"""Damaged and unusual variants of a valid trace: each yields the rows that its generator expects."""
 
 from __future__ import annotations
 

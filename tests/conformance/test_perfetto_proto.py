@@ -94,7 +94,7 @@ def random_value(rng: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_traces_give_the_encoded_rows(seed: int, tmp_path: Path) -> None:
+def test_random_traces_yield_the_encoded_rows(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     trace = Trace()
     expected: list[tuple[str, str, int, int, int, str, str]] = []

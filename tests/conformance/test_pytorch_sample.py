@@ -1,4 +1,4 @@
-"""The sample of a PyTorch trace has the categories and keys of real ones."""
+"""The PyTorch sample has the categories and keys of real traces."""
 
 from __future__ import annotations
 

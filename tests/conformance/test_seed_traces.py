@@ -65,7 +65,7 @@ def test_facts_of_a_timeline(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_a_damaged_timeline_gives_at_least_the_events_before_the_damage(name: str, tmp_path: Path) -> None:
+def test_a_damaged_timeline_keeps_at_least_the_events_before_the_damage(name: str, tmp_path: Path) -> None:
     facts, path = FACTS[name]["of_complete_records"], tmp_path / "trace.duckdb"
     ingest([FOLDER / name], path)
     with duckdb.connect(str(path), read_only=True) as store:

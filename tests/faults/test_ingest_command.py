@@ -1,4 +1,4 @@
-"""`traceconv ingest` when things go wrong: one line, the right exit code, and a store that is as it was."""
+"""Failures of `traceconv ingest`: a one-line error, the right exit code, and an unchanged store."""
 
 from __future__ import annotations
 
@@ -145,14 +145,14 @@ def test_two_ingests_give_equal_tables(tmp_path: Path) -> None:
     assert all_rows(tmp_path / "a.duckdb") == all_rows(tmp_path / "b.duckdb")
 
 
-def test_a_path_that_is_not_there_stores_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_path_stores_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A slip in the call: it can be repeated as it was meant."""
     bad = tmp_path / "nowhere"
     assert str(bad) in refused(capfd, 1, capture(tmp_path / "PROF_1"), bad, "--db", tmp_path / "s.duckdb")
     nothing_left(tmp_path, "PROF_1")
 
 
-def test_one_bad_capture_does_not_keep_the_good_ones_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_bad_capture_does_not_stop_the_good_ones(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     good, last, store = capture(tmp_path / "PROF_1"), capture(tmp_path / "PROF_3", seed=3), tmp_path / "s.duckdb"
     zeros = tmp_path / "PROF_2"
     (zeros / "host/data").mkdir(parents=True)
@@ -183,7 +183,7 @@ def test_strict_refuses_any_loss_and_leaves_the_store(tmp_path: Path, capfd: pyt
     assert query(store, "SELECT run_id, complete FROM run ORDER BY 1") == [(1, True), (2, False)]
 
 
-def test_stores_that_can_not_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stores_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = capture(tmp_path / "PROF_1")
     text = tmp_path / "notes.txt"
     text.write_text("I am no database\n" * 100)
@@ -250,7 +250,7 @@ def test_a_killed_ingest_into_an_old_store_leaves_its_rows(tmp_path: Path, big: 
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_ctrl_c_leaves_the_store_as_it_was(tmp_path: Path, big: Path, old: bool) -> None:
+def test_ctrl_c_leaves_the_store_unchanged(tmp_path: Path, big: Path, old: bool) -> None:
     store = tmp_path / "s.duckdb"
     names = ["s.duckdb", "PROF_1"] if old else []
     if old:
@@ -267,7 +267,7 @@ def test_ctrl_c_leaves_the_store_as_it_was(tmp_path: Path, big: Path, old: bool)
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_a_full_disk_is_one_line_and_the_store_is_as_it_was(tmp_path: Path, big: Path, old: bool) -> None:
+def test_a_full_disk_is_a_one_line_error_and_the_store_is_unchanged(tmp_path: Path, big: Path, old: bool) -> None:
     """The kernel refuses to let any file grow past the limit, as a full disk does."""
     store = tmp_path / "s.duckdb"
     if old:
@@ -305,7 +305,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("what", ["store", "temporary files"])
-def test_a_disk_that_is_really_full(tmp_path: Path, big: Path, small_disk: Path, what: str) -> None:
+def test_a_real_full_disk(tmp_path: Path, big: Path, small_disk: Path, what: str) -> None:
     store = small_disk / "s.duckdb" if what == "store" else tmp_path / "s.duckdb"
     environment = {**os.environ, "TMPDIR": str(small_disk)}
     (small_disk / "filler").write_bytes(bytes(5 << 20))
@@ -319,7 +319,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, big: Path, small_disk: Path,
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write and read everywhere")
-def test_places_that_permissions_forbid(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_folders_without_permission(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = capture(tmp_path / "PROF_1")
     locked = tmp_path / "locked"
     locked.mkdir()
@@ -366,7 +366,7 @@ def test_hostile_names_are_stored_exactly_and_never_printed(tmp_path: Path, capf
     assert query(store, "SELECT count(*) FROM range WHERE NOT json_valid(args)") == [(0,)]
 
 
-def test_names_of_files_that_are_no_utf8(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_names_that_are_not_utf8(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/PROF_\xff\xfe"))
     capture(folder)
     assert ingest(folder, "--db", tmp_path / "s.duckdb") == 0

@@ -86,7 +86,7 @@ def capture(sound: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "PROF_1"))
 
 
-def test_the_sound_one_is_read_without_a_word(sound: Path, tmp_path: Path) -> None:
+def test_the_intact_capture_has_an_empty_log(sound: Path, tmp_path: Path) -> None:
     (run,) = ingested(tmp_path / "s.duckdb", sound)
     assert (run.complete, run.lossy, run.log) == (True, False, ())
     assert counted(run) == record_counts(sound)
@@ -137,7 +137,7 @@ def test_flipped_bits_in_the_store(sound: Path, capture: Path) -> None:
 
 @pytest.mark.parametrize("slice_bytes", [1 << 28, 700])
 @pytest.mark.parametrize("seed", range(3))
-def test_files_cut_anywhere_give_all_that_is_before_the_cut(tmp_path: Path, seed: int, slice_bytes: int) -> None:
+def test_files_truncated_anywhere_keep_everything_before(tmp_path: Path, seed: int, slice_bytes: int) -> None:
     """With the manifest, the accounting has all records written; without it, no more than that and none twice."""
     folder = build(tmp_path / "PROF_1", slice_bytes=slice_bytes)
     wanted = record_counts(folder)
@@ -178,7 +178,7 @@ def test_without_a_manifest_a_damaged_slice_is_counted_once(tmp_path: Path, dama
     assert run.accounts["api"].lost > 0
 
 
-def test_a_capture_that_was_cut_off_has_all_its_blocks(tmp_path: Path) -> None:
+def test_a_truncated_capture_keeps_all_its_blocks(tmp_path: Path) -> None:
     b = CaptureBuilder(tmp_path / "PROF_1", block_bytes=200)
     for number in range(20):
         b.call(number + 1, number, number + 1)
@@ -201,7 +201,7 @@ def test_a_file_of_zeros_and_a_missing_file_are_counted_by_the_manifest(sound: P
     assert query(capture.parent / "s.duckdb", "SELECT count(*), count(submit_ns) FROM task") == [(30, 0)]
 
 
-def test_an_unreadable_file_costs_itself(sound: Path, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_loses_only_its_records(sound: Path, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = record_counts(sound)
     real_open = Path.open
 
@@ -241,7 +241,7 @@ def test_a_damaged_manifest_is_reported_and_the_files_are_read(capture: Path, co
     assert not run.complete
 
 
-def test_a_manifest_that_counts_more_than_there_is(capture: Path) -> None:
+def test_a_manifest_that_counts_too_many_records(capture: Path) -> None:
     manifest = json.loads((capture / "manifest.json").read_text())
     for file in manifest["files"]:
         if file["path"] == "host/data/api.slice_0.bin":
@@ -252,7 +252,7 @@ def test_a_manifest_that_counts_more_than_there_is(capture: Path) -> None:
     assert codes(run) == {Code.MISSING_RECORDS}
 
 
-def test_a_file_of_a_newer_version_costs_itself(sound: Path, capture: Path) -> None:
+def test_a_file_of_a_newer_version_loses_only_its_records(sound: Path, capture: Path) -> None:
     path = capture / "host/data/range.slice_0.bin"
     content = bytearray(path.read_bytes())
     content[8:10] = struct.pack("<H", 99)

@@ -1,4 +1,4 @@
-"""Large texts are stored up to the limit; what is larger, or too much, is a loss that takes nothing along."""
+"""Large texts are stored up to the limit; beyond it, only the text that exceeds it is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def large(size: int, key: str = "args") -> str:
 
 
 @pytest.mark.parametrize("key", ["args", "name", "extra"])
-def test_a_text_of_50_mb_is_stored_and_keeps_no_other_file_out(key: str, tmp_path: Path) -> None:
+def test_a_text_of_50_mb_is_stored_and_does_not_stop_other_files(key: str, tmp_path: Path) -> None:
     one, two, store = tmp_path / "one.json", tmp_path / "two.json", tmp_path / "t.duckdb"
     one.write_text(f'{{"traceEvents":[{SMALL},{large(50 * MB, key)},{SMALL}]}}')
     two.write_text(f"[{SMALL}]")
@@ -36,7 +36,7 @@ def test_a_text_of_50_mb_is_stored_and_keeps_no_other_file_out(key: str, tmp_pat
     assert query(store, f"SELECT max(length({column})) > {50 * MB - 1} FROM range") == [(True,)]
 
 
-def test_a_key_of_50_mb_beside_the_events_is_stored(tmp_path: Path) -> None:
+def test_a_key_of_50_mb_next_to_the_events_is_stored(tmp_path: Path) -> None:
     path, store = tmp_path / "one.json", tmp_path / "t.duckdb"
     path.write_text(f'{{"traceEvents":[{SMALL}],"systemTraceEvents":"{"x" * 50 * MB}"}}')
     (run,) = ingest([path], store)
@@ -75,7 +75,7 @@ HOSTILE = {
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process its peak")
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_memory_is_bounded_whatever_does_not_end(kind: str, tmp_path: Path) -> None:
+def test_memory_is_bounded_for_any_unterminated_value(kind: str, tmp_path: Path) -> None:
     lead, unit, count = HOSTILE[kind]
     path = tmp_path / "trace.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

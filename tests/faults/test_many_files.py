@@ -1,4 +1,4 @@
-"""Many files at once: what is found in folders, and that one which can't be used does not keep the others out."""
+"""Many files at once: which files of folders are read, and that an unusable one does not stop the others."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_run_keeps_its_own_clock(tmp_path: Path) -> None:
     assert rows == [(zero, True, 0), (zero + 3600 * 10**9, True, 0), (500_000, False, zero)]
 
 
-def test_formats_are_known_in_a_folder_by_their_first_bytes(tmp_path: Path) -> None:
+def test_files_in_a_folder_are_recognised_by_their_first_bytes(tmp_path: Path) -> None:
     top = tmp_path / "all"
     write_trace(top / "a.json.gz")
     write_trace(top / "b.trace", seed=1)
@@ -101,7 +101,7 @@ def test_formats_are_known_in_a_folder_by_their_first_bytes(tmp_path: Path) -> N
     ]
 
 
-def test_other_files_are_reported_and_are_no_loss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_reported_but_not_a_loss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     top = tmp_path / "t"
     write_trace(top / "rank0.json")
     (top / "notes.txt").write_text("I am no trace\n")
@@ -180,7 +180,7 @@ def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, capfd: pyt
     assert all_rows(store) == all_rows(tmp_path / "complete.duckdb")
 
 
-def test_the_same_of_files_that_are_named_themselves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_unusable_file_among_named_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     good, bad = write_trace(tmp_path / "rank0.json"), tmp_path / "rank1.json"
     bad.write_bytes(b"")
     assert run(["ingest", str(bad), str(good), "--db", str(tmp_path / "s.duckdb")]) == 3
@@ -206,7 +206,7 @@ def test_if_nothing_can_be_used_each_reason_is_reported(tmp_path: Path, capfd: p
     assert len(caught.value.problems) == 30
 
 
-def test_a_folder_without_traces_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_traces_is_a_one_line_error(tmp_path: Path) -> None:
     top = tmp_path / "t"
     top.mkdir()
     with pytest.raises(InputError, match="is empty; specify"):
@@ -216,7 +216,7 @@ def test_a_folder_without_traces_is_one_line(tmp_path: Path) -> None:
         ingest([top], tmp_path / "s.duckdb")
 
 
-def test_a_file_that_can_not_be_read_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top = tmp_path / "t"
     write_trace(top / "rank0.json")
     write_trace(top / "rank1.json", seed=1)
@@ -234,7 +234,7 @@ def test_a_file_that_can_not_be_read_costs_itself(tmp_path: Path, monkeypatch: p
     assert runs.lossy
 
 
-def test_a_run_that_would_be_replaced_stays_when_its_file_is_not_usable_now(tmp_path: Path) -> None:
+def test_a_run_to_be_replaced_is_kept_if_its_file_is_unusable(tmp_path: Path) -> None:
     """The old run is gone from the transaction by then: only all of it can be taken back."""
     store = tmp_path / "s.duckdb"
     table = write_trace(tmp_path / "rank0.json")
@@ -253,7 +253,7 @@ def vendor_folder(path: Path, start_us: int) -> Path:
     return path
 
 
-def test_one_vendor_folder_of_several_that_can_not_be_used(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_unusable_vendor_folder_of_several(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     good = vendor_folder(tmp_path / "job/rank0", 100)
     bad = tmp_path / "job/rank1"
     bad.mkdir()
@@ -266,7 +266,7 @@ def test_one_vendor_folder_of_several_that_can_not_be_used(tmp_path: Path, capfd
         assert query(tmp_path / "s.duckdb", f"SELECT DISTINCT run_id FROM {table}") == [(1,)]
 
 
-def test_a_vendor_folder_beside_traces_of_others(tmp_path: Path) -> None:
+def test_a_vendor_folder_next_to_traces_of_other_writers(tmp_path: Path) -> None:
     vendor_folder(tmp_path / "job/npu", 100)
     write_trace(tmp_path / "job/npu/rank3/t.json", rank=3)
     write_trace(tmp_path / "job/gpu/rank0.json", rank=0)
@@ -314,7 +314,7 @@ class Interrupting(Observer):
         ("advance", 4, False),
     ],
 )
-def test_ctrl_c_at_any_moment_leaves_the_store_as_it_was(tmp_path: Path, what: str, at: int, old: bool) -> None:
+def test_ctrl_c_at_any_moment_leaves_the_store_unchanged(tmp_path: Path, what: str, at: int, old: bool) -> None:
     top, store = tmp_path / "t", tmp_path / "s.duckdb"
     for rank in range(3):
         write_trace(top / f"rank{rank}.json", rank=rank, seed=rank)
@@ -335,7 +335,7 @@ def test_ctrl_c_at_any_moment_leaves_the_store_as_it_was(tmp_path: Path, what: s
     assert len(ingest([top], store)) == 4
 
 
-def test_ctrl_c_comes_too_late_when_rows_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_during_the_commit_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the program would say that it was stopped, and the rows would be in the store."""
     whole = StoreWriter._execute_at_once
     pressed = []
@@ -357,7 +357,7 @@ def test_ctrl_c_comes_too_late_when_rows_are_committed(tmp_path: Path, monkeypat
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
 
 
-def test_ctrl_c_while_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
+def test_ctrl_c_while_a_trace_is_read_from_a_pipe(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*PROGRAM, "-", "--db", str(tmp_path / "s.duckdb")],
         stdin=subprocess.PIPE,
@@ -387,7 +387,7 @@ def test_many_files_need_few_descriptors(tmp_path: Path) -> None:
     assert query(tmp_path / "s.duckdb", "SELECT count(*), count(DISTINCT run_id) FROM task") == [(60, 60)]
 
 
-def test_of_many_runs_each_has_a_line_and_all_together_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_many_runs_have_a_line_each_and_a_total(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number in range(25):
         write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number, count=1)
     command = ["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb")]
@@ -423,7 +423,7 @@ def test_a_pattern_sets_rank_and_host_of_recordings(tmp_path: Path, capfd: pytes
     assert "rank 1, host hosta, group job7" in capfd.readouterr().out
 
 
-def test_a_timeline_holds_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_timeline_contains_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Clocks that are not known to agree are not put on one axis."""
     for number in range(2):
         write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number)
@@ -469,7 +469,7 @@ def test_numbers_in_names_count_by_value() -> None:
     assert names == ["a/2", "a/10", "b", "b99999999", "rank09", "rank9", "rank10", "²", "1"]
 
 
-def test_too_many_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         write_trace(tmp_path / f"t/rank{number}.json", seed=number)
     monkeypatch.setattr(find_traces, "MAX_FILES", 3)
@@ -539,7 +539,7 @@ def test_files_in_a_folder_without_search_permission_are_named(unsearchable: Pat
             ingest([locked / name], tmp_path / "s.duckdb")
 
 
-def test_info_names_files_of_an_output_folder_that_can_not_be_read(
+def test_info_names_unreadable_files_of_an_output_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "ASCEND_PROFILER_OUTPUT"

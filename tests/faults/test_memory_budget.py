@@ -1,4 +1,4 @@
-"""Names, tracks, open begins and ops without end: memory keeps to its budget, and the rows are those of a large one."""
+"""Unbounded names, tracks, open begins and ops: memory stays within its budget, without changing any row."""
 
 from __future__ import annotations
 

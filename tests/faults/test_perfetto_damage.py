@@ -113,13 +113,13 @@ def test_a_length_that_swallows_packets(tmp_path: Path) -> None:
     assert query(store, "SELECT count(*), count(dur_ns) FROM range") == [(13, 13)]
 
 
-def test_a_length_beyond_all_bounds_costs_nothing_but_its_packet(tmp_path: Path) -> None:
+def test_an_impossible_length_loses_only_its_packet(tmp_path: Path) -> None:
     data = slices(5) + b"\x0a" + varint(1 << 40) + slices(5, first=100)
     _, store = taken(data, tmp_path)
     assert query(store, "SELECT count(*) FROM range") == [(10,)]
 
 
-def test_compressed_packets_that_are_damaged_or_cut(tmp_path: Path) -> None:
+def test_damaged_and_truncated_compressed_packets(tmp_path: Path) -> None:
     inner = zlib.compress(slices(3000))
     data = slices(2) + packet((50, inner[:-200])) + packet((50, b"no zlib data")) + slices(2, first=9000)
     run, store = taken(data, tmp_path)
@@ -128,7 +128,7 @@ def test_compressed_packets_that_are_damaged_or_cut(tmp_path: Path) -> None:
     assert run.accounts.by_record["damaged packets"].lost >= 2 and not run.complete
 
 
-def test_packets_packed_in_packets_without_end(tmp_path: Path) -> None:
+def test_endlessly_nested_compressed_packets(tmp_path: Path) -> None:
     data = slices(3)
     for _ in range(9):
         data = packed(data)
@@ -137,7 +137,7 @@ def test_packets_packed_in_packets_without_end(tmp_path: Path) -> None:
     assert not run.complete
 
 
-def test_a_trace_that_unfolds_to_more_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_decompresses_to_more_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traceconv.formats.perfetto_proto.reader.FREE_BYTES", 1 << 20)
     bomb = packet((50, zlib.compress(packet((36, bytes(20 << 20))), 9)))
     run, store = taken(slices(2) + bomb + slices(2, first=100), tmp_path)
@@ -145,7 +145,7 @@ def test_a_trace_that_unfolds_to_more_than_the_limit(tmp_path: Path, monkeypatch
     assert not run.complete
 
 
-def test_one_text_that_all_events_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_text_that_all_events_refer_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file must not unfold to more than memory holds: it is refused in words."""
     texts = packet((10, 1), (13, 1), (12, message((29, message((1, 1), (2, "x" * 10_000))))))
     data = texts + b"".join(begin(n, 2, "a", (4, message((10, "k"), (17, 1)))) for n in range(200))
@@ -169,7 +169,7 @@ def test_hostile_nesting_and_numbers(tmp_path: Path) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_whatever_the_bytes_are_packets_are_not_invented_or_doubled(data: st.DataObject) -> None:
+def test_no_bytes_make_packets_appear_or_repeat(data: st.DataObject) -> None:
     """The bytes of packets and of damage lie side by side: together they are all bytes, each once."""
     text = bytearray(small_trace() * 3)
     for _ in range(data.draw(st.integers(0, 6))):

@@ -1,4 +1,4 @@
-"""Log files and blocks that come twice, in another order, or are gone: each record is stored once, each loss counted.
+"""Log files and blocks that are repeated, reordered or missing: each record is stored once, each loss counted.
 
 The oracle is the undamaged capture: what is stored and what is lost make up what was recorded, and never more.
 """
@@ -172,7 +172,7 @@ HARMLESS: dict[str, tuple[Callable[[Path], object], Code | None]] = {
 
 @pytest.mark.parametrize("manifest", [True, False])
 @pytest.mark.parametrize("case", HARMLESS)
-def test_what_is_there_twice_or_elsewhere_is_stored_once(sound: Path, capture: Path, case: str, manifest: bool) -> None:
+def test_repeated_and_moved_blocks_are_stored_once(sound: Path, capture: Path, case: str, manifest: bool) -> None:
     damage, code = HARMLESS[case]
     damage(capture)
     if not manifest:
@@ -246,7 +246,7 @@ def test_a_file_of_another_capture_is_not_mixed_in(sound: Path, capture: Path) -
 
 
 @pytest.mark.parametrize("manifest", [True, False])
-def test_a_sequence_number_that_can_not_be_is_no_loss(sound: Path, capture: Path, manifest: bool) -> None:
+def test_an_impossible_sequence_number_is_not_a_loss(sound: Path, capture: Path, manifest: bool) -> None:
     """How much is missing before 4 294 967 295 is not known; the block's own records are all there."""
     block = whole_blocks(capture / HOST)[1]
     head = encode_block_header(block.tag, block.record_size, 0xFFFFFFFF, block.payload)
@@ -259,7 +259,7 @@ def test_a_sequence_number_that_can_not_be_is_no_loss(sound: Path, capture: Path
     assert logged == [(Code.EXTRA_RECORDS, block.record_count) if manifest else (Code.MISSING_RECORDS, None)]
 
 
-def test_a_manifest_that_counts_less_than_there_is(sound: Path, capture: Path) -> None:
+def test_a_manifest_that_counts_too_few_records(sound: Path, capture: Path) -> None:
     manifest = json.loads((capture / "manifest.json").read_text())
     entry = next(file for file in manifest["files"] if file["path"] == HOST)
     entry["record_count"] -= 3
@@ -270,7 +270,7 @@ def test_a_manifest_that_counts_less_than_there_is(sound: Path, capture: Path) -
     assert [(one.code, one.event_count) for one in log] == [(Code.EXTRA_RECORDS, 3)]
 
 
-def test_a_manifest_with_a_count_that_can_not_be(sound: Path, capture: Path) -> None:
+def test_a_manifest_with_an_impossible_count(sound: Path, capture: Path) -> None:
     manifest = json.loads((capture / "manifest.json").read_text())
     next(file for file in manifest["files"] if file["path"] == HOST)["record_count"] = 1 << 60
     (capture / "manifest.json").write_text(json.dumps(manifest))
@@ -318,7 +318,7 @@ def _accident(folder: Path, rng: random.Random) -> str:
 
 @pytest.mark.parametrize("manifest", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_accidents_leave_what_is_there_and_count_what_is_not(
+def test_any_damage_keeps_intact_records_and_counts_missing_ones(
     sound: Path, tmp_path: Path, seed: int, manifest: bool
 ) -> None:
     wanted = record_counts(sound)

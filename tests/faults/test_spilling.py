@@ -1,4 +1,4 @@
-"""A full disk while spilling: one line that says what to do, and an unchanged store."""
+"""A full disk while spilling: a one-line error with advice, and an unchanged store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("count", [3, 100_000])
-def test_an_ingest_says_what_to_do(
+def test_an_ingest_prints_advice(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for module in (spool, spill):

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or left by their reader: results are stored, the exit code is right."""
+"""Standard streams that are closed, full or abandoned by their reader: results are stored, exit codes are right."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_results_that_can_not_be_written_are_one_line(place: Path, command: str) -> None:
+def test_results_that_cannot_be_written_are_a_one_line_error(place: Path, command: str) -> None:
     assert shell(place, command, ">/dev/full") == (1, FULL)
     assert shell(place, command, "| true") == (0, "")
 
@@ -65,7 +65,7 @@ def test_closed_streams(place: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "<&- >&- 2>&-", "2>&1 >/dev/full | true"])
-def test_an_ingest_does_not_depend_on_who_listens(place: Path, tmp_path: Path, redirection: str) -> None:
+def test_an_ingest_does_not_depend_on_its_standard_streams(place: Path, tmp_path: Path, redirection: str) -> None:
     """A stream that is closed must not become the number of the store's file either."""
     store = tmp_path / "s.duckdb"
     assert shell(place, f"ingest PROF_1 --db {store}", redirection)[0] == 0
@@ -74,12 +74,12 @@ def test_an_ingest_does_not_depend_on_who_listens(place: Path, tmp_path: Path, r
     assert shell(place, f"ingest PROF_1 PROF_2 --db {store}", redirection)[0] == 3
 
 
-def test_an_error_stays_one_when_nobody_hears_of_it(place: Path) -> None:
+def test_an_error_keeps_its_exit_code_if_stderr_is_closed(place: Path) -> None:
     assert shell(place, "report nosuch", "2>/dev/full") == (2, "")
     assert shell(place, "info nowhere", ">&- 2>&-") == (1, "")
 
 
-def test_sql_from_a_standard_input_that_has_none(place: Path) -> None:
+def test_sql_from_a_closed_or_binary_standard_input(place: Path) -> None:
     assert shell(place, "query -", "<&-") == (2, 'traceconv: empty SQL; pass a statement such as "FROM op_statistic"\n')
     assert shell(place, "query -", "< s.duckdb") == (2, "traceconv: the SQL is not UTF-8 text\n")
 
@@ -107,7 +107,9 @@ def test_numbers_of_more_than_64_bits_are_refused_by_name(command: str, capsys: 
     assert capsys.readouterr().err == f"traceconv: {command.split()[-1]} {huge}: {LARGEST}\n"
 
 
-def test_column_names_of_a_query_can_not_steer_a_terminal(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_column_names_of_a_query_are_escaped(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     hostile = 'SELECT 1 AS "a\x1b[31m\nb\u202e", chr(27) AS c'
     assert run(["query", hostile, "--db", str(place / "s.duckdb")]) == 0
     assert capfd.readouterr().out.splitlines()[0] == "a\\x1b[31m\\x0ab\\x202e  c"
@@ -116,7 +118,7 @@ def test_column_names_of_a_query_can_not_steer_a_terminal(place: Path, capfd: py
 HOSTILE = "\x1b[31m\u202e\x9b2J"
 
 
-def test_messages_and_names_near_what_was_meant_are_escaped(
+def test_messages_and_suggested_names_are_escaped(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Names of runs, files and record types come from traces and folders of others."""

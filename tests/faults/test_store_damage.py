@@ -1,4 +1,4 @@
-"""A damaged store: a report gives the right rows or says in one line that it can't, and never wrong ones."""
+"""A damaged store: a report returns the right rows or a one-line error, never wrong rows."""
 
 from __future__ import annotations
 

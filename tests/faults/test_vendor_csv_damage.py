@@ -114,7 +114,7 @@ def test_intact_records_are_kept_and_damaged_ones_are_counted(what: str, tmp_pat
         (bytes(1000), "its tables are empty"),
     ],
 )
-def test_a_table_that_is_none_is_one_line(content: bytes, reason: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_table_is_a_one_line_error(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/kernel_details.csv").write_bytes(content)
     with pytest.raises(InputError, match=reason) as caught:
@@ -123,7 +123,7 @@ def test_a_table_that_is_none_is_one_line(content: bytes, reason: str, tmp_path:
     assert not list(tmp_path.glob("s.duckdb*"))
 
 
-def test_a_bad_table_does_not_keep_the_good_one_out(tmp_path: Path) -> None:
+def test_a_bad_table_does_not_stop_the_good_one(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/kernel_details.csv").write_bytes(WHOLE)
     (tmp_path / "out/memory_record.csv").write_bytes(b"this,is\nno,table\n")

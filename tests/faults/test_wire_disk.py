@@ -1,4 +1,4 @@
-"""The capture writer on disks that refuse: one error in words, and no manifest that says that all is well."""
+"""The capture writer on full or read-only disks: a one-line error, and no manifest, which marks complete captures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_limited(folder: Path, limit: int, record_count: int) -> subprocess.Com
 
 
 @pytest.mark.parametrize("record_count", [1000, 100])
-def test_a_full_disk_is_an_error_in_words_and_leaves_no_manifest(tmp_path: Path, record_count: int) -> None:
+def test_a_full_disk_is_a_clear_error_and_leaves_no_manifest(tmp_path: Path, record_count: int) -> None:
     """Also when it is the last block that does not fit whole: no short write may pass for a write."""
     folder = tmp_path / "PROF_1"
     done = write_limited(folder, 4096, record_count)
@@ -59,7 +59,7 @@ def test_what_was_written_before_the_disk_was_full_can_be_read(tmp_path: Path) -
     assert [block.record_count for block in got if isinstance(block, Block)] == [102, 102]
 
 
-def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write may take less than it was given (a signal, a network disk): the rest follows."""
     writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={})
     real_open = Path.open
@@ -96,7 +96,7 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
         CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={})
 
 
-def test_a_place_that_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
     with pytest.raises(OutputError, match="Not a directory"):
         CaptureWriter(tmp_path / "x" / "PROF_1", writer_id=1, device_clock_hz={})
@@ -125,7 +125,7 @@ def test_a_failed_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "PROF_1/manifest.json").exists()
 
 
-def test_a_manifest_may_say_what_no_text_encoding_can(tmp_path: Path) -> None:
+def test_a_manifest_may_contain_text_that_cannot_be_encoded(tmp_path: Path) -> None:
     """Paths of files may hold bytes that are no UTF-8; Python shows them as lone surrogates."""
     writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={})
     writer.close({"model": "net\udcff.onnx"})

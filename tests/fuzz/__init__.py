@@ -1,1 +1,1 @@
-"""Fuzzing of every reader: mutated samples go in, and nothing but rows, log rows or a TraceconvError may come out."""
+"""Fuzzing of every reader: mutated samples must yield rows, log entries or a TraceconvError, nothing else."""

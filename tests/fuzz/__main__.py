@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: so many inputs, or for so long, on all cores; failing ones are kept. See --help."""
+"""`python -m tests.fuzz`: runs a number of inputs, or for a time, on all cores; keeps failing ones. See --help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples that are mutated: small ones of every format, built by the tests' own builders; and real ones, if there."""
+"""Samples to mutate: small ones of every format, built by the tests' builders, and real ones if available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same targets, led by coverage: atheris makes the inputs, where it is installed."""
+"""The same targets, guided by coverage: atheris generates the inputs if it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs inputs one after another, each from its number; what fails is written down with how to see it again."""
+"""Runs inputs one after another, each generated from its number; stores failures with the command to repeat them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of bytes: flips, cuts, splices, tokens of a dictionary, and changes that keep JSON or blocks sound."""
+"""Mutations of bytes: flips, truncations, splices, dictionary tokens, and changes that keep JSON or blocks valid."""
 
 from __future__ import annotations
 

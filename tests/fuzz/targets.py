@@ -1,4 +1,4 @@
-"""The targets: what is mutated, how, and what is then read. An input is a file name and bytes, made from a number."""
+"""The targets: what is mutated, how, and which reader gets it. An input is a file name and bytes from a number."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_the_map_is_monotone(readings: list[Reading], ticks: list[int]) -> None:
 
 
 @given(rising_readings(1 << 59), st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8))
-def test_one_batch_and_many_give_the_same_times(readings: list[Reading], ticks: list[int]) -> None:
+def test_one_batch_and_many_yield_the_same_times(readings: list[Reading], ticks: list[int]) -> None:
     """Other ticks of a batch (near, far, invalid) use other code paths and must not change a tick's time."""
     together, apart = clock_of(readings), clock_of(readings)
     assert together is not None
@@ -106,7 +106,7 @@ def test_invalid_readings_never_raise(readings: list[Reading], ticks: list[int],
     assert bound is None or 0 < bound < LIMIT
 
 
-def test_no_readings_give_no_clock() -> None:
+def test_without_readings_there_is_no_clock() -> None:
     assert clock_of([]) is None
     assert clock_of([(5, 10, 9)]) is None  # the host time after the reading is earlier than before it
     assert clock_of([(1 << 63, 0, 1)]) is None

@@ -88,7 +88,7 @@ def tiny_blocks(folder: Path, count: int) -> Path:
     return folder
 
 
-def test_blocks_of_one_record_give_the_same_rows(tmp_path: Path) -> None:
+def test_blocks_of_one_record_yield_the_same_rows(tmp_path: Path) -> None:
     accounts, _, counts = normalized(tiny_blocks(tmp_path / "PROF_1", 20_000))
     assert (counts["task"], accounts["task"].paired) == (10_000, 10_000)
 

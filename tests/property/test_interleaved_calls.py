@@ -1,4 +1,4 @@
-"""Calls on open stores in random turns and threads: each gives its rows or one clear error, and the next call works."""
+"""Calls on open stores in random order and threads: each returns its rows or one clear error, and the next works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of every metric group fit the op's time: on any shape, any mix of instructions, any device."""
+"""Counters of every metric group fit the op's time, for any shape, mix of instructions and device."""
 
 from __future__ import annotations
 

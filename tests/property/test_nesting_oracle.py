@@ -1,4 +1,4 @@
-"""Nesting against a short oracle: any sequence of begins and ends, split anywhere, on several threads."""
+"""Nesting compared with a short oracle: any sequence of begins and ends, split anywhere, on several threads."""
 
 from __future__ import annotations
 

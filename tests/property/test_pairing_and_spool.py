@@ -1,4 +1,4 @@
-"""Pairing and spilled rows against plain dicts, in any order and any split."""
+"""Pairing and spilled rows compared with plain dicts, in any order and any split."""
 
 from __future__ import annotations
 

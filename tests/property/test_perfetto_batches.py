@@ -1,4 +1,4 @@
-"""Events of Perfetto traces taken in C and in Python: the same batches, books and log, whatever packets say."""
+"""Perfetto events decoded in C and in Python: the same batches, accounting and log for any packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs of several sessions under a profile that pauses: the store says what the log adds up to."""
+"""Random programs of several sessions under a profile that pauses: the store agrees with the sums of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traceconv.pipeline.ingest import ingest
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sessions_that_come_and_go_while_a_profile_pauses(tmp_path: Path, seed: int) -> None:
+def test_sessions_that_open_and_close_while_a_profile_pauses(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
     runs, is_paused = 0, False
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Fusion in training: random networks learn the same to the last bit, and no fused op writes what nothing reads."""
+"""Fusion in training: random networks learn bit-identical weights, and no fused op writes what nothing reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random traces, as irregular as real ones: the store agrees with sums of plain code, to the nanosecond."""
+"""Random traces, as irregular as real ones: the store agrees with plain code to the nanosecond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any small network computes what onnxruntime computes, fused or not, and its capture keeps every invariant."""
+"""Any small network computes what onnxruntime computes, fused or not, and its capture satisfies every invariant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random networks with branches on random devices: every invariant holds, and no task finds its memory taken."""
+"""Random branching networks on random devices: every invariant is satisfied, and no two tasks use the same memory."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def write_spec(path: Path, spec: object) -> Path:
     return path
 
 
-def test_branches_come_to_different_streams_and_overlap(tmp_path: Path) -> None:
+def test_branches_run_on_different_streams_and_overlap(tmp_path: Path) -> None:
     def overlapping(streams: int) -> tuple[int, int]:
         options = RecordOptions(
             "inception_v1", tmp_path / str(streams), iterations=1, deterministic=True, streams=streams

@@ -1,4 +1,4 @@
-"""Spans of random programs, against what a list remembers of them: one row each, whatever their order and thread."""
+"""Spans of random programs, compared with a plain list: one row each, whatever their order and thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events read all at once in C are what reading them key by key gives, however they are written."""
+"""The C scanner of events returns the same as decoding key by key, however the events are written."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def joined(texts: list[str], gap: str, lines: bool) -> bytes:
 
 
 @given(st.lists(events(usual=True), min_size=1, max_size=6), BLANKS, st.booleans())
-def test_usual_events_are_read_all_at_once_and_right(texts: list[str], gap: str, lines: bool) -> None:
+def test_usual_events_are_scanned_correctly(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)
     expected = rows(_one_by_one(body, lines).columns)
     columns = scanned_columns(body, lines)
@@ -89,7 +89,7 @@ def test_usual_events_are_read_all_at_once_and_right(texts: list[str], gap: str,
 
 
 @given(st.lists(st.one_of(events(usual=False), events(usual=True)), min_size=1, max_size=6), BLANKS, st.booleans())
-def test_any_events_are_read_right_or_left_to_others(texts: list[str], gap: str, lines: bool) -> None:
+def test_any_events_are_scanned_correctly_or_declined(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)
     decoded = _one_by_one(body, lines)
     columns = scanned_columns(body, lines)
@@ -100,7 +100,7 @@ def test_any_events_are_read_right_or_left_to_others(texts: list[str], gap: str,
 
 
 @given(st.lists(events(usual=True), min_size=1, max_size=4), st.booleans(), st.data())
-def test_text_that_is_not_sound_is_not_taken(texts: list[str], lines: bool, data: st.DataObject) -> None:
+def test_malformed_events_are_declined(texts: list[str], lines: bool, data: st.DataObject) -> None:
     changed = bytearray(joined(texts, "", lines))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(changed) - 1))
@@ -134,7 +134,7 @@ def test_text_that_is_not_sound_is_not_taken(texts: list[str], lines: bool, data
         b'{"ph":9}',
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_others(text: bytes) -> None:
+def test_unusual_events_are_declined(text: bytes) -> None:
     assert scanned_columns(text, False) is None
 
 
@@ -156,7 +156,7 @@ def test_empty_events_and_numbered_kinds() -> None:
     assert list(columns.label("ph")) == [None, "X", None, "i"]
 
 
-def test_many_distinct_values_and_few_are_coded_alike() -> None:
+def test_many_and_few_distinct_values_are_coded_alike() -> None:
     texts = [
         f'{{"tid":{number % 400},"cat":"{"c" * (number % 20)}","ph":"X","name":"{number}"}}' for number in range(4000)
     ]

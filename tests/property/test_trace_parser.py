@@ -1,4 +1,4 @@
-"""Trace JSON is read the same however it is cut into chunks, and whatever is done to it, the books balance."""
+"""Trace JSON yields the same events however it is split, and the accounting balances after any damage."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def events_of(batches: list[TraceBatch]) -> list[tuple[object, ...]]:
 
 @settings(max_examples=60)
 @given(EVENTS, LAYOUTS, st.lists(st.integers(0, 2000), max_size=6), st.integers(64, 400))
-def test_any_split_gives_the_same_events(
+def test_any_split_yields_the_same_events(
     events: list[dict[str, object]], layout: str, cuts: list[int], chunk_bytes: int
 ) -> None:
     text = text_of(events, layout)
@@ -119,7 +119,7 @@ def pass_through(text: bytes, log: ImportLog, accounts: Accounts) -> dict[str, i
 
 @settings(max_examples=150)
 @given(EVENTS, LAYOUTS, st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=3), st.integers(0, 3)), max_size=4))
-def test_damage_of_any_kind_leaves_rows_or_words(
+def test_damage_of_any_kind_leaves_rows_or_log_entries(
     events: list[dict[str, object]], layout: str, damage: list[tuple[int, bytes, int]]
 ) -> None:
     text = text_of(events, layout)
@@ -188,7 +188,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 30), PIECES), 
 @pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
 @settings(max_examples=150)
 @given(EVENTS, LAYOUTS, CHANGES, st.integers(64, 4000))
-def test_damaged_text_gives_no_less_with_the_part_in_c_than_without(
+def test_damaged_text_yields_at_least_as_many_events_with_c_as_without(
     events: list[dict[str, object]], layout: str, changes: list[tuple[int, int, bytes]], chunk_bytes: int
 ) -> None:
     text = text_of(events, layout)

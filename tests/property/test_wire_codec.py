@@ -1,4 +1,4 @@
-"""Records survive the way to bytes and back, and schemas of other versions lose nothing that can be kept."""
+"""Records survive encoding and decoding, and other schema versions lose nothing that can be kept."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_fields_that_an_older_writer_lacks_are_null(name: str, data: st.DataObje
 
 
 @given(name=NAMES, data=st.data())
-def test_records_longer_than_the_schema_says_keep_their_known_fields(name: str, data: st.DataObject) -> None:
+def test_records_longer_than_the_schema_keep_their_known_fields(name: str, data: st.DataObject) -> None:
     """A block may state a longer record than the schema in the file: what is past the schema is stepped over."""
     ours = record(name)
     tail = data.draw(st.integers(1, 40))
@@ -109,7 +109,7 @@ def test_records_longer_than_the_schema_says_keep_their_known_fields(name: str, 
 
 
 @given(name=NAMES, data=st.data())
-def test_fields_are_found_by_name_wherever_they_stand(name: str, data: st.DataObject) -> None:
+def test_fields_are_found_by_name_at_any_position(name: str, data: st.DataObject) -> None:
     ours = record(name)
     fields = data.draw(st.permutations(ours.fields))
     other = dataclasses.replace(ours, fields=tuple(fields))
@@ -130,7 +130,7 @@ def test_a_field_of_another_type_is_null_and_not_reinterpreted() -> None:
     assert decode_block(block, written, ours).tolist() == [(0, 3, 0)]
 
 
-def test_records_shorter_than_the_schema_says_are_refused() -> None:
+def test_records_shorter_than_the_schema_are_refused() -> None:
     ours = record("stream")
     block = Block(ours.tag, 8, 1, 0, memoryview(bytes(8)), 0, 0, 0)
     with pytest.raises(ValueError, match="can't hold"):
@@ -142,7 +142,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=200)
 
 @settings(max_examples=40)
 @given(texts=st.lists(TEXTS, max_size=8), data=st.data())
-def test_texts_come_back_from_their_records_in_any_order(texts: list[str], data: st.DataObject) -> None:
+def test_texts_are_assembled_from_their_records_in_any_order(texts: list[str], data: st.DataObject) -> None:
     table = TextTable()
     parts = []
     hashes = {}
@@ -160,7 +160,7 @@ def test_texts_come_back_from_their_records_in_any_order(texts: list[str], data:
 
 
 @given(data=st.binary(max_size=64 * 20))
-def test_any_bytes_as_dictionary_records_are_taken_or_counted(data: bytes) -> None:
+def test_any_bytes_as_dictionary_records_are_used_or_counted(data: bytes) -> None:
     dtype = dtype_of(record("dictionary"))
     records_ = np.frombuffer(data[: len(data) // 64 * 64], dtype)
     collector = TextCollector(1 << 20)
@@ -176,12 +176,12 @@ def test_text_past_the_limit_is_refused_and_counted() -> None:
     assert collector.refused == 2
 
 
-def test_a_text_longer_than_a_log_can_hold_is_refused() -> None:
+def test_a_text_longer_than_the_maximum_is_refused() -> None:
     assert len(encode_text(1, "x" * MAX_TEXT_BYTES)) == 0xFFFF
     with pytest.raises(ValueError, match="exceeds the maximum length"):
         encode_text(1, "x" * (MAX_TEXT_BYTES + 1))
 
 
-def test_texts_with_lone_surrogates_get_hashes_of_their_own() -> None:
+def test_texts_with_lone_surrogates_get_distinct_hashes() -> None:
     table = TextTable()
     assert table.hash("\ud800")[0] != table.hash("?")[0]

@@ -1,4 +1,4 @@
-"""Framing: any split gives the same blocks, and damage costs what it hits, no more, and is accounted for."""
+"""Framing: any split yields the same blocks; damage affects only the blocks that it hits, and is accounted for."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _apply(data: bytes, accidents: list[tuple[tuple[str, int, int], bytes]]) -> 
 
 
 @given(log=LOGS, data=st.data())
-def test_any_split_gives_the_same_blocks(log: Log, data: st.DataObject) -> None:
+def test_any_split_yields_the_same_blocks(log: Log, data: st.DataObject) -> None:
     whole = read(log.data)
     assert [block.record_count for block in whole if isinstance(block, Block)] == list(log.counts)
     assert (
@@ -104,13 +104,13 @@ def test_any_split_gives_the_same_blocks(log: Log, data: st.DataObject) -> None:
 
 
 @given(log=LOGS)
-def test_a_byte_at_a_time_gives_the_same_blocks(log: Log) -> None:
+def test_a_byte_at_a_time_yields_the_same_blocks(log: Log) -> None:
     assert read(log.data, range(1, len(log.data))) == read(log.data)
 
 
 @settings(max_examples=150)
 @given(log=LOGS, data=st.data())
-def test_damage_never_makes_up_records_and_any_split_finds_the_same(log: Log, data: st.DataObject) -> None:
+def test_damage_never_invents_records_and_any_split_yields_the_same(log: Log, data: st.DataObject) -> None:
     hurt = data.draw(damaged(log))
     originals = {(block.sequence, bytes(block.payload)) for block in read(log.data) if isinstance(block, Block)}
     try:
@@ -156,7 +156,7 @@ def test_records_are_accounted_for_when_header_and_tail_are_intact(log: Log, dat
 
 
 @given(log=LOGS, data=st.data())
-def test_a_flipped_bit_costs_one_block(log: Log, data: st.DataObject) -> None:
+def test_a_flipped_bit_loses_one_block(log: Log, data: st.DataObject) -> None:
     place = data.draw(st.integers(log.bounds[0], len(log.data) - 1))
     hurt = bytearray(log.data)
     hurt[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -172,7 +172,7 @@ def test_a_flipped_bit_costs_one_block(log: Log, data: st.DataObject) -> None:
 
 
 @given(log=LOGS, data=st.data())
-def test_a_cut_off_file_loses_its_end_only(log: Log, data: st.DataObject) -> None:
+def test_a_truncated_file_loses_only_its_end(log: Log, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(log.data)))
     got = read(log.data[:end])
     whole = sum(1 for bound in log.bounds[1:] if bound <= end)
@@ -189,7 +189,7 @@ def test_a_cut_off_file_loses_its_end_only(log: Log, data: st.DataObject) -> Non
 
 
 @given(log=LOGS, data=st.data())
-def test_blocks_that_are_gone_are_counted(log: Log, data: st.DataObject) -> None:
+def test_missing_blocks_are_counted(log: Log, data: st.DataObject) -> None:
     gone = data.draw(st.integers(0, len(log.counts) - 1))
     got = read(log.data[: log.bounds[gone]] + log.data[log.bounds[gone + 1] :])
     lost = [found for found in got if isinstance(found, Damage)]
@@ -201,7 +201,7 @@ def test_blocks_that_are_gone_are_counted(log: Log, data: st.DataObject) -> None
 
 
 @given(log=LOGS, data=st.data())
-def test_a_block_that_comes_twice_is_read_once(log: Log, data: st.DataObject) -> None:
+def test_a_repeated_block_is_read_once(log: Log, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(log.counts) - 1))
     start, end = log.bounds[index], log.bounds[index + 1]
     got = read(log.data[:end] + log.data[start:end] + log.data[end:])
@@ -212,7 +212,7 @@ def test_a_block_that_comes_twice_is_read_once(log: Log, data: st.DataObject) ->
 
 
 @given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=4), tag=st.integers(200, 0xFFFF))
-def test_blocks_of_unknown_types_are_stepped_over_and_counted(counts: list[int], tag: int) -> None:
+def test_blocks_of_unknown_types_are_skipped_and_counted(counts: list[int], tag: int) -> None:
     """The framing needs no schema: types of newer writers come out as blocks with their record counts."""
     schema = RecordSchema("later", tag, "none", "", "", (Field("x", "u32", "count", ""),))
     data = encode_file_header(FileHeader(7, None, "host", 1, 0, 0, (schema,)))
@@ -230,7 +230,7 @@ def test_blocks_of_unknown_types_are_stepped_over_and_counted(counts: list[int],
 
 @settings(max_examples=150)
 @given(data=st.binary(max_size=300))
-def test_bytes_that_are_no_log_are_damage(data: bytes) -> None:
+def test_bytes_that_are_not_a_log_are_damage(data: bytes) -> None:
     (damage,) = read(data)
     assert isinstance(damage, Damage)
     assert (damage.byte_offset, damage.byte_count) == (0, len(data))

@@ -1,4 +1,4 @@
-"""traceconv's exports, summed up from their files, and a run summed up as ranges, which is all that protobuf keeps."""
+"""traceconv's exports, summed from their files, and a run summed as ranges, the only kind that protobuf keeps."""
 
 from __future__ import annotations
 

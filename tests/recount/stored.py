@@ -1,4 +1,4 @@
-"""The runs of a store, summed up by plain SQL."""
+"""The runs of a store, summed by plain SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python API: the walk of the README, in one process."""
+"""The Python API: the steps of the README, in one process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_report_is_on_the_latest_run_or_on_the_one_named(store: Path) -> None:
         assert opened.query("SELECT count(*) FROM task").fetchall() == [(2,)]
 
 
-def test_a_wrong_name_is_answered_with_the_near_one(store: Path) -> None:
+def test_a_wrong_name_is_answered_with_the_nearest_one(store: Path) -> None:
     with traceconv.open_store(store) as opened:
         for match, name, options in (
             ("op-statistic", "op-statistics", {}),
@@ -209,7 +209,7 @@ def test_after_each_use_the_next_call_works(many: Path, use: Callable[[traceconv
         assert store.query("SELECT count(*) FROM task").fetchall() == [(TASKS,)]
 
 
-def test_closing_a_store_ends_what_is_being_read(many: Path) -> None:
+def test_closing_a_store_ends_its_running_queries(many: Path) -> None:
     store = traceconv.open_store(many)
     report = store.report("task-time")
     rows, relation = iter(report), store.query("FROM task")

@@ -158,7 +158,7 @@ def test_shapes_that_depend_on_values() -> None:
     np.testing.assert_allclose(ours.astype(np.float32), np.exp(square[square > 0.5]), rtol=2**-8)
 
 
-def test_an_op_that_only_onnxruntime_knows() -> None:
+def test_an_op_that_only_onnxruntime_has() -> None:
     b = ModelBuilder()
     y = b.node("Gelu", [b.node("Neg", ["x"])], domain="com.microsoft")
     proto = b.model({"x": [8]}, [b.node("Neg", [y])], domains=[("com.microsoft", 1)])

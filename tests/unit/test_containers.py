@@ -1,4 +1,4 @@
-"""Packed and encoded files: what can be had of damaged ones, and what is said."""
+"""Compressed and encoded files: what is recovered from damaged ones, and what is reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 @pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("text", [TEXT, TEXT[:40]], ids=["large", "small"])
-def test_a_wrong_bit_in_a_trailer_costs_nothing(packed: Callable[[bytes], bytes], text: bytes, tmp_path: Path) -> None:
+def test_a_wrong_bit_in_a_trailer_loses_nothing(packed: Callable[[bytes], bytes], text: bytes, tmp_path: Path) -> None:
     whole = packed(text)
     trailer = 8 if packed is gzip.compress else 4
     for bit in range((len(whole) - trailer) * 8, len(whole) * 8, 3):
@@ -70,7 +70,7 @@ def test_a_wrong_byte_anywhere_keeps_the_data_before_and_the_parts_after(
 
 @pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("behind", [b"garbage behind", b"\0" * 600, b"\1" * 20], ids=["words", "padding", "bytes"])
-def test_what_follows_packed_data_takes_nothing_of_it(
+def test_bytes_after_compressed_data_do_not_affect_it(
     packed: Callable[[bytes], bytes], behind: bytes, tmp_path: Path
 ) -> None:
     found, said = read(packed(TEXT) + behind, tmp_path)
@@ -78,7 +78,7 @@ def test_what_follows_packed_data_takes_nothing_of_it(
     assert bool(said) == bool(behind.strip(b"\0"))
 
 
-def test_a_cut_gives_all_that_it_has(tmp_path: Path) -> None:
+def test_a_truncated_file_keeps_everything_before_its_end(tmp_path: Path) -> None:
     for size in (40, 3000, len(gzip.compress(TEXT)) - 3):
         cut = gzip.compress(TEXT)[:size]
         expected = io.BytesIO()
@@ -121,7 +121,7 @@ def test_members_and_frames_without_text_hide_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_folder", [True, False])
-def test_a_packed_file_that_gives_nothing_is_not_called_empty(tmp_path: Path, in_folder: bool) -> None:
+def test_a_compressed_file_without_output_is_not_reported_as_empty(tmp_path: Path, in_folder: bool) -> None:
     (tmp_path / "t.json.zst").write_bytes(zstd(TEXT)[:400])
     with pytest.raises(InputError, match="can't be decompressed: it is truncated or damaged"):
         ingest([tmp_path if in_folder else tmp_path / "t.json.zst"], tmp_path / "s.duckdb")

@@ -1,4 +1,4 @@
-"""Control flow: outputs are onnxruntime's, every trip's tasks are logged with the times of its shapes, none is lost."""
+"""Control flow: outputs equal onnxruntime's, and every trip's tasks are logged with the times of its shapes."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_bodies_in_bfloat16_round_their_results() -> None:
     assert all(tensor.dtype == "DT_BF16" for op in ops for tensor in op.writes)
 
 
-def test_what_nested_loops_and_branches_run_is_known() -> None:
+def test_the_ops_that_nested_loops_and_branches_run_are_known() -> None:
     inputs = {"x": normal(4), "n": np.array(5)}
     found = compiled(NESTED, inputs)
     _, flow = flows_of(found, inputs)
@@ -248,7 +248,7 @@ def test_no_execution_is_lost_wherever_logging_of_single_trips_ends(trips: int) 
         assert {kind: counts[kind] for kind in expected} == expected
 
 
-def test_a_branch_that_these_shapes_make_invalid_is_no_obstacle() -> None:
+def test_a_branch_that_is_invalid_for_these_shapes_is_ignored() -> None:
     proto = model(
         "float[2,3] x", "float[2,3] y",
         """
@@ -306,7 +306,7 @@ def test_each_trip_is_logged_with_its_own_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [1, 2, 1_000])
-def test_further_trips_are_one_task_per_op_and_take_as_long_as_all_of_them(more: int, tmp_path: Path) -> None:
+def test_later_trips_are_one_task_per_op_with_their_total_time(more: int, tmp_path: Path) -> None:
     capture = recorded(COUNTED, counted(LOGGED_TRIPS + more), tmp_path)
     tasks = op_tasks(capture)
     single = {name.split("/")[-1]: end - start for name, start, end in tasks if "/body[1]/" in name}
@@ -348,7 +348,7 @@ def test_a_trip_costs_what_its_own_shapes_cost() -> None:
     assert ticks == sorted(ticks) and ticks[-1] > 2 * ticks[0]
 
 
-def test_shapes_without_end_are_estimated_by_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unboundedly_many_shapes_are_estimated_by_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traceconv.runtime.control._MAX_VARIANTS", 4)
     inputs = {"x": normal(1, 64), "n": np.array(9)}
     found = compiled(GROWING, {"x": inputs["x"], "n": np.array(1)})
@@ -388,7 +388,7 @@ def _events(path: Path) -> list[str]:
     return [str(row.get("name", "")) for row in rows]
 
 
-def test_an_estimate_says_what_it_assumes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_estimate_lists_its_assumptions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def shown(proto: onnx.ModelProto) -> str:
         onnx.save(proto, tmp_path / "m.onnx")
         assert run(["model", str(tmp_path / "m.onnx")]) == 0

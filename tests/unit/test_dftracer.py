@@ -1,4 +1,4 @@
-"""DFTracer from version 2 on: kinds of events are numbers, and a record says in which unit the times are."""
+"""DFTracer from version 2 on: kinds of events are numbers, and a metadata event specifies the unit of times."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_unit_needs_a_known_writer(tmp_path: Path) -> None:
     assert store.execute("SELECT start_ns, dur_ns FROM range").fetchall() == [(1000, 2000)]
 
 
-def test_numbers_that_stand_for_no_kind_are_lost(tmp_path: Path) -> None:
+def test_events_with_an_unknown_kind_are_lost(tmp_path: Path) -> None:
     lines = [line(name="a", ph=ph, pid=7, tid=7, ts=1, dur=2) for ph in (1, 0, 5, -1, 1.0)]
     run, store = stored(lines, tmp_path)
     assert store.execute("SELECT count(*) FROM range").fetchone() == (1,)

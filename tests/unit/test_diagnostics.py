@@ -1,4 +1,4 @@
-"""The import log is bounded and forgets no number; the books show when they don't balance."""
+"""The import log is bounded and keeps exact sums; accounts that don't balance are detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_code_is_described() -> None:
         assert code.doc.endswith(".")
 
 
-def test_entries_come_in_order_with_their_numbers() -> None:
+def test_entries_are_in_order_with_their_numbers() -> None:
     log = ImportLog()
     log.add(Code.TRUNCATED, "cut", source_id=3, byte_offset=10, byte_count=5)
     log.add(Code.UNFINISHED, "open", event_count=2)
@@ -36,7 +36,7 @@ def test_entries_come_in_order_with_their_numbers() -> None:
     assert (two.severity, two.source_id, two.event_count) == (Severity.INFO, None, 2)
 
 
-def test_past_the_limit_entries_are_summed_up_by_code_and_file() -> None:
+def test_past_the_limit_entries_are_summed_by_code_and_file() -> None:
     log = ImportLog()
     for number in range(ImportLog.LIMIT + 50):
         log.add(Code.DAMAGED_BLOCK, "bad", source_id=1, byte_offset=number, byte_count=7, event_count=3)

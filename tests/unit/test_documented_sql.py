@@ -1,4 +1,4 @@
-"""The headers of SQL files: what is refused, and that those of the reports say the truth."""
+"""The headers of SQL files: invalid ones are rejected, and those of the reports match their queries."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ def test_a_bad_header_is_refused(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(reports()))
-def test_a_report_has_the_columns_and_parameters_that_its_header_says(
-    name: str, make_store: Callable[..., Path]
-) -> None:
+def test_a_report_has_the_columns_and_parameters_of_its_header(name: str, make_store: Callable[..., Path]) -> None:
     report = reports()[name]
     described = [(column.name, column.type) for column in report.columns]
     with open_store(make_store()) as connection:
@@ -82,7 +80,7 @@ def test_a_report_has_the_columns_and_parameters_that_its_header_says(
             assert all(columns[n] == kind for n, kind in described if n in columns)
 
 
-def test_headers_name_tables_and_parameters_that_there_are() -> None:
+def test_headers_name_existing_tables_and_parameters() -> None:
     for report in reports().values():
         assert set(report.needs) <= set(tables())
         assert set(report.early) <= {*tables(), *views()}

@@ -1,4 +1,4 @@
-"""Events that wait to be written: the words of calls in all their shapes, and what comes while some are taken."""
+"""Buffered events: calls of every kind, and events that are added while others are taken."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_calls_of_all_shapes_become_begins_and_ends(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_lost_that_comes_while_events_are_taken() -> None:
+def test_events_added_while_others_are_taken_are_not_lost() -> None:
     store = EventStore()
     logs = [EventLog(store, op_base=100 * number) for number in range(3)]
     each = 2_000
@@ -83,7 +83,7 @@ def test_nothing_is_lost_that_comes_while_events_are_taken() -> None:
         assert [host_ns for block_id, host_ns in taken if block_id == number] == list(range(each))
 
 
-def test_what_is_off_does_not_wait() -> None:
+def test_excluded_events_are_not_buffered() -> None:
     store = EventStore(on=False, tasks_on=False, memory_on=False, steps_on=False)
     log = EventLog(store)
     log.memory([MemoryEvent(1, "free", "block", 1, 0, 1, 0, 1, "input", "allocator", None, None)], 0)

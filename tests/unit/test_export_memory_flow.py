@@ -1,4 +1,4 @@
-"""The picture of memory: each block where it belongs, what can't be seen together, nothing of a trace as markup."""
+"""The picture of memory: each block at its place, what is omitted, and no markup from a trace."""
 
 from __future__ import annotations
 

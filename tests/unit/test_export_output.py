@@ -1,4 +1,4 @@
-"""A file that is exported appears whole or not at all."""
+"""An exported file is either complete or absent."""
 
 from __future__ import annotations
 

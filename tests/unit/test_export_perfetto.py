@@ -1,4 +1,4 @@
-"""A Perfetto trace has every slice, moment, value and arrow of its run, by two decoders: ours and Perfetto's."""
+"""A Perfetto trace has every slice, marker, value and flow of its run, by two decoders: ours and Perfetto's."""
 
 from __future__ import annotations
 

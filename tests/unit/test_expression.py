@@ -1,4 +1,4 @@
-"""Expressions: each op is measured as alone, the whole with its gaps; the workspace is the peak, not the sum."""
+"""Expressions: each op takes as long as alone, the graph includes the gaps; the workspace is the peak, not the sum."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_wrong_calls_are_one_clear_error() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_the_command_takes_a_graph_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_accepts_a_graph_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     onnx.save(loop(4), tmp_path / "block.onnx")
     call = ["op-profile", str(tmp_path / "block.onnx"), "--input", "5x64"]
     assert run([*call, "--format", "json", "-n", "2"]) == 0

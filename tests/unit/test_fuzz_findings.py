@@ -1,4 +1,4 @@
-"""What fuzzing found, each as a small input that shows it: rows or words, and never a traceback."""
+"""Inputs that fuzzing found, which once caused a traceback or a hang: now rows, log entries or one clear error."""
 
 from __future__ import annotations
 
@@ -6,20 +6,37 @@ import json
 import sqlite3
 from pathlib import Path
 
-import duckdb
 import pytest
+from ingest_checks import query
+from perfetto_builder import begin, end, event, thread
 
-from traceconv.base.errors import InputError
+from traceconv.base.errors import InputError, TraceconvError
 from traceconv.normalize.trace.rule_files import parse_rules
+from traceconv.normalize.trace.times import exact_number
 from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
+
+HUGE = "1e99999999999999999999"
 
 
-def test_a_number_of_a_rule_file_may_be_infinite() -> None:
+def ingested(data: bytes | str, tmp_path: Path, name: str, reader: str | None = None) -> tuple[IngestedRun, Path]:
+    path, store = tmp_path / name, tmp_path / "trace.duckdb"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    run = ingest([path], store, reader=reader)[0]
+    assert all(book.balanced for book in run.accounts.by_record.values())
+    return run, store
+
+
+def rows_of(document: object, tmp_path: Path, sql: str) -> list[tuple[object, ...]]:
+    return query(ingested(json.dumps(document), tmp_path, "t.json")[1], sql)
+
+
+def test_an_infinite_number_in_a_rule_file_is_rejected() -> None:
     with pytest.raises(InputError, match="priority must be a 64-bit integer"):
         parse_rules('title = "x"\npriority = inf\n[detect]\nkeys = ["a"]', "mine.toml")
 
 
-def test_times_of_furiosa_that_no_column_holds_cost_their_record(tmp_path: Path) -> None:
+def test_out_of_range_times_of_furiosa_lose_only_their_record(tmp_path: Path) -> None:
     head = "trace_id,parent_span_id,span_id,start,end,cat,name,thread.id,dram_base,pe_index,execution_index,"
     head += "instruction_index,operator_index\n"
     rows = "a,b,c,9999999999999999999,1,,far,1,,,,,\na,b,c,1000,1500,,near,1,,,,,\n"
@@ -27,11 +44,10 @@ def test_times_of_furiosa_that_no_column_holds_cost_their_record(tmp_path: Path)
     path.write_text(head + rows)
     (run,) = ingest([path], store)
     assert run.lossy
-    with duckdb.connect(str(store), read_only=True) as connection:
-        assert connection.execute("SELECT name, dur_ns FROM slice").fetchall() == [("near", 500)]
+    assert query(store, "SELECT name, dur_ns FROM slice") == [("near", 500)]
 
 
-def test_operations_of_rocprofv3_that_are_no_list(tmp_path: Path) -> None:
+def test_operations_of_rocprofv3_that_are_not_a_list(tmp_path: Path) -> None:
     record = {"kind": 0, "operation": 1, "start_timestamp": 5, "end_timestamp": 7, "thread_id": 3}
     process = {
         "metadata": {"pid": 1},
@@ -41,8 +57,7 @@ def test_operations_of_rocprofv3_that_are_no_list(tmp_path: Path) -> None:
     path, store = tmp_path / "r.json", tmp_path / "a.duckdb"
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [process]}))
     ingest([path], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        assert connection.execute("SELECT name, dur_ns FROM slice").fetchall() == [("HSA_CORE_API", 2)]
+    assert query(store, "SELECT name, dur_ns FROM slice") == [("HSA_CORE_API", 2)]
 
 
 def test_a_schema_in_sqlite_that_is_not_utf8(tmp_path: Path) -> None:
@@ -59,30 +74,28 @@ def test_a_schema_in_sqlite_that_is_not_utf8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "time", ["1e-40009342", "173640888371e-40009342", "1e-4000", "0.001E-5000", "1e00000000000000003"]
 )
-def test_an_exponent_beyond_all_tables_ends_no_process(time: str, tmp_path: Path) -> None:
+def test_an_exponent_beyond_all_tables_does_not_crash(time: str, tmp_path: Path) -> None:
     path, store = tmp_path / "t.json", tmp_path / "a.duckdb"
     event = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":%s,"dur":1}'
     path.write_text(f"[{event % time},{event % 5}]")
     ingest([path], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        starts = [row[0] for row in connection.execute("SELECT start_ns FROM slice ORDER BY start_ns").fetchall()]
+    starts = [row[0] for row in query(store, "SELECT start_ns FROM slice ORDER BY start_ns")]
     assert starts == ([5000, 1_000_000] if time.endswith("03") else [5000])
 
 
-def test_the_number_of_a_step_may_be_too_large_for_a_column(tmp_path: Path) -> None:
+def test_a_step_number_too_large_for_a_column_is_not_a_step(tmp_path: Path) -> None:
     path, store = tmp_path / "t.json", tmp_path / "a.duckdb"
     step = '{"ph":"X","cat":"user_annotation","name":"ProfilerStep#%d","pid":1,"tid":1,"ts":1,"dur":9}'
     kernel = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":2,"dur":1,"args":{"device":0,"stream":7}}'
     path.write_text('{"trace_id":"x","traceEvents":[' + ",".join((step % 10**30, step % 7, kernel)) + "]}")
     ingest([path], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        assert connection.execute("SELECT iteration FROM step").fetchall() == [(7,)]
-        assert connection.execute("SELECT count(*) FROM slice").fetchall() == [(3,)]
+    assert query(store, "SELECT iteration FROM step") == [(7,)]
+    assert query(store, "SELECT count(*) FROM slice") == [(3,)]
 
 
 @pytest.mark.parametrize("order", [True, "\u00b2", "+-5", "--5", 2**63, [1]])
 @pytest.mark.parametrize("what", ["process_sort_index", "thread_sort_index"])
-def test_sort_indexes_that_are_no_numbers(what: str, order: object, tmp_path: Path) -> None:
+def test_sort_indexes_that_are_not_integers_are_null(what: str, order: object, tmp_path: Path) -> None:
     events = [
         {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2},
         {"ph": "M", "name": what, "pid": 1, "tid": 1, "args": {"sort_index": order}},
@@ -96,23 +109,90 @@ def test_sort_indexes_that_are_no_numbers(what: str, order: object, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", ["--5", "\u00b2", "1_0"])
-def test_ids_of_flows_that_look_like_numbers(number: str, tmp_path: Path) -> None:
+def test_flow_ids_that_look_like_numbers_are_kept_as_text(number: str, tmp_path: Path) -> None:
     common = {"name": "f", "cat": "c", "id": number, "pid": 1, "tid": 1}
     events = [{"ph": "s", "ts": 1, **common}, {"ph": "f", "ts": 2, **common}]
-    query = "SELECT external_id, src_ns, dst_ns FROM flow"
-    assert rows_of({"traceEvents": events}, tmp_path, query) == [(number, 1000, 2000)]
+    sql = "SELECT external_id, src_ns, dst_ns FROM flow"
+    assert rows_of({"traceEvents": events}, tmp_path, sql) == [(number, 1000, 2000)]
 
 
 @pytest.mark.parametrize(("name", "shown"), [("\ud800x", "?x"), (["a"], ""), (None, "")])
-def test_names_of_devices_that_no_column_holds(name: object, shown: str, tmp_path: Path) -> None:
+def test_device_names_that_are_not_valid_text(name: object, shown: str, tmp_path: Path) -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 2, "args": {"device": 0}}
     document = {"deviceProperties": [{"id": 0, "name": name}], "traceEvents": [kernel]}
     assert rows_of(document, tmp_path, "SELECT coalesce(name, '') FROM device") == [(shown,)]
 
 
-def rows_of(document: object, tmp_path: Path, query: str) -> list[tuple[object, ...]]:
-    path, store = tmp_path / "t.json", tmp_path / "t.duckdb"
-    path.write_text(json.dumps(document))
-    ingest([path], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        return connection.execute(query).fetchall()
+def test_an_exponent_too_large_for_decimal_is_not_a_number(tmp_path: Path) -> None:
+    assert exact_number(HUGE) is None
+    text = f'[{{"ph":"X","name":"a","ts":1,"dur":2}},{{"ph":"X","name":"b","ts":{HUGE},"dur":2}}]'
+    run, store = ingested(text, tmp_path, "trace.json")
+    assert query(store, "SELECT name FROM slice") == [("a",)]
+    assert [entry.code.text for entry in run.log] == ["no_time"]
+
+
+@pytest.mark.parametrize("number", [HUGE, "1e999999999999999999", "-1E999999"])
+def test_a_time_with_a_huge_exponent_in_a_static_profile(number: str, tmp_path: Path) -> None:
+    text = (
+        '{"graph_exec": {"device": {"7": {"cpu0": {"start": 0.1, "kern": 0.1, "end": 0.2}}, '
+        f'"8": {{"cpu0": {{"start": 0.1, "kern": 0.1, "end": {number}}}}}}}, "host": {{}}}}, '
+        '"operator": {"7": {"name": "a", "type": "b"}, "8": {"name": "c", "type": "d"}}}'
+    )
+    try:
+        run, _ = ingested(text, tmp_path, "profile.json", "megengine_static")
+    except TraceconvError:
+        return
+    assert run.lossy or run.record_count
+
+
+@pytest.mark.parametrize("byte", ["\f", "\v"])
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [
+        ("speedscope", '{"shared":{"frames":[{"name":"a"},%s{"name":"b"}]},"profiles":[%s]}'),
+        ("rocprofv3", '{"rocprofiler-sdk-tool":[%s{"metadata":{}},%s]}'),
+    ],
+)
+def test_whitespace_that_json_does_not_allow_is_an_error(reader: str, text: str, byte: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceconvError):
+        ingested(text % (byte, byte), tmp_path, "trace.json", reader)
+
+
+def test_an_event_with_a_truncated_packed_list_is_malformed(tmp_path: Path) -> None:
+    # Categories (3) as a packed list whose last number has no end.
+    broken = event(20, (9, 1), (11, 2), (3, b"\x01\x80"))
+    data = thread(2, 1, 1, "main") + begin(10, 2, "a") + broken + end(30, 2)
+    run, store = ingested(data, tmp_path, "trace.pftrace", "perfetto_proto")
+    assert query(store, "SELECT name FROM slice") == [("a",)]
+    assert run.lossy
+
+
+def test_a_number_in_place_of_a_message_is_not_used_as_its_size(tmp_path: Path) -> None:
+    # An old event's own message (6) written as a number, whose bytes begin a field that goes beyond the file.
+    broken = event(20, (11, 2), (6, 8122), (9, 1))
+    data = thread(2, 1, 1, "main") + begin(10, 2, "a") + end(15, 2) + broken
+    run, store = ingested(data, tmp_path, "trace.pftrace", "perfetto_proto")
+    assert query(store, "SELECT name FROM slice ORDER BY start_ns") == [("a",), (None,)]
+    assert run.lossy
+
+
+def test_an_infinite_weight_is_logged(tmp_path: Path) -> None:
+    text = (
+        '{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"a"}]},'
+        '"profiles":[{"type":"sampled","name":"p","unit":"seconds","startValue":0,"endValue":9,'
+        '"samples":[[0],[0]],"weights":[1,1e999999]}]}'
+    )
+    run, _ = ingested(text, tmp_path, "p.speedscope.json", "speedscope")
+    assert len(run.log)
+
+
+@pytest.mark.parametrize("name", [b"gpu\\ud800:0", b"gpu\xed\xa0\x80:0", b"gpu\xff:0"])
+def test_a_node_name_that_is_not_valid_text_in_a_static_profile(name: bytes, tmp_path: Path) -> None:
+    times = b'{"start": 0.001, "kern": 0.0015, "end": 0.002}'
+    text = (
+        b'{"graph_exec": {"operator": {"7": {"name": "conv", "type": "Conv"}}, "var": {}, "comp_seq": ["7"]}, '
+        b'"profiler": {"device": {"7": {"' + name + b'": ' + times + b'}}, "host": {}}}'
+    )
+    run, store = ingested(text, tmp_path, "m.json", "megengine_static")
+    assert query(store, "SELECT count(*) FROM slice") == [(1,)]
+    assert [entry.code.text for entry in run.log][:1] in (["bad_bytes"], ["odd_json"])

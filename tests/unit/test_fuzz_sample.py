@@ -1,4 +1,4 @@
-"""A sample of what `make fuzz` does, the same each time; and that the fuzzer itself sees what is wrong."""
+"""A fixed sample of what `make fuzz` runs; and a check that the fuzzer detects failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name != "ingest"])
-def test_mutated_samples_give_rows_or_words(name: str, tmp_path: Path) -> None:
+def test_mutated_samples_yield_rows_or_log_entries(name: str, tmp_path: Path) -> None:
     fuzzer = Fuzzer([name], seed=7, failures=tmp_path)
     try:
         for number in range(INPUTS.get(name, 12)):
@@ -40,7 +40,7 @@ def test_mutated_samples_give_rows_or_words(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_mutated_samples_go_all_the_way_into_a_store(tmp_path: Path) -> None:
+def test_mutated_samples_are_ingested_into_a_store(tmp_path: Path) -> None:
     fuzzer = Fuzzer(["ingest"], seed=7, failures=tmp_path)
     try:
         for number in range(60):
@@ -51,7 +51,7 @@ def test_mutated_samples_go_all_the_way_into_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["chrome_json", "frames"])
-def test_an_input_is_known_by_its_number(name: str, tmp_path: Path) -> None:
+def test_an_input_is_determined_by_its_number(name: str, tmp_path: Path) -> None:
     found = []
     for _ in range(2):
         fuzzer = Fuzzer([name], seed=3, failures=tmp_path)
@@ -79,7 +79,7 @@ class _Faulty(Target):
             raise KeyError("a traceback")
 
 
-def test_what_is_wrong_is_seen_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_detected_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(engine.TARGETS, "faulty", _Faulty)
     fuzzer = Fuzzer(["faulty"], seed=1, failures=tmp_path / "out")
     for number in range(40):
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_seen_once_and_kept(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.long
-def test_the_program_runs_and_shows_an_input_again(tmp_path: Path) -> None:
+def test_the_program_repeats_an_input(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--target", "frames"]
     done = subprocess.run(
         [*command, "--inputs", "20", "--jobs", "2", "--out", str(tmp_path)],

@@ -1,4 +1,4 @@
-"""`traceconv info`: what it is, and whether it is intact."""
+"""`traceconv info`: identifies files and checks their integrity."""
 
 from __future__ import annotations
 

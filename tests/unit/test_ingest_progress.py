@@ -1,4 +1,4 @@
-"""The progress line: bytes, events a second, time left, in 80 columns; nothing in a pipe."""
+"""The progress line: bytes, events per second, remaining time, in 80 columns; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_line_fits_80_columns_and_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_fits_80_columns_and_shows_the_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "time", Clock())
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
@@ -56,7 +56,7 @@ def test_the_line_fits_80_columns_and_says_how_it_goes_on(tmp_path: Path, monkey
     assert "MB" in line
 
 
-def test_a_name_can_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_in_a_name_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     with ingest_progress() as observer:
         assert isinstance(observer, IngestProgress)

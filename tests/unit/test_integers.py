@@ -1,4 +1,4 @@
-"""Whole numbers in texts."""
+"""Integers in texts."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def test_other_ways_to_write_them(text: object, number: int) -> None:
         "9" * 5000,
     ],
 )
-def test_what_is_none(text: object) -> None:
+def test_other_values_are_not_integers(text: object) -> None:
     assert parse_int64(text) is None

@@ -1,4 +1,4 @@
-"""Items of JSON documents that are no traces: read as a rule file says, exactly, whatever the document is like."""
+"""Items of JSON documents that are not traces: read exactly as a rule file specifies, from any document."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_units_and_durations(tmp_path: Path, unit: str, factor: int) -> None:
     assert [row[4:] for row in read.rows] == [(3 * factor, 7, b'{"x.y":1,"z":2}'), (-factor, -5, b"")]
 
 
-def test_limits_of_64_bits_and_what_is_no_number(tmp_path: Path) -> None:
+def test_limits_of_64_bits_and_values_that_are_not_numbers(tmp_path: Path) -> None:
     items = Items("item", "ns", "n", "s", duration="d")
     far, bad = 2**63, ('"x"', "true", "[1]", "null", "1e999999", '"1e99999999999999999999"', '"' + "1" * 500 + '"')
     pairs = [(str(far - 1), "0"), (str(far), "1"), (str(1 - far), str(far - 1)), (str(-far), "1"), ("0", str(far))]
@@ -174,7 +174,7 @@ def test_surrogates_do_not_change(tmp_path: Path) -> None:
     assert [row[0] for row in Read(tmp_path, far).rows] == [row[0] for row in recount(far)]
 
 
-def test_keys_with_a_dot_and_keys_that_come_twice(tmp_path: Path) -> None:
+def test_keys_with_a_dot_and_duplicate_keys(tmp_path: Path) -> None:
     text = b'{"r":{"k":[{"name":"a","name":"b","begin":1,"end":2,"t.x":4,"n":{"c":1,"c":2}}]}}'
     items = Items("r.k.item", "us", "name", "begin", end="end", thread="t.x")
     for one in (text, text.replace(b'"a"', b'"\\ud800"')):
@@ -186,7 +186,7 @@ def test_keys_with_a_dot_and_keys_that_come_twice(tmp_path: Path) -> None:
         assert [entry.event_count for entry in read.log if entry.code is Code.REPEATED_KEY] == [2]
 
 
-def test_items_that_are_no_objects(tmp_path: Path) -> None:
+def test_items_that_are_not_objects(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="are arrays"):
         Read(tmp_path, b'{"r":{"k":[[1,2],[3,4]]}}')
     with pytest.raises(InputError, match=r"no items at 'r\.k\.item'; list the document's prefixes"):
@@ -197,7 +197,7 @@ def test_items_that_are_no_objects(tmp_path: Path) -> None:
     assert {entry.event_count for entry in read.log if entry.code is Code.NOT_AN_EVENT} == {3}
 
 
-def test_documents_one_behind_another_and_single_items(tmp_path: Path) -> None:
+def test_concatenated_documents_and_single_items(tmp_path: Path) -> None:
     line = b'{"name":"%s","begin":1,"end":2}\n'
     lines = Items("", "us", "name", "begin", end="end")
     for third in (b"c", b"\\ud83d\\ude00"):

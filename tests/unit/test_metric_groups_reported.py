@@ -1,4 +1,4 @@
-"""Each metric group from `record --aic-metrics` to msprof's columns: recorded, ingested, reported, to the letter."""
+"""Each metric group from `record --aic-metrics` to msprof's columns: recorded, ingested and reported exactly."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_every_group_is_one_record_type() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_log_and_the_table_hold_that_group_alone(group: str, captures: dict[str, Path], store: Path) -> None:
+def test_the_log_and_the_table_contain_only_that_group(group: str, captures: dict[str, Path], store: Path) -> None:
     names = [path.name.split(".")[0] for path in (captures[group] / "device_0" / "data").iterdir()]
     assert [name for name in names if name.startswith("pmu_")] == [counters.RECORDS[group]]
     manifest = json.loads((captures[group] / "manifest.json").read_text())
@@ -155,7 +155,7 @@ def test_the_group_changes_nothing_else(captures: dict[str, Path], store: Path) 
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_msprof_csv_has_the_columns_of_the_group_to_the_letter(group: str, store: Path, msprof_csv: Report) -> None:
+def test_msprof_csv_has_exactly_the_columns_of_the_group(group: str, store: Path, msprof_csv: Report) -> None:
     header, *found = msprof_csv(store, "--run", run_of(group))
     assert ",".join(header) == f"{COMMON},{GROUPS[group]}"
     assert len(found) == len(summary(store, group))
@@ -231,7 +231,7 @@ def check_hit_rates(row: dict[str, Any]) -> None:
         assert row[f"{core}_l2_write_hit_rate"] == (pytest.approx(hits / (hits + misses)) if hits + misses else 0)
 
 
-def test_arithmetic_holds_what_the_ops_compute(store: Path) -> None:
+def test_arithmetic_utilization_counts_what_the_ops_compute(store: Path) -> None:
     """The cube's operations are those of the matrix products, and padding; the vector unit's kinds are floats."""
     with traceconv.open_store(store) as opened:
         flops = dict(opened.query("SELECT op_id, flops FROM op WHERE run_id = 1").fetchall())
@@ -279,7 +279,7 @@ def test_a_task_with_counters_of_two_groups_is_one_row(tmp_path: Path, msprof_cs
         ("x\x1b[31m", "unknown. All:"),
     ],
 )
-def test_a_group_that_is_not_there_is_answered_with_the_near_one(
+def test_an_unknown_group_is_answered_with_the_nearest_one(
     name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--aic-metrics", name]) == 2

@@ -1,4 +1,4 @@
-"""Stores of the previous schema version get the reports of a fresh ingest, and nothing harms them on the way."""
+"""Stores of the previous schema version get the reports of a fresh ingest, and no failure on the way harms them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_store_that_cannot_be_written_is_read_from_a_migrated_copy(
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), duckdb.IOException("no room")])
-def test_a_failure_leaves_the_store_as_it_was(old: Path, failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_the_store_unchanged(old: Path, failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise failure
 
@@ -146,7 +146,7 @@ def test_a_failure_leaves_the_store_as_it_was(old: Path, failure: Exception, mon
     assert list(old.parent.iterdir()) == [old]
 
 
-def test_a_kill_leaves_the_store_as_it_was_and_the_next_one_migrates_it(old: Path) -> None:
+def test_a_kill_leaves_the_store_unchanged_and_the_next_run_migrates_it(old: Path) -> None:
     killed = (
         "import os, signal, sys; from pathlib import Path; from traceconv.store import migrate\n"
         "migrate.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -118,7 +118,7 @@ def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(
     assert ("task start(us)", wrong) in {(row["column_name"], row["vendor_value"]) for row in rows}
 
 
-def test_waits_go_on_from_slice_to_slice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_waits_continue_from_slice_to_slice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Twelve slices of two devices, written by several processes, the first with a byte order mark."""
     recording = made_up(5, devices=(0, 1), steps=1, kernels=40)
     rows = sorted(recording.rows, key=lambda row: (row.device, row.start_ns))
@@ -179,7 +179,7 @@ def test_the_newest_export_of_each_kind_of_file_is_read(files: list[str], left: 
         ("Communication (Not Overlapped)", "Communication(Not Overlapped)"),
     ],
 )
-def test_headings_are_known_however_a_version_spells_them(spelling: str, same_as: str) -> None:
+def test_headings_of_all_versions_are_known(spelling: str, same_as: str) -> None:
     assert plain(spelling) == plain(same_as)
 
 
@@ -196,7 +196,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("timeline", [True, False])
-def test_tasks_without_an_op_are_what_their_type_says(timeline: bool, tmp_path: Path) -> None:
+def test_tasks_without_an_op_have_the_kind_of_their_type(timeline: bool, tmp_path: Path) -> None:
     kinds = {name.replace("~", " "): kind for kind, names in KINDS.items() for name in names.split()}
     names = {name: number for number, name in enumerate(kinds)}
     if timeline:

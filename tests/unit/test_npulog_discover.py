@@ -150,7 +150,7 @@ def test_a_truncated_capture_is_reported(tmp_path: Path) -> None:
     assert capture.manifest_problem == "missing: the recording is incomplete"
 
 
-def test_files_that_the_manifest_names_and_that_are_gone(tmp_path: Path) -> None:
+def test_files_named_by_the_manifest_that_are_missing(tmp_path: Path) -> None:
     folder = make(tmp_path / "PROF_1")
     (folder / "host/data/api.slice_0.bin").unlink()
     (capture,) = find_captures([folder])
@@ -165,7 +165,7 @@ def test_a_capture_of_which_only_the_manifest_is_left(tmp_path: Path) -> None:
     assert (len(capture.missing), capture.files) == (3, ())
 
 
-def test_names_that_no_text_encoding_can_say(tmp_path: Path) -> None:
+def test_names_that_are_not_valid_text(tmp_path: Path) -> None:
     folder = make(tmp_path / "PROF_1")
     odd = os.fsencode(folder / "host/data") + b"/\xff\x1b[2J.bin"
     Path(os.fsdecode(odd)).write_bytes(b"x")
@@ -206,7 +206,7 @@ def test_other_folders_are_refused_in_one_line(tmp_path: Path, name: str) -> Non
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_without_read_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without regard to who runs the test: root may read everything."""
     folder = make(tmp_path / "PROF_1")
     (tmp_path / "locked").mkdir()
@@ -293,7 +293,7 @@ def test_paths_that_leave_the_capture_are_refused(path: object) -> None:
         ({"files": [{**SOUND["files"][0], "record": None}]}, "Expected `str`.*record"),
     ],
 )
-def test_what_a_manifest_may_not_say(change: dict[str, Any], says: str) -> None:
+def test_invalid_manifests_are_rejected(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ManifestProblem, match=says):
         parse_manifest({**SOUND, **change})
 
@@ -339,7 +339,7 @@ def test_a_fingerprint_identifies_a_capture_in_any_folder(tmp_path: Path) -> Non
     assert fingerprint_of(one) == fingerprint_of(tmp_path / "elsewhere" / "renamed")
 
 
-def test_a_fingerprint_sees_a_changed_file_a_longer_one_and_one_that_is_gone(tmp_path: Path) -> None:
+def test_a_fingerprint_changes_with_a_changed_a_longer_and_a_missing_file(tmp_path: Path) -> None:
     folder = make(tmp_path / "PROF_1")
     file = folder / "host/data/api.slice_0.bin"
     content = file.read_bytes()

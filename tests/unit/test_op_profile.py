@@ -1,4 +1,4 @@
-"""One op alone: its time is the cost model's, and the cache never gives anything but what was put there."""
+"""Profiles of single ops: the time is the cost model's, and the cache never returns anything but what was stored."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_a_product() -> None:
     assert found.latencies_us == [latency / 1000 for latency in found.latencies_ns]
 
 
-def test_an_op_takes_what_it_is_foretold_in_a_model() -> None:
+def test_an_op_takes_its_estimated_time_in_a_model() -> None:
     estimate = next(one for one in static_profile("mini_resnet").ops if one.op.op_type == "MaxPoolV3")
     shape = [int(extent) for extent in estimate.op.describe_operands()[0].split(",")]
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     assert profile_op("MaxPool", [shape], attributes).latencies_ns == (estimate.dur_ns,)
 
 
-def test_every_equation_that_einsum_takes() -> None:
+def test_every_valid_equation_of_einsum() -> None:
     equations = ["ij,jk->ik", "ij,jk", " ij , jk -> ik", "...ij,jk...->...ik", "ij,jk->"]
     for equation in equations:
         assert profile_op("Einsum", [(3, 4), (4, 5)], {"equation": equation}).core_type == "AI_CPU"
@@ -127,7 +127,7 @@ def test_wrong_calls_are_one_clear_error(
     assert not folder.exists()
 
 
-def test_the_cache_is_by_all_that_matters(folder: Path, tmp_path: Path) -> None:
+def test_the_cache_key_has_everything_that_affects_the_result(folder: Path, tmp_path: Path) -> None:
     spec = tmp_path / "slow.toml"
     spec.write_text("[device]\ncore_clock_hz = 600_000_000\n")
     calls: list[tuple[tuple[object, ...], dict[str, object]]] = [
@@ -184,7 +184,7 @@ def test_concurrent_writers_leave_complete_entries(folder: Path) -> None:
         json.loads(path.read_text())
 
 
-def test_nothing_is_kept_where_nothing_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_and_unwritable_caches_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACECONV_CACHE", "")
     assert not profile_op("Relu", [(4, 6)]).cached
     assert not profile_op("Relu", [(4, 6)]).cached

@@ -1,4 +1,4 @@
-"""verify on our own msprof-csv: reports print what msprof's rules say, cell by cell."""
+"""`verify` on our own msprof-csv: reports follow msprof's rules, cell by cell."""
 
 from __future__ import annotations
 

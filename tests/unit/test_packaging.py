@@ -1,4 +1,4 @@
-"""What is installed: each package of the tree stands in pyproject.toml, or a wheel would lack it."""
+"""Each package of the source tree is listed in pyproject.toml, since a wheel would lack it otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of Chrome in Perfetto's format end in a packet that says how they were made: no loss, but kept."""
+"""Chrome's traces in Perfetto's format end in a packet of metadata, which is kept in the run's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefetched items come in order, errors in their place, and no thread is left running."""
+"""Prefetched items arrive in order, errors at their position, and no thread is left running."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def threads() -> int:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_all_items_come_in_order(count: int, depth: int) -> None:
+def test_all_items_arrive_in_order(count: int, depth: int) -> None:
     assert list(prefetch(iter(range(count)), depth)) == list(range(count))
     assert threads() == 0
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 9])
-def test_an_error_comes_after_the_items_before_it(place: int) -> None:
+def test_an_error_is_raised_after_the_items_before_it(place: int) -> None:
     def failing() -> Iterator[int]:
         yield from range(place)
         raise KeyError("odd")

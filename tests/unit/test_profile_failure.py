@@ -1,4 +1,4 @@
-"""A disk that refuses in the midst of a profile: the program goes on, nothing waits for ever, the end says it."""
+"""A disk that fails during a profile: the program continues, nothing blocks, and the end of the profile reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of a profile: from arguments and from Ascend's JSON, and what is said of wrong ones."""
+"""Options of a profile, from arguments and from Ascend's JSON, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASCEND = {
 }  # fmt: skip
 
 
-def test_ascends_words_mean_what_arguments_mean(tmp_path: Path) -> None:
+def test_ascends_options_equal_the_arguments(tmp_path: Path) -> None:
     plain = parse_options({"output": "out"})
     file = tmp_path / "options.json"
     file.write_text(json.dumps(ASCEND))
@@ -82,7 +82,7 @@ def test_a_missing_file_and_one_without_an_object(tmp_path: Path) -> None:
         parse_options({}, tmp_path / "bytes.json")
 
 
-def test_an_option_that_is_given_twice() -> None:
+def test_a_duplicate_option() -> None:
     with pytest.raises(UsageError, match="level is given both"):
         traceconv.profile(level=1, profiling_options={"level": 2})
 

@@ -1,4 +1,4 @@
-"""Where profiles go when nothing says so, when nothing happens in them, and when the program is in a bad way."""
+"""Where profiles are written by default, if nothing happens in them, and when the program ends or is killed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_decorated_function_without_a_path_keeps_its_profiles(
     assert [row["name"] for row in profiler.report("range-statistic")] == ["one 2"]
 
 
-def test_a_block_without_an_output_is_thrown_away_only_when_it_was_read(
+def test_a_block_without_an_output_is_deleted_only_after_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -112,7 +112,7 @@ def test_a_block_without_an_output_is_thrown_away_only_when_it_was_read(
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_open_when_the_program_ends_is_written(tmp_path: Path) -> None:
+def test_profiles_open_at_the_end_of_the_program_are_written(tmp_path: Path) -> None:
     program = """
 import os, traceconv
 started = traceconv.profile("started.json")
@@ -144,7 +144,7 @@ def test_two_programs_of_one_second_have_folders_of_their_own(tmp_path: Path, mo
         new_folder(tmp_path / "file")
 
 
-def test_a_profiler_takes_what_profile_takes(tmp_path: Path) -> None:
+def test_a_profiler_has_the_options_of_profile(tmp_path: Path) -> None:
     for make in (traceconv.Profiler, traceconv.profile):
         p = make(tmp_path / "out", level=1, aic_metrics="Memory", profiling_options={"sample_rate": 5})
         assert isinstance(p, traceconv.Profiler)
@@ -153,9 +153,7 @@ def test_a_profiler_takes_what_profile_takes(tmp_path: Path) -> None:
             make(resource="memroy")
 
 
-def test_a_relative_output_is_meant_from_where_the_profiler_was_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_output_refers_to_the_folder_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -211,9 +209,7 @@ def test_a_file_object_gets_a_chrome_trace(tmp_path: Path, mode: str) -> None:
         profiler.start()
 
 
-def test_file_objects_without_a_file_and_those_that_can_not_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_objects_without_a_file_and_unwritable_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for output in (io.StringIO(), io.BytesIO()):
         with traceconv.profile(file=output):
@@ -280,7 +276,7 @@ def test_a_profile_in_which_nothing_happened_is_empty_in_each_format(tmp_path: P
 @pytest.mark.parametrize(
     "options", [{"level": 1}, {"resource": "npu"}, {"level": 1, "resource": "all"}, {"resource": ["host", "npu"]}]
 )
-def test_a_picture_of_what_is_not_recorded_is_refused_first(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_memory_picture_without_recorded_memory_is_refused_first(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"memory_flow\.svg draws allocations, which .*: add memory to resource"):
         traceconv.profile(tmp_path / "x", formats=["raw", "memory_flow.svg"], **options)
     with pytest.raises(UsageError, match=r"memory_flow\.svg"):
@@ -291,7 +287,7 @@ def test_a_picture_of_what_is_not_recorded_is_refused_first(options: dict[str, A
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_can_not_be_written_leaves_the_log_and_says_where(tmp_path: Path) -> None:
+def test_an_unwritable_file_leaves_the_log_and_names_its_path(tmp_path: Path) -> None:
     p = traceconv.profile(tmp_path / "t.json")
     with pytest.raises(OutputError, match="the log is in") as raised, p, traceconv.span("kept"):
         (tmp_path / "t.json").mkdir()
@@ -301,13 +297,13 @@ def test_a_file_that_can_not_be_written_leaves_the_log_and_says_where(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["nul\0.json", "nul\0", "x" * 300 + ".json", "x" * 300, "\udcff.duckdb"])
-def test_a_name_that_no_file_can_have_is_refused_first(name: str, tmp_path: Path) -> None:
+def test_an_impossible_file_name_is_refused_first(name: str, tmp_path: Path) -> None:
     with pytest.raises((OutputError, UsageError), match=r"choose another"):
         traceconv.profile(tmp_path / name).start()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_whose_name_duckdb_does_not_take_is_refused(tmp_path: Path) -> None:
+def test_a_store_name_that_duckdb_rejects_is_refused(tmp_path: Path) -> None:
     with traceconv.profile(tmp_path / "out"):
         pass
     with pytest.raises(StoreError, match="only paths that are UTF-8"):
@@ -418,7 +414,7 @@ def test_a_thread_that_outlives_the_main_thread_is_profiled(tmp_path: Path, outp
         assert spans(folder, tmp_path / "s.duckdb") == ["late"]
 
 
-def test_a_relative_output_of_the_environment_is_meant_from_the_start(tmp_path: Path) -> None:
+def test_a_relative_output_in_the_environment_refers_to_the_first_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "options.json").write_text('{"level": 1}')
     program = """
@@ -434,7 +430,7 @@ with traceconv.span("moved"):
 
 
 @pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGTERM)", "os.abort()"])
-def test_a_process_that_is_cut_off_leaves_its_log_beside_the_file(tmp_path: Path, end: str) -> None:
+def test_a_killed_process_leaves_its_log_next_to_the_file(tmp_path: Path, end: str) -> None:
     program = f"""
 import os, signal, time, traceconv
 with traceconv.span("done"):

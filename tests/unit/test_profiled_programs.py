@@ -1,4 +1,4 @@
-"""Whole programs: traced by their environment, killed at any moment, forked."""
+"""Complete programs: traced through the environment, killed at any moment, forked."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def kill_and_ingest(folder: Path, after_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("after_bytes", [1, 300_000])
-def test_a_killed_program_leaves_what_it_did_until_then(tmp_path: Path, after_bytes: int) -> None:
+def test_a_killed_program_leaves_its_events_until_then(tmp_path: Path, after_bytes: int) -> None:
     kill_and_ingest(tmp_path / "killed", after_bytes)
 
 

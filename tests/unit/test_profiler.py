@@ -1,4 +1,4 @@
-"""Profiles of a running program: what is in them, and what is not."""
+"""Profiles of a running program: what they contain, and what they don't."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def steps(capture: Capture) -> list[int]:
     return sorted(set(capture["step_mark"]["step_id"].tolist()))
 
 
-def test_a_session_answers_as_onnxruntime_does(session: traceconv.Session, inputs: dict[str, Any]) -> None:
+def test_a_session_returns_the_results_of_onnxruntime(session: traceconv.Session, inputs: dict[str, Any]) -> None:
     found = find_model("mini_resnet")
     expected = onnxruntime_values(found.proto, inputs, session.outputs)
     outputs = session.run(inputs)
@@ -60,7 +60,7 @@ def test_a_session_answers_as_onnxruntime_does(session: traceconv.Session, input
     assert session.inputs == {name: (str(value.dtype), value.shape) for name, value in inputs.items()}
 
 
-def test_without_a_profile_nothing_waits_to_be_written(session: traceconv.Session, inputs: dict[str, Any]) -> None:
+def test_without_a_profile_nothing_is_buffered(session: traceconv.Session, inputs: dict[str, Any]) -> None:
     session.run(inputs)
     assert PROCESS.captures == ()
     assert PROCESS.store.pending == 0
@@ -210,7 +210,7 @@ def test_a_run_that_fails_leaves_the_session_usable(session: traceconv.Session, 
     assert len(steps(read(p, session.device_id))) == 1
 
 
-def test_a_kernel_that_fails_gives_the_memory_back() -> None:
+def test_a_failed_kernel_frees_its_memory() -> None:
     nodes = [
         helper.make_node("Mul", ["data", "data"], ["square"]),
         helper.make_node("Gather", ["square", "at"], ["out"]),

@@ -1,4 +1,4 @@
-"""One profiler entered many times at once: each exit ends the profile of its entry, whoever makes it."""
+"""One profiler entered many times at once: each exit ends the profile of its entry, in any thread."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_functions_of_all_kinds_are_profiled_to_their_end() -> None:
     )  # fmt: skip
 
 
-def test_of_threads_that_start_at_once_one_does() -> None:
+def test_one_of_several_concurrent_starts_succeeds() -> None:
     p = traceconv.profile(format="pandas")
     together = threading.Barrier(4)
     refused: list[str] = []
@@ -240,7 +240,7 @@ def test_of_threads_that_start_at_once_one_does() -> None:
     assert len(p.captures) == 1
 
 
-def test_start_and_stop_are_apart_from_blocks() -> None:
+def test_start_and_stop_are_independent_of_blocks() -> None:
     p = traceconv.profile(format="pandas")
     with p:
         with pytest.raises(UsageError, match="has not started"):

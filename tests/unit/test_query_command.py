@@ -1,4 +1,4 @@
-"""`traceconv query`: any SQL, on a store that it can only read."""
+"""`traceconv query`: any SQL, on a store opened read-only."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_parquet_keeps_wide_integers_exact(capfd: pytest.CaptureFixture[str], st
     assert duckdb.sql(f"FROM '{target}'").fetchall() == [(3 * 2**62,)]
 
 
-def test_many_rows_come_in_batches(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+def test_many_rows_are_read_in_batches(capfd: pytest.CaptureFixture[str], store: Path) -> None:
     _, out, _ = query(capfd, store, "SELECT range AS n FROM range(20000)", "--format", "csv")
     assert out == "n\n" + "".join(f"{n}\n" for n in range(20000))
 

@@ -1,4 +1,4 @@
-"""`traceconv record`: whole folders or marked ones, the same bytes when asked, errors before a write."""
+"""`traceconv record`: complete captures or ones marked as truncated, reproducible bytes, errors before any write."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_local_paths_are_not_logged(tmp_path: Path) -> None:
         (["mini_resnet", "--input", "absent.npz"], 1, "absent.npz can't be read"),
     ],
 )
-def test_errors_come_before_anything_is_written(
+def test_errors_are_reported_before_anything_is_written(
     arguments: list[str], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "raw"

@@ -1,4 +1,4 @@
-"""`traceconv report`: what is asked for is what comes out, and what can't be is one line."""
+"""`traceconv report`: the requested rows and columns, or a one-line error."""
 
 from __future__ import annotations
 

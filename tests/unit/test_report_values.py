@@ -1,4 +1,4 @@
-"""Values as text: durations as people say them, microseconds to the digit, JSON that is JSON."""
+"""Values as text: human-readable durations, exact microseconds, valid JSON."""
 
 from __future__ import annotations
 

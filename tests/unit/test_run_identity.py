@@ -1,4 +1,4 @@
-"""Whose recording a file is: by what it says, by its name, by the user; and what runs are called."""
+"""Rank, host and group of a run from its content, its path and the user; and labels of runs."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_the_folder_of_torch_npu_has_the_host() -> None:
     assert names.by_path.host == "node7"
 
 
-def test_folders_far_above_a_named_file_say_nothing() -> None:
+def test_folders_far_above_a_named_file_are_not_used() -> None:
     (names,) = names_of([(Path("/home/worker1/a/b/c/trace.json"), None)], Naming())
     assert names.by_path.rank is None
 
 
-def test_what_a_folder_was_searched_for_counts_from_its_own_name_on(tmp_path: Path) -> None:
+def test_only_the_path_from_the_searched_folder_on_is_used(tmp_path: Path) -> None:
     top = tmp_path / "rank9"
     path = top / "a/b/c/d/e/trace.json"
     (names,) = names_of([(path, top)], Naming())
@@ -89,7 +89,7 @@ def test_invalid_values_are_unknown(value: object) -> None:
     assert of_keys(keys(distributedInfo=value)) == Identity()
 
 
-def test_damaged_text_beside_the_events_is_not_known() -> None:
+def test_damaged_text_next_to_the_events_is_unknown() -> None:
     assert of_keys({"distributedInfo": b'{"rank": 3', "host_name": b'"\xff"', "hostname": b"[" * 100_000}) == Identity()
 
 
@@ -99,7 +99,7 @@ def test_facts_of_torch_npu_and_msprof() -> None:
     assert of_facts({"info.json": {"rank_id": -1, "hostname": ""}}) == Identity()
 
 
-def test_the_file_counts_more_than_its_name_and_the_user_more_than_both() -> None:
+def test_the_file_overrides_its_name_and_the_user_both() -> None:
     naming = Naming(rank_pattern(r"/g(?P<rank>\d+)-(?P<host>[a-z]+)\."), "mine")
     (names,) = names_of([(Path("rank1/g7-abc.json"), None)], Naming())
     assert names.columns(Identity(3)).rank == 3
@@ -118,7 +118,7 @@ def labels(*paths: str) -> list[str]:
     return [names.label for names in names_of([(Path(path), None) for path in paths], Naming())]
 
 
-def test_runs_are_called_by_what_tells_them_apart() -> None:
+def test_labels_of_runs_distinguish_them() -> None:
     assert labels("/x/a.json", "/x/b.json") == ["a.json", "b.json"]
     assert labels("/x/rank0/t.json", "/x/rank1/t.json", "/x/u.json") == ["rank0/t.json", "rank1/t.json", "u.json"]
     assert labels("/x/a/out/t.json", "/x/b/out/t.json") == ["a/out/t.json", "b/out/t.json"]
@@ -130,7 +130,7 @@ def groups(*paths: str, rank: int | None = None) -> list[str | None]:
     return [names.columns(Identity(rank)).group_label for names in found]
 
 
-def test_a_group_is_called_like_the_folder_that_holds_its_ranks() -> None:
+def test_a_group_has_the_name_of_the_folder_that_contains_its_ranks() -> None:
     assert groups("/d/job7/rank0/t.json", "/d/job7/rank1/t.json") == ["job7", "job7"]
     assert groups("/d/job7/node-1/rank0/t.json", "/d/job7/node-2/rank1/t.json") == ["job7", "job7"]
     assert groups("/d/a/ranks/rank0.json", "/d/b/ranks/rank0.json") == ["a/ranks", "b/ranks"]

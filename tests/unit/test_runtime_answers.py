@@ -1,4 +1,4 @@
-"""Right answers: what every op of every network makes is what onnxruntime makes of the model as it is."""
+"""Every op of every network computes what onnxruntime computes for the original model."""
 
 from __future__ import annotations
 

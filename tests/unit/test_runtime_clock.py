@@ -32,14 +32,14 @@ def test_a_tick_is_the_floor_of_a_time(clock: DeviceClock, elapsed: int) -> None
     assert after in (ticks, ticks + 1) and clock.ns_at(after) >= host_ns
 
 
-def test_drift_is_what_it_says() -> None:
+def test_drift_has_the_given_rate() -> None:
     clock = DeviceClock(1_000, 5, 50_000_000, 23_000)
     assert clock.ticks_at(1_000) == 5
     assert clock.ticks_at(1_000 + 10**9) - 5 == 50_000_000 + 1_150  # 23 ppm of 50 million
 
 
 @given(CLOCKS, st.integers(0, 10**12), st.integers(1, 1 << 40))
-def test_a_jump_is_seen_once_and_time_goes_on_evenly(clock: DeviceClock, elapsed: int, leap: int) -> None:
+def test_a_jump_occurs_once_and_time_continues_evenly(clock: DeviceClock, elapsed: int, leap: int) -> None:
     at = clock.ticks_after(clock.origin_ns + elapsed)
     jumping = dataclasses.replace(clock, jump_at=at, jump_ticks=leap)
     assert [jumping.reading(t) - t for t in (at - 1, at, at + 1)] == [0, leap, leap]
@@ -95,14 +95,14 @@ def test_no_thread_sees_the_clock_go_back_or_count_a_stop() -> None:
     assert all(times == sorted(times) for times in seen)
 
 
-def test_a_fork_in_a_stop_leaves_a_clock_that_goes_on() -> None:
+def test_a_fork_while_stopped_leaves_a_running_clock() -> None:
     clock = LiveClock()
     with clock.stopped():
         clock.after_fork()
         assert clock.now() <= clock.now()
 
 
-def test_modelled_threads_repeat_and_never_go_back() -> None:
+def test_modelled_threads_are_reproducible_and_monotone() -> None:
     def times() -> list[int]:
         thread = ModelledThread(1, "channel", 1_000, 9)
         seen = []

@@ -1,4 +1,4 @@
-"""The cost model keeps its promises: integers, parts within wholes, more work never cheaper, bandwidth held."""
+"""The cost model: integers, parts at most the total, more work is never cheaper, bandwidth is never exceeded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_parts(found: Cost) -> None:
 
 
 @given(st.builds(MatrixWork, st.integers(1, 64), SIZES, SIZES, SIZES, BYTES, st.integers(1, 9)))
-def test_matrix_parts_stay_within_the_whole(work: MatrixWork) -> None:
+def test_matrix_parts_are_at_most_the_total(work: MatrixWork) -> None:
     found = matrix(work)
     check_parts(found)
     assert 1 <= found.block_count <= SPEC.cube_cores
@@ -62,7 +62,7 @@ VECTORS = st.builds(vector_work, st.integers(1, 1 << 22), st.integers(0, 30), BY
 
 
 @given(VECTORS)
-def test_vector_parts_stay_within_the_whole(work: VectorWork) -> None:
+def test_vector_parts_are_at_most_the_total(work: VectorWork) -> None:
     found = cost.vector_cost(SPEC, work)
     check_parts(found)
     assert 1 <= found.block_count <= SPEC.vector_cores

@@ -1,4 +1,4 @@
-"""The same options, the same bytes: in another process, with other hash seeds, threads and time zones."""
+"""The same options produce the same bytes: in another process, with other hash seeds, threads and time zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device's time: what runs side by side shares what there is, exactly, and nothing comes out of order."""
+"""The device's time: concurrent tasks share resources exactly, and nothing runs out of order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_tasks_that_need_all_of_the_memory_take_twice_as_long() -> None:
     assert spans(one, two) == [(0, 2_000), (0, 2_000)]
 
 
-def test_a_task_is_slow_only_while_it_has_company() -> None:
+def test_a_task_is_slow_only_while_others_run() -> None:
     device = new_device()
     work = Work(1_000, ((dev.HBM, HBM_CAPACITY),))
     one, two = device.submit(0, 0, work), device.submit(1, 600, work)
@@ -42,7 +42,7 @@ def test_a_task_is_slow_only_while_it_has_company() -> None:
     assert spans(one, two) == [(0, 1_400), (600, 2_000)]
 
 
-def test_cores_are_shared_and_other_cores_are_not_missed() -> None:
+def test_cores_are_shared_only_between_tasks_that_need_them() -> None:
     device = new_device()
     cube = Work(1_000, ((dev.CUBE, SPEC.cube_cores * 3 // 4),))
     vector = Work(1_000, ((dev.VECTOR, SPEC.vector_cores),))
@@ -52,21 +52,21 @@ def test_cores_are_shared_and_other_cores_are_not_missed() -> None:
     assert spans(*tasks) == [(0, 1_501), (0, 1_501), (0, 1_000)]
 
 
-def test_what_fits_together_is_not_slowed() -> None:
+def test_tasks_that_fit_together_are_not_slowed() -> None:
     device = new_device()
     tasks = [device.submit(stream, 0, Work(700, ((dev.HBM, HBM_CAPACITY // 2), (dev.CUBE, 4)))) for stream in (0, 1)]
     device.run_all()
     assert spans(*tasks) == [(0, 700), (0, 700)]
 
 
-def test_the_copies_of_both_ways_run_side_by_side() -> None:
+def test_copies_in_both_directions_run_concurrently() -> None:
     device = new_device()
     tasks = [device.submit(s, 0, Work(500, ((link, 1),))) for s, link in enumerate((dev.LINK_IN, dev.LINK_OUT))]
     device.run_all()
     assert spans(*tasks) == [(0, 500), (0, 500)]
 
 
-def test_a_wait_holds_its_stream_until_the_event_has_happened() -> None:
+def test_a_wait_blocks_its_stream_until_the_event() -> None:
     device = new_device()
     work = device.submit(0, 0, Work(900))
     event = device.submit(0, 0, EVENT)
@@ -78,7 +78,7 @@ def test_a_wait_holds_its_stream_until_the_event_has_happened() -> None:
     assert early.span == (5_000, 5_002)  # what has happened holds nobody
 
 
-def test_time_goes_no_further_than_the_host_has_waited() -> None:
+def test_time_advances_no_further_than_the_host_has_waited() -> None:
     device = new_device()
     work = Work(1_000, ((dev.HBM, HBM_CAPACITY),))
     short, long = device.submit(0, 0, Work(100)), device.submit(1, 0, work)
@@ -89,7 +89,7 @@ def test_time_goes_no_further_than_the_host_has_waited() -> None:
     assert spans(long, late) == [(0, 1_000), (2_000, 3_000)]
 
 
-def test_an_event_that_never_comes_is_found_out() -> None:
+def test_a_wait_for_an_event_that_never_occurs_is_detected() -> None:
     device, other = new_device(), new_device()
     wait = device.submit(0, 0, EVENT, event=other.submit(0, 0, EVENT))
     with pytest.raises(AssertionError, match="is deadlocked"):
@@ -108,7 +108,7 @@ WORKS = st.builds(
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3_000), WORKS), min_size=1, max_size=40))
-def test_together_tasks_never_get_more_than_there_is(
+def test_concurrent_tasks_never_exceed_the_resources(
     plan: list[tuple[int, int, tuple[int, int, int, int, int]]],
 ) -> None:
     spec = reference_npu()

@@ -1,4 +1,4 @@
-"""Another device from a TOML file: what it says counts, what it can't mean is refused in one line."""
+"""Another device from a TOML file: its values are used, and impossible ones are rejected in one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_what_a_file_leaves_out_is_as_in_the_reference(tmp_path: Path) -> None:
+def test_missing_values_are_those_of_the_reference(tmp_path: Path) -> None:
     spec = load_spec(written(tmp_path, EDGE))
     changed = {
         "name": "Edge NPU",
@@ -87,7 +87,7 @@ def test_the_log_is_that_of_the_device(tmp_path: Path) -> None:
         ("[memory", "is not a TOML file"),
     ],
 )
-def test_what_a_device_can_not_be_is_one_line(
+def test_an_impossible_device_is_a_one_line_error(
     text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path, text)
@@ -100,7 +100,7 @@ def test_what_a_device_can_not_be_is_one_line(
     assert not (tmp_path / "raw").exists()
 
 
-def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be read"):
         load_spec(tmp_path / "absent.toml")
     (tmp_path / "b.toml").write_bytes(b"\xff\xfe\x00")
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
         load_spec(tmp_path / "b.toml")
 
 
-def test_a_spec_moves_the_ops_that_it_bounds() -> None:
+def test_a_spec_changes_the_times_of_the_ops_that_it_limits() -> None:
     """Twice the bandwidth: what memory bounds takes half as long. Twice the clock: what the cores bound does."""
     base = reference_npu()
     wider = dataclasses.replace(base, hbm_bytes_per_s=2 * base.hbm_bytes_per_s)

@@ -1,4 +1,4 @@
-"""Each rewrite fires where it should, stays away where it must, and leaves the numbers as they were."""
+"""Each rewrite applies where it should, doesn't apply where it mustn't, and leaves the results unchanged."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_residual_sum_joins_the_later_convolution() -> None:
 
 
 @pytest.mark.parametrize("seen", ["output", "reader"])
-def test_what_others_read_is_not_fused_away(seen: str) -> None:
+def test_tensors_with_other_readers_are_not_fused_away(seen: str) -> None:
     b = ModelBuilder()
     y = conv(b, "x", 3, 4)
     z = b.node("Relu", [norm(b, y, 4)])
@@ -107,7 +107,7 @@ def test_matmul_bias_residual_activation() -> None:
     assert [node.op_type for node in op.originals] == ["MatMul", "Add", "Add", "Tanh"]
 
 
-def test_a_bias_and_relu_cost_the_vector_cores_nothing() -> None:
+def test_a_bias_and_relu_need_no_vector_cores() -> None:
     b = ModelBuilder()
     y = b.node("Add", [b.node("MatMul", ["x", b.weight((6, 5))]), b.weight((5,))])
     (op,) = ops(b.model({"x": [2, 6]}, [b.node("Relu", [y])]))
@@ -152,7 +152,7 @@ def test_transposes_that_undo_each_other_are_gone() -> None:
     assert rules(proto) == {"merge-transposes": 1}
 
 
-def test_views_are_no_tasks_and_are_kept_with_their_makers() -> None:
+def test_views_are_not_tasks_and_are_kept_with_their_producers() -> None:
     b = ModelBuilder()
     early = b.node("Reshape", ["x", b.constant(np.array([6, 4], np.int64))])
     y = b.node("Unsqueeze", [b.node("Flatten", [b.node("Relu", [early])]), b.constant(np.array([0], np.int64))])
@@ -161,7 +161,7 @@ def test_views_are_no_tasks_and_are_kept_with_their_makers() -> None:
     assert [node.op_type for node in op.originals] == ["Relu", "Reshape", "Flatten", "Unsqueeze"]
 
 
-def test_dropout_with_its_mask_read_is_work() -> None:
+def test_dropout_whose_mask_is_read_is_a_task() -> None:
     b = ModelBuilder()
     y, mask = b.node("Dropout", [b.node("Relu", ["x"])], outputs=2)
     proto = b.model({"x": [2, 3]}, [y, b.node("Not", [mask])])
@@ -222,7 +222,7 @@ def test_rms_norm_in_small_ops_is_one_op() -> None:
     assert rules(proto) == {"rms-norm": 1}
 
 
-def test_a_norm_of_which_something_else_is_seen_stays_in_parts() -> None:
+def test_a_norm_with_a_visible_intermediate_is_not_fused() -> None:
     b = ModelBuilder()
     y = small_norm(b, "x")
     variance = next(node.output[0] for node in b.nodes if node.op_type == "Sqrt")
@@ -272,7 +272,7 @@ def test_attention_is_one_op_whose_scores_stay_on_the_chip(mask: str | None, sca
     assert [tensor.shape for tensor in op.writes] == [(2, 3, 5, 4)]
 
 
-def test_scores_that_are_read_elsewhere_or_another_axis_are_no_attention() -> None:
+def test_scores_with_other_readers_or_another_axis_are_not_attention() -> None:
     b = ModelBuilder()
     y = attention(b, None)
     weights = next(node.output[0] for node in b.nodes if node.op_type == "Softmax")
@@ -313,7 +313,7 @@ def test_fast_gelu_and_swish_and_gelu_in_other_orders() -> None:
     assert (op.op_type, rules(proto)) == ("Gelu", {"gelu": 1})
 
 
-def test_what_only_looks_like_gelu_is_a_chain() -> None:
+def test_a_chain_similar_to_gelu_is_not_gelu() -> None:
     b = ModelBuilder()
     wrong, one, half = (b.constant(np.float32(value)) for value in (2.0, 1.0, 0.5))
     y = b.node("Add", [b.node("Erf", [b.node("Div", ["x", wrong])]), one])
@@ -367,7 +367,7 @@ def test_transposes_of_an_input_cancel_and_are_kept_with_the_reader() -> None:
     assert (op.op_type, len(op.originals)) == ("SoftmaxV2", 3)
 
 
-def test_transposes_whose_middle_or_end_is_seen_stay() -> None:
+def test_transposes_with_a_visible_intermediate_or_output_stay() -> None:
     b = ModelBuilder()
     middle = b.node("Transpose", [b.node("Relu", ["x"])], perm=[1, 0])
     proto = b.model({"x": [2, 3]}, [b.node("Transpose", [middle], perm=[1, 0]), middle])
@@ -387,7 +387,7 @@ def test_folded_constants_are_in_the_log() -> None:
     assert [(rewrite.rule, rewrite.originals) for rewrite in log] == [("fold-constants", ("transpose_0",))]
 
 
-def test_a_dequantize_that_two_ops_read_serves_both() -> None:
+def test_a_dequantize_that_two_ops_read_is_fused_with_both() -> None:
     b = ModelBuilder()
     pair = [b.constant(np.float32(0.1)), b.constant(np.uint8(128))]
 

@@ -1,4 +1,4 @@
-"""What a shape can depend on: control flow, dimensions left open, values. And graphs of many nodes stay quick."""
+"""Shapes that depend on control flow, open dimensions or values; graphs of many nodes are processed quickly."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def choice(then_type: str = "Relu") -> onnx.ModelProto:
     return b.model({"x": [2, 3]}, [b.node("Neg", [y])])
 
 
-def test_an_if_is_one_op_of_the_ai_cpu_and_takes_the_branch_that_it_should() -> None:
+def test_an_if_is_one_op_of_the_ai_cpu_and_takes_the_right_branch() -> None:
     proto = choice()
     model = compiled(proto)
     (op,) = [op for op in model.program.ops if op.op_type == "If"]
@@ -94,7 +94,7 @@ def test_a_loop_carries_its_values_and_reads_from_outside() -> None:
     assert [op.op_type for op in model.program.ops if op.core == "AI_CPU"] == ["Loop"]
 
 
-def test_a_loop_may_run_as_often_as_its_input_says() -> None:
+def test_a_loop_runs_as_often_as_its_input_specifies() -> None:
     b = ModelBuilder()
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["still"]), helper.make_node("Add", ["s", "s"], ["twice"]),
@@ -176,7 +176,7 @@ def test_open_dimensions_are_named_and_must_agree() -> None:
         compiled(open_model(), inputs={"x": feeds(2, 5)["x"], "ids": feeds(2, 3)["ids"]})
 
 
-def test_a_named_dimension_that_one_input_gives_holds_for_the_others() -> None:
+def test_a_named_dimension_given_by_one_input_applies_to_the_others() -> None:
     model = compiled(open_model(), inputs={"x": feeds(2, 5)["x"]})
     assert model.program.graph.tensors["ids"].shape == (2, 5)
 

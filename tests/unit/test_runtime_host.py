@@ -1,4 +1,4 @@
-"""The host's threads: a pipeline, stalled where a value is read; real time holds no emulation."""
+"""The host's threads: a pipeline that stalls where a value is read; emulation doesn't count as real time."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def deciding(kind: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("kind", ["If", "Loop"])
-def test_a_value_that_decides_stalls_the_channel(kind: str, tmp_path: Path) -> None:
+def test_a_value_that_control_flow_depends_on_stalls_the_channel(kind: str, tmp_path: Path) -> None:
     onnx.save(deciding(kind), tmp_path / "m.onnx")
     capture = Capture(
         record(RecordOptions(str(tmp_path / "m.onnx"), tmp_path / "raw", iterations=3, deterministic=True)).folder
@@ -150,7 +150,7 @@ def test_a_shape_that_depends_on_values_is_read(tmp_path: Path) -> None:
     check_stalls(Capture(done.folder), "NonZero", steps=2)
 
 
-def test_real_time_holds_no_emulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_time_excludes_emulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers take 80 ms a run: no span of the host knows of it, and the device is as fast as it says."""
     hand = turned_by_hand(monkeypatch)
     original = Executor.run

@@ -1,4 +1,4 @@
-"""Inferences, executions, the host's work on tensors: what the log says of each run, and the store after it."""
+"""Inferences, executions and the host's work on tensors: the log of each run, and the resulting store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allocator never hands out a byte twice, keeps its books, and joins what is freed."""
+"""The allocator never hands out a byte twice, its totals add up, and it merges free neighbours."""
 
 from __future__ import annotations
 

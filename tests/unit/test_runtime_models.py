@@ -1,4 +1,4 @@
-"""Models are loaded whole or refused by name, and compute what onnxruntime computes."""
+"""Models are loaded completely or rejected with the unsupported op, and compute what onnxruntime computes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_batch_is_its_samples_one_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LIGHT_MODELS)
-def test_every_light_model_takes_a_batch(name: str) -> None:
+def test_every_small_model_accepts_a_batch(name: str) -> None:
     graph = load_graph(find_model(name).proto, name, 2)
     assert all(graph.tensors[output].shape[0] == 2 for output in graph.outputs)
 
@@ -180,7 +180,7 @@ def test_an_op_without_a_kernel_for_its_type_is_refused_by_name() -> None:
         assert word in str(caught.value)
 
 
-def test_a_batch_that_a_model_cannot_take_is_refused() -> None:
+def test_an_unsupported_batch_size_is_refused() -> None:
     b = ModelBuilder()
     flat = b.node("Reshape", ["x", b.constant(np.array([2, 8], np.int64))])
     proto = b.model({"x": [1, 4, 4]}, [b.node("Relu", [flat])])

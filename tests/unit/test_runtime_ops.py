@@ -1,4 +1,4 @@
-"""Ops of every kind run, alone, with the numbers of onnxruntime and a sensible place on the device."""
+"""Ops of every kind run alone, with the results of onnxruntime and on a suitable core."""
 
 from __future__ import annotations
 

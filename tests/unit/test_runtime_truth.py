@@ -1,4 +1,4 @@
-"""The store against what really happened: times within the stated error, busy time, memory, dependencies."""
+"""The store compared with the ground truth: times within the stated error, busy time, memory, dependencies."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_memory_peaks_by_sql_are_the_true_ones(both: Both) -> None:
     assert found == {(line["device_id"], named[line["what"]]): line["peak_bytes"] for line in both.true("memory")}
 
 
-def test_dependencies_hold_and_critical_paths_fit(both: Both) -> None:
+def test_dependencies_and_critical_paths_are_consistent(both: Both) -> None:
     tasks = {(line["device_id"], line["task_id"]): line for line in both.true("task")}
     events = 0
     for line in tasks.values():

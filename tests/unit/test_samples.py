@@ -38,7 +38,7 @@ def test_the_files_are_those_of_the_manifest(sample: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["folder"])
-def test_the_command_makes_the_same_bytes(
+def test_the_command_writes_the_same_bytes(
     sample: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -50,7 +50,7 @@ def test_spans_nest_and_have_attributes() -> None:
     assert second["start_ns"] + second["dur_ns"] <= outer["start_ns"] + outer["dur_ns"]
 
 
-def test_without_a_profile_a_span_is_nothing() -> None:
+def test_without_a_profile_a_span_does_nothing() -> None:
     with traceconv.span("nowhere"):
         assert PROCESS.captures == ()
     with traceconv.span("begun before"), traceconv.profile() as p, traceconv.span("inside"):
@@ -171,7 +171,7 @@ def test_decorated_functions_of_all_kinds() -> None:
     assert [row["name"] for row in spans(p)] == ["plain", "plain", "generator", "async generator", "coroutine"]
 
 
-def test_threads_have_lines_and_parents_of_their_own() -> None:
+def test_each_thread_has_its_own_track_and_parents() -> None:
     ready = threading.Barrier(3)
 
     def work(number: int) -> None:
@@ -203,7 +203,7 @@ def test_threads_have_lines_and_parents_of_their_own() -> None:
         assert rows[track, name]["depth"] == 0
 
 
-def test_asyncio_tasks_that_take_turns_have_lines_of_their_own() -> None:
+def test_interleaved_asyncio_tasks_have_separate_tracks() -> None:
     async def one(number: int, order: list[asyncio.Event]) -> None:
         with traceconv.span(f"task {number}"):
             order[number].set()
@@ -320,7 +320,7 @@ def test_modules_of_a_model_are_nested_ranges_on_two_threads() -> None:
                 assert "/" not in path
 
 
-def test_attributes_that_json_has_no_word_for() -> None:
+def test_attributes_that_json_cannot_represent() -> None:
     assert args_text({"a": 1}) == ('{"a": 1}', False)
     loop: list[object] = []
     loop.append(loop)
@@ -411,7 +411,7 @@ def test_texts_that_a_log_rejects_are_reported_as_lost(stream: int | None) -> No
     assert losses == [{"code": "cut_text", "event_count": 2}]
 
 
-def test_a_generator_that_ends_in_the_midst_of_a_run_does_not_cut_the_run() -> None:
+def test_a_generator_that_ends_during_a_run_does_not_truncate_the_run() -> None:
     def generator() -> Iterator[int]:
         with traceconv.span("around"):
             yield 1
@@ -480,7 +480,7 @@ def test_a_program_without_a_name_is_python(argv: Any, monkeypatch: pytest.Monke
     assert p.arrow("SELECT name FROM process").to_pylist() == [{"name": "python"}]
 
 
-def test_static_and_class_methods_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_and_class_methods_keep_their_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     p = traceconv.profile(tmp_path / "out")
 
@@ -570,7 +570,7 @@ assert not p.arrow("FROM import_log WHERE severity <> 'info'").to_pylist()
 
 
 @pytest.mark.parametrize("by", ["collector", "signal"])
-def test_spans_that_end_in_the_midst_of_another_span(by: str, tmp_path: Path) -> None:
+def test_spans_that_end_during_another_span(by: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, by]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

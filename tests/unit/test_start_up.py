@@ -1,4 +1,4 @@
-"""Help and version come at once: nothing heavy is loaded for them."""
+"""Help and version start quickly: no heavy module is loaded for them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_an_ingest_does_without_pandas(tmp_path: Path) -> None:
+def test_an_ingest_does_not_load_pandas(tmp_path: Path) -> None:
     """pyarrow would load it, which takes longer than a small trace."""
     pytest.importorskip("pandas")
     trace = tmp_path / "trace.json"
@@ -117,7 +117,7 @@ def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("export", "runs")])
-def test_help_has_examples_on_lines_of_their_own(command: str) -> None:
+def test_help_has_each_example_on_its_own_line(command: str) -> None:
     shown, _ = loaded_by(*command.split(), "--help")
     assert any(line.startswith("    traceconv ") for line in shown.splitlines())
 

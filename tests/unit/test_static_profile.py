@@ -1,4 +1,4 @@
-"""What a model costs before it runs, held against what it costs when it does."""
+"""The static cost estimate of a model agrees with its recorded cost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_product_by_hand() -> None:
     [("mini_resnet", None, 1, True), ("mini_transformer", 3, 4, True), ("mini_quantized", None, 2, False),
      ("mini_lstm", None, 1, True), ("mini_half", 2, 3, True)],
 )  # fmt: skip
-def test_memory_is_what_a_recorded_run_takes(
+def test_memory_is_that_of_a_recorded_run(
     model: str, batch: int | None, streams: int, prefetch: bool, tmp_path: Path
 ) -> None:
     options = RecordOptions(

@@ -1,4 +1,4 @@
-"""The store's file: what is in a new one, and why others are refused."""
+"""The store's file: the content of a new one, and why other files are rejected."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_file_has_the_old_storage_version_also_after_an_append(make_store: M
     assert version.startswith("v1.2.0")
 
 
-def test_a_store_is_read_only_unless_asked_for(make_store: MakeStore) -> None:
+def test_a_store_is_read_only_by_default(make_store: MakeStore) -> None:
     with open_store(make_store()) as connection, pytest.raises(duckdb.InvalidInputException):
         connection.execute("CREATE TABLE x (a INTEGER)")
 
@@ -197,7 +197,7 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path, make: Callable[[Pat
     assert str(caught.value).isprintable()
 
 
-def test_a_store_that_is_being_written_is_refused_in_words(make_store: MakeStore) -> None:
+def test_a_store_that_is_being_written_is_refused_with_a_clear_error(make_store: MakeStore) -> None:
     store = make_store()
     writer = (
         "import sys; from pathlib import Path; from traceconv.store.database import open_store\n"
@@ -298,7 +298,7 @@ def test_reports_and_exports_are_of_our_own_views_and_macros(make_store: MakeSto
     assert answers() == sound
 
 
-def test_what_takes_too_long_is_interrupted(make_store: MakeStore) -> None:
+def test_a_slow_catalogue_query_is_interrupted(make_store: MakeStore) -> None:
     endless = f"SELECT count(*) FROM ({ENDLESS}) WHERE hash(run_id) = 7"
     late = pytest.raises(StoreError, match="takes more than")
     with open_store(make_store()) as connection, late, time_limit(connection, 0.2):
@@ -306,7 +306,7 @@ def test_what_takes_too_long_is_interrupted(make_store: MakeStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\\b.duckdb", "\udcff.duckdb"])
-def test_a_name_that_duckdb_can_not_open_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_a_name_that_duckdb_cannot_open_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     trace = tmp_path / "t.json"
     trace.write_text('[{"ph":"X","name":"a","ts":1,"dur":1,"pid":1,"tid":1}]')
     before = sorted(tmp_path.iterdir())
@@ -315,7 +315,7 @@ def test_a_name_that_duckdb_can_not_open_is_refused_in_one_line(tmp_path: Path, 
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_the_home_of_nobody_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_without_a_home_folder_is_a_file_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACECONV_DB", "~nobody-of-this-name/s.duckdb")
     assert default_store_path() == Path("~nobody-of-this-name/s.duckdb")
     monkeypatch.setenv("TRACECONV_CACHE", "~nobody-of-this-name")

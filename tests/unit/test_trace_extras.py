@@ -13,7 +13,7 @@ def plain(said: dict[str, Raw] | None) -> dict[str, bytes] | None:
     return None if said is None else {key: bytes(value) for key, value in said.items()}
 
 
-def test_values_are_returned_as_they_were_added() -> None:
+def test_values_are_returned_unchanged() -> None:
     extras = Extras.of_events(SAID)
     assert extras is not None
     assert [plain(one) for one in extras] == [plain(one) for one in SAID]
@@ -21,7 +21,7 @@ def test_values_are_returned_as_they_were_added() -> None:
     assert (extras.of("sf"), extras.of("cname"), extras.of("id2")) == ({1: b"7", 3: b"8"}, {1: b'"good"'}, {})
 
 
-def test_no_extra_keys_give_none() -> None:
+def test_without_extra_keys_the_result_is_none() -> None:
     assert Extras.of_events([None, {}]) is None
 
 

@@ -1,4 +1,4 @@
-"""Where things end in JSON text, truncated text too, which is not scanned again and again."""
+"""Where values end in JSON text; truncated text is not scanned repeatedly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_end_of_an_object(text: bytes, end: int | None, in_c: bool, monkeypa
     assert scan.end_of_bracketed(text, 0) == end
 
 
-def test_a_string_that_is_cut_off_is_looked_at_once() -> None:
+def test_a_truncated_string_is_scanned_once() -> None:
     """A source text in a value, as VizTracer keeps it, cut at the end of a chunk: it may be a megabyte of quotes."""
     text = b'{"files":{"a.py":"' + rb"\"x" * 2000
     tokens = [match[0] for match in scan._TOKEN.finditer(text)]
@@ -42,7 +42,7 @@ def test_a_string_that_is_cut_off_is_looked_at_once() -> None:
     assert scan.end_of_bracketed(text + b'"}}', 0) == len(text) + 3
 
 
-def test_a_large_event_is_not_searched_for_its_end_before_it_is_there(
+def test_the_end_of_a_large_event_is_not_searched_before_it_arrives(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A snapshot of megabytes in an event, as Chrome writes them, comes in pieces."""

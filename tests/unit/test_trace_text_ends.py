@@ -1,4 +1,4 @@
-"""Events of which any value may be the last thing in a text: all of it is read, and nothing behind it."""
+"""Events that end in a value of any type at the end of a text: it is read completely, and no byte after it."""
 
 from __future__ import annotations
 

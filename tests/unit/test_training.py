@@ -1,4 +1,4 @@
-"""What is learned: the same as plain numpy learns, on real data, on one device as on several."""
+"""Training learns what plain numpy learns, on real data, on one device and on several."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_resnet_learns_batch_normalisation_included() -> None:
     assert any(name.endswith("bn.mean") for name in moved) and any(name.endswith("bn.weight") for name in moved)
 
 
-def test_running_statistics_move_as_onnx_says() -> None:
+def test_running_statistics_follow_onnx() -> None:
     images, labels = digits()
     trainer = Trainer(FoundModel("digits", convnet()), TrainOptions(Optimizer(lr=1e-9)))
     x = images[:32][:, None]
@@ -168,7 +168,7 @@ def test_a_transformer_learns_by_mean_square_error() -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_a_summand_of_two_gets_its_gradient_in_memory_of_its_own() -> None:
+def test_both_summands_get_separate_gradients() -> None:
     """A bias of the output's shape has the output's gradient, which is exchanged in place: so it is copied."""
     b = ModelBuilder(seed=3)
     x = b.node("MatMul", ["x", b.weight([5, 3])])

@@ -1,4 +1,4 @@
-"""A training as it is logged: its steps add up in every place, exchanges overlap with the backward pass, options."""
+"""The log of a training: its steps add up everywhere, collectives overlap with the backward pass, options."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("training"))
 
 
-def test_the_invariants_hold(store: Store) -> None:
+def test_the_invariants_are_satisfied(store: Store) -> None:
     for capture in store.captures:
         runtime_invariants.check(capture)
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
-def test_they_hold_in_real_time_too(tmp_path: Path, prefetch: bool) -> None:
+def test_they_are_satisfied_in_real_time_too(tmp_path: Path, prefetch: bool) -> None:
     onnx.save(convnet(), str(tmp_path / "net.onnx"))
     model = str(tmp_path / "net.onnx")
     done = trained(tmp_path / "raw", model=model, deterministic=False, devices=2, prefetch=prefetch, warmup=1)
@@ -192,7 +192,7 @@ def test_collectives_wait_for_each_other_on_a_separate_stream(store: Store) -> N
     assert groups == [(False, None), (True, WORLD_GROUP)]
 
 
-def test_an_export_of_it_comes_back(store: Store, tmp_path: Path) -> None:
+def test_an_export_of_it_can_be_ingested(store: Store, tmp_path: Path) -> None:
     with traceconv.open_store(store.path) as opened:
         opened.export_chrome(tmp_path / "t.json")
     again = tmp_path / "again.duckdb"

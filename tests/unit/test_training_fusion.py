@@ -1,4 +1,4 @@
-"""Fusion in training: what is joined, what a fused op keeps for gradients, what is not joined; equal results."""
+"""Fusion in training: what is fused, what a fused op keeps for gradients, what is not fused; equal results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_chain_of_elementwise_ops() -> None:
     assert types(op) == ["Abs", "Neg", "Exp"] and names(op) == {"t4_0"}
 
 
-def test_batch_normalisation_is_joined_with_what_follows_it_and_not_folded() -> None:
+def test_batch_normalisation_is_fused_with_its_successor_and_not_folded() -> None:
     b = ModelBuilder()
     x = b.node("Relu", [norm(b, conv(b, "x"))])
     y = b.node("Relu", [b.node("Add", [norm(b, conv(b, x)), x])])
@@ -136,7 +136,7 @@ def test_batch_normalisation_is_joined_with_what_follows_it_and_not_folded() -> 
     assert fourth.cost.vector is not None and fourth.cost.vector.work.cycles == 6 + 1 + 1
 
 
-def test_dropout_is_joined_with_a_residual_sum_and_keeps_its_mask() -> None:
+def test_dropout_is_fused_with_a_residual_sum_and_keeps_its_mask() -> None:
     b = ModelBuilder()
     x = dense(b, "x")
     y = b.node("Dropout", [dense(b, x), b.constant(np.float32(0.5))])
@@ -154,7 +154,7 @@ def test_a_norm_of_small_ops_is_one_op() -> None:
     assert "t4_0" not in names(second) and {"t3_0", "t7_0", "t8_0", "t10_0"} <= names(second)
 
 
-def test_attention_and_transposes_stay_apart() -> None:
+def test_attention_and_transposes_are_not_fused() -> None:
     """Gradients read the scores after the softmax, and each Transpose is undone in the backward pass."""
     b = ModelBuilder()
     q = b.node("MatMul", ["x", b.weight((6, 6))])

@@ -255,7 +255,7 @@ def test_every_rule_has_a_case() -> None:
     assert set(RULES) - {case.op_type for case in CASES} == {"Dropout"}
 
 
-def test_forms_that_have_no_gradient_say_so() -> None:
+def test_forms_without_a_gradient_are_refused() -> None:
     for case in (
         Case("Add", (X, (3,)), {"axis": 1, "broadcast": 1}, opset=6),
         Case("Pad", (X, (6,)), {"mode": "reflect"}, given={1: np.array([0, 1, 1, 0, 1, 1])}),

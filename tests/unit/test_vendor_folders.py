@@ -1,4 +1,4 @@
-"""Output folders of msprof and torch_npu, built here: what they become, what a damaged row costs, what verify finds."""
+"""Generated output folders of msprof and torch_npu: their rows, the effect of a damaged row, and verify's findings."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_mark_on_a_stream_does_not_shorten_waits(tmp_path: Path, with_table: b
     assert waits == [("a", 0), ("b", 8751), ("c", 7501)]
 
 
-def test_a_damaged_row_costs_that_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_row_loses_only_that_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "trace.duckdb"
     folder = torch_npu_folder(tmp_path, damaged=True)
     assert app.run(["ingest", str(folder), "--db", str(store)]) == 3
@@ -217,7 +217,7 @@ def test_verify_finds_a_changed_sum(tmp_path: Path, capfd: pytest.CaptureFixture
     assert f"{file}: 12 cells, 1 differs" in said
 
 
-def test_verify_finds_a_kernel_that_the_sums_leave_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verify_finds_a_kernel_missing_from_the_sums(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = msprof_folder(tmp_path)
     edit(folder, "op_statistic*.csv", "0,Relu,AI_CORE", "0,Tanh,AI_CORE")
     code, rows, _ = differing(folder, capfd)
@@ -240,7 +240,7 @@ def test_verify_finds_times_that_wrapped_at_64_bits(tmp_path: Path, capfd: pytes
     }
 
 
-def test_verify_holds_rows_against_the_timeline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verify_checks_rows_against_the_timeline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = torch_npu_folder(tmp_path, damaged=False)
     edit(folder, "kernel_details.csv", "2.5,8.751", "2.6,8.751")
     code, rows, _ = differing(folder, capfd)
@@ -252,7 +252,7 @@ def test_verify_holds_rows_against_the_timeline(tmp_path: Path, capfd: pytest.Ca
     ]
 
 
-def test_exact_wants_the_same_number(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_exact_requires_equal_numbers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = msprof_folder(tmp_path)
     edit(folder, "op_statistic*.csv", "8.875", "8.876")
     assert differing(folder, capfd)[:2] == (0, [])
@@ -268,7 +268,7 @@ def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFi
     assert [row[2] for row in rows] == ["wait time(us)"]
 
 
-def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_a_name_are_escaped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = msprof_folder(tmp_path)
     edit(folder, "op_statistic*.csv", "0,Relu,AI_CORE", "0,\x1b[31mRelu,AI_CORE")
     assert app.run(["verify", str(folder)]) == 3

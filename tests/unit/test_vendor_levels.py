@@ -137,7 +137,7 @@ def test_very_many_records_of_one_moment_are_not_paired_one_by_one(tmp_path: Pat
         assert store.execute("SELECT count(*) FROM task").fetchall() == [(3000,)]
 
 
-def test_what_a_low_level_does_not_say_stays_as_the_timeline_has_it(tmp_path: Path) -> None:
+def test_values_missing_at_a_low_level_stay_those_of_the_timeline(tmp_path: Path) -> None:
     """A type that is N/A takes nothing from the op, and a name like an event's does not make a kernel an event."""
     rows = [
         Task("MEM_WAIT_VALUE", "N/A", "N/A", T0, 500, 2, 7),
@@ -156,7 +156,7 @@ def test_what_a_low_level_does_not_say_stays_as_the_timeline_has_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("level", "with_timeline"), [(0, False), (1, False), (1, True)])
-def test_steps_that_only_the_table_knows_are_made(level: int, with_timeline: bool, tmp_path: Path) -> None:
+def test_steps_that_only_the_table_has_are_added(level: int, with_timeline: bool, tmp_path: Path) -> None:
     recording = made_up(3, devices=(0, 1))
     out = write_folder(tmp_path, recording, level, device_id=True)
     if with_timeline:

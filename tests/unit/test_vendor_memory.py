@@ -1,4 +1,4 @@
-"""Memory in a vendor's folder: what was held before the recording counts, and tracks of one name are told apart."""
+"""Memory in a vendor's folder: memory allocated before the recording counts; tracks of one name are distinguished."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def stored(folder: Path, tmp_path: Path) -> duckdb.DuckDBPyConnection:
 
 @pytest.mark.parametrize("unit", ["MB", "KB"])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_held_before_the_recording_counts(seed: int, unit: str, tmp_path: Path) -> None:
+def test_memory_allocated_before_the_recording_counts(seed: int, unit: str, tmp_path: Path) -> None:
     rows, moments = simulated(seed, unit, None)
     with stored(write(tmp_path, rows, unit), tmp_path) as store:
         usage = store.execute("SELECT device_id, pool, ts_ns, used_bytes, reserved_bytes FROM memory_usage").fetchall()
@@ -106,7 +106,7 @@ def test_what_was_held_before_the_recording_counts(seed: int, unit: str, tmp_pat
     ]
 
 
-def test_totals_of_few_digits_make_no_blocks_of_their_own(tmp_path: Path) -> None:
+def test_rounded_totals_add_no_blocks(tmp_path: Path) -> None:
     rows, moments = simulated(1, "MB", 3)
     exact, _ = simulated(1, "MB", None)
     (tmp_path / "exact").mkdir()

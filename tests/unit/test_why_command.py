@@ -1,4 +1,4 @@
-"""`traceconv why` as people use it: what it prints, and what it says when there is nothing to show."""
+"""`traceconv why`: its output, and the errors if there is nothing to show."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_fractional_weights_are_traced_to_their_sample(tmp_path: Path) -> None:
     ]
 
 
-def test_samples_shorter_than_a_nanosecond_are_told_apart(tmp_path: Path) -> None:
+def test_samples_shorter_than_a_nanosecond_are_distinguished(tmp_path: Path) -> None:
     scope = speedscope()
     samples = [[0], [1], [0, 1], [1], [0], [0], [1]]
     scope["profiles"] = [

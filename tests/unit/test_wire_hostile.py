@@ -1,4 +1,4 @@
-"""Log files that were made to hurt: huge numbers, deep JSON, false blocks. None of them costs much."""
+"""Hostile log files: huge numbers, deep JSON, false blocks. None of them costs much."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ BAD_TEXTS = {
 
 
 @pytest.mark.parametrize("text", BAD_TEXTS.values(), ids=BAD_TEXTS)
-def test_a_bad_schema_text_costs_the_header_and_no_block(text: bytes) -> None:
+def test_a_bad_schema_text_loses_the_header_but_no_block(text: bytes) -> None:
     header, blocks, damage = read(file_header(text) + good_block())
     assert header is None
     assert [block.sequence for block in blocks] == [0]
@@ -144,19 +144,19 @@ def test_a_bad_schema_text_costs_the_header_and_no_block(text: bytes) -> None:
         file_header(schema_text())[:-1] + b"\0",
     ],
 )
-def test_a_header_with_false_numbers_costs_the_header_and_no_block(bad: bytes) -> None:
+def test_a_header_with_wrong_numbers_loses_the_header_but_no_block(bad: bytes) -> None:
     header, blocks, damage = read(bad + good_block())
     assert header is None
     assert [block.sequence for block in blocks] == [0]
     assert [one.code for one in damage] == [Code.BAD_FILE_HEADER]
 
 
-def test_a_newer_version_is_refused_in_words() -> None:
+def test_a_newer_version_is_refused_with_a_clear_error() -> None:
     with pytest.raises(InputError, match="version 2 of the log format; upgrade traceconv"):
         read(file_header(schema_text(), version=2))
 
 
-def test_the_other_byte_order_is_refused_in_words() -> None:
+def test_the_other_byte_order_is_refused_with_a_clear_error() -> None:
     with pytest.raises(InputError, match="big-endian"):
         read(file_header(schema_text(), mark=0xFFFE))
 
@@ -180,7 +180,7 @@ def test_impossible_block_headers_are_damage_and_nothing_waits_for_them(bad: byt
     assert decoder.finish() == []
 
 
-def test_a_block_that_promises_more_than_the_file_has_is_given_up_at_its_end() -> None:
+def test_a_block_larger_than_the_file_is_damage_at_its_end() -> None:
     data = encode_file_header(FileHeader(1, None, "host", 1, 0, 0, ()))
     _, blocks, damage = read(data + block_header(8, 8_000_000) + good_block(8_000_000))
     assert [block.sequence for block in blocks] == [8_000_000]
@@ -240,12 +240,12 @@ def test_magic_bytes_everywhere_cost_time_in_proportion_to_the_file(monkeypatch:
     assert counter.total < 8 * len(data)
 
 
-def test_an_empty_file_and_the_start_of_a_header_are_cut_off() -> None:
+def test_an_empty_file_and_the_start_of_a_header_are_truncated() -> None:
     for data in (b"", FILE_MAGIC[:3], FILE_MAGIC, file_header(schema_text())[:-1]):
         _, _, (damage,) = read(data)
         assert (damage.code, damage.byte_count) == (Code.TRUNCATED, len(data))
 
 
-def test_zeros_are_no_log() -> None:
+def test_zeros_are_not_a_log() -> None:
     _, _, (damage,) = read(bytes(100_000))
     assert (damage.code, damage.byte_offset, damage.byte_count) == (Code.NOT_A_LOG, 0, 100_000)

@@ -1,4 +1,4 @@
-"""Exports keep every arrow, that lead back in time among them, and every time, those below 0 among them."""
+"""Exports keep every flow, including those back in time, and every timestamp, including those below 0."""
 
 from __future__ import annotations
 

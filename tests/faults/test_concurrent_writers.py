@@ -1,4 +1,4 @@
-"""Several at once: ingests into one store wait for each other, exports to one name don't meet."""
+"""Concurrent writers: ingests into one store wait for each other; exports to one name don't collide."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Paused(Observer):
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_ingests_into_one_store_wait_and_all_runs_are_there(tmp_path: Path, old: bool) -> None:
+def test_ingests_into_one_store_wait_and_all_runs_are_stored(tmp_path: Path, old: bool) -> None:
     store = tmp_path / "s.duckdb"
     if old:
         ingest([capture(tmp_path / "PROF_0", 5)], store)
@@ -82,7 +82,7 @@ def test_ingests_into_one_store_wait_and_all_runs_are_there(tmp_path: Path, old:
     assert {path.name for path in tmp_path.iterdir()} == labels | {"s.duckdb"}
 
 
-def test_the_lock_of_a_killed_writer_keeps_nobody_out(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_writer_blocks_nobody(tmp_path: Path) -> None:
     store = tmp_path / "s.duckdb"
     holder = subprocess.run(
         [sys.executable, "-c", HOLD, store], input="\n", capture_output=True, text=True, check=False
@@ -112,7 +112,7 @@ def test_a_waiting_ingest_reports_it_and_can_be_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_what_came_under_the_name_meanwhile_is_not_written_over(
+def test_a_file_created_meanwhile_is_not_overwritten(
     tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there are no locks, or from a program that knows nothing of them."""

@@ -1,4 +1,4 @@
-"""What keeps memory small: said before Arrow is loaded, and left to the user where he has said something himself."""
+"""Limits on malloc's free memory are set before Arrow is loaded; the user's settings take precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times up to both ends of 64 bits: each reader has them exactly, and no sum or difference wraps around."""
+"""Times up to both ends of 64 bits: each reader keeps them exactly, and no sum or difference wraps around."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A blank store out of the cache is the one that the statements make, whatever happens to the cache."""
+"""A store created from the cached template equals one created by the statements, whatever happens to the cache."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_store_out_of_the_cache_is_like_one_that_was_made(
+def test_a_store_from_the_cache_equals_one_from_the_statements(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = _new_store(tmp_path / "first.duckdb"), _new_store(tmp_path / "second.duckdb")
@@ -72,7 +72,7 @@ def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
     assert kept.read_bytes()[:16] != b"" and len(kept.read_bytes()) == pytest.approx(len(content), rel=0.1)
 
 
-def test_other_statements_are_another_store_and_take_the_place_of_the_older_one(folder: Path, tmp_path: Path) -> None:
+def test_other_statements_replace_the_cached_template(folder: Path, tmp_path: Path) -> None:
     empty_store(report_statements())
     (before,) = folder.iterdir()
     content = empty_store([*report_statements(), "CREATE VIEW one AS SELECT 1 AS one"])
@@ -84,7 +84,7 @@ def test_other_statements_are_another_store_and_take_the_place_of_the_older_one(
         assert connection.execute("FROM one").fetchall() == [(1,)]
 
 
-def test_a_cache_that_cannot_be_made_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "file" / "cache"))
     assert empty_store(report_statements()) is None

@@ -1,4 +1,4 @@
-"""Trace JSON that is sound, with a value somewhere that has no business there: rows or words, and never a traceback."""
+"""Valid trace JSON with a value of an unexpected type: rows or log entries, never a traceback."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ def check(kind: str, every: int, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_some_values_are_odd(kind: str, tmp_path: Path) -> None:
+def test_some_values_are_unexpected(kind: str, tmp_path: Path) -> None:
     assert check(kind, 61, tmp_path) > 20
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_every_value_is_odd_once(kind: str, tmp_path: Path) -> None:
+def test_every_value_is_unexpected_once(kind: str, tmp_path: Path) -> None:
     assert check(kind, 1, tmp_path) > 1500

@@ -1,4 +1,4 @@
-"""Files whose writer was killed, or whose brackets it never closes: `info` and `ingest` say the same of them."""
+"""Files whose writer was killed, or never closes its brackets: `info` and `ingest` report the same."""
 
 from __future__ import annotations
 
