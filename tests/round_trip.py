@@ -37,13 +37,13 @@ def _match_ids(connection: duckdb.DuckDBPyConnection, store: str) -> None:
     parts = []
     for name in TITLED:
         columns = [c.name for c in table(name).columns if c.name not in ("id", "parent_id")]
-        said = ", ".join(f'"{c}"' for c in columns)
+        content = ", ".join(f'"{c}"' for c in columns)
         parts.append(
-            f"SELECT run_id, id, '{name}/' || hash(ROW({said})) || '/' || row_number() OVER "
-            f'(PARTITION BY {said} ORDER BY id) AS said FROM {store}.main."{name}"'
+            f"SELECT run_id, id, '{name}/' || hash(ROW({content})) || '/' || row_number() OVER "
+            f'(PARTITION BY {content} ORDER BY id) AS content FROM {store}.main."{name}"'
         )
-    connection.execute(f"CREATE TEMP TABLE said_{store} AS {' UNION ALL '.join(parts)}")
-    counts = connection.execute(f"SELECT count(*), count(DISTINCT (run_id, id)) FROM said_{store}").fetchone()
+    connection.execute(f"CREATE TEMP TABLE content_{store} AS {' UNION ALL '.join(parts)}")
+    counts = connection.execute(f"SELECT count(*), count(DISTINCT (run_id, id)) FROM content_{store}").fetchone()
     assert counts is not None
     assert counts[0] == counts[1], "ids are unique in a run over task, api, range and marker"
 
@@ -54,10 +54,10 @@ def _rows(store: str, name: str) -> str:
     for column in (c.name for c in table(name).columns):
         if column in _REFERENCES or (column == "id" and name in TITLED):
             joins.append(
-                f"LEFT JOIN said_{store} AS {column}_said "
-                f"ON {column}_said.run_id = s.run_id AND {column}_said.id = s.{column}"
+                f"LEFT JOIN content_{store} AS {column}_content "
+                f"ON {column}_content.run_id = s.run_id AND {column}_content.id = s.{column}"
             )
-            columns.append(f"{column}_said.said AS {column}")
+            columns.append(f"{column}_content.content AS {column}")
             if column in _REFERENCES:  # a reference that leads nowhere is another thing than none
                 columns.append(f"s.{column} IS NULL AS no_{column}")
         else:

@@ -48,13 +48,13 @@ def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> 
     calls: Counter[tuple[object, ...]] = Counter()
     work: Counter[tuple[object, ...]] = Counter()
     runs = {Path(path): run for path, run in runs_by_path(store).items()}
-    told = set()
+    stored = set()
     of_ops = (writers.kineto, writers.raf)  # their collectives are ops as well
     for path, classify in sources.chrome_traces(SHARED).items():
         tally = counted[path]
         if path not in runs or (path.relative_to(SHARED).as_posix(), "task") in explained():
             continue
-        told.add(runs[path])
+        stored.add(runs[path])
         for (table, kind, device, _, name), one in tally.slices.items():
             if table == "api":
                 calls[runs[path], kind, name] += one.dur_ns
@@ -65,7 +65,7 @@ def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> 
     with duckdb.connect(str(store), read_only=True) as connection:
         assert {tuple(key): total for *key, total in connection.execute(api).fetchall()} == calls
         found = {tuple(key): int(total) for *key, total in connection.execute(ops).fetchall()}
-    assert {key: total for key, total in found.items() if key[0] in told} == work
+    assert {key: total for key, total in found.items() if key[0] in stored} == work
 
 
 #: A parent encloses its child, on the same track and one level up; self time is the duration without children.

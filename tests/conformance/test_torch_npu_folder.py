@@ -71,12 +71,12 @@ def test_tasks_have_the_values_of_kernel_details(store: Path) -> None:
 
 def test_verify_agrees_and_lists_cells_that_agree_only_in_doubles(capfd: pytest.CaptureFixture[str]) -> None:
     assert app.run(["verify", str(FOLDER), "--format", "csv"]) == 0
-    shown, said = capfd.readouterr()
+    shown, err = capfd.readouterr()
     assert list(csv.DictReader(io.StringIO(shown))) == []
-    assert "total: 1,763 cells, all agree" in said
-    assert "kernel_details.csv: 951 cells, all agree" in said
-    assert "step_trace_time.csv: 9 cells, all agree, 2 within double-precision rounding" in said
-    assert "l2_cache.csv: not checked: no other file has its content" in said
+    assert "total: 1,763 cells, all agree" in err
+    assert "kernel_details.csv: 951 cells, all agree" in err
+    assert "step_trace_time.csv: 9 cells, all agree, 2 within double-precision rounding" in err
+    assert "l2_cache.csv: not checked: no other file has its content" in err
     assert app.run(["verify", str(FOLDER), "--format", "csv", "--exact"]) == 3
     cells = [(row["column_name"], row["vendor_value"], row["our_value"]) for row in csv.DictReader(io.StringIO(
         capfd.readouterr().out)) if row["file"] == "step_trace_time.csv"]  # fmt: skip

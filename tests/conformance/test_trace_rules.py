@@ -283,11 +283,11 @@ def test_dftracer(store: duckdb.DuckDBPyConnection, name: str) -> None:
         "FROM api AS a JOIN track AS t USING (run_id, track_id) JOIN process AS p USING (run_id, process_id)"
     ).fetchall()
 
-    def said(event: Event, key: str) -> str | None:
+    def arg(event: Event, key: str) -> str | None:
         return str(event["args"][key]) if key in event["args"] else None
 
     assert Counter(found) == Counter(
-        (event["name"], nanoseconds(event, "ts"), *(said(event, key) for key in ("fname", "fhash", "ret")),
+        (event["name"], nanoseconds(event, "ts"), *(arg(event, key) for key in ("fname", "fhash", "ret")),
          str(event["pid"]))
         for event in calls
     )  # fmt: skip

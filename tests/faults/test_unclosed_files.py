@@ -52,9 +52,9 @@ def test_info_and_ingest_report_a_file_that_is_not_closed(
     assert run(["info", str(path), "--json"]) == code
     assert json.loads(capfd.readouterr().out)[0]["intact"] is False
     assert run(["ingest", str(path), "--db", str(store)]) == code
-    said = capfd.readouterr().err
+    err = capfd.readouterr().err
     ends = "the last line has no line break" if "spans" in kind else "the text ends"
-    assert ends in said
+    assert ends in err
     assert ends in shown
     assert query(store, "SELECT complete FROM run") == [(False,)]
     assert query(store, "SELECT count(*) FROM slice") >= [(1,)]

@@ -104,8 +104,8 @@ def test_members(objects: list[dict[str, object] | None], ascii_only: bool, some
 
     def read() -> dict[str, list[object]]:
         columns = {name: new_column(kind, len(texts)) for name, kind in kinds.items()}
-        for name, said in ArgColumns(fields, {"first", "second"}).read(args, rows):
-            columns[name].put(rows, said)
+        for name, values in ArgColumns(fields, {"first", "second"}).read(args, rows):
+            columns[name].put(rows, values)
         found: dict[str, list[object]] = {}
         for name, column in columns.items():
             made = column.column()

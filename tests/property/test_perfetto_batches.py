@@ -183,22 +183,22 @@ def trace_of(rng: random.Random) -> bytes:
 
 def columns(batch: TraceBatch) -> dict[str, Any]:
     found, count = batch.columns, batch.columns.count
-    said: dict[str, Any] = {field: list(found.label(field)) for field in LABEL_FIELDS}
+    content: dict[str, Any] = {field: list(found.label(field)) for field in LABEL_FIELDS}
     for field in ("ts", "dur", "tts", "tdur", "args", "id"):
         if field in found.raw:
             found.raw[field].validate(full=True)
         missing = b"" if field in ("args", "id") else None
-        said[field] = found.raw[field].to_pylist() if field in found.raw else [missing] * count
-    said["extra"] = [
+        content[field] = found.raw[field].to_pylist() if field in found.raw else [missing] * count
+    content["extra"] = [
         None if not one else {key: bytes(value) for key, value in one.items()} for one in found.extra or ()
     ]
     flows = found.flows
     if flows is not None:
-        said["flows"] = list(
+        content["flows"] = list(
             zip(flows.places.tolist(), flows.keys.tolist(), flows.steps.tolist(), flows.texts, strict=True)
         )
-    said["batch"] = batch.first_ordinal, batch.byte_offset, batch.byte_count, batch.names, count
-    return said
+    content["batch"] = batch.first_ordinal, batch.byte_offset, batch.byte_count, batch.names, count
+    return content
 
 
 def read(path: Path) -> Iterator[Any]:
@@ -216,11 +216,11 @@ def read(path: Path) -> Iterator[Any]:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_in_c_or_in_python(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    path = tmp_path_factory.getbasetemp() / "told.pftrace"
+    path = tmp_path_factory.getbasetemp() / "batches.pftrace"
     path.write_bytes(trace_of(random.Random(seed)))
     with pytest.MonkeyPatch.context() as patch:
-        told = []
+        batches = []
         for in_c in (native.AVAILABLE, False):
             patch.setattr(translate, "IN_C", in_c)
-            told.append(list(read(path)))
-    assert told[0] == told[1]
+            batches.append(list(read(path)))
+    assert batches[0] == batches[1]

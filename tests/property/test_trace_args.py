@@ -21,8 +21,8 @@ def test_keys_next_to_args(
     events: list[tuple[str | None, dict[str, str] | None, dict[str, str] | None, bool]],
 ) -> None:
     beside = []
-    for said in ([event[1] for event in events], [event[2] for event in events]):
-        own = {row: {key: text.encode() for key, text in keys.items()} for row, keys in enumerate(said) if keys}
+    for added in ([event[1] for event in events], [event[2] for event in events]):
+        own = {row: {key: text.encode() for key, text in keys.items()} for row, keys in enumerate(added) if keys}
         beside.append(members_of(list(own), list(own.values())))
     flagged = [row for row, event in enumerate(events) if event[3]]
     beside.append(Members(np.array(flagged, np.intp), pa.array(['"bp":"e"'] * len(flagged), pa.string())))

@@ -40,8 +40,8 @@ def count_chrome(path: Path) -> Tally:
         elif event["ph"] == "C":
             if thread["table"] == "memory":  # sums over the blocks, for viewers
                 continue
-            said = "value" in args and event.get("series") != "value"
-            series = None if said else next(iter(args))
+            is_labelled = "value" in args and event.get("series") != "value"
+            series = None if is_labelled else next(iter(args))
             tally.sample((tracks[thread["track_id"]], series), ns, Decimal(args[series or "value"]))
         elif thread.get("table") == "memory":
             if event["name"] in ("alloc", "held"):

@@ -99,7 +99,7 @@ def add_up(path: Path) -> Tally:
     """Sum up a trace."""
     packets = packets_of(path)
     one = _Reading(packets)
-    is_ours = any(said.name == _SHIFT for packet in packets for said in packet.chrome_events.metadata)
+    is_ours = any(entry.name == _SHIFT for packet in packets for entry in packet.chrome_events.metadata)
     for packet in packets:
         one.take(packet)
     tally = chrome.add_up(one.events, writers.ranges)
@@ -114,8 +114,8 @@ def add_up(path: Path) -> Tally:
 
 def shift_of(path: Path) -> int:
     """The offset that an export of traceconv added to all times."""
-    said = [one for packet in packets_of(path) for one in packet.chrome_events.metadata]
-    return next((one.int_value for one in said if one.name == _SHIFT), 0)
+    metadata = [one for packet in packets_of(path) for one in packet.chrome_events.metadata]
+    return next((one.int_value for one in metadata if one.name == _SHIFT), 0)
 
 
 class _Reading:
@@ -129,9 +129,9 @@ class _Reading:
         self._tracks: dict[int, Any] = {}
         for packet in packets:
             if packet.HasField("track_descriptor"):
-                said = packet.track_descriptor
-                known = self._tracks.setdefault(said.uuid, protos.TrackDescriptor())
-                known.MergeFrom(said)
+                descriptor = packet.track_descriptor
+                known = self._tracks.setdefault(descriptor.uuid, protos.TrackDescriptor())
+                known.MergeFrom(descriptor)
 
     def take(self, packet: Any) -> None:
         """Update the sequence, then process the event."""
@@ -237,11 +237,11 @@ class _Reading:
                     self._sample(sequence, uuid, value, ts_ns)
 
     def _sample(self, sequence: _Sequence, uuid: int, value: float, ts_ns: int) -> None:
-        said = self._tracks[uuid] if uuid in self._tracks else protos.TrackDescriptor()
-        value *= said.counter.unit_multiplier or 1
-        if said.counter.is_incremental:
+        descriptor = self._tracks[uuid] if uuid in self._tracks else protos.TrackDescriptor()
+        value *= descriptor.counter.unit_multiplier or 1
+        if descriptor.counter.is_incremental:
             value = sequence.sums[uuid] = sequence.sums[uuid] + value
-        name = self._name(said)
+        name = self._name(descriptor)
         args = {"value": Decimal(value) if isinstance(value, float) else value}
         self.events.append({"ph": "C", "name": name, "ts": Decimal(ts_ns) / 1000, "args": args})
 
@@ -254,17 +254,17 @@ class _Reading:
         pid: Any = None
         tid: Any = "nowhere"
         if uuid:
-            said = self._tracks.get(uuid)
+            descriptor = self._tracks.get(uuid)
             pid, tid = ("track", uuid), "track"
-            if said is not None and said.HasField("thread"):
-                pid, tid = said.thread.pid, said.thread.tid
+            if descriptor is not None and descriptor.HasField("thread"):
+                pid, tid = descriptor.thread.pid, descriptor.thread.tid
         elif sequence.thread is not None:
             pid, tid = sequence.thread.pid, sequence.thread.tid
         return uuid, legacy.pid_override or pid, legacy.tid_override or tid
 
-    def _name(self, said: Any) -> str | None:
-        field_name = said.WhichOneof("static_or_dynamic_name")
-        return getattr(said, field_name) if field_name else None
+    def _name(self, descriptor: Any) -> str | None:
+        field_name = descriptor.WhichOneof("static_or_dynamic_name")
+        return getattr(descriptor, field_name) if field_name else None
 
     def _legacy_ids(self, found: Event, legacy: Any) -> None:
         which = legacy.WhichOneof("id")

@@ -97,16 +97,16 @@ def write(path: Path, seed: int) -> Path:
 
 def _describe(trace: Any, random: Random) -> None:
     for number in range(1, 4):
-        said = trace.packet.add().track_descriptor
-        said.uuid = number
-        said.thread.pid, said.thread.tid, said.thread.thread_name = 9, number, f"thread {number}"
-    said = trace.packet.add().track_descriptor
-    said.uuid, said.name, said.parent_uuid = 100, "queue", 1
+        track = trace.packet.add().track_descriptor
+        track.uuid = number
+        track.thread.pid, track.thread.tid, track.thread.thread_name = 9, number, f"thread {number}"
+    track = trace.packet.add().track_descriptor
+    track.uuid, track.name, track.parent_uuid = 100, "queue", 1
     for number, name in ((200, "count"), (201, "more")):
-        said = trace.packet.add().track_descriptor
-        said.uuid, said.name = number, name
-        said.counter.unit_multiplier = random.choice([0, 1, 1000])
-        said.counter.is_incremental = random.random() < 0.3
+        track = trace.packet.add().track_descriptor
+        track.uuid, track.name = number, name
+        track.counter.unit_multiplier = random.choice([0, 1, 1000])
+        track.counter.is_incremental = random.random() < 0.3
     at = _T0
     for _ in range(random.choice([1, 3])):  # clocks that drift against each other
         snapshot = trace.packet.add().clock_snapshot

@@ -45,9 +45,9 @@ def test_a_wrong_bit_in_a_trailer_loses_nothing(packed: Callable[[bytes], bytes]
     whole = packed(text)
     trailer = 8 if packed is gzip.compress else 4
     for bit in range((len(whole) - trailer) * 8, len(whole) * 8, 3):
-        found, said = read(flipped(whole, bit), tmp_path)
+        found, log = read(flipped(whole, bit), tmp_path)
         assert found == text
-        assert len(said) == 1
+        assert len(log) == 1
         assert head_of(tmp_path / "trace.json")[:30] == text[:30]
 
 
@@ -61,9 +61,9 @@ def test_a_wrong_byte_anywhere_keeps_the_data_before_and_the_parts_after(
         two = bytearray(packed(parts[1]))
         at = random.randrange(len(two))
         two[at] ^= random.randrange(1, 256)
-        found, said = read(packed(parts[0]) + bytes(two) + packed(parts[2]), tmp_path)
+        found, log = read(packed(parts[0]) + bytes(two) + packed(parts[2]), tmp_path)
         assert found.startswith(parts[0])
-        assert said
+        assert log
         if at > 30:  # the head of a frame of zstd may say that all that follows is one block
             assert found.endswith(parts[2])
 
@@ -73,9 +73,9 @@ def test_a_wrong_byte_anywhere_keeps_the_data_before_and_the_parts_after(
 def test_bytes_after_compressed_data_do_not_affect_it(
     packed: Callable[[bytes], bytes], behind: bytes, tmp_path: Path
 ) -> None:
-    found, said = read(packed(TEXT) + behind, tmp_path)
+    found, log = read(packed(TEXT) + behind, tmp_path)
     assert found == TEXT
-    assert bool(said) == bool(behind.strip(b"\0"))
+    assert bool(log) == bool(behind.strip(b"\0"))
 
 
 def test_a_truncated_file_keeps_everything_before_its_end(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_a_truncated_file_keeps_everything_before_its_end(tmp_path: Path) -> Non
         with pytest.raises(EOFError), gzip.GzipFile(fileobj=io.BytesIO(cut)) as stream:
             while piece := stream.read1(50):
                 expected.write(piece)
-        found, said = read(cut, tmp_path)
+        found, log = read(cut, tmp_path)
         assert found.startswith(expected.getvalue())
         assert TEXT.startswith(found)
-        assert said
+        assert log
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

@@ -222,7 +222,7 @@ def test_truncated_capture_is_shown_with_exit_code_3(capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["nothing"], 1, "does not exist"),
         (["PROF_1", "--type", "tsk"], 2, "unknown record type 'tsk'. Did you mean 'task'?"),
@@ -236,12 +236,12 @@ def test_usage_errors_are_one_line(
     capture: Path,
     arguments: list[str],
     code: int,
-    says: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(capture.parent)
     got, lines, err = dump(capfd, *arguments)
     assert (got, lines) == (code, [])
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -113,17 +113,17 @@ def test_full_standard_output_is_a_one_line_error(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--run", "all"], 2, "needs a single run"),
         (["--run", "9"], 2, "unknown run '9'"),
         (["--db", "nowhere.duckdb"], 1, "does not exist"),
     ],
 )
-def test_export_errors_are_one_line(store: Path, tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+def test_export_errors_are_one_line(store: Path, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     done = run_export("--db", str(store), "-o", str(tmp_path / "out.json"), *arguments)
     assert done.returncode == code
-    assert says in done.stderr.decode()
+    assert message in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
     assert not (tmp_path / "out.json").exists()
 

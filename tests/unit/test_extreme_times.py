@@ -46,13 +46,13 @@ def events(spans: Spans, unit: Callable[[int], str], shape: str) -> str:
         args = {"device": 0, "stream": 7, "correlation": place + 1, "bytes": 4}
         kinds = {"gpu_memcpy": (0, 7), "kernel": (0, 8 + place), "cuda_runtime": (9, 1), "user_annotation": (9, 2)}
         for category, (pid, tid) in kinds.items():
-            said = json.dumps({**args, "stream": tid})
+            args_text = json.dumps({**args, "stream": tid})
             one = f'"name":"{category} {place}","cat":"{category}","pid":{pid},"tid":{tid}'
             if shape == "X":
-                found.append(f'{{"ph":"X",{one},"ts":{unit(start)},"dur":{unit(end - start)},"args":{said}}}')
+                found.append(f'{{"ph":"X",{one},"ts":{unit(start)},"dur":{unit(end - start)},"args":{args_text}}}')
             else:
                 # Ends of slices with a duration come first, so that they are matched in the order of time.
-                found.append(f'{{"ph":"B",{one},"ts":{unit(start)},"args":{said}}}')
+                found.append(f'{{"ph":"B",{one},"ts":{unit(start)},"args":{args_text}}}')
                 found.insert(0 if end > start else len(found), f'{{"ph":"E",{one},"ts":{unit(end)}}}')
         found.append(f'{{"ph":"C","name":"c","pid":9,"ts":{unit(start)},"args":{{"v":{place}}}}}')
         found.append(f'{{"ph":"i","name":"i","pid":9,"tid":3,"ts":{unit(end)}}}')
@@ -208,8 +208,8 @@ def test_times_of_all_sizes(tmp_path: Path, capfd: pytest.CaptureFixture[str], w
     expected = [one for one in wanted for _ in range(1 if one[1] is None and writer == "speedscope" else each)]
     assert sorted(found, key=str) == sorted(expected, key=str)
     too_long = sum(dur is None for _, dur in found)
-    said = query(store, "SELECT sum(event_count) FROM import_log WHERE code = 'bad_duration'")
-    assert (said[0][0] or 0) >= too_long
+    logged = query(store, "SELECT sum(event_count) FROM import_log WHERE code = 'bad_duration'")
+    assert (logged[0][0] or 0) >= too_long
     if (writer, name) in ASKED:
         answered(store, path, tmp_path, capfd)
     assert run(["info", str(path)]) == 0

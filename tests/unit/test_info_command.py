@@ -136,10 +136,10 @@ def test_missing_unlisted_and_foreign_files_are_reported(
     (capture / "device_0/data/task.slice_0.bin").rename(tmp_path / "gone")
     code, one = described(capfd, capture)
     assert code == 3
-    said = " / ".join(one["problems"])
-    assert "device_0/data/task.slice_0.bin is missing" in said
-    assert "api.slice_7.bin is not in the manifest" in said
-    assert "contains files of 2 captures" in said
+    problems = " / ".join(one["problems"])
+    assert "device_0/data/task.slice_0.bin is missing" in problems
+    assert "api.slice_7.bin is not in the manifest" in problems
+    assert "contains files of 2 captures" in problems
 
 
 def test_file_in_the_folder_of_another_device(capfd: pytest.CaptureFixture[str], capture: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("nothing", "does not exist"),
         ("text.txt", "is not a raw log or a known trace format"),
@@ -197,14 +197,14 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
     ],
 )
 def test_other_files_are_one_line_errors(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, says: str
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, message: str
 ) -> None:
     (tmp_path / "text.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
     (tmp_path / "false.duckdb").write_bytes(bytes(8) + b"DUCK" + bytes(100))
     code, out, err = info(capfd, tmp_path / name)
     assert (code, out) == (1, "")
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
 
 

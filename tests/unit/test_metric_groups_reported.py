@@ -283,6 +283,6 @@ def test_an_unknown_group_is_answered_with_the_nearest_one(
     name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--aic-metrics", name]) == 2
-    said = capsys.readouterr()
-    assert words in said.err and "L2Cache" in said.err and said.err.count("\n") == 1
-    assert "\x1b" not in said.err and said.out == "" and not (tmp_path / "raw").exists()
+    output = capsys.readouterr()
+    assert words in output.err and "L2Cache" in output.err and output.err.count("\n") == 1
+    assert "\x1b" not in output.err and output.out == "" and not (tmp_path / "raw").exists()

@@ -108,8 +108,8 @@ def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(
 ) -> None:
     out = folder(tmp_path)
     assert app.run(["verify", str(out.parent), "--format", "csv"]) == 0
-    said = capfd.readouterr().err
-    assert "api_statistic_20260605161737.csv: 18 cells, all agree" in said
+    err = capfd.readouterr().err
+    assert "api_statistic_20260605161737.csv: 18 cells, all agree" in err
     table = out / f"task_time_{TABLES}.csv"
     right, wrong = us(MIXED[2][1] - MIXED[2][3]), us(MIXED[2][1] + 200)
     table.write_text(table.read_text().replace(right, wrong))

@@ -276,7 +276,7 @@ def test_paths_that_leave_the_capture_are_refused(path: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"format": "x"}, r"\$\.format"),
         ({"version": True}, "version"),
@@ -293,8 +293,8 @@ def test_paths_that_leave_the_capture_are_refused(path: object) -> None:
         ({"files": [{**SOUND["files"][0], "record": None}]}, "Expected `str`.*record"),
     ],
 )
-def test_invalid_manifests_are_rejected(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(ManifestProblem, match=says):
+def test_invalid_manifests_are_rejected(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ManifestProblem, match=message):
         parse_manifest({**SOUND, **change})
 
 

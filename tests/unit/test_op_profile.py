@@ -58,7 +58,7 @@ def test_an_op_without_inputs_that_draws_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("message", "kept"),
     [
         ("[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/x/y.cc:13 void a::b(std::map<int, c (*)()>) const m.", "m"),
         ("/onnxruntime_src/x/y.h:1 a::b(int) [with T = float] broken (badly)", "broken (badly)"),
@@ -70,8 +70,8 @@ def test_an_op_without_inputs_that_draws_runs() -> None:
         ("  \n", "ValueError"),
     ],
 )
-def test_messages_of_libraries_are_shown_without_their_source(said: str, kept: str) -> None:
-    assert first_line(ValueError(said)) == kept
+def test_messages_of_libraries_are_shown_without_their_source(message: str, kept: str) -> None:
+    assert first_line(ValueError(message)) == kept
 
 
 def test_constants_attributes_types_and_workspace() -> None:

@@ -31,10 +31,10 @@ def tables_of(source: Path, folder: Path) -> Path:
 def check(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
     assert app.run(["verify", str(out.parent), "--format", "csv"]) == 0
-    shown, said = capfd.readouterr()
+    shown, err = capfd.readouterr()
     assert list(csv.DictReader(io.StringIO(shown))) == []
     for report in ("op_summary", "op_statistic", "task_time"):
-        assert f"{report}_20260101000001.csv: not checked" not in said
+        assert f"{report}_20260101000001.csv: not checked" not in err
 
 
 def rows_of(out: Path, report: str) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ def bundle(*fields: tuple[int, object]) -> bytes:
 
 
 def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
-    said = [
+    metadata = [
         (2, pb.message((1, "os-name"), (2, "Linux"))),
         (2, pb.message((1, "num-cpus"), (4, 2))),
         (2, pb.message((1, "tz"), (4, -60))),
@@ -26,7 +26,7 @@ def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
         (2, pb.message((1, "nothing"))),
     ]
     path = tmp_path / "chrome.pftrace"
-    path.write_bytes(EVENTS + bundle(*said) + bundle((2, pb.message((1, "more"), (5, '{"a":1}')))))
+    path.write_bytes(EVENTS + bundle(*metadata) + bundle((2, pb.message((1, "more"), (5, '{"a":1}')))))
     [run] = ingest([path], tmp_path / "trace.duckdb")
     assert not run.log
     assert run.accounts["chrome's metadata"].used == 2

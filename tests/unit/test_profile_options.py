@@ -22,8 +22,8 @@ def test_ascends_options_equal_the_arguments(tmp_path: Path) -> None:
     plain = parse_options({"output": "out"})
     file = tmp_path / "options.json"
     file.write_text(json.dumps(ASCEND))
-    for said in (ASCEND, json.dumps(ASCEND), file, str(file)):
-        assert parse_options({}, said) == plain
+    for options in (ASCEND, json.dumps(ASCEND), file, str(file)):
+        assert parse_options({}, options) == plain
     off = parse_options({}, {"task_trace": "off", "training_trace": "off", "aic_metrics": "Memory"})
     assert off == parse_options({"task_trace": False, "training_trace": False, "aic_metrics": "Memory"})
     assert not off.selection.tasks and not off.selection.steps

@@ -66,9 +66,9 @@ def test_a_decorated_function_without_a_path_keeps_its_profiles(
     assert [one(1), one(2)] == [1, 2]
     two()  # type: ignore[operator]  # a function, as decorators give it
     first, second = tmp_path / "traceconv-20260102-030405", tmp_path / "traceconv-20260102-030405-2"
-    told = capsys.readouterr().err.splitlines()
-    assert [line.rpartition(" go to ")[2] for line in told] == [str(first), str(second)]
-    assert "one" in told[0] and "two" in told[1]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" go to ")[2] for line in lines] == [str(first), str(second)]
+    assert "one" in lines[0] and "two" in lines[1]
     assert spans(first, tmp_path / "a.duckdb") == ["one 1", "one 2"]
     assert spans(second, tmp_path / "b.duckdb") == ["two"]
     # The function leads to its latest profile.

@@ -87,7 +87,7 @@ def test_closed_pipe_is_not_an_error(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("sql", "message"),
     [
         ("SELECT * FROM tsk", "Did you mean"),
         ("SELEC 1", "syntax error"),
@@ -102,14 +102,14 @@ def test_closed_pipe_is_not_an_error(store: Path) -> None:
         ("SELECT CASE WHEN range > 10000 THEN error('late\x1b[2J') END FROM range(20000)", "late"),
     ],
 )
-def test_errors_are_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql: str, says: str) -> None:
+def test_errors_are_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql: str, message: str) -> None:
     code, out, err = query(capfd, store, sql, "--format", "csv")
     assert code == 2
     assert err.startswith("traceconv: ")
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert err.strip().isprintable()
-    assert "late" in says or out == ""
+    assert "late" in message or out == ""
 
 
 def test_a_statement_in_a_file(capfd: pytest.CaptureFixture[str], store: Path, tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_a_statement_in_a_file(capfd: pytest.CaptureFixture[str], store: Path, t
         assert run_command(["query", option, str(file), "--db", str(store), "--format", "csv"]) == 0
         assert capfd.readouterr().out == "one\n1\n"
     file.write_bytes(b"SELECT '\xff'")
-    for arguments, code, says in (
+    for arguments, code, message in (
         (["-f", str(file)], 2, "not UTF-8"),
         (["-f", str(tmp_path)], 1, "can't read"),
         (["-f", str(tmp_path / "none.sql")], 1, "No such file"),
     ):
         assert run_command(["query", *arguments, "--db", str(store)]) == code
-        assert says in capfd.readouterr().err
+        assert message in capfd.readouterr().err

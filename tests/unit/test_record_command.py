@@ -32,10 +32,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_path_goes_to_stdout_and_diagnostics_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "2", "--warmup", "1"]) == 0
-    said = capsys.readouterr()
-    folder = Path(said.out.strip())
+    output = capsys.readouterr()
+    folder = Path(output.out.strip())
     assert folder.parent == tmp_path / "raw" and folder.name.startswith("PROF_000001_")
-    assert said.err == "mini_resnet: 14 ops × 2 iterations recorded\n"
+    assert output.err == "mini_resnet: 14 ops × 2 iterations recorded\n"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["model"] == "mini_resnet" and manifest["options"]["iterations"] == 2
 
@@ -125,8 +125,8 @@ def test_errors_are_reported_before_anything_is_written(
 ) -> None:
     folder = tmp_path / "raw"
     assert run(["record", *arguments, "-o", str(folder)]) == code
-    said = capsys.readouterr()
-    assert words in said.err and said.err.count("\n") == 1 and said.out == ""
+    output = capsys.readouterr()
+    assert words in output.err and output.err.count("\n") == 1 and output.out == ""
     assert not folder.exists()
 
 
@@ -134,8 +134,8 @@ def test_unsupported_op_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFi
     b = ModelBuilder()
     onnx.save(b.model({"x": [1, 4]}, [b.node("Foo", ["x"])]), tmp_path / "m.onnx")
     assert run(["record", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw")]) == 1
-    said = capsys.readouterr().err
-    assert "op Foo (node 'foo_0', opset 17)" in said
+    output = capsys.readouterr().err
+    assert "op Foo (node 'foo_0', opset 17)" in output
     assert not (tmp_path / "raw").exists()
 
 
@@ -146,16 +146,16 @@ def test_invalid_input_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFix
     np.savez(tmp_path / "in.npz", ids=np.array([[0, 1, 2, 99]]))
     arguments = [str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw"), "--input", str(tmp_path / "in.npz")]
     assert run(["record", *arguments]) == 1
-    said = capsys.readouterr().err
-    assert "op Gather (node 'gather_0', opset 17) fails" in said and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "op Gather (node 'gather_0', opset 17) fails" in output and output.count("\n") == 1
     assert not (tmp_path / "raw").exists()
 
 
 def test_unwritable_output_is_a_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run(["record", "mini_resnet", "-o", str(tmp_path / "file")]) == 1
-    said = capsys.readouterr()
-    assert "can't write" in said.err and said.err.count("\n") == 1 and said.out == ""
+    output = capsys.readouterr()
+    assert "can't write" in output.err and output.err.count("\n") == 1 and output.out == ""
 
 
 def test_full_disk_is_one_error_and_leaves_an_incomplete_capture(
@@ -218,9 +218,9 @@ def test_interrupted_recording_keeps_its_records(ending: signal.Signals, tmp_pat
 
 def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     run(["record", "--help"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("resnet50", "mini_transformer", "--iterations", "--deterministic", "Examples", "traceconv ingest"):
-        assert word in said
+        assert word in output
 
 
 def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -235,12 +235,12 @@ def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: p
         assert run(words) == 0
         assert run(["ingest", raw, *db]) == 0
     capfd.readouterr()
-    for report, told in (("step-trace", "no iterations, and so no step trace"), ("fusion-op", "nothing to fuse")):
+    for report, reason in (("step-trace", "no iterations, and so no step trace"), ("fusion-op", "nothing to fuse")):
         assert run(["report", report, *db, "--run", "1", "--format", "csv"]) == 0
-        said = capfd.readouterr()
-        assert said.out.count("\n") == 1  # the heading
-        line = f"no rows in {report.split('-')[0]}. A model of a single operator has {told}."
-        assert line in said.err and said.err.count("\n") == 1
+        output = capfd.readouterr()
+        assert output.out.count("\n") == 1  # the heading
+        line = f"no rows in {report.split('-')[0]}. A model of a single operator has {reason}."
+        assert line in output.err and output.err.count("\n") == 1
     assert run(["report", "op-statistic", *db, "--run", "1", "--columns", "count", "--format", "csv"]) == 0
     assert capfd.readouterr().out == "count\n3\n"
     assert run(["report", "step-trace", *db, "--run", "2", "--columns", "iteration", "--format", "csv"]) == 0

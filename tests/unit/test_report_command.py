@@ -257,7 +257,7 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["op-statstic"], 2, "Did you mean 'op-statistic'?"),
         ([], 2, "--list"),
@@ -310,13 +310,13 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
     ],
 )
 def test_usage_errors_are_one_line(
-    command: Command, store: Path, arguments: Sequence[str], code: int, says: str
+    command: Command, store: Path, arguments: Sequence[str], code: int, message: str
 ) -> None:
     done = command("report", *arguments, "--db", store)
     assert (done.code, done.out) == (code, "")
     last = done.err.splitlines()[-1]
     assert last.startswith("traceconv: ")
-    assert says in last
+    assert message in last
     assert "Traceback" not in done.err
 
 
@@ -363,7 +363,7 @@ def test_a_format_can_be_given_as_a_suffix(command: Command, store: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["reprot"], "no command 'reprot'. Did you mean 'report'?"),
         (["import", "x.json"], "Use: traceconv ingest"),
@@ -378,10 +378,10 @@ def test_a_format_can_be_given_as_a_suffix(command: Command, store: Path, tmp_pa
         (["op-profile", "Conv", "--repeat", "1.5"], "not an integer"),
     ],
 )
-def test_typing_mistakes_are_answered_with_what_to_type(command: Command, arguments: list[str], says: str) -> None:
+def test_typing_mistakes_are_answered_with_what_to_type(command: Command, arguments: list[str], message: str) -> None:
     done = command(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert says in done.err
+    assert message in done.err
     assert len(done.err.splitlines()) == 1
 
 
@@ -406,7 +406,7 @@ def test_report_without_rows_explains_what_to_record(command: Command, store: Pa
 
 
 @pytest.mark.parametrize(
-    ("report", "says"),
+    ("report", "message"),
     [
         ("task-time", "has no rows in task. Traces have tasks if devices were recorded, in PyTorch with "),
         ("step-trace", "has no rows in step. PyTorch traces have steps if the profiler had a schedule"),
@@ -414,16 +414,16 @@ def test_report_without_rows_explains_what_to_record(command: Command, store: Pa
     ],
 )
 def test_report_without_rows_lists_the_tables_of_a_trace(
-    command: Command, tmp_path: Path, report: str, says: str
+    command: Command, tmp_path: Path, report: str, message: str
 ) -> None:
     trace, store = tmp_path / "host.json", tmp_path / "host.duckdb"
     events = [{"ph": "X", "name": "f", "pid": 1, "tid": 1, "ts": 1, "dur": 1}, {"ph": "i", "name": "m", "ts": 2}]
     trace.write_text(json.dumps(events))
     assert command("ingest", trace, "--db", store).code == 0
-    said = command("report", report, "--db", store).err
-    assert says in said
-    assert "There are rows in range, marker. To classify events differently: " in said
-    assert "Record a model" not in said
+    err = command("report", report, "--db", store).err
+    assert message in err
+    assert "There are rows in range, marker. To classify events differently: " in err
+    assert "Record a model" not in err
 
 
 def test_store_without_runs_is_reported(command: Command, make_store: MakeStore) -> None:

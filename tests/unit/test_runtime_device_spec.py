@@ -95,8 +95,8 @@ def test_an_impossible_device_is_a_one_line_error(
         load_spec(path)
     assert words in str(refused.value)
     assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--device-spec", str(path)]) == 1
-    said = capsys.readouterr()
-    assert words in said.err and said.err.count("\n") == 1 and said.out == ""
+    output = capsys.readouterr()
+    assert words in output.err and output.err.count("\n") == 1 and output.out == ""
     assert not (tmp_path / "raw").exists()
 
 

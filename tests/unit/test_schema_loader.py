@@ -60,7 +60,7 @@ def test_a_valid_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "says"),
+    ("path", "value", "message"),
     [
         ("name", None, "is not a name"),
         ("name", "Beat", "is not a name"),
@@ -88,13 +88,13 @@ def test_a_valid_record() -> None:
         ("fields.1.values", {"one": "a"}, "keys of values must be integers"),
     ],
 )
-def test_an_invalid_record_is_rejected(path: str, value: Any, says: str) -> None:
-    with pytest.raises(SchemaError, match=says.replace("[", r"\[")):
+def test_an_invalid_record_is_rejected(path: str, value: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message.replace("[", r"\[")):
         parse_record(changed(RECORD, path, value))
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "says"),
+    ("path", "value", "message"),
     [
         ("name", 5, "is not a name"),
         ("doc", None, "needs a doc"),
@@ -106,9 +106,9 @@ def test_an_invalid_record_is_rejected(path: str, value: Any, says: str) -> None
         ("columns.1.doc", None, "needs a doc"),
     ],
 )
-def test_an_invalid_table_is_rejected(path: str, value: Any, says: str) -> None:
+def test_an_invalid_table_is_rejected(path: str, value: Any, message: str) -> None:
     assert parse_table(TABLE).column("ts_ns").unit == "ns"
-    with pytest.raises(SchemaError, match=says):
+    with pytest.raises(SchemaError, match=message):
         parse_table(changed(TABLE, path, value))
 
 

@@ -173,7 +173,7 @@ def of_version(version: int) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (no_file, "does not exist; create .* traceconv ingest"),
         (text_file, "not a DuckDB file"),
@@ -188,10 +188,10 @@ def of_version(version: int) -> Callable[[Path], None]:
         (of_version(SCHEMA_VERSION - 1), "to migrate it"),
     ],
 )
-def test_other_files_are_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None], says: str) -> None:
+def test_other_files_are_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
     path = tmp_path / "s.duckdb"
     make(path)
-    with pytest.raises(StoreError, match=says) as caught:
+    with pytest.raises(StoreError, match=message) as caught:
         open_store(path)
     assert str(path) in str(caught.value)
     assert str(caught.value).isprintable()
@@ -222,7 +222,7 @@ def test_a_path_that_looks_like_an_address_is_a_file(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("sql", "message"),
     [
         ("INSERT INTO run (run_id) VALUES (1)", "duplicate or NULL run_id"),
         ("INSERT INTO run (run_id) VALUES (NULL)", "duplicate or NULL run_id"),
@@ -242,11 +242,11 @@ def test_a_path_that_looks_like_an_address_is_a_file(tmp_path: Path, monkeypatch
         ("INSERT INTO store_info SELECT 6, 'x' FROM range(1000000)", "not a complete store"),
     ],
 )
-def test_a_hostile_store_is_refused_in_one_line(make_store: MakeStore, sql: str, says: str) -> None:
+def test_a_hostile_store_is_refused_in_one_line(make_store: MakeStore, sql: str, message: str) -> None:
     path = make_store(run=[{"run_id": 1}])
     with duckdb.connect(str(path)) as connection:
         connection.execute(sql)
-    with pytest.raises(StoreError, match=says) as caught:
+    with pytest.raises(StoreError, match=message) as caught:
         open_store(path)
     assert str(caught.value).isprintable()
 

@@ -79,10 +79,10 @@ def _kernels(rng: random.Random, lateness: int) -> list[dict[str, object]]:
     events: list[tuple[float, dict[str, object]]] = []
     for number in range(400):
         device = rng.choice((0, 1, None))
-        said = {} if device is None else {"device": device}
+        device_args = {} if device is None else {"device": device}
         stream = rng.randrange(3)
         event: dict[str, object] = {"cat": "kernel", "name": f"kernel {number % 7}", "pid": str(device), "tid": stream}
-        event |= {"ts": 1000 + 10 * number, "args": {"stream": stream, "correlation": number, **said}}
+        event |= {"ts": 1000 + 10 * number, "args": {"stream": stream, "correlation": number, **device_args}}
         event |= {"ph": "B"} if rng.random() < 0.02 else {"ph": "X", "dur": rng.choice((0, 5, 9, 31))}
         events.append((10 * number + rng.random() * lateness, event))
     return [event for _, event in sorted(events, key=lambda pair: pair[0])]

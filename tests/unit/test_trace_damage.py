@@ -29,7 +29,7 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
 
 
 @pytest.mark.parametrize(
-    ("text", "names", "said"),
+    ("text", "names", "logged"),
     [
         (f'{{"traceEvents":[{A},{B}]}}', ["a", "b"], ["fine_time"]),
         (f"[{A},{A}", ["a", "a"], ["no_end"]),
@@ -49,8 +49,8 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
         ('{"traceEvents":[]}', [], []),
     ],
 )
-def test_malformed_text_is_read_and_reported(text: str, names: list[str], said: list[str], tmp_path: Path) -> None:
-    assert codes(text, tmp_path) == (names, said)
+def test_malformed_text_is_read_and_reported(text: str, names: list[str], logged: list[str], tmp_path: Path) -> None:
+    assert codes(text, tmp_path) == (names, logged)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "<html>", '{"a":1}', "[1,2]", "42"])
@@ -66,8 +66,8 @@ def test_compressed_files(tmp_path: Path) -> None:
     assert codes(two, tmp_path, "a.json.gz") == (["a"], [])
     assert codes(zstandard.ZstdCompressor().compress(text), tmp_path, "b.json.zst") == (["a"], [])
     many = f"[{','.join([A] * 5000)}]".encode()
-    names, said = codes(zstandard.ZstdCompressor().compress(many)[:-9], tmp_path, "c.json.zst")
-    assert "bad_container" in said
+    names, logged = codes(zstandard.ZstdCompressor().compress(many)[:-9], tmp_path, "c.json.zst")
+    assert "bad_container" in logged
     assert len(names) < 5000
 
 
@@ -80,12 +80,12 @@ def test_strict_rejects_any_loss(tmp_path: Path) -> None:
 
 
 def test_rounded_timestamps_are_reported_once(tmp_path: Path) -> None:
-    names, said = codes(
+    names, logged = codes(
         '[{"ph":"B","name":"a","pid":1,"tid":1,"ts":1,"tts":1.00001},{"ph":"B","name":"b","pid":1,"tid":1,"ts":2},'
         '{"ph":"E","name":"b","pid":1,"tid":1,"ts":3,"tts":3},{"ph":"E","name":"a","pid":1,"tid":1,"ts":4}]',
         tmp_path,
     )
-    assert (names, said) == (["a", "b"], ["fine_time"])
+    assert (names, logged) == (["a", "b"], ["fine_time"])
 
 
 @pytest.mark.parametrize("name_count", [1, 1000])

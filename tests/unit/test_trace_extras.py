@@ -9,8 +9,8 @@ from traceconv.events.trace import EventColumns, Extras, coded, join_columns
 SAID = [None, {"sf": Raw(b"7"), "cname": Raw(b'"good"')}, None, {"sf": Raw(b"8")}]
 
 
-def plain(said: dict[str, Raw] | None) -> dict[str, bytes] | None:
-    return None if said is None else {key: bytes(value) for key, value in said.items()}
+def plain(members: dict[str, Raw] | None) -> dict[str, bytes] | None:
+    return None if members is None else {key: bytes(value) for key, value in members.items()}
 
 
 def test_values_are_returned_unchanged() -> None:
@@ -26,8 +26,8 @@ def test_without_extra_keys_the_result_is_none() -> None:
 
 
 def test_batches_are_joined() -> None:
-    def columns(said: list[dict[str, Raw] | None]) -> EventColumns:
-        return EventColumns(len(said), {"ph": coded(["X"] * len(said))}, {}, Extras.of_events(said))
+    def columns(members: list[dict[str, Raw] | None]) -> EventColumns:
+        return EventColumns(len(members), {"ph": coded(["X"] * len(members))}, {}, Extras.of_events(members))
 
     joined = join_columns([columns([None]), columns(SAID), columns([{"bind_id": Raw(b"1"), "sf": Raw(b"9")}])])
     assert joined.extra is not None

@@ -21,10 +21,10 @@ CPU, CUDA = 0, 1
 def moment(
     us: int, size: Any, address: Any = None, *, kind: Any = CUDA, device: int = 0, pid: int = 1, **args: Any
 ) -> dict[str, Any]:
-    said = {"Device Type": kind, "Device Id": device, "Bytes": size, **args}
+    fields = {"Device Type": kind, "Device Id": device, "Bytes": size, **args}
     if address is not None:
-        said["Addr"] = address
-    return {"ph": "i", "s": "t", "name": "[memory]", "pid": pid, "tid": 1, "ts": BASE_US + us, "args": said}
+        fields["Addr"] = address
+    return {"ph": "i", "s": "t", "name": "[memory]", "pid": pid, "tid": 1, "ts": BASE_US + us, "args": fields}
 
 
 def blocks(

@@ -24,8 +24,8 @@ def test_markers_from_other_events_than_instants_record_their_phase(tmp_path: Pa
     odd = {"ph": ph, "ts": 5, "name": "odd", "id": "0x1", "cat": "c", "args": {"a": 1}}
     store = stored(tmp_path, odd, {"ph": "i", "ts": 7, "name": "shown"}, {"ph": "n", "ts": 8, "name": "too", "id": 2})
     assert query(store, "SELECT name FROM perfetto.slice ORDER BY ts") == [("shown",), ("too",)]
-    said = "SELECT args FROM marker WHERE name = 'odd' UNION ALL SELECT args FROM range WHERE name = 'odd'"
-    rows = [json.loads(args) for (args,) in query(store, said)]
+    sql = "SELECT args FROM marker WHERE name = 'odd' UNION ALL SELECT args FROM range WHERE name = 'odd'"
+    rows = [json.loads(args) for (args,) in query(store, sql)]
     assert [row["trace_event"]["ph"] for row in rows] == ([ph] if ph != "F" else [])  # F: no begin, not stored
     assert all(row["a"] == 1 for row in rows)
 

@@ -187,9 +187,11 @@ def test_ops_without_a_rule_are_all_named_before_anything_runs() -> None:
     x = b.node("MatMul", ["x", b.weight([4, 6])])
     x = b.node("ReduceMax", [b.node("CumSum", [x, b.constant(np.int64(1))])], axes=[1], keepdims=1)
     model = b.model({"x": [2, 4]}, [b.node("MatMul", [x, b.weight([1, 3])])])
-    with pytest.raises(ModelError, match=r"no gradient rule for CumSum \(node 'cumsum_1'\), ReduceMax \(node") as told:
+    with pytest.raises(
+        ModelError, match=r"no gradient rule for CumSum \(node 'cumsum_1'\), ReduceMax \(node"
+    ) as raised:
         compile_training(FoundModel("m", model), TrainOptions())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_ops_without_a_rule_are_all_named_before_anything_runs() -> None:
     ],
 )
 def test_wrong_options_are_one_clear_error(options: TrainOptions, message: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         compile_training(FoundModel("m", mlp(4)), options)
-    assert message in str(told.value)
+    assert message in str(caught.value)
 
 
 def test_wrong_batches_are_one_clear_error() -> None:

@@ -266,8 +266,8 @@ def test_errors_are_raised_before_anything_is_written(
     np.savez("classes.npz", input=images, target=np.array([0, 11]))
     model = [] if words[0].startswith("mini_") else ["mini_resnet"]
     assert run(["record", *model, "-o", "raw", *words]) != 0
-    told = capsys.readouterr().err
-    assert message in " ".join(told.split()) and told.count("\n") == 1
+    err = capsys.readouterr().err
+    assert message in " ".join(err.split()) and err.count("\n") == 1
     assert not Path("raw").exists()
 
 

@@ -117,9 +117,9 @@ def ask(store: Path, query: str) -> list[tuple[object, ...]]:
 def differing(folder: Path, capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int, list[tuple[str, ...]], str]:
     """Exit code of verify, the cells that it shows, and what it says of the files."""
     code = app.run(["verify", str(folder), "--format", "csv", *more])
-    shown, said = capfd.readouterr()
+    shown, err = capfd.readouterr()
     rows = csv.DictReader(io.StringIO(shown))
-    return code, [tuple(list(row.values())[1:]) for row in rows], said
+    return code, [tuple(list(row.values())[1:]) for row in rows], err
 
 
 def edit(folder: Path, pattern: str, old: str, new: str) -> None:
@@ -198,23 +198,23 @@ def test_strict_stores_nothing_of_a_folder_with_a_damaged_row(tmp_path: Path) ->
 
 
 def test_verify_agrees_with_tables_that_are_right(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, rows, said = differing(msprof_folder(tmp_path), capfd)
+    code, rows, err = differing(msprof_folder(tmp_path), capfd)
     assert rows == []
     assert code == 0
-    assert "op_statistic_20260101000001.csv: 12 cells, all agree" in said
-    code, rows, said = differing(torch_npu_folder(tmp_path, damaged=False), capfd, "--exact")
+    assert "op_statistic_20260101000001.csv: 12 cells, all agree" in err
+    code, rows, err = differing(torch_npu_folder(tmp_path, damaged=False), capfd, "--exact")
     assert (code, rows) == (0, [])
-    assert "kernel_details.csv: 15 cells, all agree" in said
+    assert "kernel_details.csv: 15 cells, all agree" in err
 
 
 def test_verify_finds_a_changed_sum(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = msprof_folder(tmp_path)
     edit(folder, "op_statistic*.csv", "17.75", "17.85")
-    code, rows, said = differing(folder, capfd)
+    code, rows, err = differing(folder, capfd)
     file = "mindstudio_profiler_output/op_statistic_20260101000001.csv"
     assert rows == [(file, "0 Conv2D AI_CORE", "total time(us)", "17.85", "17.750", "0.100")]
     assert code == 3
-    assert f"{file}: 12 cells, 1 differs" in said
+    assert f"{file}: 12 cells, 1 differs" in err
 
 
 def test_verify_finds_a_kernel_missing_from_the_sums(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -262,8 +262,8 @@ def test_exact_requires_equal_numbers(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 
 def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, rows, said = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
-    assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in said) == (3, True)
+    code, rows, err = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
+    assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in err) == (3, True)
     # The wait of the row behind the lost one can't be told; nothing else is off.
     assert [row[2] for row in rows] == ["wait time(us)"]
 
@@ -272,8 +272,8 @@ def test_control_characters_in_a_name_are_escaped(tmp_path: Path, capfd: pytest.
     folder = msprof_folder(tmp_path)
     edit(folder, "op_statistic*.csv", "0,Relu,AI_CORE", "0,\x1b[31mRelu,AI_CORE")
     assert app.run(["verify", str(folder)]) == 3
-    shown, said = capfd.readouterr()
-    assert "\x1b" not in shown + said
+    shown, err = capfd.readouterr()
+    assert "\x1b" not in shown + err
     assert "\\x1b[31mRelu" in shown
 
 
@@ -283,9 +283,9 @@ def test_verify_reports_that_nothing_can_be_checked(
 ) -> None:
     if content is not None:
         write(tmp_path / content, "Stream Id,Task Id,Op Name,Hit Rate", [(1, 2, "a", "0.5")])
-    code, rows, said = differing(tmp_path, capfd)
+    code, rows, err = differing(tmp_path, capfd)
     assert (code, rows) == (1, [])
-    assert str(tmp_path) in said
+    assert str(tmp_path) in err
 
 
 def test_starts_that_were_kept_in_a_double_are_allowed_its_rounding(
@@ -312,7 +312,7 @@ def test_a_folder_that_cannot_be_used_leaves_the_others_checked(
     empty.mkdir()
     (empty / "kernel_details.csv").write_bytes(b"")
     torch_npu_folder(tmp_path, damaged=False)
-    code, rows, said = differing(tmp_path, capfd)
+    code, rows, err = differing(tmp_path, capfd)
     assert (code, rows) == (3, [])
-    assert "empty contains no usable events" in said
-    assert "kernel_details.csv: 15 cells, all agree" in said
+    assert "empty contains no usable events" in err
+    assert "kernel_details.csv: 15 cells, all agree" in err

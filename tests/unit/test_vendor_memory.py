@@ -37,8 +37,8 @@ def simulated(seed: int, unit: str, places: int | None) -> tuple[list[dict[str, 
             reserved, ns = 8 << 20, T0_NS + draw.randrange(1000)
 
             def text(value: int) -> str:
-                said = Decimal(value) / UNITS[unit]
-                return f"{said:f}" if places is None else f"{said:.{places}f}"
+                amount = Decimal(value) / UNITS[unit]
+                return f"{amount:f}" if places is None else f"{amount:.{places}f}"
 
             for number in range(60):
                 ns += draw.randrange(1, 5000)
@@ -74,9 +74,9 @@ def write(folder: Path, rows: list[dict[str, Any]], unit: str | None) -> Path:
         names = ["Name", "Size(KB)", "Allocation Time(us)", "Release Time(us)", *totals, "Stream Ptr", "Device Type"]
         out.writerow(names)
         for row in rows:
-            said = [row.get("total", ""), row.get("reserved", "")] if unit else []
+            cells = [row.get("total", ""), row.get("reserved", "")] if unit else []
             size = f"{Decimal(row['size']) / 1024:f}"
-            out.writerow([row["name"], size, us(row["alloc"]), us(row["free"]), *said, "12", f"NPU:{row['device']}"])
+            out.writerow([row["name"], size, us(row["alloc"]), us(row["free"]), *cells, "12", f"NPU:{row['device']}"])
     return folder
 
 
@@ -94,9 +94,9 @@ def test_memory_allocated_before_the_recording_counts(seed: int, unit: str, tmp_
         peaks = store.execute(
             "SELECT device_id, pool, peak_used_bytes, peak_ns, reserved_bytes FROM memory_peak"
         ).fetchall()
-    said = {(device, pool, ns): (used, reserved) for device, pool, ns, used, reserved in usage}
+    levels = {(device, pool, ns): (used, reserved) for device, pool, ns, used, reserved in usage}
     for (device, pool), found in moments.items():
-        assert [(ns, *said[device, pool, ns]) for ns, _, _ in found] == found
+        assert [(ns, *levels[device, pool, ns]) for ns, _, _ in found] == found
         most = max(total for _, total, _ in found)
         at = min(ns for ns, total, _ in found if total == most)
         held = next(reserved for ns, _, reserved in found if ns == at)

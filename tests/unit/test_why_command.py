@@ -81,7 +81,7 @@ def test_large_event_is_truncated(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         (("tsak", "1"), "Did you mean 'task'?"),
         (("slice", "7"), f"Nearest: {FIRST}"),
@@ -96,12 +96,12 @@ def test_large_event_is_truncated(tmp_path: Path, capfd: pytest.CaptureFixture[s
     ],
 )
 def test_unknown_row_is_an_error_that_names_the_nearest(
-    words: tuple[str, ...], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, store = stored(tmp_path, [event()])
     code, out, err = ask(capfd, store, *words)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
