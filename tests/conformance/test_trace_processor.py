@@ -162,7 +162,9 @@ class Compared:
     def _depth(self, row: Row, answer: list[Any]) -> None:
         tracks = self._sharing[answer[7], answer[8]]
         near = self._busy[row["id"]]
+        split = row["parent_id"] is not None and self._threads_there[row["parent_id"]] != (answer[7], answer[8])
         for entry, holds in (
+            ("quoted IDs", row["scope"] is not None and split),
             ("depth of instants", row["scope"] is not None),
             ("negative IDs", str(row["tid"]).startswith("-") and len(tracks) > 1),
             ("thread ID 0", len(tracks) > 1 and any(self._tids[track] == 0 for track in tracks)),
@@ -192,6 +194,7 @@ class Compared:
     def _keep(self, pairs: list[tuple[Row, list[Any]]]) -> None:
         """Data for explaining differences."""
         self._times_there = {row["id"]: (int(answer[0]), int(answer[1])) for row, answer in pairs}
+        self._threads_there = {row["id"]: (answer[7], answer[8]) for row, answer in pairs}
         self._tids = {row["track_id"]: row["tid"] for row, _ in pairs}
         #: Our tracks, by their thread in Perfetto.
         self._sharing: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)

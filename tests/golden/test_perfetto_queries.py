@@ -140,3 +140,28 @@ def test_process_names_get_numbers_that_no_other_process_has(tmp_path: Path) -> 
         tids = connection.execute("SELECT name, tid FROM perfetto.thread WHERE utid > 0 ORDER BY utid").fetchall()
     assert dict(pids)["gpu"] > 2 and sorted(pid for _, pid in pids if pid <= 2) == [1, 2]
     assert min(dict(tids)[name] for name in ("copy", "io")) > 2 and len({tid for _, tid in tids}) == 4
+
+
+def test_instants_are_in_the_innermost_slice_that_is_open(tmp_path: Path) -> None:
+    """One at the start of a slice is in it if it follows in the file; one at its end is not."""
+
+    def instant(ts: int, name: str) -> bytes:
+        return event(ts, (9, INSTANT), (11, 1), (23, name))
+
+    path, store = tmp_path / "trace.pftrace", tmp_path / "trace.duckdb"
+    data = (
+        track(1, "t") + track(2, "u") + instant(5, "before") + instant(10, "at start, earlier") + begin(10, 1, "outer")
+    )
+    data += instant(10, "at start") + begin(20, 1, "inner") + instant(25, "inside") + end(30, 1) + instant(30, "after")
+    data += end(40, 1) + instant(40, "at end") + begin(50, 1, "open") + instant(60, "last")
+    path.write_bytes(data + event(25, (9, INSTANT), (11, 2), (23, "elsewhere")))
+    ingest([path], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT i.name, i.depth, p.name FROM perfetto.slice AS i "
+            "LEFT JOIN perfetto.slice AS p ON p.id = i.parent_id WHERE i.dur = 0 ORDER BY i.track_id, i.id"
+        ).fetchall()
+    assert rows == [
+        ("before", 0, None), ("at start, earlier", 0, None), ("at start", 1, "outer"), ("inside", 2, "inner"),
+        ("after", 1, "outer"), ("at end", 0, None), ("last", 1, "open"), ("elsewhere", 0, None),
+    ]  # fmt: skip

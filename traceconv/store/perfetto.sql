@@ -103,7 +103,7 @@ WHERE utid IS NOT NULL AND ends_with(type, 'counter_track_event');
 COMMENT ON VIEW perfetto.thread_counter_track IS 'Counter tracks of threads: none, as their times are columns of slices.';
 
 CREATE OR REPLACE VIEW perfetto.slice AS
-WITH every AS (
+WITH timed AS (
   SELECT run_id, id, start_ns AS ts, dur_ns, track_id, category, name, depth, parent_id, args,
          NULL::BIGINT AS thread_ts, NULL::BIGINT AS thread_dur, NULL AS scope
   FROM main.task
@@ -115,11 +115,38 @@ WITH every AS (
   SELECT run_id, id, start_ns, dur_ns, track_id, category, name, depth, parent_id, args, thread_start_ns,
          thread_dur_ns, NULL
   FROM main."range"
-  UNION ALL
-  SELECT run_id, id, ts_ns, 0, track_id, category, name, 0, NULL, args, NULL, NULL, coalesce(scope, 'thread')
+), instant AS (
   FROM main.marker
   -- Perfetto's slices include instants, but no other markers (metadata, objects, samples …), which have a phase in args.
-  WHERE ts_ns IS NOT NULL AND (args IS NULL OR json_extract_string(args, '$.trace_event.ph') IS NULL)
+  WHERE ts_ns IS NOT NULL AND run_id IN (SELECT max(run_id) FROM main.run)
+    AND (args IS NULL OR json_extract_string(args, '$.trace_event.ph') IS NULL)
+), edge AS (
+  SELECT run_id, track_id, ts_ns AS at_ts, 1 AS place, id, 0 AS step FROM instant WHERE coalesce(scope, 'thread') = 'thread'
+  UNION ALL
+  SELECT run_id, track_id, ts, 1, id, 1 FROM timed
+  WHERE dur_ns IS DISTINCT FROM 0 AND (run_id, track_id) IN (SELECT (run_id, track_id) FROM instant)
+  UNION ALL
+  SELECT run_id, track_id, ts + dur_ns, 0, id, -1 FROM timed
+  WHERE dur_ns > 0 AND (run_id, track_id) IN (SELECT (run_id, track_id) FROM instant)
+), counted AS (
+  SELECT *, sum(step) OVER (
+           PARTITION BY run_id, track_id ORDER BY at_ts, place, id ROWS UNBOUNDED PRECEDING
+         )::INTEGER AS open_count
+  FROM edge
+), enclosing AS (
+  -- The number of open slices is the depth of an instant of a thread; the last slice of the depth above it encloses it,
+  -- except on tracks where slices overlap or never end.
+  SELECT c.run_id, c.id, s.id AS parent_id, c.open_count AS depth
+  FROM (FROM counted WHERE step = 0) AS c
+  ASOF JOIN (FROM timed WHERE dur_ns IS DISTINCT FROM 0) AS s
+    ON s.run_id = c.run_id AND s.track_id = c.track_id AND s.depth = c.open_count - 1 AND s.ts <= c.at_ts
+  WHERE coalesce(s.ts + s.dur_ns, 9223372036854775807) > c.at_ts
+), every AS (
+  FROM timed
+  UNION ALL
+  SELECT i.run_id, i.id, i.ts_ns, 0, i.track_id, i.category, i.name, coalesce(e.depth, 0), e.parent_id, i.args,
+         NULL, NULL, coalesce(i.scope, 'thread')
+  FROM instant AS i LEFT JOIN enclosing AS e ON e.run_id = i.run_id AND e.id = i.id
 )
 SELECT e.id, e.id AS slice_id, e.ts, coalesce(e.dur_ns, -1) AS dur, e.track_id, e.category, e.category AS cat, e.name,
        e.depth,
