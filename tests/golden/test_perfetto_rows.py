@@ -218,6 +218,24 @@ def test_tracks_of_their_own(tmp_path: Path) -> None:
     ]
 
 
+def test_the_thread_of_events_without_a_track(tmp_path: Path) -> None:
+    """It is the first thread that their sequence describes; another sequence has its own or none."""
+    data = thread(2, 7, 8, "first", seq=1) + thread(3, 7, 9, "second", seq=1) + thread(4, 7, 10, "other", seq=2)
+    for seq in (1, 2, 3):
+        data += event(10 * seq, (9, INSTANT), (23, f"on {seq}"), seq=seq)
+    _, store = taken(data, tmp_path)
+    names = "SELECT m.name, t.tid_text, t.name FROM marker AS m JOIN track AS t USING (track_id) ORDER BY ts_ns"
+    assert query(store, names) == [("on 1", "8", "first"), ("on 2", "10", "other"), ("on 3", "0", None)]
+
+
+def test_ranks_of_processes_and_threads_are_their_sort_order(tmp_path: Path) -> None:
+    data = track(1, "", (3, message((1, 7), (6, "app"))), (12, 5)) + track(
+        2, "", (4, message((1, 7), (2, 8))), (12, 2**64 - 3)
+    )
+    _, store = taken(data + begin(1, 2, "s") + end(2, 2), tmp_path)
+    assert query(store, "SELECT sort_index FROM process UNION ALL SELECT sort_index FROM track") == [(5,), (-3,)]
+
+
 def test_counters_with_units_multipliers_and_differences(tmp_path: Path) -> None:
     data = track(3, "bytes", (8, message((3, 3), (4, 1024)))) + track(4, "sum", (8, message((5, 1), (6, "hits"))))
     data += track(5, "bytes", (8, message((3, 3))))

@@ -81,6 +81,8 @@ class Descriptors:
             track.pid, track.tid = self.take_thread(data, at, stop)
         for at, stop in message.spans(8):
             self._take_counter(track, Message(data, at, stop))
+        if track.is_process or track.is_thread:
+            self._name(track.pid, track.tid, None, track.order)
         self._tracks[uuid] = track
 
     def take_process(self, data: bytes, start: int, end: int) -> Label:

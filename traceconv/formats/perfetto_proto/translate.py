@@ -21,6 +21,7 @@ from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snaps
 from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Window
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
+from traceconv.formats.perfetto_proto.message import Message
 from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import Sequence
 from traceconv.formats.perfetto_proto.state import TraceState
@@ -36,6 +37,7 @@ _STATE = (
     pb.DEFAULTS,
     pb.CLOCK_SNAPSHOT,
     pb.THREAD_DESCRIPTOR,
+    pb.TRACK_DESCRIPTOR,
     pb.FIRST_ON_SEQUENCE,
 )
 #: Packet of native/track_events.c, and what to do with its event: 0 nothing, 1 take it, 2 leave it.
@@ -225,7 +227,7 @@ class Translator:
             self._counts["dropped"] += 1
         if int(table.flags[packet]) & pb.FLAG_CLEARED or values.get(pb.CLEARED):
             sequence.clear()
-        for wanted in (pb.DEFAULTS, pb.INTERNED, pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR):
+        for wanted in (pb.DEFAULTS, pb.INTERNED, pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR, pb.TRACK_DESCRIPTOR):
             for what, size, at in changes:
                 if what == wanted:
                     self._take_state(sequence, what, table.data, at, at + size)
@@ -240,6 +242,10 @@ class Translator:
             elif what == pb.CLOCK_SNAPSHOT:
                 sequence.clocks.add(parse_snapshot(data, start, end))
                 sequence.is_doubtful = False
+            elif what == pb.TRACK_DESCRIPTOR:
+                # The first thread that a sequence describes writes its events without a track.
+                for at, stop in Message(data, start, end).spans(4)[-1:] if sequence.tid is None else ():
+                    sequence.take_thread(data, at, stop)
             else:
                 sequence.take_thread(data, start, end)
         except WireError:
