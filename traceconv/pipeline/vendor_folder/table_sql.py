@@ -65,11 +65,16 @@ def add_steps(target: RunSql) -> tuple[int, int]:
 
 
 def add_fusions(target: RunSql) -> None:
-    """Store the fusions of `vendor_fusion`. The fused op is the one with that name and model, or a new one."""
+    """Store the fusions of `vendor_fusion`. The fused op is the one with that name and model, or a new one.
+
+    A fusion that is listed for several devices is stored once.
+    """
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_fused AS SELECT v.*, row_number() OVER (ORDER BY v.id) "
         "+ (SELECT coalesce(max(fusion_id), 0) FROM fusion WHERE run_id = $run) AS fusion_id, o.op_id "
-        "FROM temp.vendor_fusion AS v LEFT JOIN op AS o ON o.run_id = $run AND o.name = v.name "
+        "FROM (FROM temp.vendor_fusion QUALIFY row_number() OVER ("
+        "PARTITION BY model_name, model_id, name, originals ORDER BY id) = 1) AS v "
+        "LEFT JOIN op AS o ON o.run_id = $run AND o.name = v.name "
         "AND o.fusion_id IS NULL AND (o.model_id IS NULL OR v.model_id IS NULL OR o.model_id = v.model_id) "
         "QUALIFY row_number() OVER (PARTITION BY v.id ORDER BY o.op_id) = 1"
     )
