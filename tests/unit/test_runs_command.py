@@ -167,15 +167,26 @@ def test_the_file_shrinks_and_keeps_what_its_user_added(tmp_path: Path, capfd: p
     ) == [(14, "my notes")]
 
 
-def test_a_file_that_can_not_be_rewritten_is_no_error(
-    store: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_file_that_can_not_be_rewritten_is_no_error(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (store.parent / "s.duckdb.partial").mkdir()  # in the way of the copy
+    _, err = runs(capfd, "delete", "1", "--db", store)
+    first, second = err.splitlines()
+    assert first == "deleted run 1 (trace.json)"
+    assert second.startswith(f"{store} did not shrink: can't rewrite {store}: ")
+    assert second.endswith("; the next ingest uses its free space")
+    assert [row[0] for row in query(store, LABELS)] == [2, 3]
+
+
+def test_views_of_a_user_read_no_files_while_the_store_is_rewritten(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with duckdb.connect(str(store)) as connection:  # a view that can be created only with the file
-        (tmp_path / "list.csv").write_text("a\n1\n")
+    (tmp_path / "list.csv").write_text("a\n1\n")
+    with duckdb.connect(str(store)) as connection:
         connection.execute(f"CREATE VIEW reads_a_file AS FROM read_csv('{tmp_path / 'list.csv'}')")
     _, err = runs(capfd, "delete", "1", "--db", store)
     assert len(err.splitlines()) == 2
     assert [row[0] for row in query(store, LABELS)] == [2, 3]
+    assert query(store, "FROM reads_a_file") == [(1,)]
     assert not list(tmp_path.glob("*.partial*"))
 
 
@@ -185,7 +196,8 @@ def test_a_terminal_is_asked_before_a_deletion(
     terminal = io.StringIO("n\ny\n")
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
-    _, err = runs(capfd, "delete", "1,3", "--db", store, code=130)
+    _, err = runs(capfd, "delete", "1,3", "--db", store, code=1)
+    assert err.endswith("traceconv: nothing was deleted\n")
     assert "Delete runs 1 (trace.json), 3 (again.json.gz) from" in err
     assert len(query(store, LABELS)) == 3
     runs(capfd, "delete", "1", "--db", store)

@@ -115,8 +115,10 @@ def delete(
 
     store = options.store_path(db)
     runs = find_runs(store, wanted)
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Delete {_named(runs)} from {printable(str(store))}?", abort=True, err=True)
+    question = f"Delete {_named(runs)} from {printable(str(store))}?"
+    if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+        print_message("nothing was deleted")
+        raise typer.Exit(1)
     deleted = delete_runs(store, runs, _waiting(store))
     print_message(f"deleted {_named(runs)}", "")
     sizes = f"{human_bytes(deleted.bytes_before)} → {human_bytes(deleted.bytes_after)}"
