@@ -8,11 +8,10 @@ from functools import partial
 import numpy as np
 
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import EventLog, EventStore
+from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, modelled_host
 from traceconv.runtime.identity import modelled_identity
-from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.training.compile import batch_of, compile_training
 from traceconv.runtime.training.data import Batch
 from traceconv.runtime.training.lane import Lane, RendezvousTable

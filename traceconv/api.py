@@ -57,6 +57,7 @@ def record(
     aic_metrics: str | None = None,
     task_trace: bool | None = None,
     training_trace: bool | None = None,
+    clock: str | None = None,
     profiling_options: PathLike | Mapping[str, object] | None = None,
     devices: int = 1,
     device_spec: PathLike | None = None,
@@ -74,6 +75,7 @@ def record(
     deterministic  write the same bytes for the same arguments, on any machine
     aic_metrics    group of counters to record for each task, such as "Memory"; "off": none; None: PipeUtilization
     task_trace     False: record no tasks;  training_trace  False: record no steps
+    clock          "wall": the host's clock goes on while kernels are emulated; "virtual" (the default): it stops
     profiling_options  options of `traceconv.profile` as JSON text, a JSON file or a mapping; arguments override them
     devices        number of devices that run the model at the same time
     device_spec    TOML file that describes the device; None: the reference NPU
@@ -88,7 +90,9 @@ def record(
     from traceconv.runtime import record as recording
     from traceconv.runtime.profile_options import parse_options
 
-    given = {"aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace}
+    given = {
+        "aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace, "clock": clock,
+    }  # fmt: skip
     options = recording.RecordOptions(
         model=os.fspath(model),
         output_dir=Path(output_dir),

@@ -572,7 +572,7 @@ def value_of(field: Field) -> int | str:
 def test_every_field_reaches_the_column_of_its_name(tmp_path: Path) -> None:
     """A new field of a record and a table can't be forgotten in between, which would make it NULL."""
     b = synced(CaptureBuilder(tmp_path / "PROF_1"))
-    kinds = {name: schema for name, schema in records().items() if name not in ("dictionary", "sync")}
+    kinds = {name: schema for name, schema in records().items() if name not in ("dictionary", "sync", "clock_stop")}
     for kind, schema in kinds.items():
         values = {field.name: value_of(field) for field in schema.fields if not field.name.startswith("pad")}
         for event in (0, 1) if "event" in values else (None,):

@@ -24,6 +24,7 @@ TAGS = {
     "api": (7, 40),
     "range": (8, 80),
     "memory": (9, 80),
+    "clock_stop": (10, 24),
     "device": (20, 72),
     "stream": (21, 16),
     "sync": (22, 24),
@@ -148,6 +149,12 @@ GOLDEN: dict[str, tuple[tuple[str, int | bytes, str], ...]] = {
         ("alloc_by", 5, "05"),
         ("pad", 0, "00"),
         ("pad2", 0, "00000000"),
+    ),
+    "clock_stop": (
+        ("host_ns", -1720000000123456789, "eb32f8e21c5521e8"),
+        ("dur_ns", 0x2222333344445555, "5555444433332222"),
+        ("thread_id", 0xA1B2C3D4, "d4c3b2a1"),
+        ("pad", 0, "00000000"),
     ),
     "device": (
         ("kind", 0xA017161514131211, "11121314151617a0"),

@@ -68,7 +68,7 @@ def test_a_migrated_store_has_the_definitions_and_the_reports_of_a_fresh_one(tmp
         captures.extractall(tmp_path)
     ingest([tmp_path / sample], fresh)
     shutil.rmtree(tmp_path / sample)
-    with pytest.warns(StoreMigrated, match="from schema version 5 to 6$"):
+    with pytest.warns(StoreMigrated, match=f"from schema version 5 to {SCHEMA_VERSION}$"):
         open_current_store(store).close()
     with open_store(store) as migrated, open_store(fresh) as made:
         assert definitions(migrated) == definitions(made)

@@ -12,10 +12,9 @@ from runtime_reader import Capture
 from traceconv.base.errors import InputError
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import EventLog, EventStore
+from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore
 from traceconv.runtime.host import THREADS, modelled_host
 from traceconv.runtime.inputs import random_inputs
-from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import Session, compile_model
 

@@ -44,6 +44,7 @@ class Code(Enum):
     SHORTER_RECORD = (Severity.INFO, "Records that lack fields that this version knows.")
     MISSING_TEXT = (Severity.DATA_LOSS, "Names whose text is missing from the dictionary: NULL.")
     BAD_TEXT = (Severity.DATA_LOSS, "Dictionary text that is incomplete or not UTF-8.")
+    CLOCK_STOPPED = (Severity.INFO, "Spans of other threads while emulation stopped the host clock: too short.")
     CUT_TEXT = (Severity.DATA_LOSS, "Names or attributes that were truncated when recorded.")
     TOO_MUCH_TEXT = (Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
     UNKNOWN_VALUE = (Severity.DATA_LOSS, "Unknown enum values: NULL.")

@@ -36,6 +36,12 @@ def record(
     training_trace: bool | None = typer.Option(
         None, "--training-trace/--no-training-trace", help="Record steps. Default: yes."
     ),
+    clock: str | None = typer.Option(
+        None,
+        "--clock",
+        metavar="virtual|wall",
+        help="Host clock: virtual stops while kernels are emulated, wall goes on. Default: virtual.",
+    ),
     profiling_options: str | None = typer.Option(
         None,
         "--profiling-options",
@@ -138,7 +144,7 @@ def record(
         training = TrainOptions(update, loss, augment=augment is not False)
     given = {
         "output": output, "aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace,
-        "fp_point": fp_point, "bp_point": bp_point,
+        "fp_point": fp_point, "bp_point": bp_point, "clock": clock,
     }  # fmt: skip
     profile = parse_options(given, profiling_options, override=True)
     if profile.output is None:

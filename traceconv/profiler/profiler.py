@@ -80,6 +80,8 @@ class Profiler(ProfileResults):
     aic_metrics     group of hardware counters, such as PipeUtilization or Memory; "off": none
     training_trace  False: no steps;  task_trace  False: no tasks; also "on" and "off", as in Ascend's options
     fp_point        op that starts the forward part of a step;  bp_point  op that ends its backward part
+    clock           "virtual" (the default): the host's clock stops while kernels are emulated, as if the device were
+                    real; "wall": it goes on, and ranges `emulation` show that time. For programs with other threads
     profiling_options  the same options as a JSON string, a JSON file or a mapping
 
     Raises UsageError for a wrong option, and OutputError, before anything runs, if `output` can't be written.
@@ -110,13 +112,14 @@ class Profiler(ProfileResults):
         task_trace: bool | str | None = None,
         fp_point: str | None = None,
         bp_point: str | None = None,
+        clock: str | None = None,
         profiling_options: str | os.PathLike[str] | Mapping[str, object] | None = None,
     ) -> None:
         given: dict[str, object] = {
             "output": output, "path": path, "format": format, "formats": formats, "resource": resource, "level": level,
             "sample_rate": sample_rate, "profile_device": profile_device, "aic_metrics": aic_metrics,
             "training_trace": training_trace, "task_trace": task_trace, "fp_point": fp_point or None,
-            "bp_point": bp_point or None,
+            "bp_point": bp_point or None, "clock": clock,
         }  # fmt: skip
         # Relative paths stay relative to the current folder if the program changes it later.
         start = _current_folder()

@@ -228,8 +228,8 @@ class Capture:
         if self.failure is not None or self.closed:
             return
         try:
-            if not self.paused:
-                self.recorder.write(taken, store)
+            stops = {kind: words for kind, words in taken.items() if kind[0] == "clock_stop"}
+            self.recorder.write(stops if self.paused else taken, store)
             self.recorder.flush()
         except OutputError as error:
             self.failure = error

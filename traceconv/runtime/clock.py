@@ -1,4 +1,4 @@
-"""The two clocks: the host's, which is stopped during emulation, and the device's counter, which drifts.
+"""The two clocks: the host's, which by default is stopped during emulation, and the device's counter, which drifts.
 
 `docs/explanation/clock.md` explains them. All arithmetic is in integers: a time is rounded down to its tick, and a tick
 is converted to its first nanosecond.
@@ -61,9 +61,11 @@ class LiveClock:
     same object before and after it, since then no stop began or ended meanwhile.
     """
 
-    __slots__ = ("_lock", "_stopped_ns", "_total_ns")
+    __slots__ = ("_lock", "_stopped_ns", "_total_ns", "is_wall")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_wall: bool = False) -> None:
+        #: Whether the clock goes on during emulation, as the wall clock does; changed only while nothing runs.
+        self.is_wall = is_wall
         self._lock = threading.Lock()
         self._total_ns = 0
         #: The sum of all stops; None during one.
@@ -86,15 +88,17 @@ class LiveClock:
         self._stopped_ns = self._total_ns
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stop the clock for all threads within a block."""
+    def stopped(self, log: Callable[[int, int], None] = lambda host_ns, dur_ns: None) -> Iterator[None]:
+        """Stop the clock for all threads within a block. `log` gets the time that it showed, and for how long."""
         with self._lock:
             self._stopped_ns = None
             began = time.monotonic_ns()
             try:
                 yield
             finally:
-                self._total_ns += time.monotonic_ns() - began
+                dur_ns = time.monotonic_ns() - began
+                log(began - self._total_ns, dur_ns)
+                self._total_ns += dur_ns
                 self._stopped_ns = self._total_ns
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ WORDS: Mapping[str, int] = {
     "task": 9,  # start, end, correlation_id, size_bytes, task_id, stream_id, step_id, execution_id, head
     "sync": 3,  # ticks, host_before_ns, host_after_ns
     "counter": 3,  # ticks, value, head
+    "clock_stop": 3,  # host_ns, dur_ns, thread_id
     "step_mark": 5,  # ticks, step_id, model_id, iteration, mark
 }
 #: Kind of event → the fields of its heads, and how many of them are texts, which come first.
@@ -72,6 +74,17 @@ _MEMORY_KINDS = enum_values("memory", "kind")
 _PURPOSES = enum_values("memory", "alloc_by")
 
 
+@dataclass(frozen=True, slots=True)
+class CaptureIds:
+    """Sources of numbers that are unique in a capture, over all devices."""
+
+    spans: Iterator[int] = field(default_factory=lambda: count(1))
+    steps: Iterator[int] = field(default_factory=lambda: count(1))
+    executions: Iterator[int] = field(default_factory=lambda: count(1))
+    blocks: Iterator[int] = field(default_factory=lambda: count(1))
+    correlations: Iterator[int] = field(default_factory=lambda: count(1))
+
+
 class RangeBegin(NamedTuple):
     """The begin of a range on a host thread."""
 
@@ -100,6 +113,7 @@ class EventStore:
     tasks_on: bool = True
     memory_on: bool = True
     steps_on: bool = True
+    stops_on: bool = True
     words: dict[tuple[str, int | None], bytearray] = field(default_factory=dict)
     heads: dict[str, list[Head]] = field(default_factory=lambda: {kind: [] for kind in HEADS})
     #: Held while heads get their numbers: sessions on several threads may add some at the same time.
@@ -200,6 +214,11 @@ class EventLog:
                 head = heads[key] = self._add_heads("memory", (pool, tensor or "", device_id, op_index, *enums))
             words += (host_ns, block_id, address, size, used, reserved, head)
         self.store.add("memory", None, *words)
+
+    def clock_stop(self, thread_id: int, host_ns: int, dur_ns: int) -> None:
+        """Log that the host clock stopped, also while logs are paused."""
+        if self.store.stops_on:
+            self.store.add("clock_stop", None, host_ns, dur_ns, thread_id)
 
     # Device
 

@@ -17,7 +17,16 @@ from functools import partial
 
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, WHOLE_CALL, EventLog, pack_call
+from traceconv.runtime.event_log import (
+    CALL_BEGINS,
+    CALL_ENDS,
+    NONE32,
+    WHOLE_CALL,
+    CaptureIds,
+    EventLog,
+    RangeBegin,
+    pack_call,
+)
 
 #: Cost of a call on the modelled host, in ns: (before, after) its body.
 _PRICES_NS: dict[str, tuple[int, int]] = {
@@ -56,7 +65,10 @@ _HOST_BYTES_PER_US = {"Quantize": 2_000, "Dequantize": 3_000, "Lower": 8_000, "U
 
 
 class Host:
-    """The threads of one device. `correlations` numbers the calls: one source for all hosts of a capture."""
+    """The threads of one device.
+
+    correlations, span_ids  number calls and ranges: one source of each for all hosts of a capture
+    """
 
     def __init__(
         self,
@@ -65,8 +77,10 @@ class Host:
         clock: LiveClock | None,
         seed: int = 0,
         correlations: Iterator[int] | None = None,
+        span_ids: Iterator[int] | None = None,
     ) -> None:
         self.recorder = recorder
+        self._span_ids = span_ids or itertools.count(1)
         self.channel, self.worker, self.driver = threads
         self._clock = clock
         self.is_live = clock is not None
@@ -142,11 +156,20 @@ class Host:
             self.hand_over(work)
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stop the host clocks within a block, for emulation."""
-        guard: AbstractContextManager[None] = nullcontext() if self._clock is None else self._clock.stopped()
-        with guard:
+    def stopped(self, name: str = "emulation") -> Iterator[None]:
+        """Stop the host clocks within a block, for emulation. A wall clock goes on: a range shows the block."""
+        if self._clock is None:
             yield
+        elif not self._clock.is_wall:
+            with self._clock.stopped(partial(self.recorder.clock_stop, self.channel.thread_id)):
+                yield
+        else:
+            thread, log, span_id = self.channel, self.recorder, next(self._span_ids)
+            log.range_begin(RangeBegin(thread.now(), span_id, thread.thread_id, "emulation", name, "emulation"), 0)
+            try:
+                yield
+            finally:
+                log.range_end(thread.now(), span_id, thread.thread_id, "emulation")
 
     def price_alloc(self, thread: HostThread) -> int:
         """Spend the price of an allocation or a free on `thread`; return the time."""
@@ -330,11 +353,11 @@ THREADS = ("channel", "worker", "device")
 
 
 def live_host(
-    recorder: EventLog, thread_ids: Sequence[int], names: Sequence[str], clock: LiveClock, correlations: Iterator[int]
+    recorder: EventLog, thread_ids: Sequence[int], names: Sequence[str], clock: LiveClock, ids: CaptureIds
 ) -> Host:
     """Return host threads in real time; every host of a capture has the same clock."""
     channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))
-    return Host(recorder, (channel, worker, driver), clock, 0, correlations)
+    return Host(recorder, (channel, worker, driver), clock, 0, ids.correlations, ids.spans)
 
 
 def modelled_host(

@@ -21,11 +21,10 @@ from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import EventLog, EventStore, RangeBegin
+from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore, RangeBegin
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.profile_options import ProfileOptions
-from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.rwlock import Gate
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.stream_spans import StreamSpan, StreamSpans
@@ -107,6 +106,7 @@ class Process:
         active = [capture.options.selection for capture in self.recording]
         store = self.store
         store.on = bool(active)
+        store.stops_on = bool(self.captures)
         store.calls_on = any(one.calls for one in active)
         store.ranges_on = any(one.inferences or one.operators or one.calls for one in active)
         store.tasks_on = any(one.tasks or one.pmu or one.counters for one in active)
@@ -131,6 +131,11 @@ class Process:
             sessions = self._open_sessions()
             if sessions:
                 self._check_points(options, sessions)
+            for other in self.captures:
+                if other.options.clock != options.clock:
+                    open_one = f"a profile with clock={other.options.clock} is open, and there is one clock"
+                    raise UsageError(f"clock {options.clock}: {open_one}; end that profile first, or use its clock")
+            self.clock.is_wall = options.clock == "wall"
             capture = Capture(options, parent, self.clock.now, self._new_id, self.threads.describe)
             try:
                 self._settle(sessions)

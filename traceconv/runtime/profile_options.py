@@ -64,6 +64,7 @@ class ProfileOptions:
     sample_rate  memory in use is sampled after this many ops; 0: every 100 µs of device time
     fp_point     op that begins a step's forward part; None: its first op
     bp_point     op that ends its backward part; None: its last backward op
+    clock        the host's clock: "virtual" stops during emulation, "wall" goes on
     """
 
     output: Path | None = None
@@ -77,6 +78,7 @@ class ProfileOptions:
     task_trace: bool = True
     fp_point: str | None = None
     bp_point: str | None = None
+    clock: str = "virtual"
 
     def below(self, folder: Path) -> ProfileOptions:
         """Return the same options with relative paths resolved against `folder`."""
@@ -108,7 +110,7 @@ class ProfileOptions:
 #: All options, in arguments or in JSON, in the order of the documentation.
 KEYS = (
     "output", "path", "format", "formats", "resource", "level", "sample_rate", "profile_device", "aic_metrics",
-    "training_trace", "task_trace", "fp_point", "bp_point",
+    "training_trace", "task_trace", "fp_point", "bp_point", "clock",
 )  # fmt: skip
 
 
@@ -190,6 +192,8 @@ def _checked(values: Mapping[str, object]) -> ProfileOptions:
     _check_name(option("--aic-metrics"), metrics, (*counters.RECORDS, "off"))
     if not _switch(values, "profile_device"):
         resources -= {"npu", "pmu"}
+    clock = _text(values, "clock") or "virtual"
+    _check_name(option("--clock"), clock, ("virtual", "wall"))
     output, file, formats = _files(values)
     options = ProfileOptions(
         output=output,
@@ -203,6 +207,7 @@ def _checked(values: Mapping[str, object]) -> ProfileOptions:
         task_trace=_switch(values, "task_trace"),
         fp_point=_text(values, "fp_point"),
         bp_point=_text(values, "bp_point"),
+        clock=clock,
     )
     check_formats(options)
     return options

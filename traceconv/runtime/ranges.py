@@ -5,28 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import count
 
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import NONE32, RangeBegin
+from traceconv.runtime.event_log import NONE32, CaptureIds, RangeBegin
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Run
 
 _CATEGORIES = {"annotation": "annotation", "inference": "Runtime", "external_op": "Runtime", "host_op": "Data"}
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureIds:
-    """Sources of numbers that are unique in a capture, over all devices."""
-
-    spans: Iterator[int] = field(default_factory=lambda: count(1))
-    steps: Iterator[int] = field(default_factory=lambda: count(1))
-    executions: Iterator[int] = field(default_factory=lambda: count(1))
-    blocks: Iterator[int] = field(default_factory=lambda: count(1))
-    correlations: Iterator[int] = field(default_factory=lambda: count(1))
 
 
 @lru_cache(4096)

@@ -15,12 +15,12 @@ from traceconv.base.errors import OutputError, UsageError, option, printable
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.control import Flow
 from traceconv.runtime.device import Device
+from traceconv.runtime.event_log import CaptureIds
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, Host, live_host, modelled_host
 from traceconv.runtime.identity import Identity, modelled_identity, real_identity
 from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
 from traceconv.runtime.profile_options import ProfileOptions
-from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.session import MODEL_ID, Session, compile_model
@@ -205,6 +205,9 @@ def _check(options: RecordOptions) -> None:
     if profile.file is not None or profile.formats != ("raw",):
         formats = ", ".join(profile.formats)
         raise UsageError(f"format {formats}: a recording is a folder of raw logs; ingest it, then export it")
+    if options.deterministic and profile.clock == "wall":
+        flag = option("--deterministic")
+        raise UsageError(f"{option('--clock')} wall: {flag} simulates the host's times; remove one of them")
     if options.train is not None:
         options.train.check()
         if options.fetch:
@@ -220,14 +223,14 @@ def _seats(
     options: RecordOptions, model_name: str, spec: DeviceSpec, recorder: Recorder, identity: Identity, ids: CaptureIds
 ) -> Iterator[Seat]:
     """Yield the devices, each with threads and a clock of its own; the host clock is shared."""
-    clock = LiveClock()
+    clock = LiveClock(is_wall=options.profile.clock == "wall")
     for device_id in range(options.devices):
         first = identity.process_id + device_id * len(THREADS)
         thread_ids = range(first, first + len(THREADS))
         names = tuple(name if options.devices == 1 else f"{name} {device_id}" for name in THREADS)
         host_seed, trace_seed = identity.device_seeds(device_id)
         if identity.host_ns is None:
-            host = live_host(recorder, thread_ids, names, clock, ids.correlations)
+            host = live_host(recorder, thread_ids, names, clock, ids)
         else:
             host = modelled_host(recorder, thread_ids, names, identity.host_ns, host_seed, ids.correlations)
         start_ns = host.channel.now()
@@ -253,7 +256,7 @@ def _follow(
         else:
             due = time.monotonic_ns() - flushed >= _FLUSH_NS
         if due or done == 0:
-            with host.stopped():
+            with host.stopped("write the log"):
                 recorder.flush()
             flushed = time.monotonic_ns()
     return outputs
@@ -313,6 +316,8 @@ def _options(options: RecordOptions) -> dict[str, object]:
     """Return the options as logged, without paths. What is recorded is included if it is not everything."""
     selected, everything = options.profile.described(), ProfileOptions().described()
     changed = {name: selected[name] for name in _SELECTING if selected[name] != everything[name]}
+    if not options.deterministic:
+        changed["clock"] = options.profile.clock
     trained = {} if options.train is None else {"train": options.train.described()}
     return (
         changed

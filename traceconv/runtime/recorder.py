@@ -75,7 +75,7 @@ class Selection:
     def takes_range(self, kind: str) -> bool:
         """Whether ranges of a kind are written."""
         runs = self.inferences
-        selected = {"annotation": True, "module": self.calls, "inference": runs, "execution": runs}
+        selected = {"annotation": True, "emulation": True, "module": self.calls, "inference": runs, "execution": runs}
         return selected.get(kind, self.operators)
 
 
@@ -97,6 +97,7 @@ _WORD_FIELDS: Mapping[str, tuple[str, ...]] = {
     "memory": ("host_ns", "block_id", "address", "size_bytes", "used_bytes", "reserved_bytes"),
     "sync": ("ticks", "host_before_ns", "host_after_ns"),
     "counter": ("ticks", "value"),
+    "clock_stop": ("host_ns", "dur_ns", "thread_id"),
     "step_mark": ("ticks", "step_id", "model_id", "iteration", "mark"),
 }
 

@@ -14,7 +14,7 @@ from traceconv.runtime.bfloat16 import BF16
 from traceconv.runtime.clock import HostThread, Random
 from traceconv.runtime.control import Flow, lower_with_control
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import NONE32
+from traceconv.runtime.event_log import NONE32, CaptureIds
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
@@ -22,7 +22,7 @@ from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
-from traceconv.runtime.ranges import CaptureIds, Modules, RangeLog, one_by_one, scopes_of
+from traceconv.runtime.ranges import Modules, RangeLog, one_by_one, scopes_of
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.truth import DeviceTruth

@@ -85,7 +85,7 @@ class Session:
         threads, suffix = PROCESS.threads, f" {place}" if place else ""
         worker_id = threads.add(f"worker{suffix}", 2000 + 2 * place)
         thread_ids = threads.current(), worker_id, threads.add(f"device{suffix}", 2001 + 2 * place)
-        self._host = live_host(self._log, thread_ids, THREADS, PROCESS.clock, PROCESS.ids.correlations)
+        self._host = live_host(self._log, thread_ids, THREADS, PROCESS.clock, PROCESS.ids)
         self._finalizer = weakref.finalize(self, _dismiss, self._host, device)
         self.engine = self._make_engine(compiled, device, fetch)
         self.engine.options = options

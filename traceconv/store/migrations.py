@@ -47,6 +47,8 @@ MIGRATIONS: Mapping[int, Migration] = {
         filled=frozenset({"task.stream_wait_ns"}),
         filled_for=_OWN_FORMATS,
     ),
+    # Captures before version 7 don't tell when the host clock stopped: importing them again would not help.
+    7: Migration(filled=frozenset({"range.wall_start_ns", "range.wall_dur_ns"})),
 }
 
 #: Stores of this version and all later ones can be migrated.

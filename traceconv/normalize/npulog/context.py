@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.int64 import Int64, Mask, sums
 from traceconv.normalize.clock import DeviceClock
 from traceconv.normalize.names import Texts
+from traceconv.normalize.npulog.wall_clock import WallClock
 from traceconv.normalize.rows import Nullable
 from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.sort.spool import Spool
@@ -33,6 +36,9 @@ class RunContext(TimeBounds):
         self.clocks: dict[int, DeviceClock] = {}
         #: Added to host times: the difference between the Unix epoch and the host clock.
         self.offset_ns = 0
+        #: Host clock when the capture began.
+        self.capture_ns = 0
+        self.wall_clock = WallClock(is_known=False)
         self.epoch_known = False
         self.launches = SpillIndex(("id", "start_ns"))
         self.flows = Spool(FLOW_DTYPE)
@@ -59,6 +65,13 @@ class RunContext(TimeBounds):
         if beyond.any():
             return np.where(beyond, self.offset_ns, ns), ~beyond if valid is None else ~beyond & valid
         return ns, valid
+
+    def read_clock_stops(self, stops: Iterator[RecordArray]) -> None:
+        """Read when the host clock stopped."""
+        known = self.wall_clock.is_known
+        self.wall_clock = WallClock([part.copy() for part in stops], self.capture_ns, is_known=known)
+        if not self.wall_clock.is_valid:
+            self.log.add(Code.BAD_DURATION, "clock_stop: contradictory durations: wall-clock times are NULL")
 
     def number(self, schema: RecordSchema, records: RecordArray, name: str) -> Nullable:
         """Return a number field as int64, NULL where it is the field's null value or does not fit."""

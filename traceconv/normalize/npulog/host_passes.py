@@ -24,10 +24,14 @@ from traceconv.normalize.npulog.slices import (
     slice_columns,
     timed,
 )
+from traceconv.normalize.npulog.wall_clock import WallClock
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
+
+#: Asyncio tasks with spans have numbers from here on, whichever thread they are on.
+_FIRST_TASK_THREAD = 3 << 30
 
 
 def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,9 +117,23 @@ def ranges(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Re
     schema = record("range")
     kinds = EnumColumn(schema.field("kind"))
     nester = Nester("thread_id", "span_id", dtype_of(schema), of_end="name")
+    annotation = next(code for code, name in (schema.field("kind").values or {}).items() if name == "annotation")
+    shortened = lost_ns = 0
+    # With any loss so far, stops may be missing.
+    wall_clock = WallClock(is_known=False) if context.log.lossy else context.wall_clock
     for slices in nested_slices(context, nester, batches):
         records = slices.begins
+        wall_start, wall_dur = wall_clock.times(slices.start_ns, slices.dur_ns, slices.unfinished, context.offset_ns)
+        spans = np.flatnonzero(
+            (records["kind"] == annotation) & (records["thread_id"] < _FIRST_TASK_THREAD) & ~slices.unfinished
+        )
+        begun = slices.start_ns[spans] - context.offset_ns
+        lost = wall_clock.lost_to_others(records["thread_id"][spans], begun, begun + slices.dur_ns[spans])
+        shortened += int(np.count_nonzero(lost))
+        lost_ns = max(lost_ns, int(lost.max(initial=0)))
         columns: dict[str, ColumnData] = {
+            "wall_start_ns": wall_start,
+            "wall_dur_ns": wall_dur,
             "kind": kinds.column(records["kind"]),
             "category": context.texts.column(records["category"]),
             "name": context.texts.column(records["name"]),
@@ -132,6 +150,13 @@ def ranges(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Re
         track_id = map_distinct(records["thread_id"], context.tracks.thread)
         yield row_batch("range", {**slice_columns(slices, track_id), **columns})
     report_unknown(context, "range", {"kind": kinds})
+    context.note(
+        "range",
+        Code.CLOCK_STOPPED,
+        shortened,
+        "spans during emulation in another thread, which stopped the host clock, are too short, by up to "
+        f"{lost_ns // 1_000_000:,} ms: see wall_dur_ns, or record with clock=wall",
+    )
 
 
 def memory(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:

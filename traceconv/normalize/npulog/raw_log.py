@@ -21,7 +21,8 @@ from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.npulog import device_passes, host_passes
 from traceconv.normalize.npulog.context import RunContext
 from traceconv.normalize.npulog.device_passes import TaskPass
-from traceconv.normalize.npulog.slices import json_object
+from traceconv.normalize.npulog.slices import json_object, json_object_of
+from traceconv.normalize.npulog.wall_clock import WallClock
 from traceconv.normalize.rows import row_batch, rows_from_tuples
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.schema.dtypes import RecordArray
@@ -33,6 +34,9 @@ TEXT_LIMIT_BYTES = 256 << 20
 _DEFAULT_CLOCK_HZ = 1_000_000_000
 #: No counter is faster than this: a header with a higher frequency is wrong.
 _MAX_CLOCK_HZ = 1 << 40
+
+#: Host clocks, as in a capture's options, whose relation to the wall clock is known.
+_WALL_CLOCKS = ("virtual", "wall")
 
 TableRows = tuple[str, Iterator[pa.RecordBatch]]
 
@@ -107,6 +111,8 @@ class RawLogNormalizer:
             if kind in _HOST_TABLES:
                 table, rows = _HOST_TABLES[kind]
                 yield table, rows(context, batches)
+            elif kind == "clock_stop":
+                context.read_clock_stops(self._used_records(kind, batches))
             elif kind == "dictionary":
                 self._read_dictionary(batches)
             elif kind in ("thread", "model", "capture"):
@@ -187,6 +193,9 @@ class RawLogNormalizer:
             offset = int(row["epoch_ns"]) - int(row["host_ns"])
             if is_time(offset):
                 context.offset_ns, context.epoch_known = offset, True
+            context.capture_ns = int(row["host_ns"])
+            options = json_object_of(text("options")) or {}
+            context.wall_clock = WallClock(is_known=options.get("clock") in _WALL_CLOCKS)
             self._capture = tuple(text(name) for name in ("host_name", "model_name", "writer", "options"))
         elif kind == "stream" and device_id is not None:
             context.tracks.describe_stream(device_id, int(row["stream_id"]), text("name"))

@@ -114,10 +114,16 @@ def json_object(text: str | None) -> str | None:
 
 
 def _is_object(text: str) -> bool:
+    return json_object_of(text) is not None
+
+
+def json_object_of(text: str | None) -> dict[str, object] | None:
+    """Return the JSON object that a text is, if it is one."""
     try:
-        return isinstance(json.loads(text, parse_constant=_refuse), dict)
+        value = json.loads(text or "", parse_constant=_refuse)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _refuse(constant: str) -> None:

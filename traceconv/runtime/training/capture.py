@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from traceconv.base.errors import InputError, ModelError
 from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.device import Device
+from traceconv.runtime.event_log import CaptureIds
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
-from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.sample import random_arrays
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.training.compile import load_training, plan_graph

@@ -11,12 +11,11 @@ import numpy as np
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.runtime.control import ControlFlow
 from traceconv.runtime.device import Device, Rendezvous, Task, run_together
-from traceconv.runtime.event_log import NONE32
+from traceconv.runtime.event_log import NONE32, CaptureIds
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Run
-from traceconv.runtime.ranges import CaptureIds
 from traceconv.runtime.session import CompiledModel, Session, check_inputs
 from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.plan import TrainingPlan
