@@ -26,7 +26,7 @@ def ingested(store: Path, *folders: Path, **options: Any) -> list[IngestedRun]:
     """Ingest captures into `store`, and check the accounting and the provenance."""
     runs = ingest(list(folders), store, **options)
     for run in runs:
-        check_books(store, run)
+        check_accounting(store, run)
     return runs
 
 
@@ -43,7 +43,7 @@ def all_rows(store: Path, *, leave_out: tuple[str, ...] = ()) -> dict[str, list[
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
 
-def check_books(store: Path, run: IngestedRun) -> None:
+def check_accounting(store: Path, run: IngestedRun) -> None:
     """Check that records = rows + paired + used + lost for each type, and that the tables have these rows."""
     for name, account in run.accounts.by_record.items():
         assert account.balanced, (name, account)
@@ -51,8 +51,8 @@ def check_books(store: Path, run: IngestedRun) -> None:
     if run.action == "kept":
         return
     with open_store(store) as connection:
-        in_books = _rows(connection, "SELECT record, * EXCLUDE (run_id, record) FROM import_account", run)
-        assert {name: tuple(counts) for name, *counts in in_books} == {
+        in_store = _rows(connection, "SELECT record, * EXCLUDE (run_id, record) FROM import_account", run)
+        assert {name: tuple(counts) for name, *counts in in_store} == {
             name: (a.records, a.rows, a.paired, a.used, a.lost) for name, a in run.accounts.by_record.items()
         }
         for table, record in (("task", "task"), ("api", "api"), ("range", "range"), ("memory", "memory")):

@@ -105,7 +105,7 @@ def host_ns(capture: Capture, ticks: int, spec: DeviceSpec) -> tuple[int, int]:
     """Bounds of the host time of a tick, from the clock readings around it; checks that they are monotone."""
     sync = capture["sync"]
     assert (np.diff(sync["ticks"].astype(np.int64)) > 0).all()
-    # A reading that was interrupted says little; neither the first nor the last is.
+    # An interrupted reading is inexact; neither the first nor the last is interrupted.
     width = sync["host_after_ns"] - sync["host_before_ns"]
     sync = sync[width <= 4 * np.median(width)]
     before, after = sync["host_before_ns"].astype(object), sync["host_after_ns"].astype(object)

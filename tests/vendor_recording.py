@@ -58,7 +58,7 @@ class Recording:
 
 
 def made_up(seed: int, *, devices: Sequence[int] = (0,), steps: int = 2, kernels: int = 60) -> Recording:
-    """Kernels on several streams, many with one name and at near times, collectives beside them, events and copies."""
+    """Kernels on several streams, many with one name and at near times, with collectives, events and copies."""
     rng = random.Random(seed)
     found = Recording([])
     number = 100
@@ -145,7 +145,7 @@ def write_kernels(
 
 
 def write_sums(path: Path, rows: Sequence[Task], *, device_id: bool = False) -> None:
-    """op_statistic.csv: what is no collective, by type and core."""
+    """op_statistic.csv: all but collectives, by type and core."""
     groups: dict[tuple[object, ...], list[int]] = {}
     totals: dict[int, int] = {}
     for row in rows:

@@ -47,7 +47,7 @@ def test_intact_content_of_a_variant_is_ingested(case: dict[str, Any], tmp_path:
         assert not store.exists()
         return
     run = ingest([variants() / case["file"]], store)[0]
-    delivered = sum(book.records - book.lost for book in run.accounts.by_record.values())
+    delivered = sum(account.records - account.lost for account in run.accounts.by_record.values())
     assert delivered >= case.get("recoverable_min", case["recoverable"])
     assert delivered <= case["events"]
     loss = [entry for entry in run.log if entry.severity is not Severity.INFO]

@@ -24,7 +24,7 @@ T0 = 4_000_000_000_000_000_001  # odd and too large for a double
 def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
     store = tmp_path / "trace.duckdb"
     run = ingest([path], store)[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return run, duckdb.connect(str(store), read_only=True)
 
 

@@ -31,7 +31,7 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, T
     for run in runs:
         if run.action == "kept":  # a copy of another file
             continue
-        assert all(book.balanced for book in run.accounts.by_record.values())
+        assert all(account.balanced for account in run.accounts.by_record.values())
         events = counted[Path(paths[run.run_id])].event_count
         assert run.record_count == events or (run.lossy and run.record_count > events), run.label
     return store, counted
@@ -132,5 +132,5 @@ def test_rocprofv3(tmp_path: Path) -> None:
 def test_other_formats(tmp_path: Path) -> None:
     counted = {path: add_up(path) for path, add_up in sources.others(SHARED).items()}
     for run in ingest(list(counted), tmp_path / "trace.duckdb"):
-        assert all(book.balanced for book in run.accounts.by_record.values())
+        assert all(account.balanced for account in run.accounts.by_record.values())
     assert disagreements(tmp_path / "trace.duckdb", counted, SHARED) == []

@@ -25,7 +25,7 @@ def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConne
     store = tmp_path / "trace.duckdb"
     store.unlink(missing_ok=True)
     run = ingest([path], store)[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return run, duckdb.connect(str(store), read_only=True)
 
 

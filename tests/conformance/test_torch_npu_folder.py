@@ -24,7 +24,7 @@ FOLDER = ASCEND / "torch_npu_level1_rank1"
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("vendor") / "trace.duckdb"
     run = ingest([FOLDER], path)[0]
-    assert all(book.balanced and book.lost == 0 for book in run.accounts.by_record.values())
+    assert all(account.balanced and account.lost == 0 for account in run.accounts.by_record.values())
     assert run.complete
     assert not run.lossy
     return path

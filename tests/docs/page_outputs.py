@@ -114,7 +114,7 @@ def is_printed(step: Step, printed: str) -> bool:
 
 
 def renewed(step: Step, printed: str) -> list[str] | None:
-    """The lines that the page should show; None if they can't be told from the old ones."""
+    """The lines that the page should show; None if they can't be distinguished from the old ones."""
     old, new = step.prints or (), [line.rstrip() for line in printed.splitlines()]
     if is_printed(step, printed):
         return list(old)

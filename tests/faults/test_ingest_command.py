@@ -146,7 +146,7 @@ def test_two_ingests_give_equal_tables(tmp_path: Path) -> None:
 
 
 def test_a_missing_path_stores_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A slip in the call: it can be repeated as it was meant."""
+    """A mistake in the call: it can be repeated correctly."""
     bad = tmp_path / "nowhere"
     assert str(bad) in refused(capfd, 1, capture(tmp_path / "PROF_1"), bad, "--db", tmp_path / "s.duckdb")
     nothing_left(tmp_path, "PROF_1")

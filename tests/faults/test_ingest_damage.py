@@ -116,7 +116,7 @@ def test_a_flipped_bit_anywhere_costs_at_most_its_block_and_is_counted(small: Pa
 
 
 def test_flipped_bits_in_the_store(sound: Path, capture: Path) -> None:
-    """The same to the end, for a few: the run says that it is not complete, and why."""
+    """The same with ingest, for a few: the run is marked as incomplete, with the reason."""
     wanted = record_counts(sound)
     for number, name in enumerate(("host/data/api", "device_0/data/sync", "device_1/data/task")):
         path = capture / f"{name}.slice_0.bin"
@@ -167,7 +167,7 @@ def test_without_a_manifest_a_damaged_slice_is_counted_once(tmp_path: Path, dama
     for path in (slices[1], slices[3]):
         content = bytearray(path.read_bytes())
         if damage == "tail":
-            content[-5] ^= 1  # the last block's payload: its header still says how many there were
+            content[-5] ^= 1  # the last block's payload: its header still has their number
             path.write_bytes(content)
         elif damage == "zeros":
             path.write_bytes(bytes(len(content)))

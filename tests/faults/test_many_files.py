@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import all_rows, check_books, query
+from ingest_checks import all_rows, check_accounting, query
 from processes import heed_interrupts
 from trace_files import events, write_trace
 
@@ -52,13 +52,13 @@ def test_every_rank_of_a_folder_is_a_run_in_the_order_of_ranks(tmp_path: Path) -
     ]
     assert [(one.rank, one.group_label) for one in runs] == [(0, "job7"), (1, "job7"), (2, "job7"), (10, "job7")]
     for one in runs:
-        check_trace_books(one)
+        check_trace_accounting(one)
     assert query(tmp_path / "s.duckdb", "SELECT run_id, count(*) FROM task GROUP BY 1 ORDER BY 1") == [
         (number, 4) for number in (1, 2, 3, 4)
     ]
 
 
-def check_trace_books(one: IngestedRun) -> None:
+def check_trace_accounting(one: IngestedRun) -> None:
     assert all(account.balanced for account in one.accounts.by_record.values())
 
 
@@ -69,7 +69,7 @@ def test_the_folders_of_ranks_named_one_by_one_are_the_same_job(tmp_path: Path) 
 
 
 def test_each_run_keeps_its_own_clock(tmp_path: Path) -> None:
-    """Ranks whose clocks are an hour apart are not moved together; what is known of their zero stands in the run."""
+    """Ranks whose clocks are an hour apart are not aligned; the run has what is known about their origin."""
     write_trace(tmp_path / "j/rank0.json")
     write_trace(tmp_path / "j/rank1.json", seed=3_600_000_000)
     other = {"traceEvents": events(start_us=500), "baseTimeNanoseconds": 1_700_000_000_000_000_000}
@@ -424,7 +424,7 @@ def test_a_pattern_sets_rank_and_host_of_recordings(tmp_path: Path, capfd: pytes
 
 
 def test_a_timeline_contains_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Clocks that are not known to agree are not put on one axis."""
+    """Clocks that may disagree are not put on one axis."""
     for number in range(2):
         write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number)
     ingest([tmp_path / "t"], tmp_path / "s.duckdb")
@@ -500,7 +500,7 @@ def test_accounting_of_captures_among_traces(tmp_path: Path) -> None:
     capture(tmp_path / "t/rank0/PROF_1")
     write_trace(tmp_path / "t/rank1/t.json")
     runs = ingest([tmp_path / "t"], tmp_path / "s.duckdb")
-    check_books(tmp_path / "s.duckdb", runs[0])
+    check_accounting(tmp_path / "s.duckdb", runs[0])
     assert query(tmp_path / "s.duckdb", RUNS) == [(1, "PROF_1", 0, "t"), (2, "t.json", 1, "t")]
 
 

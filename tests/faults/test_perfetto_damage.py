@@ -29,7 +29,7 @@ def taken(data: bytes, tmp_path: Path) -> tuple[IngestedRun, Path]:
     path, store = tmp_path / "trace.pftrace", tmp_path / "trace.duckdb"
     path.write_bytes(data)
     run = ingest([path], store, reader="perfetto_proto")[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return run, store
 
 
@@ -78,9 +78,9 @@ def test_any_bit_of_a_trace_flipped(tmp_path: Path) -> None:
         broken[bit // 8] ^= 1 << bit % 8
         found, log, accounts = read(before + bytes(broken) + after, path)
         names = {(ts, name) for _, ts, name in found}
-        # A length that is damaged may swallow the packet behind it, or leave some bytes that look like one.
+        # A damaged length may swallow the packet after it, or leave bytes that look like one.
         assert len(sound - names) <= 2, bit
-        assert all(book.balanced for book in accounts.by_record.values())
+        assert all(account.balanced for account in accounts.by_record.values())
         assert log.lossy or len(found) == 19 or any(accounts.by_record), bit
 
 
@@ -106,7 +106,7 @@ def test_a_hole_larger_than_a_window(tmp_path: Path) -> None:
 
 
 def test_a_length_that_swallows_packets(tmp_path: Path) -> None:
-    """A damaged length that ends on the bound of a later packet: what it spans is no packet, but holds some."""
+    """A damaged length that ends on the bound of a later packet: its bytes are not a packet, but contain some."""
     inner = slices(3, first=50)
     data = slices(5) + b"\x0a" + varint(len(inner)) + inner + slices(5, first=100)
     _, store = taken(data, tmp_path)

@@ -189,7 +189,7 @@ def test_repeated_and_moved_blocks_are_stored_once(sound: Path, capture: Path, c
 
 
 def test_a_repeated_slice_in_the_store(sound: Path, capture: Path, tmp_path: Path) -> None:
-    """Nothing is lost by it: the run is complete, and its log says what was dropped, where and how much."""
+    """Nothing is lost by it: the run is complete, and its log has what was dropped, where and how much."""
     copy(FIRST, "device_0/data/task.slice_77.bin")(capture)
     (before,) = ingested(tmp_path / "before.duckdb", sound)
     (run,) = ingested(tmp_path / "s.duckdb", capture)
@@ -247,7 +247,7 @@ def test_a_file_of_another_capture_is_not_mixed_in(sound: Path, capture: Path) -
 
 @pytest.mark.parametrize("manifest", [True, False])
 def test_an_impossible_sequence_number_is_not_a_loss(sound: Path, capture: Path, manifest: bool) -> None:
-    """How much is missing before 4 294 967 295 is not known; the block's own records are all there."""
+    """The number of records missing before 4 294 967 295 is unknown; the block's own records are complete."""
     block = whole_blocks(capture / HOST)[1]
     head = encode_block_header(block.tag, block.record_size, 0xFFFFFFFF, block.payload)
     rewrite(capture / HOST, lambda parts: [parts[0], head + bytes(block.payload), *parts[2:]])

@@ -126,7 +126,7 @@ def test_a_failed_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_manifest_may_contain_text_that_cannot_be_encoded(tmp_path: Path) -> None:
-    """Paths of files may hold bytes that are no UTF-8; Python shows them as lone surrogates."""
+    """Paths may contain bytes that are not UTF-8; Python shows them as lone surrogates."""
     writer = CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={})
     writer.close({"model": "net\udcff.onnx"})
     assert json.loads((tmp_path / "PROF_1/manifest.json").read_bytes())["model"] == "net\udcff.onnx"

@@ -68,7 +68,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _work(arguments: argparse.Namespace) -> int:
-    """One process of several: every so-many-th number. What it does now stands in a file, for when it ends."""
+    """One process of several, which runs every n-th number. A file has its current input, in case it ends."""
     state = Path(arguments.state)
     fuzzer = Fuzzer(arguments.targets or list(TARGETS), arguments.seed, Path(arguments.out))
     limit_memory()
@@ -100,7 +100,7 @@ def _say(state: Path, fuzzer: Fuzzer) -> None:
 
 
 def _spread(arguments: argparse.Namespace) -> int:
-    """Starts the processes, and one anew that ended over an input."""
+    """Starts the processes, and restarts one that an input ended."""
     seconds = arguments.seconds if arguments.seconds or arguments.inputs else 60.0
     began = time.monotonic()
     out = Path(arguments.out)

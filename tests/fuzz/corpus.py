@@ -28,7 +28,7 @@ Sample = tuple[str, bytes]
 
 
 def _module(name: str) -> Any:
-    """A module of the tests, which are no package."""
+    """A module of the tests, which are not a package."""
     for folder in ("conformance", "unit", "."):
         path = str(TESTS / folder)
         if path not in sys.path:
@@ -106,7 +106,7 @@ def speedscope() -> list[Sample]:
 
 
 def json_items() -> list[Sample]:
-    """A document that is no trace, with items as the oracle looks for them."""
+    """A document that is not a trace, with items as the oracle looks for them."""
     places = [{"begin": number * 10 + 0.125, "end": str(number * 10 + 9)} for number in range(12)]
     items = [
         {"op": f"conv {number % 3}", "at": at, "npu": number % 2, "queue": "copy", "a.b": [{"x": {}}, 1e300]}

@@ -18,7 +18,7 @@ def instrument() -> None:
 
 
 def fuzz_with_coverage(names: list[str], out: Path) -> int:
-    """Runs until it is stopped, or finds something. Exit code 0, with a sentence, when there is no atheris."""
+    """Runs until it is stopped or finds a failure. Exit code 0, with a message, if atheris is missing."""
     try:
         import atheris  # type: ignore[import-not-found, unused-ignore]  # optional
     except ImportError:

@@ -95,7 +95,7 @@ class Fuzzer:
 
 
 def keep(folder: Path, target: str, one: Input, text: str) -> Path:
-    """Writes an input down, and beside it what happened and the command that shows it again."""
+    """Stores an input, and next to it what happened and the command that repeats it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{target}-{hashlib.sha256(one[1]).hexdigest()[:12]}"
     path.write_bytes(one[0].encode() + b"\n" + one[1])
@@ -105,13 +105,13 @@ def keep(folder: Path, target: str, one: Input, text: str) -> Path:
 
 
 def kept(path: Path) -> Input:
-    """An input that was written down."""
+    """A stored input."""
     name, _, data = path.read_bytes().partition(b"\n")
     return name.decode(), data
 
 
 def numbers(first: int, step: int, count: int | None, seconds: float | None) -> Iterator[int]:
-    """Numbers of inputs, until there were so many, or for so long."""
+    """Numbers of inputs, up to a count or a time limit."""
     end = None if seconds is None else time.monotonic() + seconds
     number = first
     while (count is None or number < count) and (end is None or time.monotonic() < end):

@@ -25,7 +25,7 @@ from traceconv.normalize.trace.second_pass import SecondPass
 
 #: Small, so that inputs of some KB reach them.
 LIMITS = Limits(event_bytes=1 << 16, ratio=1000)
-#: For documents that are no traces: the items of the corpus.
+#: For documents that are not traces: the items of the corpus.
 ITEMS = (
     Items("result.kernels.item", "us", "op", "at.begin", end="at.end", device="npu", stream="queue"),
     Items("result.copies.item", "ns", "what", "from", duration="for", fixed_category="copy"),

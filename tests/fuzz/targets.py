@@ -175,7 +175,7 @@ class VendorTables(Target):
         name, data = one
         kind = spec().kind_of(name)
         if kind is None:
-            raise Broken(f"{name} is no table of ours")
+            raise Broken(f"{name} is not a table of ours")
         account = Account()
         records = CsvRecords([data[:100], data[100:]], ImportLog(), account, name)
         layout = spec().layout(kind, records.open())
@@ -191,7 +191,7 @@ class VendorTables(Target):
                 typed(layout, batch.rows, ids, CellIssues()).validate(full=True)
                 series(layout, batch.rows)
         if account.records != account.lost:
-            raise Broken(f"books of records that are lost: {account}")
+            raise Broken(f"account of lost records: {account}")
 
 
 class Rules(Target):
@@ -232,7 +232,7 @@ class Ingest(Target):
             try:
                 for run in ingest([path.parent if table else path], store):
                     if not all(account.balanced for account in run.accounts.by_record.values()):
-                        raise Broken(f"the books don't balance: {run.accounts}")
+                        raise Broken(f"the accounting does not balance: {run.accounts}")
                 _trace_back(store)
             except TraceconvError:
                 if store.exists():

@@ -16,7 +16,7 @@ from traceconv.schema.dtypes import RecordArray, dtype_of
 
 DTYPE = dtype_of(record("api"))
 
-#: (thread, key, whether it is no end, an end, or one that leaves others open, ns)
+#: (thread, key, whether it is not an end, an end, or one that leaves others open, ns)
 Event = tuple[int, int, int, int]
 BEGIN, END, END_APART = range(3)
 #: id → (begin ns, dur or None, self or None, depth, parent id)

@@ -210,7 +210,7 @@ def read(path: Path) -> Iterator[Any]:
         yield str(error)
     yield reader.blocks
     yield [str(entry) for entry in log]
-    yield {name: str(book) for name, book in accounts.by_record.items()}
+    yield {name: str(account) for name, account in accounts.by_record.items()}
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,7 +32,7 @@ class Remembered:
 
 
 class Lanes:
-    """Two threads, two asyncio tasks of a third, and the main thread, which do what they are told, one at a time."""
+    """Two threads, two asyncio tasks of a third, and the main thread, which execute commands, one at a time."""
 
     def __init__(self) -> None:
         self._queues: list[SimpleQueue[Any]] = [SimpleQueue(), SimpleQueue()]

@@ -59,7 +59,7 @@ def events(draw: st.DrawFn, usual: bool) -> str:
 
 
 def rows(columns: EventColumns) -> list[dict[str, object]]:
-    """Each event with all that is said of it; what is not there is left out."""
+    """Each event with all of its fields; missing ones are omitted."""
     found: list[dict[str, object]] = [{} for _ in range(columns.count)]
     for field in LABEL_FIELDS:
         for row, value in zip(found, columns.label(field), strict=True):

@@ -91,7 +91,7 @@ def test_any_split_yields_the_same_events(
     expected = 2 * len(events) if layout == "pages" else len(events)
     assert len(whole) == expected
     assert not log.lossy
-    # Where an event is said to stand, it stands.
+    # Each event is at its reported position.
     for (_, ph, *_), (*_, (offset, size)) in zip(whole, whole, strict=True):
         assert json.loads(text[offset : offset + size])["ph"] == ph
 
@@ -132,10 +132,11 @@ def test_damage_of_any_kind_leaves_rows_or_log_entries(
     except TraceconvError:
         return
     assert all(
-        book.balanced and min(book.rows, book.paired, book.used, book.lost) >= 0 for book in accounts.by_record.values()
+        account.balanced and min(account.rows, account.paired, account.used, account.lost) >= 0
+        for account in accounts.by_record.values()
     )
     # Only of events that were read: an event that was given up leaves no account, and no name.
-    assert all(book.records for book in accounts.by_record.values())
+    assert all(account.records for account in accounts.by_record.values())
     slices = sum(accounts[f"{ph} events"].rows for ph in "XBbS")
     assert rows["range"] == slices
 
@@ -206,7 +207,7 @@ def test_damaged_text_yields_at_least_as_many_events_with_c_as_without(
         fast, fast_is_lossy = outcome()
         patch.setattr(native, "AVAILABLE", False)
         slow, slow_is_lossy = outcome()
-    # What is wrong behind an event is told apart from it: with the part in C the event is kept.
+    # Damage after an event is separate from it: with the C extension, the event is kept.
     left = iter(fast)
     assert all(event in left for event in slow)
     assert slow_is_lossy or not fast_is_lossy

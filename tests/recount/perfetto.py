@@ -1,6 +1,6 @@
 """Perfetto traces, read with Perfetto's message classes: each packet in the state of its sequence.
 
-Packets are converted to events of the JSON trace format, which are summed up by the same code.
+Packets are converted to events of the JSON trace format, which the same code sums.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def of_one_report_twice(store: traceconv.Store) -> None:
     assert len(list(rows)) == len(rows.fetchall()) == rows.arrow().num_rows == len(rows.df()) == TASKS
 
 
-def beside_queries(store: traceconv.Store) -> None:
+def next_to_queries(store: traceconv.Store) -> None:
     rows = iter(store.report("task-time"))
     next(rows)
     relation = store.query("SELECT id FROM task ORDER BY id")
@@ -196,7 +196,7 @@ def during_an_export(store: traceconv.Store) -> None:
         nested,
         abandoned,
         of_one_report_twice,
-        beside_queries,
+        next_to_queries,
         left_by_an_error,
         in_threads,
         during_an_export,

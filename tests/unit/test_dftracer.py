@@ -27,7 +27,7 @@ def metadata(kind: str, name: str, value: str) -> str:
 def stored(lines: list[str], folder: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
     (folder / "app.pfw").write_text("\n".join(lines) + "\n")
     [run] = ingest([folder / "app.pfw"], folder / "trace.duckdb")
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return run, duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
 
 
@@ -43,7 +43,7 @@ def test_kinds_are_numbers(tmp_path: Path) -> None:
     run, store = stored(lines, tmp_path)
     assert not run.log
     assert run.host == "node1"
-    assert {title: book.records for title, book in run.accounts.by_record.items()} == {
+    assert {title: account.records for title, account in run.accounts.by_record.items()} == {
         "A events": 1,
         "C events": 1,
         "M events": 2,

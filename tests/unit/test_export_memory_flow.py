@@ -73,7 +73,7 @@ def test_blocks_are_drawn_at_their_times_and_addresses(make_store: MakeStore, tm
     assert b[3] == pytest.approx(a[1], abs=0.2)  # b lies on a
     assert b[3] - b[1] == pytest.approx(height, abs=0.2)
     assert c[3] - c[1] == pytest.approx(2 * height, abs=0.3)
-    # A petabyte between b and c takes a few pixels, and says what it is.
+    # A petabyte between b and c takes a few pixels, with a label.
     [(gap, gap_title)] = titled(root, "g")
     assert gap[3] == pytest.approx(b[1], abs=0.2)
     assert c[3] == pytest.approx(gap[1], abs=0.2)

@@ -23,7 +23,7 @@ def ingested(data: bytes | str, tmp_path: Path, name: str, reader: str | None = 
     path, store = tmp_path / name, tmp_path / "trace.duckdb"
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     run = ingest([path], store, reader=reader)[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return run, store
 
 

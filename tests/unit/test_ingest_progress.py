@@ -64,7 +64,7 @@ def test_control_characters_in_a_name_are_escaped(monkeypatch: pytest.MonkeyPatc
         observer.start("[red]\x1b[2J\nname", 0)
         observer.advance(10)
         task = observer._progress.tasks[0]
-        assert task.total is None  # of standard input it is not known how much is left
+        assert task.total is None  # the rest of standard input is unknown
         assert task.description == "reading [red]\\x1b[2J\\x0aname"
 
 

@@ -400,7 +400,7 @@ def test_the_outline_of_a_hostile_document_is_bounded(tmp_path: Path) -> None:
 
 
 def test_the_plain_parser_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no compiled one; its parsers complain when they are collected in the middle of a text."""
+    """Without a compiled one, whose parsers complain when they are collected in the middle of a text."""
     text = document(2000)
     texts = (text, text[:90_000], text[:90_000] + b"\x01" + text[90_001:], text.replace(b"k3", b"\\ud83d\\ude00"))
     compiled = [Read(tmp_path, one).rows for one in texts]

@@ -263,7 +263,7 @@ def test_a_task_with_counters_of_two_groups_is_one_row(tmp_path: Path, msprof_cs
     assert row["metric_group"] == "Memory;L2Cache"
     assert (row["aic_total_cycles"], row["aicore_time_ns"]) == (80, 80)
     assert (row["aic_l1_read_gib_per_s"], row["aic_l2_read_hit_rate"]) == (1e8, 0.75)
-    # No vector core, so no rate of it; what was not recorded, or has more than 63 bits, is not known.
+    # No vector core, so no rate of it; values not recorded, or of more than 63 bits, are unknown.
     assert (row["aiv_ub_read_gib_per_s"], row["aiv_l2_read_hit_rate"]) == (0, 0)
     assert row["aic_mac_ratio"] is row["aic_mac_fp16_ratio"] is row["aiv_vec_bank_cflt_ratio"] is None
     header, line = msprof_csv(store)

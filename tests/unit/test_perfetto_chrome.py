@@ -48,4 +48,4 @@ def test_legacy_events_are_a_loss(tmp_path: Path) -> None:
         path.write_bytes(EVENTS + broken)
         [run] = ingest([path], tmp_path / "trace.duckdb")
         assert [(entry.code.text, entry.event_count) for entry in run.log] == [("unknown_record", 1)]
-        assert all(book.balanced for book in run.accounts.by_record.values())
+        assert all(account.balanced for account in run.accounts.by_record.values())

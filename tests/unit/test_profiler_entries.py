@@ -267,7 +267,7 @@ def test_a_thread_pauses_the_profiles_around_it() -> None:
 
 
 def test_a_thread_does_not_wait_for_itself() -> None:
-    """A signal or the garbage collector may end a profile in the midst of a run, or of another profile's begin."""
+    """A signal or the garbage collector may end a profile during a run, or while another profile begins."""
     gate = Gate()
     passed = []
 

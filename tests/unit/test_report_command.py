@@ -148,7 +148,7 @@ def test_top_order_filter_and_columns(command: Command, store: Path) -> None:
     assert names("--top", "3") == ["k0", "k3", "k1"]
     vendors = command("report", "task-time", "--db", store, "--format", "msprof-csv", "--top", "3").out
     assert [row[1] for row in rows(vendors)[1:]] == ["k0", "k1", "k3"]  # in msprof's order
-    # Largest first, ties in the report's own order, what is not known last.
+    # Largest first, ties in the report's own order, unknown values last.
     assert names("--order-by", "dur_ns") == ["k0", "k3", "k1", "k4", "k2"]
     assert names("--order-by", "dur_ns", "--ascending") == ["k4", "k1", "k0", "k3", "k2"]
     assert names("--order-by", "name", "--top", "1") == ["k0"]
@@ -157,7 +157,7 @@ def test_top_order_filter_and_columns(command: Command, store: Path) -> None:
     assert names("--filter", "dur_ns=NULL") == ["k2"]
     assert names("--filter", "name=' OR 1=1 --") == []
     assert names("--filter", "dur_ns!=NULL", "--filter", "dur_ns!=1584000") == ["k1", "k4"]
-    assert names("--filter", "dur_ns!=700") == ["k0", "k2", "k3", "k4"]  # what is not known differs
+    assert names("--filter", "dur_ns!=700") == ["k0", "k2", "k3", "k4"]  # unknown values differ
     assert names("--filter", "dur_ns>=0.7us") == ["k0", "k1", "k3"]
     assert names("--filter", "dur_ns<1.584ms", "--filter", "dur_ns > 42") == ["k1"]
     assert names("--filter", "dur_ns<=42ns") == ["k4"]

@@ -48,7 +48,7 @@ def test_cores_are_shared_only_between_tasks_that_need_them() -> None:
     vector = Work(1_000, ((dev.VECTOR, SPEC.vector_cores),))
     tasks = [device.submit(stream, 0, work) for stream, work in enumerate((cube, cube, vector))]
     device.run_all()
-    # Two thirds of full speed is no whole number of 2^-24: rounded down, so a tick more.
+    # Two thirds of full speed is not a multiple of 2^-24: rounded down, so a tick more.
     assert spans(*tasks) == [(0, 1_501), (0, 1_501), (0, 1_000)]
 
 
@@ -75,7 +75,7 @@ def test_a_wait_blocks_its_stream_until_the_event() -> None:
     early = device.submit(2, 5_000, EVENT, event=event)
     device.run_all()
     assert spans(work, event, wait, after) == [(0, 900), (900, 902), (0, 904), (904, 914)]
-    assert early.span == (5_000, 5_002)  # what has happened holds nobody
+    assert early.span == (5_000, 5_002)  # an event in the past blocks nothing
 
 
 def test_time_advances_no_further_than_the_host_has_waited() -> None:

@@ -107,7 +107,7 @@ def test_a_value_that_control_flow_depends_on_stalls_the_channel(kind: str, tmp_
 
 
 def check_stalls(capture: Capture, after: str, steps: int) -> None:
-    """Each step has one wait in its midst, behind all that was launched; nothing is launched meanwhile."""
+    """Each step has one wait inside it, after all launches; nothing is launched meanwhile."""
     reads = spans_of(capture, "aclrtMemcpy")
     assert [row[2] for row in reads] == list(range(1, steps + 1))
     launches = spans_of(capture, "LaunchKernel")
@@ -151,7 +151,7 @@ def test_a_shape_that_depends_on_values_is_read(tmp_path: Path) -> None:
 
 
 def test_real_time_excludes_emulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers take 80 ms a run: no span of the host knows of it, and the device is as fast as it says."""
+    """Computing takes 80 ms per run: no span of the host includes it, and the device has its nominal speed."""
     hand = turned_by_hand(monkeypatch)
     original = Executor.run
 

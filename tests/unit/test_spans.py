@@ -434,7 +434,7 @@ def test_a_generator_that_ends_during_a_run_does_not_truncate_the_run() -> None:
 
 
 class Hostile:
-    """Says nothing about itself."""
+    """Has no useful repr."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no text")
@@ -514,7 +514,7 @@ def test_asyncio_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatc
     assert [row["track"] for row in spans(p)] == ["MainThread"]
 
 
-#: In the midst of it all the garbage collector ends a span, or a signal's handler begins and ends one.
+#: Meanwhile the garbage collector ends a span, or a signal's handler begins and ends one.
 INTERRUPTED = """
 import asyncio, faulthandler, gc, itertools, signal, sys
 import traceconv

@@ -85,7 +85,7 @@ def test_memory_is_that_of_a_recorded_run(
             )
             for op in (estimate.op for estimate in profile.ops)
         ]
-        # Alone on its stream and without rivals for the memory, an op takes the time that was foretold, but for
+        # Alone on its stream and without rivals for the memory, an op takes the estimated time, but for
         # the drift of the counter and the error of the clocks' alignment.
         rows = connection.execute("SELECT op_id, min(dur_ns) FROM task WHERE op_id >= 0 GROUP BY 1").fetchall()
         spec = reference_npu()

@@ -152,7 +152,7 @@ def foreign(path: Path) -> None:
         connection.execute("CREATE TABLE task (a INTEGER)")
 
 
-def cut_off(path: Path) -> None:
+def truncated(path: Path) -> None:
     with create_store(path) as connection:
         connection.execute("CREATE TABLE t AS FROM range(100000)")
     path.write_bytes(path.read_bytes()[:20_000])
@@ -181,7 +181,7 @@ def of_version(version: int) -> Callable[[Path], None]:
         (zeros, "not a DuckDB file"),
         (folder, "folder"),
         (foreign, "was not created by traceconv"),
-        (cut_off, "can't open"),
+        (truncated, "can't open"),
         (without_info, "not a complete store"),
         (of_version(SCHEMA_VERSION + 1), "upgrade traceconv"),
         (of_version(4), "ingest its sources again"),

@@ -54,13 +54,13 @@ def test_an_annotation_around_tasks_does_not_change_their_waits(tmp_path: Path) 
 
 
 def test_the_wait_after_a_task_without_an_end_is_unknown(tmp_path: Path) -> None:
-    begin = {**on_stream("kernel", "cut off", 30, 0), "ph": "B"}
+    begin = {**on_stream("kernel", "endless", 30, 0), "ph": "B"}
     del begin["dur"]
     found = waits(
         tmp_path, on_stream("gpu_user_annotation", "step", 0, 20), on_stream("kernel", "a", 5, 5), begin,
         on_stream("kernel", "b", 50, 5),
     )  # fmt: skip
-    assert found == [("a", 0), ("cut off", 20000), ("b", None)]
+    assert found == [("a", 0), ("endless", 20000), ("b", None)]
 
 
 @pytest.mark.parametrize("stream_of_annotation", [7, 8])

@@ -22,7 +22,7 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
     file, store = tmp_path / name, tmp_path / f"{name}.duckdb"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     run = ingest([file], store)[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     with duckdb.connect(str(store), read_only=True) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM slice ORDER BY start_ns").fetchall()]
     return names, [entry.code.text for entry in run.log]

@@ -20,7 +20,7 @@ def stored(events: list[dict[str, Any]], tmp_path: Path, query: str) -> list[tup
     file, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     file.write_text(json.dumps(events))
     run = ingest([file], store)[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     with duckdb.connect(str(store), read_only=True) as connection:
         return connection.execute(query).fetchall()
 

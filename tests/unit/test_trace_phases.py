@@ -15,7 +15,7 @@ from traceconv.pipeline.ingest import ingest
 def stored(tmp_path: Path, *events: dict[str, Any]) -> Path:
     (tmp_path / "trace.json").write_text(json.dumps([{"pid": 1, "tid": 1, **event} for event in events]))
     [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return tmp_path / "trace.duckdb"
 
 

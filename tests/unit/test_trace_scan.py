@@ -63,5 +63,5 @@ def test_the_end_of_a_large_event_is_not_searched_before_it_arrives(
     (tmp_path / "trace.json").write_text(f"[{small},{large},{small}]")
     [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
     assert not run.log
-    assert {title: book.rows for title, book in run.accounts.by_record.items()} == {"O events": 1, "X events": 2}
+    assert {title: account.rows for title, account in run.accounts.by_record.items()} == {"O events": 1, "X events": 2}
     assert looked_at < len(large) // 10

@@ -30,7 +30,7 @@ STEP = 1e-6
 
 @dataclass(frozen=True)
 class Case:
-    """An op on inputs of these shapes. `given`: inputs that are no variables, by place; `low`: least value."""
+    """An op on inputs of these shapes. `given`: inputs that are not variables, by place; `low`: least value."""
 
     op_type: str
     shapes: tuple[tuple[int, ...], ...]
@@ -240,7 +240,7 @@ def test_a_rule_agrees_with_differences(case: Case) -> None:
     found = gradients_by_rule(case, arrays, ys, dys, proto)
     for place, gradient in found.items():
         assert gradient.shape == arrays[place].shape and gradient.dtype == np.float64
-        for _ in range(3):  # along a few random directions: each says as much as all coordinates together
+        for _ in range(3):  # along a few random directions: each tests all coordinates together
             direction = random.standard_normal(arrays[place].shape)
             ends = []
             for sign in (1, -1):

@@ -115,7 +115,7 @@ def ask(store: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def differing(folder: Path, capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int, list[tuple[str, ...]], str]:
-    """Exit code of verify, the cells that it shows, and what it says of the files."""
+    """Exit code of verify, the cells that it shows, and its messages about the files."""
     code = app.run(["verify", str(folder), "--format", "csv", *more])
     shown, err = capfd.readouterr()
     rows = csv.DictReader(io.StringIO(shown))
@@ -132,7 +132,7 @@ def edit(folder: Path, pattern: str, old: str, new: str) -> None:
 def test_tables_alone_become_ops_tasks_steps_and_fusions(tmp_path: Path) -> None:
     store = tmp_path / "trace.duckdb"
     run = ingest([msprof_folder(tmp_path)], store)[0]
-    assert all(book.balanced and book.lost == 0 for book in run.accounts.by_record.values())
+    assert all(account.balanced and account.lost == 0 for account in run.accounts.by_record.values())
     ns = T0 * 1000
     assert ask(
         store,
@@ -264,7 +264,7 @@ def test_exact_requires_equal_numbers(tmp_path: Path, capfd: pytest.CaptureFixtu
 def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, err = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
     assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in err) == (3, True)
-    # The wait of the row behind the lost one can't be told; nothing else is off.
+    # The wait of the row after the lost one is unknown; nothing else differs.
     assert [row[2] for row in rows] == ["wait time(us)"]
 
 

@@ -34,7 +34,7 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 
 def stored(folder: Path, out: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
     run = ingest([out], folder / "trace.duckdb")[0]
-    assert all(book.balanced for book in run.accounts.by_record.values())
+    assert all(account.balanced for account in run.accounts.by_record.values())
     return run, duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
 
 
@@ -112,7 +112,7 @@ def one_moment(*durs: int) -> list[Task]:
 def test_kernels_that_begin_at_once_are_distinguished_by_other_columns(
     of_timeline: tuple[int, ...], of_table: tuple[int, ...], paired: int, fresh: int, unclear: int, tmp_path: Path
 ) -> None:
-    """Of a level without streams. What can't be told apart is said, and is not counted twice."""
+    """A level without streams. Ambiguous rows are reported, and not counted twice."""
     out = write_folder(tmp_path, Recording(one_moment(*of_timeline)), 0)
     write_kernels(out / "kernel_details.csv", one_moment(*of_table), 0)
     run, store = stored(tmp_path, out)
@@ -198,7 +198,7 @@ def differing(out: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, list[t
 def test_verify_agrees_with_a_sound_folder(
     kind: tuple[int, bool, bool, tuple[int, ...]], seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Doubles of today's µs keep a quarter of one: what the vendor's come to is no error of its table."""
+    """Doubles of today's µs keep a quarter of one: the vendor's rounding is not an error of its table."""
     level, device_id, old, devices = kind
     recording = recorded(level, seed, devices, steps=3)
     out = write_folder(tmp_path, recording, level, device_id=device_id, old=old)

@@ -197,7 +197,7 @@ def test_a_false_block_inside_a_payload_is_payload() -> None:
 
 
 class CrcCounter:
-    """Stands in for crc32, and counts the bytes that checksums were made of."""
+    """Replaces crc32, and counts the bytes that it gets."""
 
     def __init__(self) -> None:
         self.total = 0

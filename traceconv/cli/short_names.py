@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
-#: Longer names are no names of functions.
+#: Longer names are not parsed as names of functions.
 _LONGEST_NAME = 4000
 _SUFFIX = re.compile(r"( \[clone [^\]]*\]|\.kd)+$", re.ASCII)
 _CALL = re.compile(r"[A-Za-z0-9_>][<(]", re.ASCII)
@@ -105,7 +105,7 @@ def distinct(names: Iterable[str], width: int, shortened: Callable[[str, int], s
         groups.setdefault(_text(name, width, shortened), []).append(name)
     cells: dict[str, str] = {}
     for text, group in groups.items():
-        cells.update(_told_apart(group, width, shortened) if len(group) > 1 else {group[0]: text})
+        cells.update(_distinguished(group, width, shortened) if len(group) > 1 else {group[0]: text})
     if len(set(cells.values())) < len(cells):
         # Texts of different groups are the same: number them.
         cells = {name: _ended(short_name(name), f"#{n}", width, shortened) for n, name in enumerate(cells, 1)}
@@ -123,7 +123,7 @@ def _text(name: str, width: int, shortened: Callable[[str, int], str]) -> str:
     return _ended(base, f"<{hint}>", width, shortened) if hint else shortened(base, width)
 
 
-def _told_apart(group: Sequence[str], width: int, shortened: Callable[[str, int], str]) -> dict[str, str]:
+def _distinguished(group: Sequence[str], width: int, shortened: Callable[[str, int], str]) -> dict[str, str]:
     """Return texts with the first words by which the names of a group differ."""
     bases = [short_name(name) for name in group]
     words = [_words(name) for name in group]
