@@ -27,6 +27,12 @@ def test_ascends_options_equal_the_arguments(tmp_path: Path) -> None:
     off = parse_options({}, {"task_trace": "off", "training_trace": "off", "aic_metrics": "Memory"})
     assert off == parse_options({"task_trace": False, "training_trace": False, "aic_metrics": "Memory"})
     assert not off.selection.tasks and not off.selection.steps
+    for on in (True, "true", "on"):
+        assert parse_options({}, {**ASCEND, "profiling_mode": on}) == plain
+    with pytest.raises(UsageError, match="profiling_mode is off"):
+        parse_options({}, {"profiling_mode": False})
+    with pytest.raises(UsageError, match="must be JSON text, the path of a JSON file or a mapping, not list"):
+        parse_options({}, [1])  # type: ignore[arg-type]  # what a user may write
 
 
 @pytest.mark.parametrize(
@@ -97,3 +103,25 @@ def test_a_file_name_determines_its_format() -> None:
         assert (options.formats, options.file) == ((wanted,), Path(name))
     assert parse_options({"format": "chrome_timeline.json"}).output == Path("profile")
     assert parse_options({}).output is None
+
+
+def test_errors_write_options_as_their_user_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from traceconv.cli.app import run
+
+    with pytest.raises(UsageError, match=r"^batch -1: must be at least 1"):
+        traceconv.record("mini_resnet", tmp_path, batch=-1)
+    with pytest.raises(UsageError, match=r"^iterations 0: must be from 1"):
+        traceconv.record("mini_resnet", tmp_path, iterations=0)
+    assert run(["record", "mini_resnet", "-o", str(tmp_path), "--batch", "-1"]) == 2
+    assert "--batch -1: must be at least 1" in capsys.readouterr().err
+
+
+def test_the_optimizer_of_a_session_is_a_name_or_an_optimizer() -> None:
+    from traceconv.runtime.training.optimizers import Optimizer
+
+    with pytest.raises(UsageError, match="optimizer must be a name or"):
+        traceconv.TrainingSession("mini_resnet", {}, optimizer=5)  # type: ignore[arg-type]  # what a user may write
+    with pytest.raises(UsageError, match=r"^lr -1: must be above 0"):
+        traceconv.TrainingSession("mini_resnet", {}, optimizer=Optimizer("adam", -1))
+    with pytest.raises(UsageError, match="has a learning rate already"):
+        traceconv.TrainingSession("mini_resnet", {}, optimizer=Optimizer("adam"), lr=0.1)

@@ -198,9 +198,9 @@ def test_ops_without_a_rule_are_all_named_before_anything_runs() -> None:
     ("options", "message"),
     [
         (TrainOptions(Optimizer("sgdd")), "Did you mean 'sgd'"),
-        (TrainOptions(Optimizer(lr=0.0)), "--lr 0.0: must be above 0"),
+        (TrainOptions(Optimizer(lr=0.0)), "lr 0.0: must be above 0"),
         (TrainOptions(Optimizer(lr=float("nan"))), "must be above 0"),
-        (TrainOptions(Optimizer(momentum=1.0)), "--momentum 1.0"),
+        (TrainOptions(Optimizer(momentum=1.0)), "momentum 1.0: must"),
         (TrainOptions(loss="mze"), "Did you mean 'mse'"),
         (TrainOptions(fp_point="gemm_9"), "fp_point gemm_9: no forward op of m has this name. Did you mean 'gemm_0'"),
         (TrainOptions(bp_point="nothing"), "bp_point nothing: no backward op"),

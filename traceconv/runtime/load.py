@@ -17,7 +17,7 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper
 
-from traceconv.base.errors import ModelError, UsageError, printable
+from traceconv.base.errors import ModelError, UsageError, option, printable
 from traceconv.runtime.bfloat16 import array_of, elem_type_of, mentions, narrowed, tensor_of
 from traceconv.runtime.binding import InputBinder
 from traceconv.runtime.error_text import first_line
@@ -58,7 +58,7 @@ def load_graph(
     for a batch that is not positive.
     """
     if batch is not None and batch < 1:
-        raise UsageError(f"--batch {batch}: must be at least 1")
+        raise UsageError(f"{option('--batch')} {batch}: must be at least 1")
     return _Loader(model, name, batch, given, seed, is_trained).load()
 
 

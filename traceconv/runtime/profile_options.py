@@ -138,6 +138,9 @@ def parse_options(
             from_json.pop("path", None)
         values = from_json | values
         source = "profiling_options"
+    # Ascend's switch for all of it, which its programs set next to the options.
+    if not _switch({"profiling_mode": values.pop("profiling_mode", True)}, "profiling_mode"):
+        raise UsageError("profiling_mode is off: to record nothing, don't begin a profile; else turn it on")
     for name in values:
         _check_name(f"{source}: option", name, KEYS)
     return _checked(values)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.device import EVENT_TICKS
 from traceconv.runtime.lower import DeviceOp, Program
@@ -146,7 +146,9 @@ def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[
     for name in fetch:
         if name not in made:
             near = suggestion(name, list(made)) or " Inner tensors of a fused op are not available."
-            raise UsageError(f"--fetch {printable(name, 80)}: no op of {program.graph.name} produces it.{near}")
+            raise UsageError(
+                f"{option('--fetch')} {printable(name, 80)}: no op of {program.graph.name} produces it.{near}"
+            )
         found.setdefault(made[name] + 1, {})[name] = None
     return {index: tuple(names) for index, names in sorted(found.items())}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from traceconv.base.errors import InputError, ModelError, UsageError, printable, suggestion
+from traceconv.base.errors import InputError, ModelError, UsageError, option, printable, suggestion
 from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.graph import FLOATS, Array, Graph, Node, Tensor
 from traceconv.runtime.training.gradient import Values
@@ -87,7 +87,7 @@ def loss_of(graph: Graph, kind: str | None, target: Array | None) -> Loss:
     """
     if kind is not None and kind not in LOSSES:
         near = suggestion(kind, list(LOSSES)) or f" Choose one of: {', '.join(LOSSES)}."
-        raise UsageError(f"--loss {printable(kind, 40)}: unknown loss.{near}")
+        raise UsageError(f"{option('--loss')} {printable(kind, 40)}: unknown loss.{near}")
     if kind is None:
         kind = "mse" if target is not None and is_float(target.dtype) else "cross-entropy"
     output = graph.tensors[graph.outputs[0]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.runtime.training.gradient import Values, VectorUse
 
 OPTIMIZERS = ("sgd", "adam")
@@ -47,12 +47,12 @@ class Optimizer:
         """Raise UsageError for an unknown kind or a value out of range."""
         if self.kind not in OPTIMIZERS:
             near = suggestion(self.kind, list(OPTIMIZERS)) or f" Choose one of: {', '.join(OPTIMIZERS)}."
-            raise UsageError(f"--optimizer {printable(self.kind, 40)}: unknown optimizer.{near}")
+            raise UsageError(f"{option('--optimizer')} {printable(self.kind, 40)}: unknown optimizer.{near}")
         if not (math.isfinite(self.lr) and self.lr > 0):
-            raise UsageError(f"--lr {self.lr}: must be above 0")
+            raise UsageError(f"{option('--lr')} {self.lr}: must be above 0")
         for name in ("momentum", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"--{name} {getattr(self, name)}: must be at least 0 and below 1")
+                raise UsageError(f"{option(f'--{name}')} {getattr(self, name)}: must be at least 0 and below 1")
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise UsageError(f"epsilon {self.epsilon}: must be above 0")
 

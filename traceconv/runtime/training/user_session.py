@@ -40,7 +40,7 @@ class TrainingSession(Session):
     model          path of an .onnx file, the name of a network such as "resnet50", or an onnx.ModelProto
     batch, target  an example that determines the shapes and the loss; it is not used for training. target None: the
                    array 'target' of the batch
-    optimizer      "sgd" (with `momentum`) or "adam"
+    optimizer      "sgd" (with `momentum`), "adam", or an `Optimizer` with all of its options
     lr             learning rate; None: 0.01, or 0.001 with adam
     loss           "cross-entropy" or "mse"; None: "mse" for float targets, otherwise "cross-entropy"
     seed           seed of random values, such as the masks of Dropout
@@ -57,7 +57,7 @@ class TrainingSession(Session):
         batch: Mapping[str, Array],
         target: Array | None = None,
         *,
-        optimizer: str = "sgd",
+        optimizer: str | Optimizer = "sgd",
         lr: float | None = None,
         momentum: float = 0.9,
         loss: str | None = None,
@@ -70,8 +70,16 @@ class TrainingSession(Session):
                 f"devices {devices}: a TrainingSession has one; to train on several, use "
                 "traceconv.record(model, folder, train=traceconv.TrainOptions(), devices=N)"
             )
-        rate = lr if lr is not None else 0.001 if optimizer == "adam" else 0.01
-        options = TrainOptions(Optimizer(optimizer, rate, momentum), loss)
+        if isinstance(optimizer, Optimizer):
+            if lr is not None:
+                raise UsageError("lr: the optimizer has a learning rate already; remove one of them")
+            update = optimizer
+        elif isinstance(optimizer, str):
+            rate = lr if lr is not None else 0.001 if optimizer == "adam" else 0.01
+            update = Optimizer(optimizer, rate, momentum)
+        else:
+            raise UsageError(f"optimizer must be a name or a traceconv.Optimizer, not {type(optimizer).__name__}")
+        options = TrainOptions(update, loss)
         options.check()
         spec = reference_npu() if device_spec is None else load_spec(Path(device_spec))
         found = find_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else found_model(model)
