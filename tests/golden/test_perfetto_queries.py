@@ -165,3 +165,13 @@ def test_instants_are_in_the_innermost_slice_that_is_open(tmp_path: Path) -> Non
         ("before", 0, None), ("at start, earlier", 0, None), ("at start", 1, "outer"), ("inside", 2, "inner"),
         ("after", 1, "outer"), ("at end", 0, None), ("last", 1, "open"), ("elsewhere", 0, None),
     ]  # fmt: skip
+
+
+def test_an_instant_is_not_in_a_slice_that_is_not_shown(tmp_path: Path) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    events = [{"ph": "X", "name": "no dur", "ts": 1}, {"ph": "i", "name": "instant", "ts": 2}]
+    path.write_text(json.dumps([{"pid": 1, "tid": 1, **one} for one in events]))
+    ingest([path], store)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        rows = connection.execute("SELECT name, depth, parent_id FROM perfetto.slice").fetchall()
+    assert rows == [("instant", 0, None)]

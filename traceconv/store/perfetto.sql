@@ -103,7 +103,7 @@ WHERE utid IS NOT NULL AND ends_with(type, 'counter_track_event');
 COMMENT ON VIEW perfetto.thread_counter_track IS 'Counter tracks of threads: none, as their times are columns of slices.';
 
 CREATE OR REPLACE VIEW perfetto.slice AS
-WITH timed AS (
+WITH stored AS (
   SELECT run_id, id, start_ns AS ts, dur_ns, track_id, category, name, depth, parent_id, args,
          NULL::BIGINT AS thread_ts, NULL::BIGINT AS thread_dur, NULL AS scope
   FROM main.task
@@ -115,6 +115,13 @@ WITH timed AS (
   SELECT run_id, id, start_ns, dur_ns, track_id, category, name, depth, parent_id, args, thread_start_ns,
          thread_dur_ns, NULL
   FROM main."range"
+), timed AS (
+  FROM stored
+  -- They include neither complete events without a duration nor legacy async events (S, T, p, F).
+  WHERE run_id IN (SELECT max(run_id) FROM main.run)
+    AND (args IS NULL OR (dur_ns IS NOT NULL AND track_id NOT IN (
+           SELECT track_id FROM main.track WHERE kind = 'async' AND run_id IN (SELECT max(run_id) FROM main.run)))
+         OR coalesce(json_extract_string(args, '$.trace_event.ph'), '') NOT IN ('X', 'S'))
 ), instant AS (
   FROM main.marker
   -- Perfetto's slices include instants, but no other markers (metadata, objects, samples …), which have a phase in args.
@@ -151,12 +158,7 @@ WITH timed AS (
 SELECT e.id, e.id AS slice_id, e.ts, coalesce(e.dur_ns, -1) AS dur, e.track_id, e.category, e.category AS cat, e.name,
        e.depth,
        e.parent_id, CASE WHEN e.args IS NOT NULL THEN e.id END AS arg_set_id, e.thread_ts, e.thread_dur, e.scope
-FROM every AS e
-WHERE e.run_id IN (SELECT max(run_id) FROM main.run)
-  -- They include neither complete events without a duration nor legacy async events (S, T, p, F).
-  AND (e.args IS NULL OR (e.dur_ns IS NOT NULL AND e.track_id NOT IN (
-         SELECT track_id FROM main.track WHERE kind = 'async' AND run_id IN (SELECT max(run_id) FROM main.run)))
-       OR coalesce(json_extract_string(e.args, '$.trace_event.ph'), '') NOT IN ('X', 'S'));
+FROM every AS e;
 COMMENT ON VIEW perfetto.slice IS 'Slices; dur is -1 for open slices and 0 for markers.';
 
 CREATE OR REPLACE VIEW perfetto.slices AS FROM perfetto.slice;
@@ -388,7 +390,7 @@ COMMENT ON VIEW perfetto.trace_bounds IS 'First and last time of slices and coun
 
 CREATE OR REPLACE MACRO perfetto.trace_start() AS (SELECT start_ts FROM perfetto.trace_bounds);
 CREATE OR REPLACE MACRO perfetto.trace_end() AS (SELECT end_ts FROM perfetto.trace_bounds);
-CREATE OR REPLACE MACRO perfetto.trace_dur() AS (SELECT end_ts - start_ts FROM perfetto.trace_bounds);
+CREATE OR REPLACE MACRO perfetto.trace_dur() AS (SELECT end_ts::HUGEINT - start_ts FROM perfetto.trace_bounds);
 -- Whole units, rounded towards zero.
 CREATE OR REPLACE MACRO perfetto.time_to_ns(ns) AS ns::BIGINT;
 CREATE OR REPLACE MACRO perfetto.time_to_us(ns) AS ns::BIGINT // 1000;
