@@ -1,8 +1,8 @@
 """Trace files given to a command instead of a store: ingested into a store that is kept in the cache.
 
 A store is named by the paths, sizes, modification times and ends of its files, and by the version of traceconv. It is
-made under a name of its own and renamed, so several processes may make the same one at once. The least recently used
-ones are removed when the cache exceeds its size.
+created under a temporary name and renamed, so that several processes may create the same one at once. The least
+recently used stores are removed when the cache exceeds its size.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _make(paths: Sequence[Path], kept: Path) -> AskedStore | None:
 
 
 def _evict(folder: Path, newest: Path | None = None) -> None:
-    """Remove stores, the least recently used first, until the cache has its size, and what crashes left."""
+    """Remove the least recently used stores until the cache has its size, and files left by crashes."""
     stores = []
     for path in folder.iterdir():
         with suppress(OSError):

@@ -22,7 +22,7 @@ _MANGLED = re.compile(r"_ZZ?(N[rVK]*(St|Sa|Ss)?|L|St)?(?=[0-9])", re.ASCII)
 _MANGLED_PART = re.compile(r"(L[a-z]n?[0-9]+E)|([0-9]{1,4})", re.ASCII)
 _PIECE = re.compile(r"[^\W\d_]+|\d+")
 _TOKEN = re.compile(r"[A-Za-z_]\w*|[0-9]+")
-#: Words of template arguments that don't tell what a kernel does: types, and wrappers of PyTorch around a functor.
+#: Words of template arguments that don't show what a kernel does: types, and wrappers of PyTorch around a functor.
 _COMMON = frozenset(
     [
         "void",

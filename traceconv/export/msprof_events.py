@@ -19,7 +19,7 @@ _LAYERS = {
 #: Categories of msprof's step trace, whose slices are written from the table step.
 STEP_CATEGORIES = ("Iteration Time", "FP_BP Time", "Iteration Refresh", "Reduce")
 STEP_FLOW = "Data_aug Bound"
-#: In the place of unknown texts. Unknown numbers are omitted.
+#: Replaces unknown texts. Unknown numbers are omitted.
 _NO_VALUE = "N/A"
 _NO_MODEL = _NO_CONTEXT = 2**32 - 1
 
