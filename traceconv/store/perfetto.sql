@@ -300,7 +300,7 @@ SELECT arg_set_id * 4096 + place AS id, arg_set_id, regexp_replace(key, '\[[0-9]
        CASE WHEN type = 'DOUBLE' THEN try_cast(atom AS DOUBLE) END AS real_value,
        json_extract_string(atom, '$') AS display_value,
        CASE type WHEN 'VARCHAR' THEN 'string' WHEN 'BOOLEAN' THEN 'bool' WHEN 'DOUBLE' THEN 'real' WHEN 'NULL' THEN 'null'
-                 WHEN 'BIGINT' THEN 'int' WHEN 'UBIGINT' THEN if(try_cast(atom AS BIGINT) IS NULL, 'uint', 'int')
+                 WHEN 'BIGINT' THEN 'int' WHEN 'UBIGINT' THEN CASE WHEN try_cast(atom AS BIGINT) IS NULL THEN 'uint' ELSE 'int' END
                  ELSE 'int' END AS value_type
 FROM leaf
 UNION ALL
@@ -337,7 +337,7 @@ COMMENT ON MACRO perfetto.extract_arg IS 'One value of a set of args.';
 CREATE OR REPLACE MACRO perfetto.__intrinsic_arg_set_to_json(wanted_set) AS (
   SELECT CASE WHEN _a.in_protobuf AND len(list_filter(json_keys(_a.args), lambda _k: perfetto._is_field(_k))) > 0
               THEN error('args of an event with fields other than debug annotations have no JSON form here')
-              ELSE json_object(if(_a.in_protobuf, 'debug', 'args'),
+              ELSE json_object(CASE WHEN _a.in_protobuf THEN 'debug' ELSE 'args' END,
                                json_merge_patch(_a.args, '{"trace_event": null}')) END
   FROM (SELECT wanted_set AS _set) AS _w JOIN perfetto._arg_set AS _a ON _a.arg_set_id = _w._set
 );
