@@ -63,6 +63,7 @@ def test_ingest_reports_frames_and_exports_are_the_same(tmp_path: Path) -> None:
     assert old["answers"] == new["answers"]
 
 
+@pytest.mark.long
 def test_many_small_traces_at_once(tmp_path: Path) -> None:
     """All are stored in one transaction."""
     args = {"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": {"n": 0}}]}

@@ -192,8 +192,13 @@ ASKED = {("begins and ends", name) for name in SPANS} | {
     ("raw log", "whole"),
     ("raw log", "long"),
 }
+#: Their reports differ little from those of others.
+SIMILAR = {("begins and ends", "early"), ("begins and ends", "alike"), ("begins and ends", "long"), ("raw log", "long")}
 CASES = [
-    (writer, name) for writer in WRITERS for name in SPANS if (writer, name) in ASKED or name in ("late", "too long")
+    pytest.param(writer, name, marks=[pytest.mark.long] if (writer, name) in SIMILAR else [])
+    for writer in WRITERS
+    for name in SPANS
+    if (writer, name) in ASKED or name in ("late", "too long")
 ]
 
 
