@@ -43,7 +43,7 @@ def complete_reader(incomplete: str) -> list[str]:
 
 def complete_table(incomplete: str) -> list[str]:
     """Complete a table, view or report."""
-    found = [*_files("schemas", "tables", ".toml"), *_files("traceconv.store", "views", ".sql")]
+    found = [*_files("traceconv.schemas", "tables", ".toml"), *_files("traceconv.store", "views", ".sql")]
     return _starting([*found, *_files("traceconv.reports", "sql", ".sql")], incomplete)
 
 
