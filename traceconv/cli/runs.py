@@ -99,7 +99,7 @@ def delete(
     yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask for confirmation, which only a terminal does."),
     db: Path | None = options.DB,
 ) -> None:
-    """Delete runs and give their disk space back.
+    """Delete runs and shrink the file of the store.
 
     The rows are deleted in one transaction; then the file is rewritten without their space, which needs free space for
     a copy of the remaining runs. Other runs keep their numbers.
